@@ -1,7 +1,7 @@
 """Comparison of documents with candidates: window, similarity, shared bands."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
 
@@ -9,22 +9,10 @@ from streamdedup.detection.model import DetectorOptions, Prepared, pair_key, pai
 from streamdedup.index.documents import IndexEntry
 from streamdedup.similarity import containment
 from streamdedup.similarity.sketch import Sketch, Sketcher
-from streamdedup.wire import Contained, Match, Reason
+from streamdedup.wire import Contained, Match
 
 #: Which document of a match is contained, by the side of the comparison, whose left side is the document.
 _CONTAINED: Mapping[containment.Contained, Contained] = {"left": "document", "right": "match", "both": "both"}
-
-
-class _Comparison(NamedTuple):
-    """Result of comparing two near-duplicates."""
-
-    similarity: float
-    exact: bool
-    shared_bands: int
-    containment: float
-    containment_error: float
-    contained: Contained
-    reason: Reason
 
 
 class Comparer:
@@ -89,17 +77,17 @@ class Comparer:
         made: dict[tuple[int, bytes], Match] = {}
         found: dict[tuple[int, int], tuple[bytes, Match]] = {}
         for (row, other), content in zip(pairs, contents, strict=True):
-            comparison = compared[content]
-            if comparison is None:
-                continue
-            match = made.get((other.number, content[0]))
+            match = compared[content]
             if match is None:
-                match = made[other.number, content[0]] = self._match(other, comparison)
+                continue
+            if match.id != other.id:
+                key = other.number, content[0]
+                match = made[key] = made.get(key) or replace(match, id=other.id, position=other.position)
             found[row, other.number] = pair_key(sides[row], sides_of_others[other.number]), match
         return found
 
-    def _compare(self, batch: Prepared, pairs: Sequence[tuple[int, IndexEntry]]) -> list[_Comparison | None]:
-        """Return the comparison of each pair; None for a pair that is no near-duplicate."""
+    def _compare(self, batch: Prepared, pairs: Sequence[tuple[int, IndexEntry]]) -> list[Match | None]:
+        """Return the match of each pair; None for a pair that is no near-duplicate."""
         options = self._options
         row_at = {row: at for at, row in enumerate(dict.fromkeys(row for row, _ in pairs))}
         others = _distinct(pairs)
@@ -108,7 +96,7 @@ class Comparer:
         sketches = [other.content.sketch for other in others.values()]
         places = [(row_at[row], other_at[other.number]) for row, other in pairs]
         similarities = self._sketcher.similarities(own_sketches, sketches, places)
-        compared: list[_Comparison | None] = [None] * len(pairs)
+        compared: list[Match | None] = [None] * len(pairs)
         by_containment = options.contained(similarities) & (similarities.values < options.threshold)
         near = np.flatnonzero((similarities.values >= self._least) | by_containment).tolist()
         if not near:
@@ -116,19 +104,32 @@ class Comparer:
         shared = self._shared_bands(batch, [(pairs[at][0], places[at][1]) for at in near], sketches)
         overlaps = similarities.overlaps.of(near)
         columns = zip(
+            near,
             similarities.values[near].tolist(),
             similarities.exact[near].tolist(),
             shared,
             overlaps.containments().tolist(),
             overlaps.standard_errors().tolist(),
-            [_CONTAINED[side] for side in overlaps.contained()],
-            ["containment" if is_reason else "similarity" for is_reason in by_containment[near].tolist()],
+            overlaps.contained(),
+            by_containment[near].tolist(),
             strict=True,
         )
-        for at, column in zip(near, columns, strict=True):
-            comparison = _Comparison(*column)
-            if comparison.shared_bands >= options.min_shared_bands:
-                compared[at] = comparison
+        for at, similarity, exact, shared_bands, share, share_error, contained, is_by_containment in columns:
+            if shared_bands >= options.min_shared_bands:
+                other = pairs[at][1]
+                compared[at] = Match(
+                    id=other.id,
+                    digest=other.digest.hex(),
+                    position=other.position,
+                    similarity=similarity,
+                    method="exact" if exact else "estimated",
+                    standard_error=0.0 if exact else options.measure.standard_error(similarity, options.permutations),
+                    shared_bands=shared_bands,
+                    containment=share,
+                    containment_error=0.0 if exact else share_error,
+                    contained=_CONTAINED[contained],
+                    reason="containment" if is_by_containment else "similarity",
+                )
         return compared
 
     def _shared_bands(self, batch: Prepared, pairs: Sequence[tuple[int, int]], sketches: Sequence[Sketch]) -> list[int]:
@@ -140,22 +141,6 @@ class Comparer:
         keys = banding.band_keys(signatures)
         shared: list[int] = (keys[place] == batch.band_keys[rows]).sum(axis=1).tolist()
         return shared
-
-    def _match(self, other: IndexEntry, comparison: _Comparison) -> Match:
-        options, (similarity, exact, shared_bands, share, share_error, contained, reason) = self._options, comparison
-        return Match(
-            id=other.id,
-            digest=other.digest.hex(),
-            position=other.position,
-            similarity=similarity,
-            method="exact" if exact else "estimated",
-            standard_error=0.0 if exact else options.measure.standard_error(similarity, options.permutations),
-            shared_bands=shared_bands,
-            containment=share,
-            containment_error=0.0 if exact else share_error,
-            contained=contained,
-            reason=reason,
-        )
 
 
 def rows_by_candidate(chosen: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:

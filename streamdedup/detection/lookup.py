@@ -139,10 +139,6 @@ class IndexLookup:
         self._entries = EntryReader(reader)
         self._preparer = Preparer(options)
 
-    def recall(self, threshold: float) -> float:
-        """Return the probability that the bands find a document whose similarity is ``threshold``."""
-        return self.options.recall(threshold)
-
     def look_up(self, queries: Sequence[LookupQuery], time_ms: int) -> list[LookupResult | MessageError]:
         """Find the near-duplicates of texts, each as if it arrived alone.
 
@@ -161,44 +157,48 @@ class IndexLookup:
         entries = [_current(entry, stored.get(entry.number)) for entry in prepared.entries]
         prepared = replace(prepared, entries=entries)
         rows = [row for row in range(len(queries)) if row not in prepared.skips]
-        least = min((self._threshold(query) for query in queries), default=self.options.threshold)
+        least = min((self._threshold(query.threshold) for query in queries), default=self.options.threshold)
         found = dict(zip(rows, self._find(prepared, rows, least), strict=True))
-        return [
-            self._result(query, prepared, row, stored.get(prepared.entries[row].number), found.get(row, _Found()))
-            for row, query in enumerate(queries)
-        ]
+        results: list[LookupResult | MessageError] = []
+        for row, (query, entry) in enumerate(zip(queries, entries, strict=True)):
+            known, skipped = stored.get(entry.number), prepared.skips.get(row)
+            if known is not None and not known.deleted and known.id != entry.id:
+                results.append(collision(known))
+            else:
+                of_row = found.get(row, _Found())
+                # `_current` returns the stored entry of a redelivery itself.
+                results.append(self._result(entry, skipped, of_row, query.threshold, redelivery=known is entry))
+        return results
 
     def _result(
-        self, query: LookupQuery, prepared: Prepared, row: int, stored: IndexEntry | None, found: _Found
-    ) -> LookupResult | MessageError:
-        entry, threshold = prepared.entries[row], self._threshold(query)
-        if stored is not None and not stored.deleted and stored.id != entry.id:
-            return collision(stored)
+        self, entry: IndexEntry, skipped: Skip | None, found: _Found, threshold: float | None, *, redelivery: bool
+    ) -> LookupResult:
+        least = self._threshold(threshold)
         return LookupResult(
             digest=entry.digest,
-            skipped=prepared.skips.get(row),
-            redelivery=stored is entry,  # by `_current`
-            matches=_in_order(self._chosen(query, found.matches), has_id=entry.id != _NO_ID),
+            skipped=skipped,
+            redelivery=redelivery,
+            matches=_in_order(self._chosen(threshold, found.matches), has_id=entry.id != _NO_ID),
             complete=found.complete,
-            threshold=threshold,
-            recall=self.recall(threshold),
-            suppressed=Counter(rule for rule, match in found.suppressed if self._chosen(query, [match])),
+            threshold=least,
+            recall=self.options.recall(least),
+            suppressed=Counter(rule for rule, match in found.suppressed if self._chosen(threshold, [match])),
         )
 
-    def _threshold(self, query: LookupQuery) -> float:
-        return self.options.threshold if query.threshold is None else query.threshold
+    def _threshold(self, threshold: float | None) -> float:
+        return self.options.threshold if threshold is None else threshold
 
-    def _chosen(self, query: LookupQuery, matches: Sequence[Match]) -> list[Match]:
+    def _chosen(self, threshold: float | None, matches: Sequence[Match]) -> list[Match]:
         """Return those matches of a query that reach its own threshold.
 
         All queries of a call are compared from their least threshold on. A query without a threshold has the threshold
         and the rule of containment of the profile; a query with a threshold has no rule of containment.
         """
-        if query.threshold is not None:
-            similar = [match for match in matches if match.similarity >= query.threshold]
+        if threshold is not None:
+            similar = [match for match in matches if match.similarity >= threshold]
             return [one if one.reason == "similarity" else replace(one, reason="similarity") for one in similar]
-        threshold = self.options.threshold
-        return [match for match in matches if match.similarity >= threshold or match.reason == "containment"]
+        least = self.options.threshold
+        return [match for match in matches if match.similarity >= least or match.reason == "containment"]
 
     def document(self, document_id: str) -> tuple[IndexEntry, str | None] | None:
         """Return the entry of a document and the id of the first document of its cluster.
@@ -218,18 +218,8 @@ class IndexLookup:
         content = entry.content
         skips = self.options.skips(np.array([content.token_count]), np.array([content.sketch.count]))
         prepared = Prepared([], [entry], self._preparer.band_keys([content.sketch]), skips)
-        threshold = self.options.threshold
-        found = _Found() if skips else self._find(prepared, [0], threshold)[0]
-        return LookupResult(
-            digest=entry.digest,
-            skipped=skips.get(0),
-            redelivery=True,
-            matches=_in_order(found.matches, has_id=True),
-            complete=found.complete,
-            threshold=threshold,
-            recall=self.recall(threshold),
-            suppressed=Counter(rule for rule, _ in found.suppressed),
-        )
+        found = _Found() if skips else self._find(prepared, [0], self.options.threshold)[0]
+        return self._result(entry, skips.get(0), found, None, redelivery=True)
 
     def compare(self, a: IndexEntry, b: IndexEntry) -> DocumentComparison:
         """Compare two documents of the index."""

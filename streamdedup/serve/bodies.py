@@ -146,7 +146,7 @@ def profile_body(served: ServedProfile, documents: int | None, index: Problem | 
         min_words=options.min_words,
         max_text_bytes=served.max_text_bytes,
         retention_seconds=served.retention_s,
-        recall=served.lookup.recall(options.threshold),
+        recall=options.recall(options.threshold),
         index=index,
         documents=documents,
     )
