@@ -43,7 +43,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -140,22 +140,9 @@ def _encode_entry(entry: IndexEntry, encoded_sketch: bytes) -> bytes:
     )
 
 
-class _Parts(NamedTuple):
-    """An index entry whose sketch is not decoded yet; the first six parts are those of ``IndexEntry``.
-
-    Attributes:
-        content: Arguments of ``Content`` after the sketch.
-        sketch: The sketch as stored.
-    """
-
-    number: int
-    document_id: str
-    digest: bytes
-    position: Position
-    time_ms: int
-    cluster: int
-    content: tuple[Any, ...]
-    sketch: StoredSketch
+#: An index entry whose sketch is not decoded yet: the arguments of ``IndexEntry`` before the content, those of
+#: ``Content`` after the sketch, the sketch as stored.
+_Parts = tuple[tuple[int, str, bytes, Position, int, int], tuple[Any, ...], StoredSketch]
 
 
 def decode_entries(numbers: Sequence[int], stored: Sequence[bytes]) -> list[IndexEntry]:
@@ -170,13 +157,15 @@ def decode_entries(numbers: Sequence[int], stored: Sequence[bytes]) -> list[Inde
     """
     parts = [_parse_entry(number, data) for number, data in zip(numbers, stored, strict=True)]
     try:
-        sketches = decode_sketches([each.sketch for each in parts])
+        sketches = decode_sketches([stored_sketch for _, _, stored_sketch in parts])
     except ValueError as error:
         if len(parts) > 1:
             for number, data in zip(numbers, stored, strict=True):
                 decode_entries([number], [data])
         raise ValueError(f"index entry {numbers[0]} is damaged: {error}") from error
-    return [IndexEntry(*each[:6], Content(sketch, *each.content)) for each, sketch in zip(parts, sketches, strict=True)]
+    return [
+        IndexEntry(*head, Content(sketch, *content)) for (head, content, _), sketch in zip(parts, sketches, strict=True)
+    ]
 
 
 def _parse_entry(number: int, data: bytes) -> _Parts:
@@ -199,7 +188,7 @@ def _parse_entry(number: int, data: bytes) -> _Parts:
         content, sketch = _parse_content(data, id_end, end)
     except (struct.error, ValueError) as error:
         raise ValueError(f"index entry {number} is damaged: {error}") from error
-    return _Parts(number, document_id, digest, position, time_ms, cluster, content, sketch)
+    return (number, document_id, digest, position, time_ms, cluster), content, sketch
 
 
 def _parse_content(data: bytes, start: int, end: int) -> tuple[tuple[Any, ...], StoredSketch]:
