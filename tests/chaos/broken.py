@@ -115,8 +115,8 @@ def no_fence(_on_point: OnPoint) -> None:
 
     call = RedisPart._fenced_call
 
-    def unfenced_call(self: Any, name: str, slot: int, _fences: Any, arguments: Any) -> Any:
-        return call(self, name, slot, [], arguments)
+    def unfenced_call(self: Any, name: str, slot: int, _fences: Any, *arguments: Any) -> Any:
+        return call(self, name, slot, [], *arguments)
 
     RedisPart._fenced_call = unfenced_call
 

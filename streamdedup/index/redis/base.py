@@ -189,7 +189,9 @@ class RedisPart(RedisReading):
     def _run(self, calls: Sequence[Call]) -> list[Any]:
         return self._runner.run(calls)
 
-    def _fenced_call(self, name: str, slot: int, fences: Sequence[Fence], arguments: Iterable[Any]) -> Call:
+    def _fenced_call(
+        self, name: str, slot: int, fences: Sequence[Fence], arguments: Iterable[Any], documents_count: int = 0
+    ) -> Call:
         """Return a call of a script that writes, with keys and arguments of ``lua/_fence.lua``."""
         keys = [self._keys.guard(slot), *(self._keys.fence(slot, fence.partition) for fence in fences)]
         number = self._runner.number
@@ -199,7 +201,7 @@ class RedisPart(RedisReading):
             self._acknowledged(slot, number),
             *arguments,
         ]
-        return Call(name, [*keys, self._keys.last_call(slot, self._name)], arguments)
+        return Call(name, [*keys, self._keys.last_call(slot, self._name)], arguments, documents_count)
 
     def _acknowledged(self, slot: int, number: int) -> int:
         """Return the number of the last call in a slot that certainly succeeded, or 0; remember this call."""

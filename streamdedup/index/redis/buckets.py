@@ -121,8 +121,7 @@ class RedisBuckets(RedisPart):
         for slot, rows, keys in self._keys.calls_of_buckets(band_keys, CALL_DOCUMENTS):
             encoded = of_all if len(rows) == len(numbers) else encode(numbers_array[rows])
             arguments = [self._keys.buckets(slot), self._lifetime, *options, keys, encoded]
-            call = self._fenced_call(script, slot, fences, arguments)
-            calls.append(call._replace(documents_count=len(rows)))
+            calls.append(self._fenced_call(script, slot, fences, arguments, len(rows)))
             rows_of_call.append(rows)
         return calls, rows_of_call
 

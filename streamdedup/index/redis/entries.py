@@ -62,8 +62,8 @@ class RedisEntries(RedisPart):
         for slot, members in groups:
             of_slot = b"".join([encoded[index] for index in members.tolist()])
             joined = (numbers[members].astype(">i8").tobytes(), lengths[members].tobytes(), of_slot)
-            call = self._fenced_call(script, slot, fences, [self._keys.entries(slot), *lifetimes, *joined])
-            calls.append(call._replace(documents_count=len(members)))
+            arguments = [self._keys.entries(slot), *lifetimes, *joined]
+            calls.append(self._fenced_call(script, slot, fences, arguments, len(members)))
         return [members for _, members in groups], self._run(calls)
 
     def set_clusters(self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]) -> None:

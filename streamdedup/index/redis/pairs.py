@@ -1,6 +1,6 @@
 """Pairs in Redis: pending matches, a hash for each position, and claims, in pages of many (``lua/_claims.lua``)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -9,11 +9,13 @@ from streamdedup.index.entries import claims_in, decode_pending, encode_pending,
 from streamdedup.index.redis.base import RedisPart
 from streamdedup.index.redis.errors import damage_translated
 from streamdedup.index.redis.keys import by_slot
-from streamdedup.index.redis.scripts import cut_by_pairs, fields_of
+from streamdedup.index.redis.scripts import fields_of
 from streamdedup.index.redis.servers import Command
 from streamdedup.index.values import Fence, claim_lifetime
 from streamdedup.position import Position
 
+#: Pairs of one call that saves or claims them; a storm of copies may find hundreds of thousands in a batch.
+_CALL_PAIRS: Final = 2_000
 #: Bytes of a pair key that name the claim in its page; with the four before, which decide on the slot, all 16 count.
 _FIELD_BYTES = 12
 #: Number of lifetimes of an index entry for which a claim is stored in the steady state, mean: the two generations
@@ -29,11 +31,8 @@ class RedisPairs(RedisPart):
     ) -> list[PendingMatches]:
         """See ``PairStore.save_pending_matches``."""
         encoded = [encode_pending(new) for _, new in pending]
-        groups = [
-            (slot, part)
-            for slot, members in by_slot(self._keys.log_slot(position.log) for position, _ in pending).items()
-            for part in cut_by_pairs(members, [len(encoded[index]) for index in members])
-        ]
+        slots = (self._keys.log_slot(position.log) for position, _ in pending)
+        groups = list(_calls_of_pairs(slots, [len(fields) for fields in encoded]))
         calls = []
         for slot, members in groups:
             arguments: list[Any] = [self._keys.all_pending_matches(slot), self._lifetime]
@@ -59,11 +58,8 @@ class RedisPairs(RedisPart):
     ) -> list[bool]:
         """See ``PairStore.claim_pairs``."""
         every = [*claims, *extended]
-        groups = [
-            (slot, part)
-            for slot, members in by_slot(self._keys.claim_slot(pair_key) for pair_key, _ in every).items()
-            for part in cut_by_pairs(members, [1] * len(members))
-        ]
+        slots = (self._keys.claim_slot(pair_key) for pair_key, _ in every)
+        groups = list(_calls_of_pairs(slots, [1] * len(every)))
         calls, lifetime_ms = [], claim_lifetime(self.options.lifetime_ms) or 0
         for slot, members in groups:
             # Members are in order, so the claims come before the pairs that are only extended.
@@ -83,6 +79,22 @@ class RedisPairs(RedisPart):
         keys = [self._keys.claim_catalogue(slot) for slot in self._slots]
         catalogues = self._servers.ask_all([Command(key, ("GET", key)) for key in keys])
         return sum(claims_in(catalogue) for catalogue in catalogues if catalogue)
+
+
+def _calls_of_pairs(slots: Iterable[int], pairs_counts: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
+    """Yield the slot of each call, and the indexes of the elements of the call in order.
+
+    Args:
+        slots: Slot of each element.
+        pairs_counts: Number of pairs of each element.
+    """
+    for slot, members in by_slot(slots).items():
+        first = pairs_count = 0
+        for end, index in enumerate(members, 1):
+            pairs_count += pairs_counts[index]
+            if pairs_count >= _CALL_PAIRS or end == len(members):
+                yield slot, members[first:end]
+                first, pairs_count = end, 0
 
 
 def field_and_token(pair_key: bytes, position: Position) -> tuple[bytes, bytes]:

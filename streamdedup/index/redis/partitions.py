@@ -112,12 +112,8 @@ class RedisPartitions(RedisPart):
 
     def announce(self, attempt_id: str, fences: Sequence[Fence]) -> None:
         """See ``PartitionStore.announce``."""
-        calls = []
-        for slot in self._slots:
-            committed = [(self._keys.announced(slot, fence.partition), fence.attempt_id) for fence in fences]
-            arguments = [attempt_id, *chain.from_iterable(committed)]
-            calls.append(self._fenced_call("announce_attempt", slot, fences, arguments))
-        self._run(calls)
+        committed = {fence.partition: fence.attempt_id for fence in fences}
+        self._call_with_attempts("announce_attempt", attempt_id, committed, fences)
 
     def restore_attempts(self, staging: str, attempts: Mapping[Partition, str], fences: Sequence[Fence]) -> None:
         """See ``StagingIndex.restore_attempts``.
@@ -127,11 +123,16 @@ class RedisPartitions(RedisPart):
             attempts: Committed attempt of each partition.
             fences: Fences of these partitions.
         """
+        self._call_with_attempts("restore_attempts", staging, attempts, fences)
+
+    def _call_with_attempts(
+        self, script: str, attempt_id: str, committed: Mapping[Partition, str], fences: Sequence[Fence]
+    ) -> None:
+        """Call a script in every slot with an attempt and the committed attempt of each partition."""
         calls = []
         for slot in self._slots:
-            committed = [(self._keys.announced(slot, partition), attempt) for partition, attempt in attempts.items()]
-            arguments = [staging, *chain.from_iterable(committed)]
-            calls.append(self._fenced_call("restore_attempts", slot, fences, arguments))
+            of_slot = ((self._keys.announced(slot, partition), attempt) for partition, attempt in committed.items())
+            calls.append(self._fenced_call(script, slot, fences, [attempt_id, *chain.from_iterable(of_slot)]))
         self._run(calls)
 
     def unfence(self, partition: Partition) -> None:

@@ -5,7 +5,7 @@ those of ``_fence.lua``.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha1
 from importlib import resources
@@ -19,8 +19,6 @@ from streamdedup.index.redis.servers import Command, Servers
 
 #: Arguments of one round trip: 20 bands of 1,000 documents, some tens of milliseconds of the server's time.
 _ROUND_TRIP_ARGUMENTS = 20_000
-#: Pairs of one call that saves or claims them; a storm of copies may find hundreds of thousands in a batch.
-_CALL_PAIRS = 2_000
 
 _FOLDER = resources.files("streamdedup.index.redis").joinpath("lua")
 #: Finds the commands that the user may not call; for ``checks`` only.
@@ -195,25 +193,6 @@ class ScriptRunner:
             if self._servers.ask(self._fingerprint_key, "EXISTS", self._fingerprint_key):
                 raise BatchRefused("a partition of the batch is not fenced")
             raise IndexLost("the index is gone from the server")
-
-
-def cut_by_pairs(members: Sequence[int], pairs_counts: Sequence[int]) -> Iterable[list[int]]:
-    """Cut a list into parts of at most one call.
-
-    Args:
-        members: The list.
-        pairs_counts: Number of pairs of each member.
-    """
-    part: list[int] = []
-    total = 0
-    for member, count in zip(members, pairs_counts, strict=True):
-        part.append(member)
-        total += count
-        if total >= _CALL_PAIRS:
-            yield part
-            part, total = [], 0
-    if part:
-        yield part
 
 
 def fields_of(reply: Any) -> dict[bytes, bytes]:
