@@ -104,51 +104,33 @@ class MemoryExpiryLists(Generic[V]):
     def __init__(self, lifetime_ms: int | None, now_ms: Callable[[], float]) -> None:
         self._lifetime_ms = lifetime_ms
         self._now_ms = now_ms
-        self._slices: dict[tuple[int, Log], deque[V]] = {}
-        #: When each slice expires, in milliseconds.
-        self._expiry: dict[tuple[int, Log], float] = {}
+        self._slices: ExpiringDict[tuple[int, Log], deque[V]] = ExpiringDict(lifetime_ms, now_ms)
 
     def append(self, log: Log, entries: Sequence[V]) -> None:
         """Append entries to the present slice; a repeated call with the same last entries appends nothing."""
-        self._drop_expired()
-        now = self._now_ms()
-        key = (slice_at(now, self._lifetime_ms), log)
-        stored = self._slices.setdefault(key, deque())
+        key = (slice_at(self._now_ms(), self._lifetime_ms), log)
+        stored = self._slices.get(key) or deque()
         if list(islice(reversed(stored), len(entries))) != list(reversed(entries)):
             stored.extend(entries)
-        if self._lifetime_ms is not None:
-            self._expiry[key] = now + self._lifetime_ms
+        self._slices.set(key, stored)
 
     def first(self, log: Log, count: int) -> list[V]:
         """Return the first entries of a log's oldest slice, at most ``count``."""
-        keys = self._keys_of(log)
-        return list(islice(self._slices[keys[0]], count)) if keys else []
+        return list(islice(self._oldest(log), count))
 
     def remove_first(self, log: Log, entries: Sequence[V]) -> None:
         """Remove entries from the head of a log's list, oldest slice first, up to the first that is not there."""
         for entry in entries:
-            keys = self._keys_of(log)
-            if not keys or self._slices[keys[0]][0] != entry:
+            oldest = self._oldest(log)
+            if not oldest or oldest[0] != entry:
                 return
-            self._slices[keys[0]].popleft()
-            if not self._slices[keys[0]]:
-                self._drop(keys[0])
+            oldest.popleft()
 
     def __len__(self) -> int:
         """Return how many entries are listed."""
-        self._drop_expired()
-        return sum(map(len, self._slices.values()))
+        return sum(len(self._slices.get(key) or ()) for key in self._slices.all_keys())
 
-    def _keys_of(self, log: Log) -> list[tuple[int, Log]]:
-        self._drop_expired()
-        readable = readable_slices(self._now_ms(), self._lifetime_ms)
-        return sorted(key for key in self._slices if key[1] == log and key[0] in readable)
-
-    def _drop_expired(self) -> None:
-        now = self._now_ms()
-        for key in [key for key, expiry in self._expiry.items() if expiry <= now]:
-            self._drop(key)
-
-    def _drop(self, key: tuple[int, Log]) -> None:
-        del self._slices[key]
-        self._expiry.pop(key, None)
+    def _oldest(self, log: Log) -> deque[V]:
+        """Return the entries of a log's oldest slice; empty where nothing is listed."""
+        slices = ((at, log) for at in readable_slices(self._now_ms(), self._lifetime_ms))
+        return next(filter(None, map(self._slices.get, slices)), deque())
