@@ -5,8 +5,8 @@ appended text. Pairs keep the version of the text before the first append.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
+from typing import NamedTuple
 
 from msgspec import structs
 
@@ -22,21 +22,17 @@ from streamdedup.text.shingles import Shingler
 from streamdedup.wire import Document, ErrorCode, content_digest
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """Result of appends. ``documents``, ``entries`` and ``results`` are aligned.
+class Appended(NamedTuple):
+    """Result of appends.
 
     Attributes:
-        documents: Appends to a document in the index, also those of an earlier attempt.
-        entries: Index entries after the append.
-        results: Results of an insertion of these entries; a new entry replaces the stored one.
+        rows: Appends to a document in the index, also those of an earlier attempt, each with the index entry after the
+            append and the result of an insertion of this entry; a new entry replaces the stored one.
         refused: Appends that can never be processed, with the reason.
         missing_positions: Positions of appends to documents that are not in the index.
     """
 
-    documents: Sequence[Document] = ()
-    entries: Sequence[IndexEntry] = ()
-    results: Sequence[InsertResult] = ()
+    rows: Sequence[tuple[Document, IndexEntry, InsertResult]] = ()
     refused: Sequence[tuple[Document, MessageError]] = ()
     missing_positions: Sequence[Position] = ()
 
@@ -89,13 +85,7 @@ class Appender:
                     rows.append((document, self._grown(document, entry), InsertResult(InsertState.REPLACED, entry)))
                 except BagTooLarge as error:
                     refused.append((document, MessageError(ErrorCode.BAG_TOO_LARGE, str(error))))
-        return Appended(
-            [document for document, _, _ in rows],
-            [entry for _, entry, _ in rows],
-            [result for _, _, result in rows],
-            refused,
-            sorted(missing),
-        )
+        return Appended(rows, refused, sorted(missing))
 
     def _missing(
         self,

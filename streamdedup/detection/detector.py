@@ -38,7 +38,7 @@ from streamdedup.detection.preparation import Preparer
 from streamdedup.detection.suppression import SuppressionRule
 from streamdedup.detection.verification import BucketHits, Verifier, hits_by_row
 from streamdedup.index.contract import Index
-from streamdedup.index.documents import IndexEntry, InsertState, PendingMatches
+from streamdedup.index.documents import InsertState, PendingMatches
 from streamdedup.index.values import Fence, Listed, ListedClaim, ListedDocument
 from streamdedup.position import Partition, Position
 from streamdedup.wire import Document, Match
@@ -297,9 +297,10 @@ class Detector:
         if not owned:
             return ()
         rows = sorted(owned)
+        # Later appends change the digest of an entry; the pending matches have that of the document after this append.
         members = [
             Member(
-                entry=_with_digest(batch.entries[row], pending[row].digest),
+                entry=structs.replace(batch.entries[row], digest=pending[row].digest or batch.entries[row].digest),
                 best=document_number(self._options.profile, owned[row][0].id),
                 matches=owned[row],
             )
@@ -317,8 +318,3 @@ class Detector:
             )
             for row, member, cluster_id in zip(rows, members, cluster_ids, strict=True)
         )
-
-
-def _with_digest(entry: IndexEntry, digest: bytes | None) -> IndexEntry:
-    """Return an entry with the digest of the document after the append; later appends change the entry's digest."""
-    return entry if digest is None else structs.replace(entry, digest=digest)

@@ -55,7 +55,7 @@ class Lifecycle:
         # 2. Append.
         appended = self._appender.append(prepared.appends, fences)
         prepared = self._with_appended(prepared, appended)
-        results = [*results, *appended.results]
+        results = [*results, *(result for _, _, result in appended.rows)]
         # 3. Replace.
         entries = list(prepared.entries)
         for row, result in enumerate(results):
@@ -130,9 +130,10 @@ class Lifecycle:
 
     def _with_appended(self, prepared: Prepared, appended: Appended) -> Prepared:
         """Return the batch with a row for each append."""
-        if not appended.entries:
+        if not appended.rows:
             return prepared
-        contents = [entry.content for entry in appended.entries]
+        entries = [entry for _, entry, _ in appended.rows]
+        contents = [entry.content for entry in entries]
         skips = self._options.skips(
             np.array([content.token_count for content in contents], np.int64),
             np.array([content.sketch.count for content in contents], np.int64),
@@ -140,8 +141,8 @@ class Lifecycle:
         first = len(prepared.entries)
         band_keys = self._band_keys([content.sketch for content in contents])
         return Prepared(
-            [*prepared.documents, *appended.documents],
-            [*prepared.entries, *appended.entries],
+            [*prepared.documents, *(document for document, _, _ in appended.rows)],
+            [*prepared.entries, *entries],
             np.concatenate([prepared.band_keys, band_keys]),
             {**prepared.skips, **{first + row: reason for row, reason in skips.items()}},
         )

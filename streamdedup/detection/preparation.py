@@ -41,8 +41,6 @@ class Preparer:
         shingles = self.shingler.shingle([document.text for document in inserted])
         sketches, signatures = self.sketcher.make(shingles.hashes, shingles.offsets)
         contents = contents_of(shingles, sketches)
-        if self._options.keep_sources:
-            contents = [_with_source(content, one.source) for content, one in zip(contents, inserted, strict=True)]
         return Prepared(
             documents=inserted,
             entries=[self._entry(document, content) for document, content in zip(inserted, contents, strict=True)],
@@ -58,6 +56,8 @@ class Preparer:
 
     def _entry(self, document: Document, content: Content) -> IndexEntry:
         number = document_number(self._options.profile, document.id)
+        if self._options.keep_sources and document.source:
+            content = structs.replace(content, source=source_key(document.source))
         return IndexEntry(
             number=number,
             id=document.id,
@@ -67,7 +67,3 @@ class Preparer:
             cluster=number,
             content=content,
         )
-
-
-def _with_source(content: Content, source: str | None) -> Content:
-    return structs.replace(content, source=source_key(source)) if source else content
