@@ -18,7 +18,7 @@ from streamdedup.errors import (
 )
 from streamdedup.findings import Finding, Level
 from streamdedup.index.fingerprints import compare_fingerprints
-from streamdedup.index.redis.checks import RightsNeed, check_redis
+from streamdedup.index.redis.checks import check_redis
 from streamdedup.index.redis.servers import Servers
 from streamdedup.indexes import connect_store, lifetime_ms, redis_store
 from streamdedup.kafka.admin import TopicNeed, check_kafka
@@ -70,12 +70,14 @@ def redis_findings(settings: Settings, servers: Servers) -> Iterator[Finding]:
     """Yield the findings about Redis."""
     keys = [keys.guard(slot) for keys in redis_keys(settings) for slot in range(keys.slots_count)]
     prefix = settings.redis.key_prefix
-    need = RightsNeed(
+    findings = check_redis(
+        servers,
+        settings.redis.shown_url,
         keys=keys,
         rebuilds=settings.service.on_index_lost == "rebuild",
         cure=f"grant what docs/redis.md lists under User and rights, with ~{{{prefix}:* for the keys",
     )
-    for finding in check_redis(servers, settings.redis.shown_url, need):
+    for finding in findings:
         if finding.error is StoreUnavailable and (mismatch := _protocol_mismatch(settings)) is not None:
             yield Finding.failure(finding.check, finding.subject, StoreMisconfigured(f"{mismatch} [{finding.text}]"))
         else:

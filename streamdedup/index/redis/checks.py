@@ -3,7 +3,6 @@
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from redis.exceptions import NoPermissionError
@@ -11,7 +10,7 @@ from redis.exceptions import NoPermissionError
 from streamdedup.errors import StoreMisconfigured, StoreUnavailable
 from streamdedup.findings import Finding
 from streamdedup.index.redis.connection import check_policy, read_facts, store_name
-from streamdedup.index.redis.scripts import load_permission_check
+from streamdedup.index.redis.scripts import load_scripts
 from streamdedup.index.redis.servers import Command, Servers
 
 #: One call of each command that the daemon must be permitted to call; "@" is replaced by a key of the index. The checks
@@ -54,22 +53,9 @@ _CLOCK_LIMIT_S = 30.0
 _NEARLY_FULL = 0.85
 
 
-@dataclass(frozen=True, slots=True)
-class RightsNeed:
-    """The permissions that the user needs.
-
-    Attributes:
-        keys: The guard of each slot of the indexes, a key that never exists.
-        rebuilds: Whether the daemon rebuilds a lost index by itself.
-        cure: Command that grants the permissions, for the operator.
-    """
-
-    keys: Sequence[bytes]
-    rebuilds: bool
-    cure: str
-
-
-def check_redis(servers: Servers, address: str, rights: RightsNeed) -> Iterator[Finding]:
+def check_redis(
+    servers: Servers, address: str, *, keys: Sequence[bytes], rebuilds: bool, cure: str
+) -> Iterator[Finding]:
     """Yield the result of each check, up to the first request without an answer.
 
     The check of permissions leaves a script in the server's cache of scripts, as the daemon does with its own. No key
@@ -78,7 +64,9 @@ def check_redis(servers: Servers, address: str, rights: RightsNeed) -> Iterator[
     Args:
         servers: Servers of the index.
         address: Address of the servers without secrets, for the operator.
-        rights: Permissions that the user needs.
+        keys: The guard of each slot of the indexes, a key that never exists.
+        rebuilds: Whether the daemon rebuilds a lost index by itself, so that its user needs more permissions.
+        cure: Command that grants the permissions, for the operator.
     """
     try:
         facts = read_facts(servers)
@@ -87,7 +75,7 @@ def check_redis(servers: Servers, address: str, rights: RightsNeed) -> Iterator[
         for name, info in facts.items():
             yield from _of_master(store_name(servers, name), name, info)
         yield from _clocks(servers)
-        yield from _rights(servers, rights)
+        yield from _rights(servers, keys, (*PROBES, *(REBUILD_PROBES if rebuilds else ())), cure)
     except (StoreUnavailable, StoreMisconfigured) as error:
         yield Finding.failure("redis", "Redis", error)
 
@@ -165,23 +153,22 @@ def _clocks(servers: Servers) -> Iterator[Finding]:
             yield Finding.ok("redis_clock", what, f"the clock of {what} agrees with this machine's")
 
 
-def _rights(servers: Servers, need: RightsNeed) -> Iterator[Finding]:
+def _rights(servers: Servers, keys: Sequence[bytes], probes: Sequence[str], cure: str) -> Iterator[Finding]:
     subject = "rights on Redis"
-    probes = (*PROBES, *(REBUILD_PROBES if need.rebuilds else ()))
-    script = load_permission_check()
+    script = load_scripts()["check_permissions"]
     try:
         servers.on_masters("SCRIPT LOAD", script.source)
-        replies = servers.ask_all([Command(key, ("EVALSHA", script.sha, 1, key, *probes)) for key in need.keys])
+        replies = servers.ask_all([Command(key, ("EVALSHA", script.sha, 1, key, *probes)) for key in keys])
     except StoreMisconfigured as error:
         if not isinstance(error.__cause__, NoPermissionError):
             raise
-        yield Finding.failure("redis_rights", subject, StoreMisconfigured(f"{error}; {need.cure}"))
+        yield Finding.failure("redis_rights", subject, StoreMisconfigured(f"{error}; {cure}"))
         return
     refused = sorted({line.decode(errors="replace").partition(":")[0].upper() for lines in replies for line in lines})
     if refused:
         lacking = StoreMisconfigured(
             f"the store refuses us: the user (redis.username) lacks rights on the keys of the index, or on the "
-            f"commands {', '.join(refused)}; {need.cure}"
+            f"commands {', '.join(refused)}; {cure}"
         )
         yield Finding.failure("redis_rights", subject, lacking)
     else:

@@ -21,8 +21,6 @@ from streamdedup.index.redis.servers import Command, Servers
 _ROUND_TRIP_ARGUMENTS = 20_000
 
 _FOLDER = resources.files("streamdedup.index.redis").joinpath("lua")
-#: Finds the commands that the user may not call; for ``checks`` only.
-_PERMISSIONS = "check_permissions"
 _INCLUDE = re.compile(rb"^-- include: (.*)$", re.MULTILINE)
 
 #: Beginning of the server's reply to a command for a key with a value of another type.
@@ -52,17 +50,12 @@ def _script(source: bytes) -> Script:
     return Script(source, sha1(source, usedforsecurity=False).hexdigest())
 
 
-def load_permission_check() -> Script:
-    """Read the script that finds the commands forbidden to the user."""
-    return _script(_read(_PERMISSIONS))
-
-
 def load_scripts() -> dict[str, Script]:
     """Read the scripts of the index, by name."""
     scripts = {}
     for path in _FOLDER.iterdir():
         name = path.name.removesuffix(".lua")
-        if name.startswith("_") or name == _PERMISSIONS:
+        if name.startswith("_"):
             continue
         source = _read(name)
         included = _INCLUDE.search(source)
