@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from streamdedup.index.contract import Index
 from streamdedup.index.values import Fence, Fingerprint
 from streamdedup.position import Partition
 
@@ -13,14 +12,7 @@ class StagingIndex(Protocol):
 
     Until the staging index is complete there is no index: ``open`` says that the index is being rebuilt, and ``fence``
     refuses.
-
-    Attributes:
-        store: The new index; only for the process that has the lease, and never opened.
     """
-
-    @property
-    def store(self) -> Index:
-        """See the attributes."""
 
     def begin(self, is_lost: Callable[[], bool], tick: Callable[[], None] = lambda: None) -> bool:
         """Take the lease, delete the old index, and begin the new one.
