@@ -4,7 +4,7 @@ An earlier version is removed from its buckets before its entry changes: after a
 the buckets from which the version has to be removed (rule 9 of ``index.contract``).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 
 import numpy as np
@@ -13,7 +13,6 @@ from msgspec import structs
 from streamdedup.detection.appending import Appended, Appender, collision
 from streamdedup.detection.model import DetectorOptions, InsertedBatch, Prepared, document_number
 from streamdedup.detection.preparation import Preparer
-from streamdedup.errors import MessageError
 from streamdedup.index.contract import Index
 from streamdedup.index.documents import (
     IndexEntry,
@@ -62,6 +61,11 @@ class Lifecycle:
             if result.previous is not None:
                 entries[row] = _current(prepared.documents[row], entries[row], result.state, result.previous)
         self._replace(entries, results, fences)
+        collisions = [
+            (document, collision(result.previous))
+            for document, result in zip(prepared.documents, results, strict=True)
+            if result.state is InsertState.COLLIDED
+        ]
         return InsertedBatch(
             documents=prepared.documents,
             entries=entries,
@@ -69,7 +73,7 @@ class Lifecycle:
             skips=prepared.skips,
             states=[result.state for result in results],
             looked_up=_looked_up(prepared, results),
-            refused=[*appended.refused, *_collisions(prepared.documents, results)],
+            refused=[*appended.refused, *collisions],
             missing_positions=appended.missing_positions,
         )
 
@@ -175,15 +179,6 @@ def _looked_up(prepared: Prepared, results: Sequence[InsertResult]) -> list[int]
             or _is_inserted_elsewhere(prepared.documents[row], result.state, result.previous)
         )
     ]
-
-
-def _collisions(
-    documents: Sequence[Document], results: Sequence[InsertResult]
-) -> Iterator[tuple[Document, MessageError]]:
-    """Yield the documents whose number belongs to another id, with the error."""
-    for document, result in zip(documents, results, strict=True):
-        if result.state is InsertState.COLLIDED:
-            yield document, collision(result.previous)
 
 
 def _current(document: Document, entry: IndexEntry, state: InsertState, stored: IndexEntry) -> IndexEntry:
