@@ -1,7 +1,6 @@
 """Reads index entries in chunks of bounded weight, so that memory does not grow with the number of candidates."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
 
 from streamdedup.index.contract import EntryStore
 from streamdedup.index.documents import IndexEntry
@@ -16,40 +15,29 @@ BUDGET_BYTES = 8 * 1_048_576
 _ASKED_AT_ONCE = 2_000
 
 
-class EntryReader:
-    """Reads index entries of one index.
+def read_chunks(
+    store: EntryStore | IndexReader,
+    numbers: Iterable[int],
+    budget_bytes: int = BUDGET_BYTES,
+    kept: Mapping[int, IndexEntry] | None = None,
+) -> Iterator[dict[int, IndexEntry]]:
+    """Yield the entries that exist, in chunks of the budget.
 
     Args:
         store: The index.
+        numbers: Numbers of the documents; each distinct one is read once.
         budget_bytes: Weight of the entries that are held at once, in bytes; at least 1. A single entry may weigh more.
+        kept: Entries that were read before and need not be read again; they come first.
     """
-
-    def __init__(self, store: EntryStore | IndexReader, budget_bytes: int = BUDGET_BYTES) -> None:
-        self._store = store
-        self._budget_bytes = budget_bytes
-
-    def chunks(
-        self, numbers: Iterable[int], kept: Mapping[int, IndexEntry] | None = None
-    ) -> Iterator[dict[int, IndexEntry]]:
-        """Yield the entries that exist, in chunks of the budget.
-
-        Args:
-            numbers: Numbers of the documents; each distinct one is read once.
-            kept: Entries that were read before and need not be read again; they come first.
-        """
-        distinct = dict.fromkeys(numbers)
-        if kept:
-            yield {number: kept[number] for number in distinct if number in kept}
-        pending = [number for number in distinct if not kept or number not in kept]
-        while pending:
-            asked = list(islice(pending, _ASKED_AT_ONCE))
-            read = self._store.read_entries(asked, self._budget_bytes)
-            yield {number: entry for number, entry in read.items() if entry is not None}
-            pending = [number for number in asked if number not in read] + pending[_ASKED_AT_ONCE:]
-
-    def with_room(self, entries: Mapping[int, IndexEntry], kept: Mapping[int, IndexEntry]) -> bool:
-        """Tell whether entries may be kept beside others, without exceeding the budget."""
-        return weight_bytes(entries.values()) + weight_bytes(kept.values()) <= self._budget_bytes
+    distinct = dict.fromkeys(numbers)
+    if kept:
+        yield {number: kept[number] for number in distinct if number in kept}
+    pending = [number for number in distinct if not kept or number not in kept]
+    while pending:
+        asked = pending[:_ASKED_AT_ONCE]
+        read = store.read_entries(asked, budget_bytes)
+        yield {number: entry for number, entry in read.items() if entry is not None}
+        pending = [number for number in asked if number not in read] + pending[_ASKED_AT_ONCE:]
 
 
 def weight_bytes(entries: Iterable[IndexEntry]) -> int:

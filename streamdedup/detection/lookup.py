@@ -16,7 +16,7 @@ import numpy as np
 
 from streamdedup.detection.appending import collision
 from streamdedup.detection.comparison import Comparer, matches_by_row, rows_by_candidate
-from streamdedup.detection.entry_chunks import EntryReader
+from streamdedup.detection.entry_chunks import read_chunks
 from streamdedup.detection.lifecycle import with_incarnation
 from streamdedup.detection.model import DetectorOptions, Prepared, Skip, document_number
 from streamdedup.detection.preparation import Preparer
@@ -136,7 +136,6 @@ class IndexLookup:
     def __init__(self, options: DetectorOptions, reader: IndexReader) -> None:
         self.options = options
         self._reader = reader
-        self._entries = EntryReader(reader)
         self._preparer = Preparer(options)
 
     def look_up(self, queries: Sequence[LookupQuery], time_ms: int) -> list[LookupResult | MessageError]:
@@ -273,7 +272,7 @@ class IndexLookup:
         near: dict[tuple[int, int], tuple[bytes, Match]] = {}
         suppressed: dict[int, list[tuple[SuppressionRule, Match]]] = {}
         suppression = self.options.suppression
-        for entries in self._entries.chunks(rows_of):
+        for entries in read_chunks(self._reader, rows_of):
             found = comparer.near_duplicates(prepared, rows_of, entries)
             if suppression is not None:
                 for pair, rule in suppression.rules(found, prepared.entries, entries).items():

@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from streamdedup.detection.comparison import Comparer, matches_by_row, rows_by_candidate
-from streamdedup.detection.entry_chunks import BUDGET_BYTES, EntryReader
+from streamdedup.detection.entry_chunks import BUDGET_BYTES, read_chunks, weight_bytes
 from streamdedup.detection.model import DetectionResult, DetectorOptions, InsertedBatch, pair_key, pair_side
 from streamdedup.detection.suppression import SuppressionRule
 from streamdedup.index.contract import DocumentStore
@@ -94,7 +94,7 @@ class Verifier:
         self._options = options
         self._store = store
         self._comparer = Comparer(options, sketcher)
-        self._reader = EntryReader(store, budget_bytes)
+        self._budget_bytes = budget_bytes
 
     def verify(
         self,
@@ -119,7 +119,7 @@ class Verifier:
         found: dict[tuple[int, int], tuple[bytes, Match]] = {}
         rules: dict[tuple[int, int], SuppressionRule] = {}
         others: dict[int, set[bytes]] = {row: set() for row in chosen if batch.states[row] in _KNOWN_STATES}
-        for entries in self._reader.chunks(rows_of, kept):
+        for entries in read_chunks(self._store, rows_of, self._budget_bytes, kept):
             near = self._comparer.near_duplicates(batch, rows_of, entries)
             if self._options.suppression is not None:
                 rules |= self._options.suppression.rules(near, batch.entries, entries)
@@ -189,9 +189,9 @@ class Verifier:
         members = sorted(still_there & {number for row in rows for number in hits[row].candidates})
         documents: list[tuple[int, bytes]] = []
         kept: dict[int, IndexEntry] = {}
-        for entries in self._reader.chunks(members):
+        for entries in read_chunks(self._store, members, self._budget_bytes):
             documents += [(entry.number, entry.digest) for entry in entries.values() if not entry.deleted]
-            if self._reader.with_room(entries, kept):
+            if weight_bytes(entries.values()) + weight_bytes(kept.values()) <= self._budget_bytes:
                 kept |= entries
         return FoundNearCapacity(sorted(documents), removals), kept
 
