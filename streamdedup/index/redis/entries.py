@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streamdedup.index.documents import MARKER_LIFETIME_MS, IndexEntry, InsertResult, InsertState
 from streamdedup.index.entries import decode_entries, encode_entries, encode_number, encode_place
@@ -25,12 +24,11 @@ class RedisEntries(RedisPart):
         for members, (states, *stored) in zip(groups, replies, strict=True):
             if not any(states):
                 continue
-            rows = members.tolist()
-            of_rows = [rows[at - 1] for at in stored[::2]]
+            of_rows = [members[at - 1] for at in stored[::2]]
             with damage_translated():
                 previous = decode_entries([entries[index].number for index in of_rows], stored[1::2])
             entry_of = dict(zip(of_rows, previous, strict=True))
-            for index, state in zip(rows, states, strict=True):
+            for index, state in zip(members, states, strict=True):
                 if state != InsertState.CREATED:
                     results[index] = InsertResult(InsertState(state), entry_of.get(index))
         return results
@@ -52,19 +50,19 @@ class RedisEntries(RedisPart):
 
     def _store(
         self, script: str, lifetimes: Sequence[int], entries: Sequence[IndexEntry], fences: Sequence[Fence]
-    ) -> tuple[list[NDArray[np.intp]], list[Any]]:
+    ) -> tuple[list[list[int]], list[Any]]:
         """Call a script; return the indexes of the entries of each call, and the replies."""
-        numbers = np.array([entry.number for entry in entries], np.int64)
-        groups = self._keys.by_entry_slot(numbers)
+        groups = by_slot(self._keys.entry_slot(entry.number) for entry in entries)
         encoded = encode_entries(entries)
+        numbers = np.array([entry.number for entry in entries], ">i8")
         lengths = np.array([len(data) for data in encoded], ">u4")
         calls = []
-        for slot, members in groups:
-            of_slot = b"".join([encoded[index] for index in members.tolist()])
-            joined = (numbers[members].astype(">i8").tobytes(), lengths[members].tobytes(), of_slot)
+        for slot, members in groups.items():
+            of_slot = b"".join([encoded[index] for index in members])
+            joined = (numbers[members].tobytes(), lengths[members].tobytes(), of_slot)
             arguments = [self._keys.entries(slot), *lifetimes, *joined]
             calls.append(self._fenced_call(script, slot, fences, arguments, len(members)))
-        return [members for _, members in groups], self._run(calls)
+        return list(groups.values()), self._run(calls)
 
     def set_clusters(self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]) -> None:
         """See ``EntryStore.set_clusters``."""

@@ -93,11 +93,6 @@ class Keys:
         """Slot of the entry of a document."""
         return number % self.slots_count
 
-    def by_entry_slot(self, numbers: NDArray[np.int64]) -> list[tuple[int, NDArray[np.intp]]]:
-        """Return the slots of document numbers, int64 (n,), each with the indexes of its numbers."""
-        slots = numbers % self.slots_count
-        return [(slot, np.flatnonzero(slots == slot)) for slot in np.unique(slots).tolist()]
-
     def copies_slot(self, digest: bytes) -> int:
         """Slot of the bucket of exact copies of a content."""
         return int.from_bytes(digest[:4], "big") % self.slots_count
