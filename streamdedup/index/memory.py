@@ -6,7 +6,6 @@ Every method does in plain Python what ``index.contract`` says.
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
-from random import Random
 from typing import NamedTuple
 
 import numpy as np
@@ -77,8 +76,6 @@ class MemoryIndex(MemoryPartitions):
     ) -> None:
         super().__init__(lifetime_ms, now_ms)
         self._bucket_cap = bucket_cap
-        # Chooses the members of a full bucket that a look-up shows; no secret depends on it.
-        self._random = Random()  # noqa: S311
         self.builder: object | None = None
         self.connections = 0
         self._entries: ExpiringDict[int, IndexEntry] = ExpiringDict(lifetime_ms, now_ms)
@@ -189,7 +186,7 @@ class MemoryIndex(MemoryPartitions):
     def look_up(self, numbers: Sequence[int], band_keys: NDArray[np.uint32]) -> Hits:
         """See ``IndexReader.look_up``."""
         buckets = [[[*(self._buckets.get(key) or ())] for key in enumerate(keys)] for keys in band_keys.tolist()]
-        return hits_of_members(numbers, buckets, self._bucket_cap, self._random)
+        return hits_of_members(numbers, buckets, self._bucket_cap)
 
     def look_up_copies(self, documents: Sequence[tuple[int, bytes]]) -> list[list[int]]:
         """See ``IndexReader.look_up_copies``."""

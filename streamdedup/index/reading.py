@@ -1,8 +1,8 @@
 """Reading an index without changing it: the Protocols, and the members of buckets as a look-up finds them."""
 
+import random
 from collections import Counter
 from collections.abc import Sequence
-from random import Random
 from typing import Protocol
 
 import numpy as np
@@ -61,16 +61,13 @@ class IndexReader(Protocol):
         """Close the connection; never raises."""
 
 
-def hits_of_members(
-    numbers: Sequence[int], buckets: Sequence[Sequence[Sequence[int]]], bucket_cap: int | None, random: Random
-) -> Hits:
-    """Return the hits of documents from the members of their buckets.
+def hits_of_members(numbers: Sequence[int], buckets: Sequence[Sequence[Sequence[int]]], bucket_cap: int | None) -> Hits:
+    """Return the hits of documents from the members of their buckets; of a full bucket some members at random.
 
     Args:
         numbers: n document numbers.
         buckets: Members of the buckets of each document; a bucket without members may be left out.
         bucket_cap: Most members of a bucket; None for no limit.
-        random: Chooses the members of a full bucket.
     """
     candidates: list[dict[int, int]] = []
     full: Counter[int] = Counter()

@@ -6,7 +6,6 @@ writes, and the right to load scripts is not needed.
 """
 
 from collections.abc import Sequence
-from random import Random
 from typing import Any
 
 import numpy as np
@@ -29,8 +28,6 @@ class RedisIndexReader(RedisReading):
     def __init__(self, servers: Servers, options: RedisIndexOptions) -> None:
         super().__init__(servers, options)
         self._scripts = load_scripts()
-        # Chooses the members of a full bucket that are shown; no secret depends on it.
-        self._random = Random()  # noqa: S311
 
     def check(self, fingerprint: Fingerprint) -> Opening | None:
         """See ``IndexReader.check``."""
@@ -53,7 +50,7 @@ class RedisIndexReader(RedisReading):
         for rows, found in zip(rows_of_call, self._run(calls), strict=True):
             for place, members in zip(found[::2], found[1::2], strict=True):
                 buckets[int(rows[place - 1])].append(LAYOUTS[layout].decode(members))
-        return hits_of_members(numbers, buckets, self.options.bucket_cap, self._random)
+        return hits_of_members(numbers, buckets, self.options.bucket_cap)
 
     def look_up_copies(self, documents: Sequence[tuple[int, bytes]]) -> list[list[int]]:
         """See ``IndexReader.look_up_copies``."""
