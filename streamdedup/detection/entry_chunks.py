@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from streamdedup.index.contract import EntryStore
+from streamdedup.index.contract import EntryReading
 from streamdedup.index.documents import IndexEntry
-from streamdedup.index.reading import IndexReader
 
 #: Weight of the index entries that are held at once, in bytes of their hashes. An entry is held about twice: in the
 #: reply and decoded. The candidates of an ordinary chunk of 1,000 documents weigh less than
@@ -16,7 +15,7 @@ _ASKED_AT_ONCE = 2_000
 
 
 def read_chunks(
-    store: EntryStore | IndexReader,
+    store: EntryReading,
     numbers: Iterable[int],
     budget_bytes: int = BUDGET_BYTES,
     kept: Mapping[int, IndexEntry] | None = None,

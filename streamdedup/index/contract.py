@@ -81,17 +81,8 @@ from streamdedup.index.values import (
 from streamdedup.position import Log, Partition, Position
 
 
-class EntryStore(Protocol):
-    """Index entries by document number."""
-
-    def insert_entries(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> list[InsertResult]:
-        """Store entries of documents that the index does not have; return one result for each entry, in order.
-
-        A later version of a stored entry is not stored yet: the old one must be removed from its buckets first.
-        """
-
-    def replace_entries(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
-        """Store entries and deletion markers in order, each where no entry or an earlier position is stored."""
+class EntryReading(Protocol):
+    """Index entries by document number, to be read."""
 
     def get_entries(self, numbers: Sequence[int]) -> dict[int, IndexEntry]:
         """Return the entries of documents that the index has, deletion markers included."""
@@ -108,6 +99,19 @@ class EntryStore(Protocol):
             For each number that was read the entry or deletion marker, or None where the index has none. At least one
             number is read. Missing numbers were not read.
         """
+
+
+class EntryStore(EntryReading, Protocol):
+    """Index entries by document number."""
+
+    def insert_entries(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> list[InsertResult]:
+        """Store entries of documents that the index does not have; return one result for each entry, in order.
+
+        A later version of a stored entry is not stored yet: the old one must be removed from its buckets first.
+        """
+
+    def replace_entries(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
+        """Store entries and deletion markers in order, each where no entry or an earlier position is stored."""
 
     def set_clusters(self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]) -> None:
         """Set the clusters of documents; an entry with another position than the given one is left alone.

@@ -195,12 +195,12 @@ class MemoryIndex(MemoryPartitions):
         ]
 
     def get_entries(self, numbers: Sequence[int]) -> dict[int, IndexEntry]:
-        """See ``EntryStore.get_entries``."""
+        """See ``EntryReading.get_entries``."""
         found = ((number, self._entries.get(number)) for number in numbers)
         return {number: entry for number, entry in found if entry is not None}
 
     def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, IndexEntry | None]:
-        """See ``EntryStore.read_entries``."""
+        """See ``EntryReading.read_entries``."""
         read: dict[int, IndexEntry | None] = {}
         size_bytes = 0
         for number in numbers:

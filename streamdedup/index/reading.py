@@ -8,11 +8,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.index.documents import IndexEntry
+from streamdedup.index.contract import EntryReading
 from streamdedup.index.values import SHOWN_OF_FULL, Fingerprint, Hits, Opening
 
 
-class IndexReader(Protocol):
+class IndexReader(EntryReading, Protocol):
     """The index of one profile for a process that owns no partition. Called from one thread.
 
     No method writes, so the index may be a replica, and the results are those of the moment: a daemon may insert and
@@ -47,12 +47,6 @@ class IndexReader(Protocol):
         Args:
             documents: Number and content digest of each document.
         """
-
-    def get_entries(self, numbers: Sequence[int]) -> dict[int, IndexEntry]:
-        """See ``EntryStore.get_entries``."""
-
-    def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, IndexEntry | None]:
-        """See ``EntryStore.read_entries``."""
 
     def count_documents(self) -> int:
         """See ``StoreHealth.count_documents``."""

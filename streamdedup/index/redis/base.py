@@ -97,7 +97,7 @@ class RedisReading(ABC):
         return compare_fingerprints(decode_fingerprint(self._keys.fingerprint, stored), own)
 
     def get_entries(self, numbers: Sequence[int]) -> dict[int, IndexEntry]:
-        """See ``EntryStore.get_entries``."""
+        """See ``EntryReading.get_entries``."""
         distinct = list(dict.fromkeys(numbers))
         groups = by_slot(self._keys.entry_slot(number) for number in distinct)
         keys = [[self._keys.entry(distinct[index]) for index in members] for members in groups.values()]
@@ -111,7 +111,7 @@ class RedisReading(ABC):
         return _decoded(found)
 
     def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, IndexEntry | None]:
-        """See ``EntryStore.read_entries``."""
+        """See ``EntryReading.read_entries``."""
         groups = by_slot(self._keys.entry_slot(number) for number in numbers)
         limit = max(1, limit_bytes // max(1, len(groups)))
         calls = [
