@@ -116,8 +116,9 @@ class TestLookingIn:
         connection, _ = servers
         upkeep = IndexUpkeep(connection, "sd:articles")
         assert upkeep.fingerprint() is None
-        store, _ = fill(connection)
-        assert upkeep.fingerprint() == store.options.stored_fingerprint(FINGERPRINT)
+        fill(connection)
+        place = RedisIndexOptions(namespace="any", bands=1, shards=1, bucket_layout="sets", lifetime_ms=3_600_000)
+        assert upkeep.fingerprint() == place.stored_fingerprint(FINGERPRINT)
 
     def test_a_key_of_somebody_else_is_named(self, redis_client, redis_url):
         redis_client.set("{sd:articles:0}fingerprint", "mine")
