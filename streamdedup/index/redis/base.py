@@ -61,26 +61,19 @@ class RedisReading(ABC):
     Args:
         servers: Servers of the index.
         options: Place and limits of the index.
-        in_staging: Whether this is the index of a ``StagingIndex``, into which a rebuild writes.
+        keys: Keys of the index.
         now_ms: Clock, in milliseconds since the epoch.
 
     Attributes:
         options: As given.
     """
 
-    def __init__(
-        self,
-        servers: Servers,
-        options: RedisIndexOptions,
-        *,
-        in_staging: bool = False,
-        now_ms: Callable[[], float] = wall_clock_ms,
-    ) -> None:
+    def __init__(self, servers: Servers, options: RedisIndexOptions, keys: Keys, now_ms: Callable[[], float]) -> None:
         self.options = options
         self._servers = servers
+        self._keys = keys
+        self._slots = range(keys.slots_count)
         self._now_ms = now_ms
-        self._keys = Keys(options.namespace, options.bands, options.shards, in_staging=in_staging)
-        self._slots = range(self._keys.slots_count)
 
     @abstractmethod
     def _run(self, calls: Sequence[Call]) -> list[Any]:
@@ -168,7 +161,14 @@ class _LastCall(NamedTuple):
 
 
 class RedisPart(RedisReading):
-    """A part of ``RedisIndex``: implements one Protocol of the contract. Arguments as for ``RedisReading``."""
+    """A part of ``RedisIndex``: implements one Protocol of the contract.
+
+    Args:
+        servers: Servers of the index.
+        options: Place and limits of the index.
+        in_staging: Whether this is the index of a ``StagingIndex``, into which a rebuild writes.
+        now_ms: Clock, in milliseconds since the epoch.
+    """
 
     def __init__(
         self,
@@ -178,7 +178,8 @@ class RedisPart(RedisReading):
         in_staging: bool = False,
         now_ms: Callable[[], float] = wall_clock_ms,
     ) -> None:
-        super().__init__(servers, options, in_staging=in_staging, now_ms=now_ms)
+        keys = Keys(options.namespace, options.bands, options.shards, in_staging=in_staging)
+        super().__init__(servers, options, keys, now_ms)
         self._runner = ScriptRunner(servers, self._keys.fingerprint)
         #: Time to live of what the scripts write, in milliseconds; 0 for ever.
         self._lifetime = options.lifetime_ms or 0

@@ -17,16 +17,17 @@ from streamdedup.index.reading import hits_of_members
 from streamdedup.index.redis.base import RedisIndexOptions, RedisReading
 from streamdedup.index.redis.buckets import CALL_DOCUMENTS, LAYOUTS
 from streamdedup.index.redis.errors import check_reply
+from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.scripts import Call, load_scripts
 from streamdedup.index.redis.servers import Command, Servers
-from streamdedup.index.values import Fingerprint, Hits, Opening
+from streamdedup.index.values import Fingerprint, Hits, Opening, wall_clock_ms
 
 
 class RedisIndexReader(RedisReading):
     """An ``IndexReader`` on Redis."""
 
     def __init__(self, servers: Servers, options: RedisIndexOptions) -> None:
-        super().__init__(servers, options)
+        super().__init__(servers, options, Keys(options.namespace, options.bands, options.shards), wall_clock_ms)
         self._scripts = load_scripts()
 
     def check(self, fingerprint: Fingerprint) -> Opening | None:

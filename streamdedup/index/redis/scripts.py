@@ -115,23 +115,20 @@ class ScriptRunner:
             IndexLost: The index is gone.
         """
         self.number += 1
-        try:
-            return self._run(calls)
-        except BaseException:
-            self.failures_count += 1
-            raise
-
-    def _run(self, calls: Sequence[Call]) -> list[Any]:
         replies: list[Any] = []
         round_trip: list[Call] = []
         size = 0
-        for call in calls:
-            round_trip.append(call)
-            size += len(call.arguments) + call.documents_count
-            if size >= _ROUND_TRIP_ARGUMENTS:
-                replies += self._send(round_trip)
-                round_trip, size = [], 0
-        return replies + self._send(round_trip)
+        try:
+            for call in calls:
+                round_trip.append(call)
+                size += len(call.arguments) + call.documents_count
+                if size >= _ROUND_TRIP_ARGUMENTS:
+                    replies += self._send(round_trip)
+                    round_trip, size = [], 0
+            return replies + self._send(round_trip)
+        except BaseException:
+            self.failures_count += 1
+            raise
 
     def _send(self, calls: Sequence[Call]) -> list[Any]:
         """Call scripts in one round trip; load all scripts and call again when a server does not know a script."""
