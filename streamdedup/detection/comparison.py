@@ -77,12 +77,13 @@ class Comparer:
         made: dict[tuple[int, bytes], Match] = {}
         found: dict[tuple[int, int], tuple[bytes, Match]] = {}
         for (row, other), content in zip(pairs, contents, strict=True):
-            match = compared[content]
-            if match is None:
+            alike = compared[content]
+            if alike is None:
                 continue
-            if match.id != other.id:
-                key = other.number, content[0]
-                match = made[key] = made.get(key) or replace(match, id=other.id, position=other.position)
+            match = made.get((other.number, content[0]))
+            if match is None:
+                match = alike if alike.id == other.id else replace(alike, id=other.id, position=other.position)
+                made[other.number, content[0]] = match
             found[row, other.number] = pair_key(sides[row], sides_of_others[other.number]), match
         return found
 
