@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from streamdedup.cli.assembly import decoder_of, kafka_options
@@ -88,13 +88,13 @@ def _upserted(decoder: Decoder, record: Record) -> Document | None:
     return document if document.op == "upsert" else None
 
 
+@dataclass(frozen=True, slots=True)
 class KafkaTexts:
     """Fetches the texts behind alerts; topics without a decoder use the default field names."""
 
-    def __init__(self, fetcher: RecordFetcher, decoders: Mapping[str, Decoder]) -> None:
-        self._fetcher = fetcher
-        self._decoders = decoders
-        self._default = Decoder()
+    fetcher: RecordFetcher
+    decoders: Mapping[str, Decoder]
+    default: Decoder = field(default_factory=Decoder)
 
     def side(self, document_id: str, digest: str, position: Position) -> Side:
         """Return a document with its text, or without if Kafka no longer has the text of that digest."""
@@ -105,9 +105,9 @@ class KafkaTexts:
         return Side(document_id, position, text)
 
     def _text(self, position: Position) -> str | None:
-        decoder = self._decoders.get(position.topic, self._default)
+        decoder = self.decoders.get(position.topic, self.default)
         try:
-            record = self._fetcher.fetch(position)
+            record = self.fetcher.fetch(position)
             if record is None:
                 return None
             return decoder.decode(record.position, record.timestamp_ms, record.key, record.value).text

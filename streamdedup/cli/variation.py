@@ -3,7 +3,7 @@
 import random
 import re
 import string
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from streamdedup.cli.rendering.differences import UNSPACED
@@ -19,19 +19,19 @@ _unspaced = "".join(f"{chr(first)}-{chr(last)}" for first, last in UNSPACED)
 _WORD: Final = re.compile(rf"[{_unspaced}]|[^\s{_unspaced}]+")
 
 
+@dataclass(frozen=True, slots=True)
 class Variation:
     """Changes documents before they are sent; the change depends on the seed and the document only.
 
-    Args:
+    Attributes:
         share: Share of a text's words that are replaced by others, from 0 to 1.
         seed: Seed of the choice of words.
         same_ids: Keep the ids in every pass; else those of the second pass end in ``#2``, and so on.
     """
 
-    def __init__(self, share: float = 0.0, seed: int = 1, *, same_ids: bool = False) -> None:
-        self._share = share
-        self._seed = seed
-        self._same_ids = same_ids
+    share: float = 0.0
+    seed: int = 1
+    same_ids: bool = False
 
     def of(self, entry: Entry, number: int) -> Entry:
         """Return the entry to send in pass ``number``, counted from 1.
@@ -40,12 +40,12 @@ class Variation:
         """
         if entry.problem is not None:
             return entry
-        document_id = entry.id if number == 1 or self._same_ids else f"{entry.id}#{number}"
+        document_id = entry.id if number == 1 or self.same_ids else f"{entry.id}#{number}"
         text = entry.text
-        if self._share and text:
+        if self.share and text:
             # The place in the file, so that a limit or another order changes nothing.
-            place = f"{self._seed}/{number}/{entry.file}/{entry.line}"
-            text = vary(text, self._share, random.Random(place))  # noqa: S311  no secret depends on it
+            place = f"{self.seed}/{number}/{entry.file}/{entry.line}"
+            text = vary(text, self.share, random.Random(place))  # noqa: S311  no secret depends on it
         if (document_id, text) == (entry.id, entry.text):
             return entry
         return replace(entry, id=document_id, text=text, raw=None)

@@ -86,38 +86,37 @@ INCOMPLETE: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True)
 class AlertView:
-    """Prints alerts: at most ``max_pairs`` lines each, with both texts side by side if ``fetch`` is given."""
+    """Prints alerts.
 
-    def __init__(
-        self,
-        console: Console,
-        fetch: Fetch | None = None,
-        time_format: str = TIME_FORMAT,
-        max_pairs: int | None = None,
-    ) -> None:
-        self._console = console
-        self._fetch = fetch
-        self._time_format = time_format
-        self._max_pairs = max_pairs
+    Attributes:
+        console: Where to print.
+        fetch: Fetches the texts, which are shown side by side; None shows no texts.
+        time_format: Format of the times.
+        max_pairs: Most lines of one alert; None for no limit.
+    """
+
+    console: Console
+    fetch: Fetch | None = None
+    time_format: str = TIME_FORMAT
+    max_pairs: int | None = None
 
     def show(self, alert: Alert) -> None:
         """Print each pair of an alert."""
-        new = self._fetch(alert.document_id, alert.digest, alert.position) if self._fetch else None
-        for match in alert.matches[: self._max_pairs]:
-            self._console.print(match_line(alert, match, self._time_format), soft_wrap=True)
-            if new is not None and self._fetch is not None:
-                old = self._fetch(match.id, match.digest, match.position)
-                self._console.print(side_by_side(new, old, coloured=self._console.color_system is not None))
-                self._console.print()
+        new = self.fetch(alert.document_id, alert.digest, alert.position) if self.fetch else None
+        for match in alert.matches[: self.max_pairs]:
+            self.console.print(match_line(alert, match, self.time_format), soft_wrap=True)
+            if new is not None and self.fetch is not None:
+                old = self.fetch(match.id, match.digest, match.position)
+                self.console.print(side_by_side(new, old, coloured=self.console.color_system is not None))
+                self.console.print()
         if alert.suppressed:
-            self._console.print(
-                Text(f"          not alerted: {listed_counts(alert.suppressed)}", "dim"), soft_wrap=True
-            )
+            self.console.print(Text(f"          not alerted: {listed_counts(alert.suppressed)}", "dim"), soft_wrap=True)
         if not alert.complete:
-            self._console.print(Text(INCOMPLETE, "yellow"), soft_wrap=True)
-        if self._max_pairs is not None and len(alert.matches) > self._max_pairs:
-            self._console.print(Text(f"          and {len(alert.matches) - self._max_pairs:,} more like it", "dim"))
+            self.console.print(Text(INCOMPLETE, "yellow"), soft_wrap=True)
+        if self.max_pairs is not None and len(alert.matches) > self.max_pairs:
+            self.console.print(Text(f"          and {len(alert.matches) - self.max_pairs:,} more like it", "dim"))
 
 
 def match_line(alert: Alert, match: Match, time_format: str = TIME_FORMAT) -> Text:
