@@ -3,13 +3,13 @@
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from streamdedup.cli.output import steps
 from streamdedup.settings import Profile
 from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.text.shingles import ShingleOptions
-from streamdedup.text.stop_shingles import DEFAULT_SHARE, Learnt, learn_stop_shingles
+from streamdedup.text.stop_shingles import DEFAULT_SHARE, learn_stop_shingles
 from streamdedup.tuning.boilerplate import MOST_CHARACTERS, Boilerplate, BoilerplateStudy, study_boilerplate
 from streamdedup.tuning.pair_change import ContainedPairs, Folding, PairChange, study_contained, study_folding
 from streamdedup.tuning.sample import BoundedTexts, Sample
@@ -24,8 +24,18 @@ _CONTAINMENT: Final = 0.8
 _PAIR_CHARS: Final = 100
 
 
-class TextStudy:
-    """Studies the texts of a sample with the recommended shingles and threshold.
+class TextFindings(NamedTuple):
+    """Results as plain values, the runs of boilerplate in them, and the reasons for missing results."""
+
+    results: dict[str, Any]
+    boilerplate: list[Boilerplate]
+    warnings: list[str]
+
+
+def study_texts(
+    sample: Sample, options: ShingleOptions, threshold: float, profile: Profile, arguments: tuple[str, ...]
+) -> TextFindings:
+    """Study the texts of a sample with the recommended shingles and threshold.
 
     Args:
         sample: The sample.
@@ -34,158 +44,65 @@ class TextStudy:
         profile: Profile of ``tune``.
         arguments: Arguments that name the corpus and the profile, for the proposed command.
     """
-
-    def __init__(
-        self, sample: Sample, options: ShingleOptions, threshold: float, profile: Profile, arguments: tuple[str, ...]
-    ) -> None:
-        self._options = options
-        self._words = options if options.unit == "word" else replace(options, unit="word", size=3)
-        self._threshold = threshold
-        self._profile = profile
-        self._arguments = arguments
-        looked_at = BoundedTexts(MOST_CHARACTERS)
-        for text in sample.texts:
-            looked_at.add(text)
-        with steps("boilerplate, vowel signs, contained texts", 5 * len(looked_at.texts)) as step:
-            least = profile.min_words
-            self._folding = study_folding(looked_at.texts, options, threshold, min_words=least, progress=step)
-            rule = profile.containment_rule() or ContainmentRule(
-                _CONTAINMENT, profile.containment_min_similarity, profile.containment_min_shingles
-            )
-            self._contained = study_contained(looked_at.texts, options, threshold, rule, min_words=least, progress=step)
-            self._contained_texts = self._contained_examples(sample, looked_at.texts)
-            self._learnt, self._problem = self._learn(sample)
-            self._study: BoilerplateStudy | None = None
-            if self._learnt is not None:
-                self._study = study_boilerplate(
-                    looked_at.texts, self._learnt, self._words, threshold, min_words=least, progress=step
-                )
-
-    def _learn(self, sample: Sample) -> tuple[Learnt | None, list[str]]:
+    looked_at = BoundedTexts(MOST_CHARACTERS)
+    for text in sample.texts:
+        looked_at.add(text)
+    texts, least = looked_at.texts, profile.min_words
+    words = options if options.unit == "word" else replace(options, unit="word", size=3)
+    rule = profile.containment_rule() or ContainmentRule(
+        _CONTAINMENT, profile.containment_min_similarity, profile.containment_min_shingles
+    )
+    command = _command(words, threshold, profile, arguments)
+    study: BoilerplateStudy | None = None
+    boilerplate: dict[str, Any] | None = None
+    warnings: list[str] = []
+    with steps("boilerplate, vowel signs, contained texts", 5 * len(texts)) as step:
+        folding = study_folding(texts, options, threshold, min_words=least, progress=step)
+        contained = study_contained(texts, options, threshold, rule, min_words=least, progress=step)
         try:
-            documents = zip(sample.texts, sample.sources, strict=True)
-            return learn_stop_shingles(documents, self._words, DEFAULT_SHARE), []
+            learnt = learn_stop_shingles(zip(sample.texts, sample.sources, strict=True), words, DEFAULT_SHARE)
         except ValueError as error:
-            return None, [f"boilerplate is not looked for: {error}"]
-
-    def _contained_examples(self, sample: Sample, texts: Sequence[str]) -> list[dict[str, Any]]:
-        """Return the nearest pairs by containment; of documents with equal texts the first is named."""
-        if self._contained is None:
-            return []
-        ids = dict(zip(reversed(sample.texts), reversed(sample.ids), strict=True))
-        shown = []
-        for pair in self._contained.nearest:
-            left, right = cut_texts(texts[pair.left], texts[pair.right])
-            shown.append(
-                {
-                    "similarity": pair.similarity,
-                    "containment": pair.containment,
-                    "left": ids[texts[pair.left]],
-                    "left_text": left,
-                    "right": ids[texts[pair.right]],
-                    "right_text": right,
-                }
-            )
-        return shown
-
-    @property
-    def boilerplate(self) -> list[Boilerplate]:
-        """Runs of boilerplate, the one that causes most pairs first."""
-        return [] if self._study is None else self._study.found[:_SHOWN]
-
-    def warnings(self) -> list[str]:
-        """Return the reasons for missing results."""
-        return self._problem
-
-    def results(self) -> dict[str, Any]:
-        """Return the results as plain values."""
-        return {
-            "templates": [one._asdict() | {"sources": list(one.sources)} for one in self.boilerplate],
-            "boilerplate": self._boilerplate_results(),
-            "folding": _folding_results(self._folding),
-            "containment": _containment_results(self._contained, self._contained_texts),
-            "proposals": self._proposals(),
-        }
-
-    def _boilerplate_results(self) -> dict[str, Any] | None:
-        learnt, study = self._learnt, self._study
-        if learnt is None or study is None:
-            return None
-        return {
-            "shingles": f"{self._words.unit} {self._words.size}",
-            "threshold": self._threshold,
-            "documents": study.documents,
-            "stop_shingles": len(learnt.stops.counts),
-            "removed_share": study.removed_share,
-            **_change_results(study.change),
-            "unexplained": study.unexplained,
-            "command": self._command(),
-        }
-
-    def _command(self) -> str:
-        words, profile = self._words, self._profile
-        arguments = ["streamdedup", "stop-shingles", *self._arguments]
-        if (words.unit, words.size) != (profile.shingle_unit, profile.shingle_size):
-            arguments += ["--unit", words.unit, "--size", str(words.size)]
-        if self._threshold != profile.threshold:
-            arguments += ["--threshold", f"{self._threshold:g}"]
-        return shlex.join([*arguments, "--output", _FILE])
-
-    def _proposals(self) -> list[str]:
-        """Return a sentence for each setting that would change the pairs for the better."""
-        found = []
-        if self._study is not None and self._options.unit == "word" and self._study.change.lost:
-            change = self._study.change
-            found.append(
-                f"stop_shingles: {change.after:,} pairs instead of {change.before:,} at {self._threshold:g} "
-                f"({change.gained:,} more, {change.lost:,} fewer) without the text that {DEFAULT_SHARE:.0%} of all "
-                f"documents or of one source share; read the templates, then: {self._command()}"
-            )
-        folding = self._folding
-        if folding is not None and folding.change.gained > folding.change.lost:
-            change = folding.change
-            found.append(
-                f"fold_marks = true: {change.after:,} pairs instead of {change.before:,} at {self._threshold:g} "
-                f"({change.gained:,} more, {change.lost:,} fewer); {folding.documents:,} documents "
-                f"({folding.share:.1%}) have vowel signs"
-            )
-        contained = self._contained
-        if contained is not None and contained.pairs and self._profile.containment_threshold is None:
-            rule = contained.rule
-            found.append(
-                f"containment_threshold = {rule.threshold:g}: {contained.pairs:,} pairs more than the "
-                f"{contained.total:,} from {self._threshold:g} on, in which the larger text has at least "
-                f"{rule.threshold:g} of the smaller one, at similarities from {rule.min_similarity:g} on; for the "
-                "price of the bands, repeat tune with the key in a settings file"
-            )
-        return found
-
-
-def cut_texts(left: str, right: str) -> tuple[str, str]:
-    """Return both texts of a pair in one line each, cut to the words around the first difference."""
-    texts = [" ".join(text.split()) for text in (left, right)]
-    same = next((place for place, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
-    start = max(0, min(same - _PAIR_CHARS // 2, max(map(len, texts)) - _PAIR_CHARS))
-    one, other = (f"{'...' * (start > 0)}{text[start : start + _PAIR_CHARS]}" for text in texts)
-    return one, other
-
-
-def _containment_results(contained: ContainedPairs | None, examples: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    if contained is None:
-        return None
-    rule = contained.rule
-    return {
-        "containment": rule.threshold,
-        "min_similarity": rule.min_similarity,
-        "min_shingles": rule.min_shingles,
-        "pairs": contained.pairs,
-        "examples": examples,
+            warnings.append(f"boilerplate is not looked for: {error}")
+        else:
+            study = study_boilerplate(texts, learnt, words, threshold, min_words=least, progress=step)
+            boilerplate = {
+                "shingles": f"{words.unit} {words.size}",
+                "threshold": threshold,
+                "documents": study.documents,
+                "stop_shingles": len(learnt.stops.counts),
+                "removed_share": study.removed_share,
+                **_change_results(study.change),
+                "unexplained": study.unexplained,
+                "command": command,
+            }
+    found = [] if study is None else study.found[:_SHOWN]
+    results: dict[str, Any] = {
+        "templates": [one._asdict() | {"sources": list(one.sources)} for one in found],
+        "boilerplate": boilerplate,
+        "folding": None if folding is None else _folding_results(folding),
+        "containment": None if contained is None else _containment_results(contained, sample, texts),
+        "proposals": _proposals(
+            study if options.unit == "word" else None,
+            folding,
+            contained if profile.containment_threshold is None else None,
+            threshold,
+            command,
+        ),
     }
+    return TextFindings(results, found, warnings)
 
 
-def _folding_results(folding: Folding | None) -> dict[str, Any] | None:
-    if folding is None:
-        return None
+def _command(words: ShingleOptions, threshold: float, profile: Profile, arguments: tuple[str, ...]) -> str:
+    """Return the command that learns the stop shingles."""
+    command = ["streamdedup", "stop-shingles", *arguments]
+    if (words.unit, words.size) != (profile.shingle_unit, profile.shingle_size):
+        command += ["--unit", words.unit, "--size", str(words.size)]
+    if threshold != profile.threshold:
+        command += ["--threshold", f"{threshold:g}"]
+    return shlex.join([*command, "--output", _FILE])
+
+
+def _folding_results(folding: Folding) -> dict[str, Any]:
     return {"documents": folding.documents, "share": folding.share, **_change_results(folding.change)}
 
 
@@ -196,3 +113,65 @@ def _change_results(change: PairChange) -> dict[str, int]:
         "pairs_lost": change.lost,
         "pairs_gained": change.gained,
     }
+
+
+def _containment_results(contained: ContainedPairs, sample: Sample, texts: Sequence[str]) -> dict[str, Any]:
+    """Return the pairs by containment; of documents with equal texts the first is named."""
+    rule = contained.rule
+    ids = dict(zip(reversed(sample.texts), reversed(sample.ids), strict=True))
+    examples: list[dict[str, Any]] = []
+    for pair in contained.nearest:
+        left, right = texts[pair.left], texts[pair.right]
+        shares = {"similarity": pair.similarity, "containment": pair.containment}
+        examples.append({**shares, **shown_pair(ids[left], left, ids[right], right)})
+    return {
+        "containment": rule.threshold,
+        "min_similarity": rule.min_similarity,
+        "min_shingles": rule.min_shingles,
+        "pairs": contained.pairs,
+        "examples": examples,
+    }
+
+
+def _proposals(
+    boilerplate: BoilerplateStudy | None,
+    folding: Folding | None,
+    contained: ContainedPairs | None,
+    threshold: float,
+    command: str,
+) -> list[str]:
+    """Return a sentence for each setting that would change the pairs for the better."""
+    found = []
+    if boilerplate is not None and boilerplate.change.lost:
+        found.append(
+            f"stop_shingles: {_change_text(boilerplate.change, threshold)} without the text that {DEFAULT_SHARE:.0%} "
+            f"of all documents or of one source share; read the templates, then: {command}"
+        )
+    if folding is not None and folding.change.gained > folding.change.lost:
+        found.append(
+            f"fold_marks = true: {_change_text(folding.change, threshold)}; {folding.documents:,} documents "
+            f"({folding.share:.1%}) have vowel signs"
+        )
+    if contained is not None and contained.pairs:
+        rule = contained.rule
+        found.append(
+            f"containment_threshold = {rule.threshold:g}: {contained.pairs:,} pairs more than the "
+            f"{contained.total:,} from {threshold:g} on, in which the larger text has at least "
+            f"{rule.threshold:g} of the smaller one, at similarities from {rule.min_similarity:g} on; for the "
+            "price of the bands, repeat tune with the key in a settings file"
+        )
+    return found
+
+
+def _change_text(change: PairChange, threshold: float) -> str:
+    counts = f"{change.after:,} pairs instead of {change.before:,} at {threshold:g}"
+    return f"{counts} ({change.gained:,} more, {change.lost:,} fewer)"
+
+
+def shown_pair(left: str, left_text: str, right: str, right_text: str) -> dict[str, str]:
+    """Return the ids of a pair and its texts in one line each, cut to the words around the first difference."""
+    texts = [" ".join(text.split()) for text in (left_text, right_text)]
+    same = next((place for place, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
+    start = max(0, min(same - _PAIR_CHARS // 2, max(map(len, texts)) - _PAIR_CHARS))
+    one, other = (f"{'...' * (start > 0)}{text[start : start + _PAIR_CHARS]}" for text in texts)
+    return {"left": left, "left_text": one, "right": right, "right_text": other}

@@ -10,7 +10,7 @@ import numpy as np
 from streamdedup.cli.output import steps
 from streamdedup.cli.tune_server import TuneServer
 from streamdedup.cli.tune_settings import SERVERS, settings_section, tuned_profile
-from streamdedup.cli.tune_texts import TextStudy, cut_texts
+from streamdedup.cli.tune_texts import shown_pair, study_texts
 from streamdedup.errors import SettingsError
 from streamdedup.index.redis.buckets import LAYOUTS
 from streamdedup.indexes import detector_options
@@ -225,7 +225,7 @@ class Tuning:
         question, profile, sample = self._question, self._profile, self._sample
         row, study, _ = self._best
         words = self._studies[0].sets.token_counts
-        texts = TextStudy(sample, row.options, row.threshold, profile, question.arguments)
+        texts = study_texts(sample, row.options, row.threshold, profile, question.arguments)
         return {
             "sample": {
                 "documents": len(sample.ids),
@@ -249,7 +249,7 @@ class Tuning:
             "exact_limits": [self._exact_limit(limit) for limit in self._exact_limits],
             "warnings": [
                 *warnings(row, study, texts.boilerplate, question.documents_kept, exact_limit=profile.exact_limit),
-                *texts.warnings(),
+                *texts.warnings,
                 *self._warnings,
             ],
             "similarities": [
@@ -261,7 +261,7 @@ class Tuning:
                 {"similarity": middle, "found": rate.hits, "pairs": rate.total}
                 for middle, rate in study.found_by_similarity(row.banding, _CURVE_BINS)
             ],
-            **texts.results(),
+            **texts.results,
             **self._examples(),
         }
 
@@ -358,14 +358,9 @@ class Tuning:
     def _example(self, study: Study, at: int) -> dict[str, Any]:
         """Return a pair of different texts, cut to the words around the first difference."""
         one, other = (int(study.documents[study.distinct.first[side[at]]]) for side in (study.pairs[0], study.pairs[1]))
-        left, right = cut_texts(self._sample.texts[one], self._sample.texts[other])
-        return {
-            "similarity": float(study.pairs.similarities[at]),
-            "left": self._sample.ids[one],
-            "left_text": left,
-            "right": self._sample.ids[other],
-            "right_text": right,
-        }
+        similarity = float(study.pairs.similarities[at])
+        ids, texts = self._sample.ids, self._sample.texts
+        return {"similarity": similarity, **shown_pair(ids[one], texts[one], ids[other], texts[other])}
 
     def _examples(self) -> dict[str, list[dict[str, Any]]]:
         """Return the largest buckets, and the pairs of different texts nearest to the threshold."""
