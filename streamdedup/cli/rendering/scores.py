@@ -16,9 +16,6 @@ from streamdedup.evaluation.trial import Findings
 from streamdedup.settings.units import counted, listed_counts
 from streamdedup.similarity.lsh import BAND_BYTES
 
-#: Heads and widths of the table of rates.
-_HEAD = f"{'':<28}{'hits':>12}{'of':>12}{'share':>9}   95 % by document"
-
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
@@ -150,7 +147,20 @@ def rate_object(rate: Rate) -> dict[str, Any]:
 
 def as_lines(one: Evaluation) -> Iterator[str]:
     """Yield the lines for a reader."""
-    options, scores, speed = one.options, one.scores, one.documents_per_second
+    yield from _conditions(one)
+    yield ""
+    yield from _rates(one)
+    yield ""
+    yield from _by_document(one, one.scores.by_document)
+    yield ""
+    yield from _clusters(one.scores.clusters)
+    yield ""
+    yield from _missed(one)
+
+
+def _conditions(one: Evaluation) -> Iterator[str]:
+    """Yield documents, settings and truth."""
+    options, speed = one.options, one.documents_per_second
     yield (
         f"{counted(len(one.ids), 'document')}, skipped: {listed_counts(one.findings.skipped_counts)}"
         f"{f'; {speed:,.0f} documents/s' if speed else ''}"
@@ -175,15 +185,19 @@ def as_lines(one: Evaluation) -> Iterator[str]:
         )
     if reached := one.findings.limits.sentence():
         yield reached
-    yield ""
-    yield _HEAD
+
+
+def _rates(one: Evaluation) -> Iterator[str]:
+    """Yield recall and precision, and the recall by similarity and by threshold."""
+    scores = one.scores
+    yield f"{'':<28}{'hits':>12}{'of':>12}{'share':>9}   95 % by document"
     yield _line("recall", scores.recall)
     yield _line("  of pairs compared exactly", scores.exact_recall)
     yield _line(f"  of estimated, from {scores.estimated_from:.3f}", scores.estimated_recall)
     yield _line("precision", scores.precision)
     yield _line("  of pairs called exact", scores.exact_precision)
     yield _line(f"  of estimated, at {scores.estimated_at:.3f}", scores.estimated_precision)
-    if options.containment is not None:
+    if one.options.containment is not None:
         yield _line("recall by containment", scores.containment_recall)
         yield _line("precision by containment", scores.containment_precision)
     yield "recall by similarity"
@@ -194,12 +208,6 @@ def as_lines(one: Evaluation) -> Iterator[str]:
         yield "judged pairs that a threshold can find"
         for each in scores.thresholds:
             yield f"  {f'from {each.threshold:g}':<26}{each.pairs:>12,}{scores.recall.total:>12,}{each.share:>9.4f}"
-    yield ""
-    yield from _by_document(one, scores.by_document)
-    yield ""
-    yield from _clusters(scores.clusters)
-    yield ""
-    yield from _missed(one)
 
 
 def _rule(options: DetectorOptions) -> str:
