@@ -4,6 +4,7 @@ import io
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, TextIO, TypeVar
 
 import msgspec
@@ -150,11 +151,6 @@ def measuring(unit: str) -> Iterator[Callable[[str, int, int], None]]:
 
 def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     """Yield lists of at most ``size`` items."""
-    batch: list[Item] = []
-    for item in items:
-        batch.append(item)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
+    iterator = iter(items)
+    while batch := list(islice(iterator, size)):
         yield batch
