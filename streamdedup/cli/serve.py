@@ -1,6 +1,5 @@
 """``streamdedup serve``: the HTTP service for look-ups."""
 
-import importlib
 import signal
 import socket
 import time
@@ -58,10 +57,11 @@ def run_service(settings: Settings) -> None:
     Raises:
         SettingsError: The address cannot be bound, the file of tokens cannot be used, or a library is missing.
     """
-    _check_libraries()
-    from streamdedup.serve.app import create_app  # noqa: PLC0415  needs the extra "serve"
-    from streamdedup.serve.server import create_server  # noqa: PLC0415  needs the extra "serve"
-
+    try:
+        from streamdedup.serve.app import create_app  # noqa: PLC0415  needs the extra "serve"
+        from streamdedup.serve.server import create_server  # noqa: PLC0415  needs the extra "serve"
+    except ModuleNotFoundError as error:
+        raise SettingsError(f"serve needs {error.name}: pip install 'streamdedup[serve]'") from error
     api = settings.api
     metrics = ServeMetrics()
     metrics.build.info({"version": __version__})
@@ -196,19 +196,6 @@ def _listen(host: str, port: int) -> socket.socket:
         text = error.strerror or str(error)
         raise SettingsError(f"api.port: cannot listen on {host}:{port}: {text}; choose another") from error
     return listener
-
-
-def _check_libraries() -> None:
-    """Import the modules that need the extra "serve".
-
-    Raises:
-        SettingsError: A library of the extra is not installed.
-    """
-    try:
-        for name in ("app", "server"):
-            importlib.import_module(f"streamdedup.serve.{name}")
-    except ModuleNotFoundError as error:
-        raise SettingsError(f"serve needs {error.name}: pip install 'streamdedup[serve]'") from error
 
 
 def _server_options(settings: Settings) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from streamdedup.cli.serve import _check_libraries, _listen
+from streamdedup.cli.serve import _listen, run_service
 from streamdedup.detection.lookup import LookupQuery
 from streamdedup.detection.suppression import Suppression
 from streamdedup.errors import IndexMismatch, SettingsError, StoreMisconfigured, StoreUnavailable
@@ -29,6 +29,7 @@ from streamdedup.serve.gathering import Gatherer, PassLimits
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.problems import PROBLEMS, TYPE_PREFIX
 from streamdedup.serve.schemas import MAX_BATCH_MATCHES, MAX_BATCH_TEXTS, MAX_MATCHES, MatchBody
+from streamdedup.settings import Settings
 from streamdedup.wire import schema
 from tests.served import LOOKUP, NEAR, OPTIONS, TEXT, Service, a_receive, call
 from tests.thoroughness import examples
@@ -746,7 +747,7 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(monkeypatc
     monkeypatch.delitem(sys.modules, "uvicorn.protocols.http.httptools_impl", raising=False)
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(SettingsError, match=rf"serve needs {missing}: pip install 'streamdedup\[serve\]'"):
-        _check_libraries()
+        run_service(Settings.model_construct())
 
 
 class TestAddress:
