@@ -3,7 +3,7 @@
 import heapq
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Annotated
 
@@ -15,6 +15,7 @@ from streamdedup.cli.dead_letters import DeadLetter, DeadLetterFilter, parse_off
 from streamdedup.cli.dlq_decisions import ReplayOptions, Tally
 from streamdedup.cli.dlq_replay import DeadLetterReplay, group_of
 from streamdedup.cli.guards import YesOption, confirm, require_confirmable
+from streamdedup.cli.options import with_options
 from streamdedup.cli.output import progress_bar, say
 from streamdedup.cli.pace import RateOption
 from streamdedup.cli.rendering.dead_letters import Summary, dead_letter_json, dead_letter_line
@@ -42,22 +43,43 @@ _FIRST_SEARCH, _GROWTH = 1_000, 8
 
 dlq = typer.Typer(no_args_is_help=True, help="Inspect the dead-letter topic, and replay dead letters.")
 
-CodeOption = Annotated[
-    list[ErrorCode] | None, typer.Option("--code", metavar="CODE", help="Only this error code; may be repeated.")
-]
-TopicOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--topic", "-t", help="Only records of this input topic; may be repeated.", autocompletion=topic_names
-    ),
-]
-PartitionOption = Annotated[int | None, typer.Option("--partition", min=0, help="Only records of this partition.")]
-OffsetsOption = Annotated[
-    str | None, typer.Option("--offsets", metavar="RANGE", help="Only records at these offsets: 1042, 1000-2000, 1000-")
-]
+
+@dataclass(frozen=True)
+class FilterOptions:
+    """Conditions on the failed records."""
+
+    code: Annotated[
+        list[ErrorCode] | None, typer.Option("--code", metavar="CODE", help="Only this error code; may be repeated.")
+    ] = None
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic", "-t", help="Only records of this input topic; may be repeated.", autocompletion=topic_names
+        ),
+    ] = None
+    partition: Annotated[int | None, typer.Option("--partition", min=0, help="Only records of this partition.")] = None
+    offsets: Annotated[
+        str | None,
+        typer.Option("--offsets", metavar="RANGE", help="Only records at these offsets: 1042, 1000-2000, 1000-"),
+    ] = None
+
+    def filter(self, since: str | None = None) -> DeadLetterFilter:
+        """Return the filter of these options and of ``--since``.
+
+        Raises:
+            SettingsError: Offsets or time cannot be read.
+        """
+        return DeadLetterFilter(
+            codes=frozenset(map(str, self.code or ())),
+            topics=frozenset(self.topic or ()),
+            partition=self.partition,
+            offsets=parse_offsets(self.offsets),
+            since_s=parse_since(since),
+        )
 
 
 @dlq.command()
+@with_options
 def inspect(  # noqa: PLR0913  one argument per option
     config: ConfigOption = None,
     assignments: SetOption = None,
@@ -65,10 +87,8 @@ def inspect(  # noqa: PLR0913  one argument per option
     dead_letter_topic: Annotated[
         str | None, typer.Option(help="Topic to read; default: of the settings, or duplicates.dlq.")
     ] = None,
-    code: CodeOption = None,
-    topic: TopicOption = None,
-    partition: PartitionOption = None,
-    offsets: OffsetsOption = None,
+    *,
+    conditions: FilterOptions,
     since: Annotated[str | None, typer.Option(metavar="TIME", help="Only failures since: 2h, 2026-05-01T09:00")] = None,
     last: Annotated[int | None, typer.Option("--last", "-n", min=1, max=10_000, help="Only the last N.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for new dead letters until Ctrl-C.")] = False,
@@ -89,7 +109,7 @@ def inspect(  # noqa: PLR0913  one argument per option
     """
     if follow and summary:
         raise SettingsError("--follow and --summary: give one of them")
-    wanted = _filter(code, topic, partition, offsets, since)
+    wanted = conditions.filter(since)
     settings = load_reading_settings(config, assignments, bootstrap_servers)
     source = dead_letter_topic or ("duplicates.dlq" if settings is None else settings.kafka.dead_letter_topic)
     options = reading_options(settings, bootstrap_servers, source)
@@ -107,13 +127,12 @@ def inspect(  # noqa: PLR0913  one argument per option
 
 
 @dlq.command()
+@with_options
 def replay(  # noqa: PLR0913  one argument per option
     config: ConfigOption = None,
     assignments: SetOption = None,
-    code: CodeOption = None,
-    topic: TopicOption = None,
-    partition: PartitionOption = None,
-    offsets: OffsetsOption = None,
+    *,
+    conditions: FilterOptions,
     max_attempts: Annotated[int, typer.Option(min=1, help="Leave out records with this many failures.")] = 3,
     limit: Annotated[int | None, typer.Option(min=1, help="Replay at most this many.")] = None,
     rate: RateOption = 0.0,
@@ -132,7 +151,7 @@ def replay(  # noqa: PLR0913  one argument per option
     Example:  streamdedup dlq replay --config streamdedup.toml --topic articles --partition 2 --offsets 1042
     """
     settings = load_settings(config, assignments)
-    wanted = _filter(code, topic, partition, offsets, None)
+    wanted = conditions.filter()
     options = kafka_options(settings)
     if others := sorted(wanted.topics.difference(options.topics)):
         raise SettingsError(
@@ -155,22 +174,6 @@ def replay(  # noqa: PLR0913  one argument per option
         _report("replayed", _run(work, total))
     if choice.uses_progress:
         say(f"the consumer group {group_of(options.group_id)} stores the progress; --again includes all")
-
-
-def _filter(
-    codes: list[ErrorCode] | None,
-    topics: list[str] | None,
-    partition: int | None,
-    offsets: str | None,
-    since: str | None,
-) -> DeadLetterFilter:
-    return DeadLetterFilter(
-        codes=frozenset(map(str, codes or ())),
-        topics=frozenset(topics or ()),
-        partition=partition,
-        offsets=parse_offsets(offsets),
-        since_s=parse_since(since),
-    )
 
 
 def _read(batches: Iterable[Batch], wanted: DeadLetterFilter) -> Iterator[DeadLetter]:
