@@ -18,7 +18,6 @@ CLOCK_FORMAT = "%H:%M:%S"
 #: Categories that ``escaped`` writes as code points: control, format (direction of writing), surrogate, private-use and
 #: unassigned characters, line and paragraph separators.
 _ESCAPED = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-_SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def make_console() -> Console:
@@ -77,14 +76,9 @@ def escaped(text: str | bytes, limit: int) -> str:
     head = text[: limit * 4].decode("utf-8", "backslashreplace") if isinstance(text, bytes) else text[: limit + 1]
     shown = ""
     for character in head:
-        piece = _escape(character) if unicodedata.category(character) in _ESCAPED else character
+        is_hidden = unicodedata.category(character) in _ESCAPED
+        piece = character.encode("unicode_escape").decode() if is_hidden else character
         if len(shown) + len(piece) > limit:
             return f"{shown}…"
         shown += piece
     return shown if isinstance(text, str) or len(text) <= limit * 4 else f"{shown}…"
-
-
-def _escape(character: str) -> str:
-    code = ord(character)
-    short = _SHORT_ESCAPES.get(character)
-    return short or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
