@@ -5,6 +5,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import Any, Self, TextIO
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -181,14 +182,8 @@ class DocumentFeed:
 
 def _alternating(readers: Mapping[str, CorpusReader]) -> Iterator[tuple[str, Entry]]:
     """Yield one entry of each corpus in turn, with the name of the corpus."""
-    waiting = {name: iter(reader) for name, reader in readers.items()}
-    while waiting:
-        for name, entries in list(waiting.items()):
-            entry = next(entries, None)
-            if entry is None:
-                del waiting[name]
-            else:
-                yield name, entry
+    for entries in zip_longest(*readers.values()):
+        yield from ((name, entry) for name, entry in zip(readers, entries, strict=True) if entry is not None)
 
 
 class OutputView:
