@@ -102,13 +102,8 @@ class MissClassifier:
         )
 
     def _signatures(self, documents: NDArray[np.int64]) -> NDArray[np.uint32]:
-        """Return the signatures of documents; zeros for a document without shingles, which was skipped."""
         sets = [self._sets.of(document) for document in documents.tolist()]
-        sizes = np.array([one.size for one in sets], np.int64)
-        signatures = np.zeros((len(sets), self._options.permutations), np.uint32)
-        if sizes.any():
-            signatures[sizes > 0] = self._family.sign(np.concatenate(sets), offsets_of(sizes[sizes > 0]))
-        return signatures
+        return self._family.sign(np.concatenate(sets), offsets_of(self._sets.sizes[documents]))
 
 
 def compared_exactly(

@@ -27,9 +27,9 @@ from streamdedup.settings.schema import SECTIONS
 from streamdedup.settings.units import counted, write_text
 from streamdedup.similarity.lsh import (
     BAND_BYTES,
-    FALSE_CANDIDATE_WEIGHT,
     REFERENCE_DOCUMENTS,
     Banding,
+    banding_cost,
     false_candidates,
 )
 
@@ -83,12 +83,12 @@ def _describe_containment(profile: Profile) -> Iterator[str]:
     without, banding = profile.cheapest_banding(profile.threshold), profile.banding()
     jaccard = profile.least_jaccard(profile.threshold)
     false = [false_candidates(one, jaccard) for one in (without, banding)]
-    costs = [one.bands + FALSE_CANDIDATE_WEIGHT * count for one, count in zip((without, banding), false, strict=True)]
+    times = banding_cost(banding, jaccard) / banding_cost(without, jaccard)
     more_bytes = (banding.bands - without.bands) * BAND_BYTES
     yield (
         f"price of it: {banding} bands instead of {without}, {more_bytes:+,} bytes a document in Redis; with "
         f"{REFERENCE_DOCUMENTS:,} documents {false[1]:.1f} candidates below the threshold instead of {false[0]:.1f}, "
-        f"and {costs[1] / costs[0]:.1f} times the time for buckets and comparisons"
+        f"and {times:.1f} times the time for buckets and comparisons"
     )
 
 

@@ -174,23 +174,6 @@ class Banding:
         return np.invert(register).reshape(documents, self.bands)
 
 
-@dataclass(frozen=True, slots=True)
-class PricedBanding:
-    """A banding with its recall and its cost at one threshold.
-
-    Attributes:
-        banding: Bands and rows.
-        recall: Probability that a pair exactly at the threshold is found.
-        false_candidates: Expected candidates below the threshold for a new document (F in the module docstring).
-        cost: bands + FALSE_CANDIDATE_WEIGHT * false_candidates.
-    """
-
-    banding: Banding
-    recall: float
-    false_candidates: float
-    cost: float
-
-
 def shared_bands(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> NDArray[np.int64]:
     """Count the bands on which pairs agree.
 
@@ -231,43 +214,9 @@ def false_candidates(
     return total * documents / _MEASURED_DOCUMENTS
 
 
-def price_bandings(
-    threshold: float,
-    min_recall: float,
-    max_permutations: int = 128,
-    shared: int = 1,
-    documents: int = REFERENCE_DOCUMENTS,
-) -> list[PricedBanding]:
-    """List every banding that reaches the recall, cheapest first.
-
-    Args:
-        threshold: Similarity at which the recall is promised, above 0, at most 1.
-        min_recall: Share of the pairs at the threshold that must be found, above 0, at most 1.
-        max_permutations: Largest number of signature values to use.
-        shared: Bands m that a pair must share.
-        documents: Documents in the index, for the expected false candidates.
-
-    Returns:
-        Sorted by cost, then by permutations; empty if no banding reaches the recall.
-
-    Raises:
-        ValueError: If an argument is outside its range.
-    """
-    if not 0.0 < threshold <= 1.0:
-        raise ValueError(f"the threshold must be above 0 and at most 1, not {threshold}")
-    if not 0.0 < min_recall <= 1.0:
-        raise ValueError(f"the minimum recall must be above 0 and at most 1, not {min_recall}")
-    if shared < 1 or max_permutations < 1 or documents < 0:
-        raise ValueError("shared bands and permutations must be at least 1, documents at least 0")
-    priced = []
-    for rows in range(1, max_permutations // shared + 1):
-        for bands in range(shared, max_permutations // rows + 1):
-            banding = Banding(bands, rows)
-            miss = banding.miss(threshold, shared)
-            if miss <= 1.0 - min_recall:
-                false = false_candidates(banding, threshold, documents)
-                priced.append(PricedBanding(banding, 1.0 - miss, false, bands + FALSE_CANDIDATE_WEIGHT * false))
-    return sorted(priced, key=lambda one: (one.cost, one.banding.permutations))
+def banding_cost(banding: Banding, threshold: float, documents: int = REFERENCE_DOCUMENTS) -> float:
+    """Return the cost of a banding in bands (module docstring); arguments as for ``false_candidates``."""
+    return banding.bands + FALSE_CANDIDATE_WEIGHT * false_candidates(banding, threshold, documents)
 
 
 def choose_banding(
@@ -277,19 +226,37 @@ def choose_banding(
     shared: int = 1,
     documents: int = REFERENCE_DOCUMENTS,
 ) -> Banding:
-    """Choose the cheapest banding of ``price_bandings``, which has the same arguments (cost model: module docstring).
+    """Choose the banding of the least cost that reaches the recall; of equal costs the one with fewer permutations.
+
+    Args:
+        threshold: Similarity at which the recall is promised, above 0, at most 1.
+        min_recall: Share of the pairs at the threshold that must be found, above 0, at most 1.
+        max_permutations: Largest number of signature values to use.
+        shared: Bands m that a pair must share.
+        documents: Documents in the index, for the expected false candidates.
 
     Raises:
         ValueError: If an argument is outside its range, or no banding reaches the recall (the text names remedies).
     """
-    priced = price_bandings(threshold, min_recall, max_permutations, shared, documents)
-    if not priced:
+    if not 0.0 < threshold <= 1.0:
+        raise ValueError(f"the threshold must be above 0 and at most 1, not {threshold}")
+    if not 0.0 < min_recall <= 1.0:
+        raise ValueError(f"the minimum recall must be above 0 and at most 1, not {min_recall}")
+    if shared < 1 or max_permutations < 1 or documents < 0:
+        raise ValueError("shared bands and permutations must be at least 1, documents at least 0")
+    reaching = [
+        banding
+        for rows in range(1, max_permutations // shared + 1)
+        for bands in range(shared, max_permutations // rows + 1)
+        if (banding := Banding(bands, rows)).miss(threshold, shared) <= 1.0 - min_recall
+    ]
+    if not reaching:
         raise ValueError(
             f"no bands within {max_permutations} permutations find {min_recall:g} of the pairs at similarity "
             f"{threshold:g} by {shared} shared band(s): lower the minimum recall, raise the threshold or allow more "
             f"permutations"
         )
-    return priced[0].banding
+    return min(reaching, key=lambda one: (banding_cost(one, threshold, documents), one.permutations))
 
 
 def _crc_tables() -> NDArray[np.uint32]:

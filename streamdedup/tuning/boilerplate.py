@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.evaluation.truth import ShingleSets, shingle_sets
+from streamdedup.evaluation.truth import shingle_sets
 from streamdedup.text.shingles import OrderedShingles, ShingleOptions, Shingler
 from streamdedup.text.stop_shingles import Learnt
 from streamdedup.tuning.pair_change import PairChange, SamplePairs, compare, sample_pairs
@@ -128,11 +128,8 @@ def study_boilerplate(
             break
     found.sort(key=lambda one: (-one.pairs, -one.documents))
     unexplained = round(float(before.weights[lost & ~explained].sum()))
-    return BoilerplateStudy(found, len(texts), change, unexplained, _removed_share(sets, without))
-
-
-def _removed_share(sets: ShingleSets, without: ShingleSets) -> float:
-    return 1.0 - len(without.hashes) / max(len(sets.hashes), 1)
+    removed_share = 1.0 - len(without.hashes) / max(len(sets.hashes), 1)
+    return BoilerplateStudy(found, len(texts), change, unexplained, removed_share)
 
 
 def _stop_places(pairs: SamplePairs, learnt: Learnt) -> _StopPlaces:

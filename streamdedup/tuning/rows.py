@@ -100,13 +100,9 @@ class Candidates(NamedTuple):
         """Return the number of candidates in an index of so many documents."""
         return self.unrelated.at(documents) + self.related.at(min(documents, self.collection))
 
-    def matches_at(self, documents: float) -> float:
-        """Return the number of candidates from the threshold on."""
-        return self.matches.at(min(documents, self.collection))
-
     def false_at(self, documents: float) -> float:
         """Return the number of candidates below the threshold."""
-        return self.at(documents) - self.matches_at(documents)
+        return self.at(documents) - self.matches.at(min(documents, self.collection))
 
 
 class TuningRow(NamedTuple):
