@@ -7,20 +7,14 @@
     sources     file, environment, overrides and files of secrets, as one tree of values
     validation  mistakes of values and unknown keys
     root        all sections, and contradictions between them
-    describe    ``config show``, and the tables of the documentation
+    describe    ``config show``
 
 ``Settings.load`` collects every mistake and names each key in full. Each key is declared once, with its unit, bounds,
 default and description; messages, ``config show`` and the tables of the documentation are derived from the declaration.
-Secrets are never shown. ``python -m streamdedup.settings docs/settings.md`` rewrites the tables of the documentation.
+Secrets are never shown.
 """
 
-from streamdedup.settings.describe import (
-    describe_banding,
-    describe_suppression,
-    profile_lines,
-    render_tables,
-    show,
-)
+from streamdedup.settings.describe import describe_banding, describe_suppression, profile_lines, show
 from streamdedup.settings.kafka import Kafka
 from streamdedup.settings.profile import Profile
 from streamdedup.settings.redis import Redis
@@ -38,6 +32,5 @@ __all__ = [
     "describe_banding",
     "describe_suppression",
     "profile_lines",
-    "render_tables",
     "show",
 ]

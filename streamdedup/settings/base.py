@@ -99,12 +99,6 @@ def names_file(field: FieldInfo, value: object) -> bool:
     return kind.is_path and bool(value) and value not in kind.words
 
 
-def declared_default(field: FieldInfo) -> str | None:
-    """Return the text that describes a field's default, or None if the default describes itself."""
-    extra = field.json_schema_extra
-    return str(extra["default"]) if isinstance(extra, dict) else None
-
-
 def allowed(field: FieldInfo) -> str:
     """Describe the accepted values of a field, from its kind, its type and its bounds."""
     kind = kind_of(field)

@@ -1,24 +1,13 @@
-"""Settings as text: the effective ones as TOML, and the tables of the documentation."""
+"""Settings as text: the effective ones as TOML, bandings and rules in sentences."""
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
-from streamdedup.settings.base import (
-    allowed,
-    declared_default,
-    fields_of,
-    is_secret,
-    key_of,
-    keys_of,
-    kind_of,
-    names_file,
-)
+from streamdedup.settings.base import fields_of, is_secret, key_of, kind_of, names_file
 from streamdedup.settings.kafka import Kafka
 from streamdedup.settings.profile import Profile
 from streamdedup.settings.redis import Redis
@@ -37,8 +26,6 @@ from streamdedup.similarity.lsh import (
 HIDDEN = '"***"'
 #: Keys without effect where the rule of containment is off.
 _OF_CONTAINMENT = ("containment_min_similarity", "containment_min_shingles")
-#: A generated table of the documentation, between two comments that name its section.
-_TABLE = re.compile(r"(<!-- settings: ([a-z.]+) -->\n).*?(<!-- end of settings -->)", re.DOTALL)
 
 
 def show(settings: Settings) -> str:
@@ -158,36 +145,3 @@ def _unused(section: BaseModel) -> dict[str, str]:
             dict.fromkeys(_OF_CONTAINMENT, "for containment_threshold") if section.containment_threshold is None else {}
         ),
     }
-
-
-def render_tables(page: str) -> str:
-    """Return a page of documentation with a new table between each pair of ``<!-- settings: SECTION -->`` comments.
-
-    Raises:
-        ValueError: A comment names no section, or a section has no comment.
-    """
-    sections: dict[str, type[BaseModel]] = {**SECTIONS, "profiles.name": Profile}
-    named = [match[2] for match in _TABLE.finditer(page)]
-    if sorted(named) != sorted(sections):
-        raise ValueError(f"the page has tables for {', '.join(named) or 'nothing'}; needed: {', '.join(sections)}")
-    return _TABLE.sub(lambda match: f"{match[1]}{_table(sections[match[2]])}{match[3]}", page)
-
-
-def _table(section: type[BaseModel]) -> str:
-    """Return the table of one section, in Markdown."""
-    rows = ["| key | default | allowed | meaning |", "|---|---|---|---|"]
-    for key, field in keys_of(section).items():
-        cells = [f"`{key}`", _default(field), allowed(field), " ".join(str(field.description).split())]
-        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(rows) + "\n"
-
-
-def _default(field: FieldInfo) -> str:
-    declared = declared_default(field)
-    if declared is not None:
-        return declared
-    if field.default is PydanticUndefined:
-        return "*required*"
-    if field.default is None and '"none"' not in allowed(field):
-        return "absent"
-    return f"`{kind_of(field).write(field.default)}`"

@@ -1,0 +1,56 @@
+"""Writes the tables of ``docs/settings.md`` from the declarations of the settings.
+
+    python docs/settings_tables.py
+
+A table is between ``<!-- settings: SECTION -->`` and ``<!-- end of settings -->``.
+"""  # noqa: INP001  a script beside the pages, no package
+
+import re
+from pathlib import Path
+
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from streamdedup.settings import Profile
+from streamdedup.settings.base import Section, allowed, keys_of, kind_of
+from streamdedup.settings.schema import SECTIONS
+
+PAGE = Path(__file__).parent / "settings.md"
+TABLE = re.compile(r"(<!-- settings: ([a-z.]+) -->\n).*?(<!-- end of settings -->)", re.DOTALL)
+
+
+def render(page: str) -> str:
+    """Return a page with a new table for each section.
+
+    Raises:
+        ValueError: A comment names no section, or a section has no comment.
+    """
+    sections: dict[str, type[Section]] = {**SECTIONS, "profiles.name": Profile}
+    named = [match[2] for match in TABLE.finditer(page)]
+    if sorted(named) != sorted(sections):
+        raise ValueError(f"the page has tables for {', '.join(named) or 'nothing'}; needed: {', '.join(sections)}")
+    return TABLE.sub(lambda match: f"{match[1]}{table(sections[match[2]])}{match[3]}", page)
+
+
+def table(section: type[Section]) -> str:
+    """Return the table of one section, in Markdown."""
+    rows = ["| key | default | allowed | meaning |", "|---|---|---|---|"]
+    for key, field in keys_of(section).items():
+        cells = [f"`{key}`", default(field), allowed(field), " ".join(str(field.description).split())]
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(rows) + "\n"
+
+
+def default(field: FieldInfo) -> str:
+    """Return the default of a key, or its declared description."""
+    if isinstance(field.json_schema_extra, dict):
+        return str(field.json_schema_extra["default"])
+    if field.default is PydanticUndefined:
+        return "*required*"
+    if field.default is None and '"none"' not in allowed(field):
+        return "absent"
+    return f"`{kind_of(field).write(field.default)}`"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
