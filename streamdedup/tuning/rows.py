@@ -182,34 +182,130 @@ def rows_of(
         recalls: Each above 0, below 1.
         progress: Called once for each of the ``workload.most_permutations`` numbers of rows.
     """
-    priced: dict[tuple[float, float], list[_Priced]] = {}
-    wanted = [(threshold, recall) for threshold in thresholds for recall in recalls]
+    searches = [_Search(study, workload, threshold, recall) for threshold in thresholds for recall in recalls]
     for rows in range(1, workload.most_permutations + 1):
-        fewest = {key: found for key in wanted if (found := _fewest_bands(study, workload, *key, rows))}
+        fewest = [(search, *found) for search in searches if (found := search.fewest_bands(rows))]
         if fewest:
-            candidates = study.candidates(Banding(max(bands for bands, _ in fewest.values()), rows))
-        for key, (bands, basis) in fewest.items():
-            choice = _priced(study, workload, Banding(bands, rows), basis, key[0], candidates[bands])
-            priced.setdefault(key, []).append(choice)
+            candidates = study.candidates(Banding(max(bands for _, bands, _ in fewest), rows))
+        for search, bands, basis in fewest:
+            search.priced.append(search.price(Banding(bands, rows), basis, candidates[bands]))
         progress(1)
-    return [_row(study, workload, *key, _chosen(study, workload, *key, priced[key])) for key in wanted if key in priced]
+    return [search.row() for search in searches if search.priced]
 
 
-def _fewest_bands(
-    study: Study, workload: Workload, threshold: float, min_recall: float, rows: int
-) -> tuple[int, Basis] | None:
-    """Return the fewest bands of so many rows that reach the recall, and where they do; None if none do."""
-    bands = _bands_for(study.least_similarity(threshold), min_recall, rows)
-    most = workload.most_permutations // rows
-    if workload.basis == "sample":
-        for fewer in range(1, min(bands, most) + 1):
-            recall = study.recall(Banding(fewer, rows), threshold)
-            bounds = recall.edited.bounds()
-            if bounds is None or recall.expected is None or recall.edited.total < LEAST_PAIRS:
+class _Search:
+    """The search for the row of one threshold and minimum recall; ``priced`` are the bandings that reach the recall."""
+
+    def __init__(self, study: Study, workload: Workload, threshold: float, min_recall: float) -> None:
+        self._study = study
+        self._workload = workload
+        self._threshold = threshold
+        self._min_recall = min_recall
+        self._least = study.least_similarity(threshold)
+        self.priced: list[_Priced] = []
+
+    def fewest_bands(self, rows: int) -> tuple[int, Basis] | None:
+        """Return the fewest bands of so many rows that reach the recall, and where they do; None if none do."""
+        bands = _bands_for(self._least, self._min_recall, rows)
+        most = self._workload.most_permutations // rows
+        if self._workload.basis == "sample":
+            for fewer in range(1, min(bands, most) + 1):
+                recall = self._study.recall(Banding(fewer, rows), self._threshold)
+                bounds = recall.edited.bounds()
+                if bounds is None or recall.expected is None or recall.edited.total < LEAST_PAIRS:
+                    break
+                if min(bounds[0], recall.expected) >= self._min_recall:
+                    return fewer, "sample"
+        return (bands, "theory") if bands <= most else None
+
+    def price(self, banding: Banding, basis: Basis, candidates: NDArray[np.float64]) -> _Priced:
+        """Return a banding with its cost; ``candidates``: pair count of its candidates in the sample."""
+        study, workload, documents = self._study, self._workload, self._study.documents_count
+        share = workload.share * documents / max(study.sample_count, 1)
+        related, matches = study.true_pairs(0.0, banding), study.true_pairs(self._threshold, banding)
+        found = Candidates(
+            unrelated=growth(np.maximum(candidates - related, 0.0), documents, share),
+            related=growth(related, documents, share),
+            matches=growth(matches, documents, share),
+            collection=workload.collection,
+        )
+        false = found.false_at(workload.documents)
+        if documents < LEAST_DOCUMENTS:
+            false = max(false, false_candidates(banding, self._threshold, round(workload.documents)))
+        cost = banding.bands + FALSE_CANDIDATE_WEIGHT * false
+        cost += PERMUTATION_WEIGHT * max(banding.permutations - workload.permutations, 0)
+        judged = workload.judged_documents(study)
+        scales = Scales(
+            unrelated=_scale(found.unrelated.at(judged), candidates[0] - related[0], documents),
+            related=_scale(found.related.at(min(judged, workload.collection)), related[0], documents),
+        )
+        return _Priced(cost, banding, basis, found, scales)
+
+    def row(self) -> TuningRow:
+        """Return the row of the chosen banding."""
+        study, workload, judged = self._study, self._workload, self._chosen()
+        choice = judged.priced
+        banding, documents = choice.banding, max(study.documents_count, 1)
+        signing_s = study.sign_s * banding.permutations / workload.most_permutations
+        compared = min(choice.candidates.at(workload.documents), judged.limits.max_candidates or math.inf)
+        return TuningRow(
+            options=study.options,
+            threshold=self._threshold,
+            min_recall=self._min_recall,
+            basis=choice.basis,
+            banding=banding,
+            recall=study.recall(banding, self._threshold),
+            limits=judged.limits,
+            found=judged.found,
+            found_share=judged.found_share,
+            reached=judged.reached,
+            permutations=max(workload.permutations, banding.permutations),
+            candidates=choice.candidates,
+            prepare_us=(study.shingle_s + signing_s) / documents * 1e6,
+            index_us=banding.bands * BAND_US + compared * CANDIDATE_US,
+        )
+
+    def _chosen(self) -> _Judged:
+        """Return the cheapest banding that reaches the recall with limits for storms; else the best one tried."""
+        ordered = sorted(self.priced, key=lambda one: (one.cost, one.banding.permutations))
+        cheapest = ordered[:MOST_TRIED]
+        if self._study.documents_count < LEAST_DOCUMENTS:
+            own = [one for one in ordered if one.banding.permutations <= self._workload.permutations]
+            cheapest = [*own[:MOST_TRIED], *(one for one in cheapest if one not in own)]
+        tried: list[_Judged] = []
+        for factor in LIMIT_FACTORS:
+            limits = self._workload.limits.times(factor)
+            for one in cheapest:
+                judged = self._judged(one, limits)
+                tried.append(judged)
+                if not judged.reached and judged.found > 0.0 and one.basis == "theory":
+                    tried.append(judged := self._with_more_bands(judged))
+                if judged.reached:
+                    return judged
+            if limits == (None, None):
                 break
-            if min(bounds[0], recall.expected) >= min_recall:
-                return fewer, "sample"
-    return (bands, "theory") if bands <= most else None
+        return max(tried, key=lambda one: one.found)
+
+    def _judged(self, one: _Priced, limits: StormLimits) -> _Judged:
+        """Judge a banding with limits for storms."""
+        shares = self._study.compared_shares(one.banding, one.scales, limits)
+        found = found_at(self._least, one.banding, shares)
+        found_share = self._study.found_share(one.banding, self._threshold, shares)
+        judged = found if one.basis == "theory" else found_share or 0.0
+        return _Judged(one, limits, found, found_share, judged >= self._min_recall)
+
+    def _with_more_bands(self, judged: _Judged) -> _Judged:
+        """Judge the same rows with as many bands more as outweigh the candidates that are not compared."""
+        one, most = judged.priced, self._workload.most_permutations
+        compared = judged.found / one.banding.probability(self._least)
+        rows, needed = one.banding.rows, self._min_recall / compared
+        if needed >= 1.0 or (bands := _bands_for(self._least, needed, rows)) > most // rows:
+            return judged
+        more = Banding(bands + 1, rows)
+        if more.permutations > most:
+            more = Banding(bands, rows)
+        candidates = self._study.candidates(more)[more.bands]
+        return self._judged(self.price(more, one.basis, candidates), judged.limits)
 
 
 def _bands_for(threshold: float, recall: float, rows: int) -> int:
@@ -222,110 +318,7 @@ def _bands_for(threshold: float, recall: float, rows: int) -> int:
     return bands if Banding(bands, rows).probability(threshold) >= recall else bands + 1
 
 
-def _priced(
-    study: Study,
-    workload: Workload,
-    banding: Banding,
-    basis: Basis,
-    threshold: float,
-    candidates: NDArray[np.float64],
-) -> _Priced:
-    """Return a banding with its cost; ``candidates``: pair count of its candidates in the sample."""
-    share = workload.share * study.documents_count / max(study.sample_count, 1)
-    related, matches = study.true_pairs(0.0, banding), study.true_pairs(threshold, banding)
-    found = Candidates(
-        unrelated=growth(np.maximum(candidates - related, 0.0), study.documents_count, share),
-        related=growth(related, study.documents_count, share),
-        matches=growth(matches, study.documents_count, share),
-        collection=workload.collection,
-    )
-    false = found.false_at(workload.documents)
-    if study.documents_count < LEAST_DOCUMENTS:
-        false = max(false, false_candidates(banding, threshold, round(workload.documents)))
-    cost = banding.bands + FALSE_CANDIDATE_WEIGHT * false
-    cost += PERMUTATION_WEIGHT * max(banding.permutations - workload.permutations, 0)
-    judged = workload.judged_documents(study)
-    scales = Scales(
-        unrelated=_scale(found.unrelated.at(judged), candidates[0] - related[0], study.documents_count),
-        related=_scale(found.related.at(min(judged, workload.collection)), related[0], study.documents_count),
-    )
-    return _Priced(cost, banding, basis, found, scales)
-
-
 def _scale(candidates: float, pairs: float, documents: int) -> float:
     """Return the candidates of a new document for each one of a document of the sample; 1 where none are known."""
     in_sample = 2 * pairs / max(documents, 1)
     return candidates / in_sample if 0.0 < in_sample < math.inf else 1.0
-
-
-def _chosen(
-    study: Study, workload: Workload, threshold: float, min_recall: float, priced: Sequence[_Priced]
-) -> _Judged:
-    """Return the cheapest banding that reaches the recall with limits for storms; else the best one of those tried."""
-    ordered = sorted(priced, key=lambda one: (one.cost, one.banding.permutations))
-    cheapest = ordered[:MOST_TRIED]
-    if study.documents_count < LEAST_DOCUMENTS:
-        own = [one for one in ordered if one.banding.permutations <= workload.permutations]
-        cheapest = [*own[:MOST_TRIED], *(one for one in cheapest if one not in own)]
-    tried: list[_Judged] = []
-    for factor in LIMIT_FACTORS:
-        limits = workload.limits.times(factor)
-        for one in cheapest:
-            judged = _judged(study, threshold, min_recall, one, limits)
-            tried.append(judged)
-            if not judged.reached and judged.found > 0.0 and one.basis == "theory":
-                tried.append(judged := _with_more_bands(study, workload, threshold, min_recall, judged))
-            if judged.reached:
-                return judged
-        if limits == (None, None):
-            break
-    return max(tried, key=lambda one: one.found)
-
-
-def _judged(study: Study, threshold: float, min_recall: float, one: _Priced, limits: StormLimits) -> _Judged:
-    """Judge a banding with limits for storms."""
-    shares = study.compared_shares(one.banding, one.scales, limits)
-    found = found_at(study.least_similarity(threshold), one.banding, shares)
-    found_share = study.found_share(one.banding, threshold, shares)
-    judged = found if one.basis == "theory" else found_share or 0.0
-    return _Judged(one, limits, found, found_share, judged >= min_recall)
-
-
-def _with_more_bands(study: Study, workload: Workload, threshold: float, min_recall: float, judged: _Judged) -> _Judged:
-    """Judge the same rows with as many bands more as outweigh the candidates that are not compared."""
-    one = judged.priced
-    least = study.least_similarity(threshold)
-    compared = judged.found / one.banding.probability(least)
-    rows, needed = one.banding.rows, min_recall / compared
-    if needed >= 1.0 or (bands := _bands_for(least, needed, rows)) > workload.most_permutations // rows:
-        return judged
-    more = Banding(bands + 1, rows)
-    if more.permutations > workload.most_permutations:
-        more = Banding(bands, rows)
-    candidates = study.candidates(more)[more.bands]
-    return _judged(
-        study, threshold, min_recall, _priced(study, workload, more, one.basis, threshold, candidates), judged.limits
-    )
-
-
-def _row(study: Study, workload: Workload, threshold: float, min_recall: float, judged: _Judged) -> TuningRow:
-    choice = judged.priced
-    banding, documents = choice.banding, max(study.documents_count, 1)
-    signing_s = study.sign_s * banding.permutations / workload.most_permutations
-    compared = min(choice.candidates.at(workload.documents), judged.limits.max_candidates or math.inf)
-    return TuningRow(
-        options=study.options,
-        threshold=threshold,
-        min_recall=min_recall,
-        basis=choice.basis,
-        banding=banding,
-        recall=study.recall(banding, threshold),
-        limits=judged.limits,
-        found=judged.found,
-        found_share=judged.found_share,
-        reached=judged.reached,
-        permutations=max(workload.permutations, banding.permutations),
-        candidates=choice.candidates,
-        prepare_us=(study.shingle_s + signing_s) / documents * 1e6,
-        index_us=banding.bands * BAND_US + compared * CANDIDATE_US,
-    )
