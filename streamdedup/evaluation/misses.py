@@ -25,8 +25,6 @@ class Miss(StrEnum):
     SKIPPED = "document passed over"
     #: Both are compared exactly, and their similarity is below the threshold; occurs for a given truth only.
     DISSIMILAR = "similarity below the threshold"
-    #: The record times are too far apart.
-    OUTSIDE_WINDOW = "outside the window"
     #: Fewer common band keys than ``min_shared_bands``: the pair is no candidate.
     NO_SHARED_BAND = "too few shared bands"
     #: At least one of them is stored as a signature, and the estimate is below the threshold.
@@ -46,17 +44,13 @@ class MissClassifier:
         options: Options of the detector.
         sets: Shingles of all documents.
         findings: Findings of the trial.
-        times_ms: int64 (n_documents,); record times, for the window.
     """
 
-    def __init__(
-        self, options: DetectorOptions, sets: ShingleSets, findings: Findings, times_ms: NDArray[np.int64]
-    ) -> None:
+    def __init__(self, options: DetectorOptions, sets: ShingleSets, findings: Findings) -> None:
         self._options = options
         self._family = HashFamily(options.permutations, options.seed)
         self._sets = sets
         self._findings = findings
-        self._times_ms = times_ms
 
     def reasons(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> list[Miss]:
         """Return one reason for each missed pair; ``left`` and ``right``: int64 (n,), numbers of documents."""
@@ -72,11 +66,9 @@ class MissClassifier:
         near = similarities(self._sets, left, right, options.measure) >= options.threshold
         if options.containment is not None:
             near |= contained(self._sets, left, right, options.containment, options.measure)
-        window = np.inf if options.window_ms is None else options.window_ms
         conditions = {
             Miss.SKIPPED: found.skipped[left] | found.skipped[right],
             Miss.DISSIMILAR: exact & ~near,
-            Miss.OUTSIDE_WINDOW: np.abs(self._times_ms[left] - self._times_ms[right]) > window,
             Miss.NO_SHARED_BAND: shared < options.min_shared_bands,
             Miss.ESTIMATE: ~exact & ~options.near(self._estimates(left, right, signed_left, signed_right)),
             Miss.FULL_BUCKET: found.full_bucket[right] | (found.full_bucket[left] & ~found.over_candidates[right]),

@@ -197,14 +197,7 @@ def without_suppressed(
     return pairs.where(~(is_short | is_ignored[place.reshape(-1)]))
 
 
-def score(
-    truth: Truth,
-    findings: Findings,
-    options: DetectorOptions,
-    sets: ShingleSets,
-    ids: list[str],
-    times_ms: NDArray[np.int64] | None = None,
-) -> Scores:
+def score(truth: Truth, findings: Findings, options: DetectorOptions, sets: ShingleSets, ids: list[str]) -> Scores:
     """Compare findings with the truth.
 
     Args:
@@ -213,7 +206,6 @@ def score(
         options: Options of the detector.
         sets: Shingles of all documents.
         ids: Ids of all documents.
-        times_ms: int64 (n_documents,); record times, for the window; None for equal times.
     """
     pairs, estimated_at = findings.pairs, lowest_judged(options)
     wanted = truth.pairs if truth.whole else truth.pairs.where(near_duplicates(truth.pairs, options, sets))
@@ -223,8 +215,7 @@ def score(
     sure = ~exact & (wanted.similarities >= estimated_from)
     below = wanted.similarities < options.threshold
     missed = wanted.where(~found)
-    times = np.zeros(len(ids), np.int64) if times_ms is None else times_ms
-    reasons = MissClassifier(options, sets, findings, times).reasons(missed.left, missed.right)
+    reasons = MissClassifier(options, sets, findings).reasons(missed.left, missed.right)
     if truth.computed:
         true = Pairs(pairs.left, pairs.right, similarities(sets, pairs.left, pairs.right, options.measure))
         right, nearly_right = near_duplicates(true, options, sets), near_duplicates(true, _tolerant(options), sets)

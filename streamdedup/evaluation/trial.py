@@ -20,9 +20,9 @@ from streamdedup.wire import Document
 PARTITION = Partition("trial", 0)
 
 
-def document_at(number: int, document_id: str, text: str, time_ms: int = 0, source: str | None = None) -> Document:
-    """Return a document of a run, with its number from 0 on as the offset."""
-    return Document(document_id, text, Position(*PARTITION, number), time_ms, source=source)
+def document_at(number: int, document_id: str, text: str, source: str | None = None) -> Document:
+    """Return a document of a run, with its number from 0 on as the offset; all have the same record time."""
+    return Document(document_id, text, Position(*PARTITION, number), 0, source=source)
 
 
 class DetectorRun:

@@ -177,8 +177,7 @@ class Sketcher:
             else:
                 result[i] = sketch.signature[:permutations]
         if unsigned:
-            offsets = np.zeros(len(sets) + 1, dtype=np.int64)
-            np.cumsum([len(one) for one in sets], out=offsets[1:])
+            offsets = np.cumsum([0, *map(len, sets)])
             result[unsigned] = self.family.sign(np.concatenate(sets), offsets, permutations=permutations)
         return result
 
@@ -256,8 +255,7 @@ class Sketcher:
         if len(chosen) == 0 or self.banded == self.family.permutations:
             return prefixes[chosen]
         parts = [hashes[offsets[i] : offsets[i + 1]] for i in chosen]
-        own_offsets = np.zeros(len(parts) + 1, dtype=np.int64)
-        np.cumsum([len(part) for part in parts], out=own_offsets[1:])
+        own_offsets = np.cumsum([0, *map(len, parts)])
         rest = self.family.sign(np.concatenate(parts), own_offsets, skip=self.banded)
         return np.concatenate((prefixes[chosen], rest), axis=1)
 

@@ -33,18 +33,17 @@ def words(*numbers):
     return " ".join(f"w{number}" for number in numbers)
 
 
-def evaluated(texts, options=OPTIONS, *, bucket_cap=None, times_ms=None, truth=None):
+def evaluated(texts, options=OPTIONS, *, bucket_cap=None, truth=None):
     store = MemoryIndex(bucket_cap=bucket_cap)
     store.open({})
     trial = Trial(options, store)
-    times = [0] * len(texts) if times_ms is None else times_ms
     ids = [f"d{place:04}" for place in range(len(texts))]
-    documents = [document_at(place, *one) for place, one in enumerate(zip(ids, texts, times, strict=True))]
+    documents = [document_at(place, *one) for place, one in enumerate(zip(ids, texts, strict=True))]
     for at in range(0, len(documents), 7):
         trial.add(documents[at : at + 7])
     sets = shingle_sets(Shingler(options.shingles), texts)
     true = truth or Truth(gathered(join(sets.hashes, sets.offsets, options.least_similarity)), computed=True)
-    return score(true, trial.findings(), options, sets, ids, np.array(times, np.int64)), trial.findings()
+    return score(true, trial.findings(), options, sets, ids), trial.findings()
 
 
 def edited(count, *, of, seed=3):
@@ -126,13 +125,6 @@ def test_texts_with_too_few_words_have_this_reason():
     scores, findings = evaluated([words(1, 2), words(1, 2)], replace(OPTIONS, min_words=3))
     assert scores.missed == {Miss.SKIPPED: 1}
     assert findings.skipped_counts == {"too_few_words": 2}
-
-
-def test_pairs_outside_the_window_have_this_reason():
-    text = words(*range(20))
-    scores, _ = evaluated([text, text, text], replace(OPTIONS, window_ms=1000), times_ms=[0, 900, 1800])
-    assert scores.missed == {Miss.OUTSIDE_WINDOW: 1}
-    assert scores.recall == Rate(2, 3)
 
 
 def test_a_full_bucket_is_the_reason():
