@@ -50,12 +50,6 @@ def check_server(server: str) -> str:
     return server
 
 
-def split_server(server: str) -> tuple[str, int]:
-    """Return host and port of an accepted server; an IPv6 address loses its brackets."""
-    host, _, port = server.rpartition(":")
-    return host.strip("[]"), int(port)
-
-
 def _upper(value: object) -> object:
     return value.upper() if isinstance(value, str) else value
 

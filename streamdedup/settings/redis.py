@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from pydantic import AfterValidator, Field, SecretStr
 
 from streamdedup.settings.base import Check
-from streamdedup.settings.kafka import ALLOW_PLAINTEXT, SERVERS_ALLOWED, Servers, is_loopback, split_server
+from streamdedup.settings.kafka import ALLOW_PLAINTEXT, SERVERS_ALLOWED, Servers, is_loopback
 from streamdedup.settings.tls import TlsSection
 from streamdedup.settings.units import LISTED, Duration, File, Flag, Kind, OptionalText, Secret, Whole
 
@@ -38,7 +38,7 @@ def _check_url(url: SecretStr) -> SecretStr:
             raise ValueError("no socket")
     elif not parts.hostname or (parts.path.strip("/") and not _is_number(parts.path.strip("/"))):
         raise ValueError("no host, or a database that is not a number")
-    elif parts.hostname:
+    else:
         # Raises ValueError for an empty part of the name, or one of more than 63 characters.
         parts.hostname.encode("idna")
     # The property raises ValueError for an impossible port.
@@ -135,8 +135,9 @@ class Redis(TlsSection):
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Host and port of each node."""
-        return [split_server(node) for node in self.nodes]
+        """Host and port of each node; an IPv6 address loses its brackets."""
+        parts = (node.rpartition(":") for node in self.nodes)
+        return [(host.strip("[]"), int(port)) for host, _, port in parts]
 
     @property
     def tcp_addresses(self) -> list[tuple[str, int]]:

@@ -102,29 +102,17 @@ class BoundedTexts:
 
 
 def chosen_documents(texts: Sequence[str], units: Iterable[str]) -> NDArray[np.int64]:
-    """Return the numbers of the texts that all kinds of shingles use, int64 (n,), see ``MOST_CHARACTERS``.
+    """Return the numbers of the texts that all kinds of shingles use, int64 (n,), ascending, see ``MOST_CHARACTERS``.
+
+    All texts, or ten runs of neighbours, evenly spread.
 
     Args:
         texts: The sample.
         units: Units of the kinds of shingles; the kinds of one table use the same texts.
     """
-    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
-    return excerpt(lengths, min(MOST_CHARACTERS[unit] for unit in units))
-
-
-def excerpt(lengths: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """Choose texts with about ``most`` characters in all: all texts, or ten runs of neighbours, evenly spread.
-
-    Args:
-        lengths: int64 (n,); characters of each text.
-        most: Characters of the excerpt.
-
-    Returns:
-        int64, ascending; numbers of the chosen texts.
-    """
-    part = most / max(int(lengths.sum()), 1)
+    part = min(MOST_CHARACTERS[unit] for unit in units) / max(sum(map(len, texts)), 1)
     if part >= 1.0:
-        return np.arange(len(lengths))
-    edges = np.linspace(0, len(lengths), _EXCERPT_RUNS + 1).astype(np.int64).tolist()
+        return np.arange(len(texts))
+    edges = np.linspace(0, len(texts), _EXCERPT_RUNS + 1).astype(np.int64).tolist()
     runs = [np.arange(low, low + max(1, int((high - low) * part))) for low, high in itertools.pairwise(edges)]
-    return np.unique(np.concatenate(runs).clip(max=len(lengths) - 1))
+    return np.unique(np.concatenate(runs).clip(max=len(texts) - 1))

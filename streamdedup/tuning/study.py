@@ -20,7 +20,6 @@ from streamdedup.similarity.minhash import HashFamily
 from streamdedup.similarity.sketch import keeps_hashes
 from streamdedup.text.shingles import ShingleOptions, Shingler
 from streamdedup.tuning.candidates import (
-    Buckets,
     FullBucket,
     candidate_counts,
     fill_buckets,
@@ -109,7 +108,7 @@ class Study:
         if rule is not None:
             self._by_rule = self.distinct.contained(self.pairs, rule)
         self._first_shared = cache(self._first_shared_of)
-        self.buckets = cache(self._buckets_of)
+        self.buckets = cache(lambda banding, cap: fill_buckets(self.band_keys(banding), self.distinct, cap))
 
     @property
     def documents_count(self) -> int:
@@ -157,9 +156,6 @@ class Study:
     def _first_shared_of(self, rows: int) -> NDArray[np.int64]:
         keys = self.band_keys(Banding(self._signatures.shape[1] // rows, rows))
         return first_shared_bands(keys, self.pairs.left, self.pairs.right)
-
-    def _buckets_of(self, banding: Banding, cap: int | None) -> Buckets:
-        return fill_buckets(self.band_keys(banding), self.distinct, cap)
 
     def candidates(self, banding: Banding) -> NDArray[np.float64]:
         """Return the pair counts of the candidates by the number of bands, float64 (bands + 1, 2)."""
