@@ -47,10 +47,8 @@ from streamdedup.text.unicode_tables import variants_version
 DEFAULT_SIZES = {"word": 3, "char": 5}
 #: Names of fields: texts that JSON writes without escapes.
 _NAME_ALLOWED = "without quotes, backslashes and control characters"
-#: Stop-word lists without a file.
-NO_STOP_WORDS, ENGLISH = "none", "english"
-#: Value of ``stop_shingles`` without a file.
-NO_STOP_SHINGLES = "none"
+#: Values of ``stop_words`` and ``stop_shingles`` without a file: nothing, and the project's own list of words.
+NO_STOPS, ENGLISH = "none", "english"
 
 #: The name of a field of the input.
 FieldName = Annotated[str, Field(pattern=r'^[^"\\\x00-\x1f]+$'), Kind(f"the name of a field, {_NAME_ALLOWED}")]
@@ -84,13 +82,11 @@ SourcePairs = Annotated[
 ]
 #: A list of stop words: part of the project, or a file.
 StopWords = Annotated[
-    str,
-    Field(min_length=1),
-    Kind('"none", "english" or the path of a file', is_path=True, words=(NO_STOP_WORDS, ENGLISH)),
+    str, Field(min_length=1), Kind('"none", "english" or the path of a file', is_path=True, words=(NO_STOPS, ENGLISH))
 ]
 #: A file of stop shingles.
 StopShingles = Annotated[
-    str, Field(min_length=1), Kind('"none" or the path of a file', is_path=True, words=(NO_STOP_SHINGLES,))
+    str, Field(min_length=1), Kind('"none" or the path of a file', is_path=True, words=(NO_STOPS,))
 ]
 
 
@@ -126,9 +122,9 @@ class Profile(Section):
     fold_variants: Flag = False
     """Treat traditional, simplified, regional and new Japanese forms of a Han character as one: editions of a text in
     different forms match."""
-    stop_words: StopWords = NO_STOP_WORDS
+    stop_words: StopWords = NO_STOPS
     """Words to leave out, for the unit `word`: the project's own list, or a file (UTF-8) with one word per line."""
-    stop_shingles: StopShingles = NO_STOP_SHINGLES
+    stop_shingles: StopShingles = NO_STOPS
     """Shingles to leave out because too many documents share them: a file written by `streamdedup stop-shingles`."""
     keep_white_space: Flag = True
     """For the unit `char`: whether the space between words belongs to the text."""
@@ -279,7 +275,7 @@ class Profile(Section):
 
     @cached_property
     def _stop_words(self) -> frozenset[str]:
-        if self.stop_words == NO_STOP_WORDS:
+        if self.stop_words == NO_STOPS:
             return frozenset()
         if self.stop_words == ENGLISH:
             return ENGLISH_STOP_WORDS
@@ -287,7 +283,7 @@ class Profile(Section):
 
     @cached_property
     def _stop_shingles(self) -> frozenset[int]:
-        if self.stop_shingles == NO_STOP_SHINGLES:
+        if self.stop_shingles == NO_STOPS:
             return frozenset()
         found = parse_stop_shingles(read_utf8(Path(self.stop_shingles)))
         if wrong := differences(found, self.every_shingle()):
@@ -332,7 +328,7 @@ class Profile(Section):
 
     def checks(self) -> tuple[Check, ...]:
         """Return the checks for contradictions within the section."""
-        own = (self._repetitions, self._ignored_pairs, self._white_space, self._stop_list, self._names)
+        own = (self._repetitions, self._ignored_pairs, self._white_space, self._stop_lists, self._names)
         return (*super().checks(), *own, self._containment, self._bands)
 
     def _bands(self) -> Iterator[tuple[str, str]]:
@@ -384,27 +380,20 @@ class Profile(Section):
         if self.shingle_unit == "word" and "keep_white_space" in self.model_fields_set:
             yield "keep_white_space", 'is for shingle_unit = "char" only'
 
-    def _stop_list(self) -> Iterator[tuple[str, str]]:
-        if self.shingle_unit == "char" and self.stop_words != NO_STOP_WORDS:
+    def _stop_lists(self) -> Iterator[tuple[str, str]]:
+        if self.shingle_unit == "char" and self.stop_words != NO_STOPS:
             yield "stop_words", 'is for shingle_unit = "word" only'
-        try:
-            words = self._stop_words
-        except ValueError as error:
-            yield "stop_words", f"{self.stop_words} {error}"
-        else:
-            if not words and self.stop_words != NO_STOP_WORDS:
-                yield "stop_words", f"{self.stop_words} holds no word"
-            else:
-                yield from self._stop_shingle_file()
-
-    def _stop_shingle_file(self) -> Iterator[tuple[str, str]]:
-        try:
-            found = self._stop_shingles
-        except ValueError as error:
-            yield "stop_shingles", f"{self.stop_shingles} {error}"
-        else:
-            if not found and self.stop_shingles != NO_STOP_SHINGLES:
-                yield "stop_shingles", f"{self.stop_shingles} holds no shingle"
+        # Which stop shingles fit depends on the stop words, so a mistake in these ends the check.
+        for key, noun in (("stop_words", "word"), ("stop_shingles", "shingle")):
+            given = getattr(self, key)
+            try:
+                found = getattr(self, f"_{key}")
+            except ValueError as error:
+                yield key, f"{given} {error}"
+                return
+            if not found and given != NO_STOPS:
+                yield key, f"{given} holds no {noun}"
+                return
 
     def _names(self) -> Iterator[tuple[str, str]]:
         owners = dict.fromkeys(self.text_fields, "text_fields")
