@@ -82,12 +82,7 @@ def _describe_containment(profile: Profile) -> Iterator[str]:
 def describe_suppression(profile: Profile) -> Iterator[str]:
     """Yield the rules by which pairs are suppressed, and the need of a new index; nothing for a profile without any."""
     keys = ("min_shingles", "only_sources", "ignore_same_source", "ignore_sources")
-    fields = {key: field for key, field in Profile.model_fields.items() if key in keys}
-    rules = [
-        f"{key} = {kind_of(field).write(value)}"
-        for key, field in fields.items()
-        if (value := getattr(profile, key)) != field.default
-    ]
+    rules = [line for line in profile_lines(profile) if line.partition(" = ")[0] in keys]
     if rules:
         yield f"suppressed pairs: {', '.join(rules)}"
     if profile.keep_sources:
