@@ -2,6 +2,7 @@
 
 import gzip
 import math
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -96,3 +97,5 @@ def _lines(path: Path) -> Iterator[str]:
         raise CorpusError(f"{path}: the compressed file ends too early") from error
     except UnicodeDecodeError as error:
         raise CorpusError(f"{path}: not UTF-8 text") from error
+    except zlib.error as error:
+        raise CorpusError(f"{path}: damaged compressed data: {error}") from error

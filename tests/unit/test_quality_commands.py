@@ -245,6 +245,7 @@ def test_nothing_to_evaluate_is_reported_without_numbers(run, tmp_path):
         (["{corpus}", "--truth", "{same}"], EXIT_FAILED, "same.tsv:1: not a pair"),
         (["{corpus}", "--truth", "{strange}"], EXIT_FAILED, "names none of the documents"),
         (["{corpus}", "--truth", "{cut}"], EXIT_FAILED, "ends too early"),
+        (["{corpus}", "--truth", "{damaged}"], EXIT_FAILED, "damaged.tsv: damaged compressed data"),
         (["{corpus}", "--truth", "{binary}"], EXIT_FAILED, "not UTF-8"),
         (["{corpus}", "--threshold", "1.5"], EXIT_USAGE, "profiles.articles.threshold"),
         (["{corpus}", "--exact-limit", "few"], EXIT_USAGE, "--exact-limit"),
@@ -259,6 +260,7 @@ def test_wrong_use_of_evaluate_is_answered_in_words(run, corpus, tmp_path, argum
         "same": b"a\ta\n",
         "strange": b"x\ty\n",
         "cut": gzip.compress(b"a\tb\n" * 99)[:-9],
+        "damaged": gzip.compress(b"a\tb\n" * 99)[:10] + bytes([0xFF] * 20),
         "binary": b"\xff\xfe\x00",
     }
     names = {"corpus": corpus}
