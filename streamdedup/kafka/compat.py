@@ -66,7 +66,7 @@ class ClosingSelector(selectors.DefaultSelector):
 
 
 def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOptions) -> Any:
-    """Return a client of ``kind``; a failed attempt leaves nothing behind.
+    """Return a client of ``kind``; a failure leaves nothing behind.
 
     A constructor of the client that fails leaves its network thread and its sockets open. A factory therefore records
     the network part, and this function closes it. The time limit is that of connecting plus one request. The client

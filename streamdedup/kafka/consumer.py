@@ -5,18 +5,17 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from itertools import chain
-from typing import Any, Never
+from typing import Any
 
 import structlog
 from kafka import KafkaConsumer
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
-from kafka.errors import KafkaError
 from kafka.structs import MemberState, TopicPartition
 
 from streamdedup.errors import BrokerUnavailable, FatalError, StreamdedupError
 from streamdedup.kafka import compat
 from streamdedup.kafka.compat import UnreadableRange
-from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, translated
+from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, is_retriable, translated
 from streamdedup.kafka.group import FencingWatch, SilenceWatch, TopicIds, fetch_committed, offsets_of
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Record, SourceStats, Unreadable
@@ -274,7 +273,7 @@ class KafkaSource:
 
         The parser of the client may keep an exhausted fetch, on which the next poll would spin without end.
         """
-        if not _is_retriable(error):
+        if not is_retriable(error):
             self._broken = "a poll failed"
             if isinstance(error, (StreamdedupError, MemoryError)):
                 raise error
@@ -291,16 +290,13 @@ class KafkaSource:
             where = "; ".join(
                 f"{Position(*each, start)} to {ends[each] - 1}: {reasons[each]}" for each, start in starts.items()
             )
-            self._halt(where)
+            self._broken = "a record is unreadable"
+            raise FatalError(
+                f"records that the Kafka client cannot parse: {where}. Set on_unreadable to skip to step past them, or "
+                f"move the group's offset behind them"
+            )
         message = "Stepping past records that the Kafka client cannot parse"
         self._repeats.error("unreadable_skipped", message=message, starts=_named(starts), ends=_named(ends))
-
-    def _halt(self, where: str) -> Never:
-        self._broken = "a record is unreadable"
-        raise FatalError(
-            f"records that the Kafka client cannot parse: {where}. Set on_unreadable to skip to step past them, or "
-            f"move the group's offset behind them"
-        )
 
     def _seek(self, offsets: Mapping[Partition, int]) -> None:
         """Set the next offset of those partitions that are assigned."""
@@ -359,7 +355,7 @@ class FreshPoll:
         try:
             newer: Polled = self._consumer.poll(timeout_ms=timeout_ms, max_records=limit - _count(polled))
         except Exception as error:
-            if not _is_retriable(error):
+            if not is_retriable(error):
                 for partition, records in self._kept(polled, before).items():
                     self._consumer.seek(partition, records[0].offset)
                 raise
@@ -447,11 +443,6 @@ def unpack(polled: Polled, ranges: list[UnreadableRange]) -> tuple[tuple[Record,
 
 def _has_joined(membership: Any) -> bool:
     return bool(membership.generation_id >= 0 and membership.state == MemberState.STABLE)
-
-
-def _is_retriable(error: Exception) -> bool:
-    """Return whether the next poll may succeed."""
-    return isinstance(error, KafkaError) and bool(error.retriable)
 
 
 def _count(polled: Polled) -> int:

@@ -34,33 +34,6 @@ FENCED = (kafka_errors.ProducerFencedError, kafka_errors.InvalidProducerEpochErr
 
 _LACKING = "Kafka refuses us: the user lacks rights"
 
-#: Refused logins and missing rights: the error, and the advice.
-REFUSALS: tuple[tuple[type[Exception], str], ...] = (
-    (
-        kafka_errors.TopicAuthorizationFailedError,
-        f"{_LACKING}; grant READ on the input topics, WRITE on the duplicates and dead-letter topics",
-    ),
-    (
-        kafka_errors.GroupAuthorizationFailedError,
-        f"{_LACKING}; grant READ on the consumer group (kafka.group_id)",
-    ),
-    (
-        kafka_errors.TransactionalIdAuthorizationFailedError,
-        f"{_LACKING}; grant WRITE on transactional ids that begin with streamdedup-<kafka.group_id>-",
-    ),
-    (kafka_errors.AuthorizationError, f"{_LACKING} on the cluster"),
-    (
-        kafka_errors.SaslAuthenticationFailedError,
-        "Kafka refuses us: check kafka.sasl_username and its password",
-    ),
-    (kafka_errors.UnsupportedSaslMechanismError, "Kafka refuses us: choose another kafka.sasl_mechanism"),
-    (
-        kafka_errors.IllegalSaslStateError,
-        "the listener takes no login; set kafka.security_protocol to PLAINTEXT or SSL",
-    ),
-    (kafka_errors.SecurityDisabledError, "the broker knows no users and rights"),
-)
-
 #: Errors of a login that will be refused again.
 LOGIN_REFUSED = (
     kafka_errors.SaslAuthenticationFailedError,
@@ -100,8 +73,31 @@ _NO_LIBRARY = re.compile(r"Libraries for (\w+) compression codec not found")
 #: The package of each codec's library.
 _LIBRARIES = {"snappy": "python-snappy", "lz4": "lz4", "zstd": "zstandard"}
 
-#: Other errors that only an operator can solve: the error, and the advice.
+#: Errors that only an operator can solve, refused logins and missing rights first: the error, and the advice.
 ADVICE: tuple[tuple[type[Exception], str], ...] = (
+    (
+        kafka_errors.TopicAuthorizationFailedError,
+        f"{_LACKING}; grant READ on the input topics, WRITE on the duplicates and dead-letter topics",
+    ),
+    (
+        kafka_errors.GroupAuthorizationFailedError,
+        f"{_LACKING}; grant READ on the consumer group (kafka.group_id)",
+    ),
+    (
+        kafka_errors.TransactionalIdAuthorizationFailedError,
+        f"{_LACKING}; grant WRITE on transactional ids that begin with streamdedup-<kafka.group_id>-",
+    ),
+    (kafka_errors.AuthorizationError, f"{_LACKING} on the cluster"),
+    (
+        kafka_errors.SaslAuthenticationFailedError,
+        "Kafka refuses us: check kafka.sasl_username and its password",
+    ),
+    (kafka_errors.UnsupportedSaslMechanismError, "Kafka refuses us: choose another kafka.sasl_mechanism"),
+    (
+        kafka_errors.IllegalSaslStateError,
+        "the listener takes no login; set kafka.security_protocol to PLAINTEXT or SSL",
+    ),
+    (kafka_errors.SecurityDisabledError, "the broker knows no users and rights"),
     (
         kafka_errors.InvalidTransactionTimeoutError,
         "kafka.transaction_timeout exceeds the broker's transaction.max.timeout.ms; lower the one or raise the other",
@@ -206,14 +202,14 @@ def _advice(error: Exception, text: str) -> str | None:
         return "the listener uses TLS; set kafka.security_protocol to SSL or SASL_SSL"
     if isinstance(error, TOO_LARGE):
         return _OURS_TOO_LARGE if _CLIENTS_LIMIT in text else _TOPICS_TOO_LARGE
-    for kind, advice in (*REFUSALS, *ADVICE):
+    for kind, advice in ADVICE:
         if _is(error, kind):
             return advice
     return None
 
 
 def is_final(error: Exception) -> bool:
-    """Return whether every further attempt to connect will fail with ``error``."""
+    """Return whether connecting again will always fail with ``error``."""
     return isinstance(error, LOGIN_REFUSED) or UNTRUSTED in str(error) or _is_tls_alert(str(error))
 
 
@@ -226,6 +222,11 @@ def _is_tls_alert(text: str) -> bool:
 def _is(error: Exception, kind: type[Exception]) -> bool:
     """Return whether ``error`` is of a kind, or is a plain error that names the kind, as for unexpected codes."""
     return isinstance(error, kind) or (type(error) is kafka_errors.KafkaError and kind.__name__ in str(error))
+
+
+def is_retriable(error: Exception) -> bool:
+    """Return whether the same call of the same client may succeed later."""
+    return isinstance(error, kafka_errors.KafkaError) and bool(error.retriable)
 
 
 def missing_topics(names: list[str]) -> BrokerMisconfigured:

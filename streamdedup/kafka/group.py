@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 from uuid import UUID
@@ -16,7 +16,7 @@ from kafka.structs import MemberState, OffsetAndMetadata, TopicPartition
 from streamdedup.errors import BrokerSilent, BrokerUnavailable, Rejoin
 from streamdedup.kafka import compat
 from streamdedup.kafka.admin import admin_client, partition_counts
-from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, translated
+from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, is_retriable, translated
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, CommittedOffset
 from streamdedup.position import Partition
@@ -270,22 +270,38 @@ def committed_quietly(options: KafkaOptions) -> dict[Partition, int]:
         BrokerMisconfigured: Kafka refuses the client.
     """
     with admin_client(options) as admin:
-        if all(group["group_id"] != options.group_id for group in admin.list_groups()):
+        if not _is_listed(admin, options.group_id):
             return {}
-    return dict(describe_group(options).committed)
+        doing = f"look up the group {options.group_id}"
+        committed = _retrying(options, doing, lambda: _committed_offsets(admin, options.group_id))
+    return {partition: each.offset for partition, each in committed.items()}
+
+
+def _is_listed(admin: Any, group: str) -> bool:
+    """Return whether Kafka knows a group; asks for no coordinator."""
+    return any(each["group_id"] == group for each in admin.list_groups())
+
+
+def _committed_offsets(
+    admin: Any, group: str, partitions: Collection[Partition] | None = None
+) -> dict[Partition, CommittedOffset]:
+    """Return the committed offset of each partition that has one; of all partitions without ``partitions``."""
+    wanted = None if partitions is None else [TopicPartition(*partition) for partition in partitions]
+    found = admin.list_group_offsets({group: wanted})[group]
+    return {
+        Partition(*partition): CommittedOffset(place.offset, place.metadata or "")
+        for partition, place in found.items()
+        if place.offset >= 0
+    }
 
 
 def _describe(admin: Any, options: KafkaOptions) -> GroupState:
     group = admin.describe_groups([options.group_id])[options.group_id]
     _raise_error(group.get("error"))
-    offsets = admin.list_group_offsets(options.group_id)[options.group_id]
+    committed = _committed_offsets(admin, options.group_id)
     return GroupState(
         members=tuple(sorted(map(_named, group["members"]))),
-        committed={
-            Partition(place.topic, place.partition): offset.offset
-            for place, offset in offsets.items()
-            if offset.offset >= 0
-        },
+        committed={partition: each.offset for partition, each in committed.items()},
         topic_ids={
             topic["name"]: topic_id
             for topic in admin.describe_topics(list(options.topics))
@@ -345,24 +361,15 @@ class GroupOffsets(_GroupClient):
         super().__init__(options)
         self._group = group
 
-    def read(self, partitions: Iterable[Partition]) -> dict[Partition, CommittedOffset]:
+    def read(self, partitions: Collection[Partition]) -> dict[Partition, CommittedOffset]:
         """Return the committed offset of each partition that has one.
 
         Raises:
             BrokerUnavailable: Kafka did not answer.
             FatalError: The broker refuses the client permanently.
         """
-        wanted = [TopicPartition(*partition) for partition in partitions]
-        found = _retrying(
-            self._options,
-            f"read the offsets of the consumer group {self._group}",
-            lambda: self._admin.list_group_offsets({self._group: wanted})[self._group],
-        )
-        return {
-            Partition(*partition): CommittedOffset(place.offset, place.metadata or "")
-            for partition, place in found.items()
-            if place.offset >= 0
-        }
+        doing = f"read the offsets of the consumer group {self._group}"
+        return _retrying(self._options, doing, lambda: _committed_offsets(self._admin, self._group, partitions))
 
     def write(self, offsets: Mapping[Partition, CommittedOffset]) -> None:
         """Commit offsets; those of other partitions stay.
@@ -431,11 +438,11 @@ class GroupMonitor(_GroupClient):
     def _committed(self, ends: Mapping[Partition, int]) -> dict[Partition, int] | None:
         # A request for the coordinator of a group makes Kafka create its topic of offsets: only for a listed group.
         group = self._options.group_id
-        self._is_known = self._is_known or any(each["group_id"] == group for each in self._admin.list_groups())
+        self._is_known = self._is_known or _is_listed(self._admin, group)
         if not self._is_known:
             return None
-        found = self._admin.list_group_offsets({group: [TopicPartition(*partition) for partition in ends]})[group]
-        committed = {Partition(*place): int(each.offset) for place, each in found.items() if each.offset >= 0}
+        found = _committed_offsets(self._admin, group, ends)
+        committed = {partition: each.offset for partition, each in found.items()}
         missing = [partition for partition in ends if partition not in committed]
         return committed | self._offsets(missing, OffsetSpec.EARLIEST)
 
@@ -457,7 +464,6 @@ def _retrying(options: KafkaOptions, doing: str, ask: Callable[[], Answer]) -> A
         try:
             return ask()
         except CLIENT_ERRORS as error:
-            retriable = isinstance(error, kafka_errors.KafkaError) and error.retriable
-            if not retriable or time.monotonic() > deadline:
+            if not is_retriable(error) or time.monotonic() > deadline:
                 raise translated(error, doing, options.secrets()) from error
         time.sleep(_RETRY_PAUSE_S)

@@ -11,20 +11,18 @@ from dataclasses import replace
 from typing import Any, Self
 
 from kafka import KafkaConsumer
-from kafka.errors import KafkaError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from kafka.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from kafka.structs import TopicPartition
 
 from streamdedup.errors import BrokerUnavailable, DecodeError, StreamdedupError
 from streamdedup.kafka import compat
 from streamdedup.kafka.admin import check_topics
-from streamdedup.kafka.consumer import unpack
-from streamdedup.kafka.errors import CLIENT_ERRORS, cap_client_logging, close_quietly, translated
+from streamdedup.kafka.consumer import RETRY_PAUSE_S, unpack
+from streamdedup.kafka.errors import CLIENT_ERRORS, cap_client_logging, close_quietly, is_retriable, translated
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, ReadProgress, Record
 from streamdedup.position import Partition, Position
 
-#: Pause after a poll that failed with an error that the client calls retriable, in seconds.
-RETRY_PAUSE_S = 0.1
 #: Longest wait for one batch while reading to the ends, in seconds. A topic may end in invisible records (aborted
 #: records, a commit marker).
 STEP_S = 0.2
@@ -115,13 +113,11 @@ class TopicReader(_Reader):
         self._unreadable.clear()
         try:
             polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000))
-        except KafkaError as error:
-            if not error.retriable:
+        except CLIENT_ERRORS as error:
+            if not is_retriable(error):
                 raise self._failure(error, "read topics") from error
             time.sleep(RETRY_PAUSE_S)
             return Batch()
-        except CLIENT_ERRORS as error:
-            raise self._failure(error, "read topics") from error
         return Batch(*unpack(polled, self._unreadable))
 
 
@@ -255,16 +251,13 @@ class KafkaSpan(SpanReader):
 
     def _starts_at(self, since: Mapping[Partition, int | None]) -> dict[Partition, int]:
         """Return the first offset at or behind the time of each partition; its end when there is none."""
-        times = {each: since.get(each) for each in self.beginnings}
-        wanted = {TopicPartition(*each): time_ms for each, time_ms in times.items() if time_ms is not None}
+        wanted = {TopicPartition(*each): since[each] for each in self.beginnings if since.get(each) is not None}
         if not wanted:
             return dict(self.beginnings)
         found = self._consumer.offsets_for_times(wanted, timeout_ms=round(self._options.fetch_timeout_s * 1000))
-        places = {Partition(*partition): place for partition, place in found.items() if place is not None}
-        return {
-            each: beginning if times[each] is None else places[each].offset if each in places else self.ends[each]
-            for each, beginning in self.beginnings.items()
-        }
+        places = {Partition(*partition): found.get(partition) for partition in wanted}
+        behind = {each: self.ends[each] if place is None else place.offset for each, place in places.items()}
+        return self.beginnings | behind
 
     def _newest(self, count: int) -> dict[Partition, int]:
         """Return where the newest ``count`` offsets begin, with the same share of each partition."""
