@@ -13,7 +13,6 @@ one lifetime. Meanwhile only the times to live bound the index and the lists.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 
 import structlog
 
@@ -33,19 +32,6 @@ _LONGEST_S = 1.0
 _CHUNK = 500
 
 log = structlog.get_logger("streamdedup.loop")
-
-
-@dataclass(frozen=True, slots=True)
-class _Disorder:
-    """End of the time in which a partition counts as out of order; the earlier of two limits.
-
-    Attributes:
-        until_ms: Record time, milliseconds since the epoch.
-        until_s: Seconds of the monotonic clock.
-    """
-
-    until_ms: float
-    until_s: float
 
 
 class EventTime:
@@ -73,12 +59,14 @@ class EventTime:
         self._latest_ms = watermark_ms
         #: Latest record time of all.
         self._highest_ms = watermark_ms
-        self._disorder: _Disorder | None = None
+        #: Record time in milliseconds, and monotonic time in seconds, at which the partition is in order again: the
+        #: earlier counts. None for a partition in order.
+        self._order_at: tuple[float, float] | None = None
 
     @property
     def in_order(self) -> bool:
         """Whether the watermark advances."""
-        return self._disorder is None
+        return self._order_at is None
 
     def check(self, times: Sequence[int], now_s: float) -> int:
         """Check the record times of a batch that is not committed yet; the check of a batch may be repeated.
@@ -99,7 +87,7 @@ class EventTime:
         if back_ms:
             self.watermark_ms = min(self.watermark_ms, *times)
             lifetime_ms = float("inf") if self._lifetime_ms is None else self._lifetime_ms
-            self._disorder = _Disorder(max(self._highest_ms, *times) + lifetime_ms, now_s + lifetime_ms / 1000)
+            self._order_at = max(self._highest_ms, *times) + lifetime_ms, now_s + lifetime_ms / 1000
         return back_ms
 
     def advance(self, times: Sequence[int], now_s: float) -> bool:
@@ -118,14 +106,12 @@ class EventTime:
         for time_ms in times:
             self._latest_ms = time_ms if time_ms < self._latest_ms - self._slack_ms else max(self._latest_ms, time_ms)
         self._highest_ms = max(self._highest_ms, *times)
-        ended = self._disorder is not None and (
-            self._latest_ms >= self._disorder.until_ms or now_s >= self._disorder.until_s
-        )
-        if ended:
-            self._disorder = None
-        if self._disorder is None:
+        was_in_order = self.in_order
+        if self._order_at is not None and (self._latest_ms >= self._order_at[0] or now_s >= self._order_at[1]):
+            self._order_at = None
+        if self.in_order:
             self.watermark_ms = max(self.watermark_ms, min(times))
-        return ended
+        return self.in_order and not was_in_order
 
 
 class BacklogExpiry:
