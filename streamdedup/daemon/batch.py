@@ -170,7 +170,7 @@ class BatchProcessor:
     def __init__(
         self,
         pipelines: Mapping[str, Pipeline],
-        timed: Callable[[str], AbstractContextManager[None]],
+        timed: Callable[[str], AbstractContextManager[object]],
         tick: Callable[[], None],
     ) -> None:
         self._by_topic = pipelines

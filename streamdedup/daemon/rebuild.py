@@ -12,9 +12,9 @@ Steps, for each profile:
     5. Announce the committed attempts, and complete the staging index.
 """
 
-import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from streamdedup.daemon.batch import BatchProcessor, Pipeline, now_ms
@@ -147,17 +147,12 @@ class Rebuilder:
 
     def _keeping_others(self, tick: Callable[[], None]) -> Callable[[], None]:
         """Return a tick that also extends the leases of all staging indexes, which are built one after the other."""
-        kept_at = time.monotonic()
 
-        def step() -> None:
-            nonlocal kept_at
-            tick()
-            if time.monotonic() - kept_at > _KEEP_EVERY_S:
-                for target in self._targets.values():
-                    target.staging.extend_lease()
-                kept_at = time.monotonic()
+        def keep() -> None:
+            for target in self._targets.values():
+                target.staging.extend_lease()
 
-        return step
+        return _with_keeping(tick, keep, _KEEP_EVERY_S)
 
     def abandon(self) -> None:
         """Abandon all rebuilds that have begun; never raises."""
@@ -167,20 +162,21 @@ class Rebuilder:
 
 def keeping_membership(source: Source, tick: Callable[[], None]) -> Callable[[], None]:
     """Return a tick that also keeps the group membership."""
-    held_at = time.monotonic()
+    return _with_keeping(tick, lambda: source.hold(_HOLD_S), _HOLD_EVERY_S)
+
+
+def _with_keeping(tick: Callable[[], None], keep: Callable[[], None], interval_s: float) -> Callable[[], None]:
+    """Return a tick that also calls ``keep`` at intervals."""
+    kept_at = time.monotonic()
 
     def step() -> None:
-        nonlocal held_at
+        nonlocal kept_at
         tick()
-        if time.monotonic() - held_at > _HOLD_EVERY_S:
-            source.hold(_HOLD_S)
-            held_at = time.monotonic()
+        if time.monotonic() - kept_at > interval_s:
+            keep()
+            kept_at = time.monotonic()
 
     return step
-
-
-def _untimed(_stage: str) -> contextlib.nullcontext[None]:
-    return contextlib.nullcontext()
 
 
 class _Rebuild:
@@ -259,7 +255,7 @@ class _Rebuild:
                 self._progress(names, span.done_count(), span.total_count)
 
     def _replay(self, fences: Mapping[Partition, Fence], window: RebuildWindow) -> int:
-        processor = BatchProcessor(dict.fromkeys(self._target.topics, self._pipeline), _untimed, self._tick)
+        processor = BatchProcessor(dict.fromkeys(self._target.topics, self._pipeline), nullcontext, self._tick)
         ends = {partition: committed.offset for partition, committed in self._committed.items()}
         count = 0
         for batch in self._batches(self._target.topics, window.inputs, ends):
