@@ -169,7 +169,7 @@ def _await_servers(settings: Settings, store: Servers, stop: StopSignals, pulse:
             except (StoreUnavailable, BrokerUnavailable) as error:
                 stop.wait(loop.readiness.retry_delay_s(awaited, error))
             else:
-                loop.readiness.attempt_succeeded()
+                loop.readiness.end_failures()
                 break
 
 

@@ -8,10 +8,12 @@ of its own.
 import random
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
+from typing import Any
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -22,7 +24,7 @@ from streamdedup.daemon.metrics import Metrics
 #: Time after which Kafka counts as away during a request, in seconds. The same as for an idle consumer
 #: (``kafka.group.SilenceWatch``), and less than the 10 s within which readiness must show an outage.
 OVERDUE_S = 5.0
-#: Shortest and longest delay between two attempts at a server that is away, in seconds. With the longest delay the
+#: Shortest and longest delay between two tries of a server that is away, in seconds. With the longest delay the
 #: daemon is at work again well within 10 s of the server's return.
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 2.0
 #: Failures after which the delay does not grow any more.
@@ -30,6 +32,8 @@ _MOST_DOUBLINGS = 10
 
 #: Returns a description of a problem, or None if there is none.
 Check = Callable[[], str | None]
+#: Returns status, content type and body of an answer.
+_Route = Callable[[], tuple[int, str, bytes]]
 
 #: Time within which a client must send its request, in seconds.
 _REQUEST_TIMEOUT_S = 10
@@ -93,15 +97,15 @@ class Readiness:
         self.awaited = self._logged = None
 
     def retry_delay_s(self, awaited: str, error: Exception) -> float:
-        """Record a failed attempt, and log the first one of each wait.
+        """Record a failure, and log the first one of each wait.
 
         Args:
             awaited: The awaited server or event.
-            error: Why the attempt failed.
+            error: The failure.
 
         Returns:
-            Seconds to wait before the next attempt. The delay doubles with each failure, and has a random part that
-            spreads the attempts of several daemons.
+            Seconds to wait before the next try. The delay doubles with each failure, and has a random part that spreads
+            the tries of several daemons.
         """
         if self._logged != awaited:
             log.warning("waiting", what=awaited, reason=str(error))
@@ -111,7 +115,7 @@ class Readiness:
         self._failures_count = min(self._failures_count + 1, _MOST_DOUBLINGS)
         return longest_s * random.uniform(0.5, 1.0)  # noqa: S311  no secret depends on it
 
-    def attempt_succeeded(self) -> None:
+    def end_failures(self) -> None:
         """Begin again with the shortest delay."""
         self._failures_count = 0
 
@@ -151,7 +155,7 @@ class HealthServer:
             return 200, CONTENT_TYPE_LATEST, generate_latest(registry)
 
         routes = {"/metrics": metrics, "/livez": _answer(live), "/readyz": _answer(ready)}
-        self._server = _server_class(host)((host, port), _handler(routes))
+        self._server = _ProbeServer(host, port, partial(_ProbeHandler, routes))
         self._thread = Thread(target=self._server.serve_forever, args=(_CLOSE_S,), name="health", daemon=True)
         self._thread.start()
 
@@ -167,18 +171,14 @@ class HealthServer:
         self._server.server_close()
 
 
-def _server_class(host: str) -> type[ThreadingHTTPServer]:
-    class ProbeServer(ThreadingHTTPServer):
-        """Answers several requests at once, over IPv4 or IPv6."""
+class _ProbeServer(ThreadingHTTPServer):
+    """Answers several requests at once, over IPv4 or IPv6."""
 
-        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        request_queue_size = _WAITING_CONNECTIONS
-        daemon_threads = True
+    request_queue_size = _WAITING_CONNECTIONS
 
-    return ProbeServer
-
-
-_Route = Callable[[], tuple[int, str, bytes]]
+    def __init__(self, host: str, port: int, handler: Callable[..., BaseHTTPRequestHandler]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        super().__init__((host, port), handler)
 
 
 def _answer(check: Check) -> _Route:
@@ -189,33 +189,34 @@ def _answer(check: Check) -> _Route:
     return answer
 
 
-def _handler(routes: dict[str, _Route]) -> type[BaseHTTPRequestHandler]:
-    class ProbeHandler(BaseHTTPRequestHandler):
-        """Answers GET and HEAD requests."""
+class _ProbeHandler(BaseHTTPRequestHandler):
+    """Answers GET and HEAD requests."""
 
-        timeout = _REQUEST_TIMEOUT_S
-        server_version = "streamdedup"
-        sys_version = ""
+    timeout = _REQUEST_TIMEOUT_S
+    server_version = "streamdedup"
+    sys_version = ""
 
-        def do_GET(self) -> None:
-            """Answer with a body."""
-            self._respond(with_body=True)
+    def __init__(self, routes: Mapping[str, _Route], *arguments: Any) -> None:
+        self._routes = routes
+        super().__init__(*arguments)  # answers the requests of a connection
 
-        def do_HEAD(self) -> None:
-            """Answer without a body."""
-            self._respond(with_body=False)
+    def do_GET(self) -> None:
+        """Answer with a body."""
+        self._respond(with_body=True)
 
-        def _respond(self, *, with_body: bool) -> None:
-            route = routes.get(self.path.partition("?")[0])
-            status, kind, body = route() if route else (404, "text/plain", b"/metrics /livez /readyz\n")
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            if with_body:
-                self.wfile.write(body)
+    def do_HEAD(self) -> None:
+        """Answer without a body."""
+        self._respond(with_body=False)
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  name of the base class
-            """Log nothing: probes are sent every few seconds."""
+    def _respond(self, *, with_body: bool) -> None:
+        route = self._routes.get(self.path.partition("?")[0])
+        status, kind, body = route() if route else (404, "text/plain", b"/metrics /livez /readyz\n")
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if with_body:
+            self.wfile.write(body)
 
-    return ProbeHandler
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  name of the base class
+        """Log nothing: probes are sent every few seconds."""

@@ -211,7 +211,7 @@ class Loop:
 
     def _succeeded(self, source: Source) -> None:
         """Record a turn without an error."""
-        self.readiness.attempt_succeeded()
+        self.readiness.end_failures()
         if self.readiness.awaited is None:
             return
         # A daemon without partitions is also at work once it has seen an assignment: a group may have more members than
@@ -289,7 +289,7 @@ class Loop:
             raise StoreUnavailable("the rebuild of the index was interrupted; the next start begins it again")
 
     def _wait(self, awaited: str, error: Exception) -> None:
-        """Wait before the next attempt, longer after each failure; keep the group membership if there is one."""
+        """Wait before the next try, longer after each failure; keep the group membership if there is one."""
         delay_s = self.readiness.retry_delay_s(awaited, error)
         source = self._clients.source
         if source is None:

@@ -80,10 +80,8 @@ class StopSignals:
     def wait(self, timeout_s: float) -> bool:
         """Wait up to ``timeout_s`` for a request to stop; tell whether there is one. For one thread at a time."""
         if not self._stopping:
-            try:
+            with contextlib.suppress(queue.Empty):
                 self._wakeups.get(timeout=max(0.0, timeout_s))
-            except queue.Empty:
-                return self._stopping
         return self._stopping
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
