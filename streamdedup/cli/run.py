@@ -91,7 +91,7 @@ def run_daemon(settings: Settings) -> None:
             tick=pulse.tick,
             rebuilder=assembly.rebuilder(settings, store, lambda _count: pulse.tick()),
         )
-        metrics.observe_loop_age(pulse.age_s)
+        metrics.loop_age_seconds.set_function(pulse.age_s)
         health = _serve_health(settings, metrics, loop, pulse)
         stack.callback(health.close)
         log.info("started", version=__version__, metrics_port=health.port, **_servers(settings))

@@ -260,10 +260,6 @@ class Metrics:
             for metric in self._by_profile:
                 metric.labels(profile)
 
-    def observe_loop_age(self, age_s: Callable[[], float]) -> None:
-        """Read the time since the loop's last step, in seconds, at each scrape."""
-        self.loop_age_seconds.set_function(age_s)
-
     def observe_readiness(self, waiting_for: Callable[[], str | None], is_ready: Callable[[], bool]) -> None:
         """Read the readiness at each scrape.
 

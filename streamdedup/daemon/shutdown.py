@@ -37,18 +37,15 @@ class StopSignals:
     def __init__(
         self,
         on_stop: Callable[[], None] | None = None,
-        signals: tuple[signal.Signals, ...] = (signal.SIGTERM, signal.SIGINT),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare.
 
         Args:
             on_stop: Called at the first signal, inside the signal handler; must be safe there.
-            signals: Signals to handle.
             clock: Monotonic seconds.
         """
         self._on_stop = on_stop
-        self._signals = signals
         self._clock = clock
         self._requested_at = 0.0
         self._earlier_handlers: dict[signal.Signals, Any] = {}
@@ -56,7 +53,7 @@ class StopSignals:
         self._wakeups: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def __enter__(self) -> Self:
-        for number in self._signals:
+        for number in (signal.SIGTERM, signal.SIGINT):
             self._earlier_handlers[number] = signal.signal(number, self._handle)
         return self
 

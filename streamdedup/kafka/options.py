@@ -19,6 +19,9 @@ RECONNECT_BACKOFF_MAX_MS = 2_000
 #: How long a fetch may wait at the broker for data, in milliseconds.
 FETCH_MAX_WAIT_MS = 500
 
+#: Most bytes of one fetch from one broker, and of one partition in it.
+FETCH_MAX_BYTES, PARTITION_FETCH_MAX_BYTES = 16 * 1_048_576, 2 * 1_048_576
+
 #: Age at which a consumer renews its metadata, in milliseconds: the longest delay until it detects that a topic was
 #: deleted and created again, or has new partitions.
 METADATA_MAX_AGE_MS = 5_000
@@ -40,7 +43,6 @@ class KafkaOptions:
         topics: Input topics.
         delivery: ``exactly-once`` (one transaction a batch) or ``at-least-once``.
         transactional_id: Name of the daemon; the same after a restart, never shared by two live daemons.
-        client_id: Name of the client in the logs of brokers.
         group_instance_id: Static membership: a restart within the session timeout moves no partition.
         on_unreadable: Reaction to unparsable records: skip or stop.
         on_out_of_range: Reaction to committed offsets missing from the topic: go on at the earliest, or stop.
@@ -58,8 +60,6 @@ class KafkaOptions:
         max_poll_records: Most records in one batch.
         max_request_bytes: Largest output record.
         max_batch_bytes: Most decompressed bytes of one record batch.
-        fetch_max_bytes: Most bytes of one fetch from one broker.
-        max_partition_fetch_bytes: Most bytes of one fetch from one partition.
         connect_timeout_s: Time limit for opening a client.
         session_timeout_s: Longest time without a heartbeat; then the group reassigns the partitions of a member.
         heartbeat_interval_s: Time between two heartbeats.
@@ -76,7 +76,6 @@ class KafkaOptions:
     topics: tuple[str, ...]
     delivery: Literal["exactly-once", "at-least-once"] = "exactly-once"
     transactional_id: str | None = None
-    client_id: str = "streamdedup"
     group_instance_id: str | None = None
     on_unreadable: Literal["skip", "halt"] = "skip"
     on_out_of_range: Literal["earliest", "halt"] = "earliest"
@@ -94,8 +93,6 @@ class KafkaOptions:
     max_poll_records: int = 2_000
     max_request_bytes: int = 1_048_576
     max_batch_bytes: int = 64 * 1_048_576
-    fetch_max_bytes: int = 16 * 1_048_576
-    max_partition_fetch_bytes: int = 2 * 1_048_576
     connect_timeout_s: float = 10.0
     session_timeout_s: float = 45.0
     heartbeat_interval_s: float = 3.0
@@ -125,7 +122,7 @@ class KafkaOptions:
         """Configuration shared by all clients."""
         return {
             "bootstrap_servers": self.bootstrap_servers,
-            "client_id": self.client_id,
+            "client_id": "streamdedup",
             "api_version": self.api_version,
             "bootstrap_timeout_ms": _ms(self.connect_timeout_s),
             "reconnect_backoff_max_ms": RECONNECT_BACKOFF_MAX_MS,
@@ -156,8 +153,8 @@ class KafkaOptions:
             "auto_offset_reset": "earliest" if self.on_out_of_range == "earliest" else "none",
             "allow_auto_create_topics": False,
             "max_poll_records": self.max_poll_records,
-            "fetch_max_bytes": self.fetch_max_bytes,
-            "max_partition_fetch_bytes": self.max_partition_fetch_bytes,
+            "fetch_max_bytes": FETCH_MAX_BYTES,
+            "max_partition_fetch_bytes": PARTITION_FETCH_MAX_BYTES,
             "fetch_max_wait_ms": FETCH_MAX_WAIT_MS,
             "metadata_max_age_ms": METADATA_MAX_AGE_MS,
             "request_timeout_ms": _ms(self.fetch_timeout_s),

@@ -107,7 +107,7 @@ def test_every_metric_is_touched_somewhere():
 def test_the_age_of_the_last_step_is_read_when_it_is_asked_for():
     metrics = Metrics()
     ages = iter([1.5, 2.5])
-    metrics.observe_loop_age(lambda: next(ages))
+    metrics.loop_age_seconds.set_function(lambda: next(ages))
     assert [metrics.registry.get_sample_value("streamdedup_loop_age_seconds") for _ in range(2)] == [1.5, 2.5]
 
 
