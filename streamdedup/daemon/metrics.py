@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import Lock
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,8 @@ _COUNT_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 
 _PREFIX = "streamdedup_"
 
+Kind = TypeVar("Kind")
+
 #: Stages of a batch. The first four take time of the loop; ``ahead`` is the time of the thread that reads ahead.
 STAGES = ("poll", "prepare", "index", "publish", "ahead")
 #: Everything that the daemon can wait for: name in the log, and label of the metric.
@@ -44,26 +47,30 @@ class BatchHistogram(Collector):
     Args:
         name: Name of the metric.
         text: Help text.
-        bounds: Upper bounds of the buckets, ascending; a bucket without a bound follows.
-        label: Name of the label.
+        labels: Name of the label.
+        buckets: Upper bounds of the buckets, ascending; a bucket without a bound follows.
+        registry: Shows the metric.
 
     Attributes:
         label: Name of the label.
     """
 
-    def __init__(self, name: str, text: str, bounds: Sequence[float], label: str) -> None:
+    def __init__(
+        self, name: str, text: str, labels: tuple[str], *, buckets: Sequence[float], registry: CollectorRegistry
+    ) -> None:
         self._name = name
         self._text = text
-        self._bounds = np.array(bounds, np.float64)
+        self._bounds = np.array(buckets, np.float64)
         self._bound_texts: list[str] = [
             floatToGoString(bound)  # type: ignore[no-untyped-call]
-            for bound in (*bounds, math.inf)
+            for bound in (*buckets, math.inf)
         ]
-        self.label = label
+        (self.label,) = labels
         self._counts: dict[str, NDArray[np.int64]] = {}
         self._sums: dict[str, float] = {}
         # Scrapes read in the thread of the HTTP server.
         self._lock = Lock()
+        registry.register(self)
 
     def observe(self, label: str, values: NDArray[np.float64]) -> None:
         """Observe values, float64 (n,), under a label value."""
@@ -87,143 +94,127 @@ class BatchHistogram(Collector):
         yield family
 
 
+class _Metric(Generic[Kind]):
+    """Declares a metric of ``Metrics``, whose name is that of the attribute.
+
+    Args:
+        kind: Class of the metric.
+        text: Help text.
+        labels: Names of the labels.
+        options: Further arguments of the class.
+    """
+
+    def __init__(self, kind: Callable[..., Kind], text: str, *labels: str, **options: Any) -> None:
+        self.kind = kind
+        self.labels = labels
+        self._text = text
+        self._options = options
+
+    def __set_name__(self, _owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, metrics: "Metrics", _owner: type) -> Kind:
+        """Create the metric at the first use; from then on the attribute of the instance comes first."""
+        metric = self.kind(
+            f"{_PREFIX}{self._name}", self._text, self.labels, registry=metrics.registry, **self._options
+        )
+        vars(metrics)[self._name] = metric
+        return metric
+
+
 class Metrics:
     """The metrics of the daemon in a registry of their own, with those of the process (memory, time, open files)."""
+
+    # Documents
+
+    records = _Metric(Counter, "Records consumed and committed; kind is the operation, or invalid.", "topic", "kind")
+    documents_indexed = _Metric(Counter, "Documents inserted into the index.", "profile")
+    documents_replayed = _Metric(Counter, "Documents that an earlier attempt had already inserted.", "profile")
+    documents_silent = _Metric(
+        Counter,
+        "Documents indexed without alerts: below the committed offset, or before index_silently_until.",
+        "profile",
+    )
+    documents_silent_unexplained = _Metric(
+        Counter,
+        "Documents indexed without alerts although no offset was set back: the committed offset is gone.",
+        "profile",
+    )
+    documents_outdated = _Metric(Counter, "Expired documents evicted during catch-up.", "profile")
+    documents_deleted = _Metric(Counter, "Deletions processed, also of documents that did not exist.", "profile")
+    skipped = _Metric(Counter, "Documents skipped, which is no error; reason says why.", "profile", "reason")
+    future_times = _Metric(Counter, "Documents whose record time was in the future and was replaced by the present.")
+    dead_letters = _Metric(Counter, "Records published to the dead-letter topic, by input topic.", "topic", "code")
+    dead_letters_silent = _Metric(
+        Counter, "Invalid records without dead letters: below the committed offset, or before index_silently_until."
+    )
+
+    # Detections
+
+    alerts = _Metric(Counter, "Documents with at least one new near-duplicate.", "profile")
+    pairs = _Metric(Counter, "Near-duplicate pairs published.", "profile")
+    candidates = _Metric(Counter, "Candidates found in buckets.", "profile")
+    candidates_verified = _Metric(
+        Counter, "Candidates that verification accepted as near-duplicates, suppressed ones included.", "profile"
+    )
+    suppressed = _Metric(Counter, "Near-duplicates that a rule of the profile keeps out of alerts.", "profile", "rule")
+    candidates_rejected = _Metric(
+        Counter, "Candidates that verification rejected: not similar, too far apart in time, or deleted.", "profile"
+    )
+    candidates_dropped = _Metric(Counter, "Candidates beyond max_candidates, which are not verified.", "profile")
+    full_buckets = _Metric(Counter, "Buckets that were full, so that a document was not inserted into them.", "profile")
+
+    # Times
+
+    batch_records = _Metric(Histogram, "Records in a batch.", buckets=_COUNT_BUCKETS)
+    batch_seconds = _Metric(
+        Histogram,
+        "Time of a batch by stage: poll, prepare, index, publish; ahead: prepare of the next batch in a thread.",
+        "stage",
+        buckets=_STAGE_BUCKETS,
+    )
+    latency_seconds = _Metric(
+        BatchHistogram, "Time from the record time to the commit of the batch.", "topic", buckets=_LATENCY_BUCKETS
+    )
+    last_commit_timestamp_seconds = _Metric(Gauge, "Time of the last commit, seconds since the epoch.")
+    loop_age_seconds = _Metric(Gauge, "Time since the last step of the loop.")
+
+    # Kafka
+
+    lag_records = _Metric(Gauge, "Records that are not read yet.", "topic", "partition")
+    partitions_assigned = _Metric(Gauge, "Partitions assigned to this daemon.")
+    rebalances = _Metric(Counter, "Times that partitions were assigned or revoked.")
+    topics_recreated = _Metric(Counter, "Times that a topic was deleted and created again.", "topic")
+    rebuilds = _Metric(Counter, "Times that the Kafka clients were closed and opened again.")
+    broker_errors = _Metric(Counter, "Failed attempts to use Kafka.")
+    batches_refused = _Metric(Counter, "Batches dropped because another daemon owns a partition.")
+
+    # Index
+
+    index_documents = _Metric(Gauge, "Documents in the index: an estimate, within about 1 %.", "profile")
+    index_lost_timestamp_seconds = _Metric(
+        Gauge,
+        "When the index was found lost or gone back in time, seconds since the epoch; 0 if it is complete.",
+        "profile",
+    )
+    store_used_bytes = _Metric(Gauge, "Memory in use by the server of the index.")
+    store_limit_bytes = _Metric(Gauge, "Memory limit of the server of the index; 0 for no limit.")
+    store_errors = _Metric(Counter, "Failed attempts to use the server of the index.")
+
+    # Health
+
+    ready = _Metric(Gauge, "1 while the daemon is at work, 0 while it waits or has halted.")
+    waiting = _Metric(Gauge, "1 while the daemon waits for this: store, kafka, partitions or index.", "what")
+    halted = _Metric(Gauge, "1 after too many dead letters: the daemon publishes nothing until a restart.")
+    build = _Metric(Info, "Version of the software.")
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        #: Metrics whose only label is the profile, and whose series exist from the start.
-        self._by_profile: list[Counter | Gauge] = []
-        self._add_documents()
-        self._add_detections()
-        self._add_times()
-        self._add_kafka()
-        self._add_index()
-        self._add_health()
-
-    def _add_documents(self) -> None:
-        self.records = self._counter(
-            "records", "Records consumed and committed; kind is the operation, or invalid.", "topic", "kind"
-        )
-        self.documents_indexed = self._counter("documents_indexed", "Documents inserted into the index.", "profile")
-        self.documents_replayed = self._counter(
-            "documents_replayed", "Documents that an earlier attempt had already inserted.", "profile"
-        )
-        self.documents_silent = self._counter(
-            "documents_silent",
-            "Documents indexed without alerts: below the committed offset, or before index_silently_until.",
-            "profile",
-        )
-        self.documents_silent_unexplained = self._counter(
-            "documents_silent_unexplained",
-            "Documents indexed without alerts although no offset was set back: the committed offset is gone.",
-            "profile",
-        )
-        self.documents_outdated = self._counter(
-            "documents_outdated", "Expired documents evicted during catch-up.", "profile"
-        )
-        self.documents_deleted = self._counter(
-            "documents_deleted", "Deletions processed, also of documents that did not exist.", "profile"
-        )
-        self.skipped = self._counter(
-            "skipped", "Documents skipped, which is no error; reason says why.", "profile", "reason"
-        )
-        self.future_times = self._counter(
-            "future_times", "Documents whose record time was in the future and was replaced by the present."
-        )
-        self.dead_letters = self._counter(
-            "dead_letters", "Records published to the dead-letter topic, by input topic.", "topic", "code"
-        )
-        self.dead_letters_silent = self._counter(
-            "dead_letters_silent",
-            "Invalid records without dead letters: below the committed offset, or before index_silently_until.",
-        )
-
-    def _add_detections(self) -> None:
-        self.alerts = self._counter("alerts", "Documents with at least one new near-duplicate.", "profile")
-        self.pairs = self._counter("pairs", "Near-duplicate pairs published.", "profile")
-        self.candidates = self._counter("candidates", "Candidates found in buckets.", "profile")
-        self.candidates_verified = self._counter(
-            "candidates_verified",
-            "Candidates that verification accepted as near-duplicates, suppressed ones included.",
-            "profile",
-        )
-        self.suppressed = self._counter(
-            "suppressed", "Near-duplicates that a rule of the profile keeps out of alerts.", "profile", "rule"
-        )
-        self.candidates_rejected = self._counter(
-            "candidates_rejected",
-            "Candidates that verification rejected: not similar, too far apart in time, or deleted.",
-            "profile",
-        )
-        self.candidates_dropped = self._counter(
-            "candidates_dropped", "Candidates beyond max_candidates, which are not verified.", "profile"
-        )
-        self.full_buckets = self._counter(
-            "full_buckets", "Buckets that were full, so that a document was not inserted into them.", "profile"
-        )
-
-    def _add_times(self) -> None:
-        self.batch_records = self._histogram("batch_records", "Records in a batch.", _COUNT_BUCKETS)
-        self.batch_seconds = self._histogram(
-            "batch_seconds",
-            "Time of a batch by stage: poll, prepare, index, publish; ahead: prepare of the next batch in a thread.",
-            _STAGE_BUCKETS,
-            "stage",
-        )
-        self.latency_seconds = BatchHistogram(
-            f"{_PREFIX}latency_seconds",
-            "Time from the record time to the commit of the batch.",
-            _LATENCY_BUCKETS,
-            "topic",
-        )
-        self.registry.register(self.latency_seconds)
-        self.last_commit_timestamp_seconds = self._gauge(
-            "last_commit_timestamp_seconds", "Time of the last commit, seconds since the epoch."
-        )
-        self.loop_age_seconds = self._gauge("loop_age_seconds", "Time since the last step of the loop.")
-
-    def _add_kafka(self) -> None:
-        self.lag_records = self._gauge("lag_records", "Records that are not read yet.", "topic", "partition")
-        self.partitions_assigned = self._gauge("partitions_assigned", "Partitions assigned to this daemon.")
-        self.rebalances = self._counter("rebalances", "Times that partitions were assigned or revoked.")
-        self.topics_recreated = self._counter(
-            "topics_recreated", "Times that a topic was deleted and created again.", "topic"
-        )
-        self.rebuilds = self._counter("rebuilds", "Times that the Kafka clients were closed and opened again.")
-        self.broker_errors = self._counter("broker_errors", "Failed attempts to use Kafka.")
-        self.batches_refused = self._counter(
-            "batches_refused", "Batches dropped because another daemon owns a partition."
-        )
-
-    def _add_index(self) -> None:
-        self.index_documents = self._gauge(
-            "index_documents", "Documents in the index: an estimate, within about 1 %.", "profile"
-        )
-        self.index_lost_timestamp_seconds = self._gauge(
-            "index_lost_timestamp_seconds",
-            "When the index was found lost or gone back in time, seconds since the epoch; 0 if it is complete.",
-            "profile",
-        )
-        self._by_profile.append(self.index_lost_timestamp_seconds)
-        self.store_used_bytes = self._gauge("store_used_bytes", "Memory in use by the server of the index.")
-        self.store_limit_bytes = self._gauge(
-            "store_limit_bytes", "Memory limit of the server of the index; 0 for no limit."
-        )
-        self.store_errors = self._counter("store_errors", "Failed attempts to use the server of the index.")
-
-    def _add_health(self) -> None:
-        self.ready = self._gauge("ready", "1 while the daemon is at work, 0 while it waits or has halted.")
-        self.waiting = self._gauge(
-            "waiting", "1 while the daemon waits for this: store, kafka, partitions or index.", "what"
-        )
+        for name in _DECLARED:
+            getattr(self, name)
         for label in WAITING_FOR.values():
             self.waiting.labels(label).set(0)
-        self.halted = self._gauge(
-            "halted", "1 after too many dead letters: the daemon publishes nothing until a restart."
-        )
-        self.build = Info(f"{_PREFIX}build", "Version of the software.", registry=self.registry)
 
     def begin_at_zero(
         self,
@@ -257,8 +248,10 @@ class Metrics:
                 self.skipped.labels(profile, reason)
             for rule in rules:
                 self.suppressed.labels(profile, rule)
-            for metric in self._by_profile:
-                metric.labels(profile)
+            self.index_lost_timestamp_seconds.labels(profile)
+            for name, declared in _DECLARED.items():
+                if declared.kind is Counter and declared.labels == ("profile",):
+                    getattr(self, name).labels(profile)
 
     def observe_readiness(self, waiting_for: Callable[[], str | None], is_ready: Callable[[], bool]) -> None:
         """Read the readiness at each scrape.
@@ -275,14 +268,6 @@ class Metrics:
         for name, label in WAITING_FOR.items():
             self.waiting.labels(label).set_function(is_awaited(name))
 
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        counter = Counter(f"{_PREFIX}{name}_total", text, labels, registry=self.registry)
-        if labels == ("profile",):
-            self._by_profile.append(counter)
-        return counter
 
-    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(f"{_PREFIX}{name}", text, labels, registry=self.registry)
-
-    def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-        return Histogram(f"{_PREFIX}{name}", text, labels, buckets=buckets, registry=self.registry)
+#: All metrics by name.
+_DECLARED = {name: declared for name, declared in vars(Metrics).items() if isinstance(declared, _Metric)}

@@ -201,8 +201,7 @@ SECONDS = st.one_of(st.sampled_from([0.0, 0.05, 0.1, 2.5]), st.floats(0, 1e6))
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.lists(SECONDS, max_size=5)), max_size=5))
 def test_many_values_at_once_are_counted_as_the_client_counts_them_one_by_one(batches):
     bounds, registries = (0.05, 0.1, 2.5), [CollectorRegistry(), CollectorRegistry()]
-    own = BatchHistogram("age_seconds", "Age.", bounds, "topic")
-    registries[0].register(own)
+    own = BatchHistogram("age_seconds", "Age.", ("topic",), buckets=bounds, registry=registries[0])
     theirs = Histogram("age_seconds", "Age.", ("topic",), buckets=bounds, registry=registries[1])
     for label, values in batches:
         own.observe(label, np.array(values))
