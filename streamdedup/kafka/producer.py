@@ -30,10 +30,6 @@ MAX_IN_FLIGHT_RECORDS = 5_000
 MAX_IN_FLIGHT_BYTES = 16 * 1_048_576
 
 
-def _unwrapped(end: Any) -> Any:
-    return end
-
-
 class KafkaTransport:
     """Sources and sinks over Kafka; see ``kafka.protocols``.
 
@@ -46,8 +42,8 @@ class KafkaTransport:
     def __init__(
         self,
         options: KafkaOptions,
-        wrap_source: Callable[[Any], Any] = _unwrapped,
-        wrap_producer: Callable[[Any], Any] = _unwrapped,
+        wrap_source: Callable[[Any], Any] = lambda source: source,
+        wrap_producer: Callable[[Any], Any] = lambda producer: producer,
     ) -> None:
         cap_client_logging()
         self._options = options
