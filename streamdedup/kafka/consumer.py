@@ -60,7 +60,6 @@ class KafkaSource:
         #: Partitions whose position belongs to the present topic.
         self._verified: frozenset[Partition] = frozenset()
         self._broken: str | None = None
-        self._closed = False
 
     @classmethod
     def open(cls, options: KafkaOptions) -> "KafkaSource":
@@ -242,9 +241,6 @@ class KafkaSource:
 
     def close(self) -> None:
         """Leave the group; takes at most ``close_timeout_s`` and never raises."""
-        if self._closed:
-            return
-        self._closed = True
         self._broken = "closed"
         self._repeats.close()
         half_ms = round(self._options.close_timeout_s * 500)  # the other half is for closing the connections

@@ -92,13 +92,9 @@ class _ProducerSink(ABC):
         self._producer = producer
         self._options = options
         self._spent: str | None = None
-        self._closed = False
 
     def close(self) -> None:
         """Close the client without waiting for unsent messages; takes at most ``close_timeout_s``, never raises."""
-        if self._closed:
-            return
-        self._closed = True
         self._spent = "closed"
         abandon(self._producer, self._options)
 

@@ -46,16 +46,13 @@ class _Reader:
     def __init__(self, options: KafkaOptions, **changes: Any) -> None:
         cap_client_logging()
         self._options = options
-        self._closed = False
         config = options.reader() | changes
         self._consumer = compat.build(KafkaConsumer, config, options)
         self._unreadable = compat.step_past_unreadable(self._consumer, config["max_poll_records"])
 
     def close(self) -> None:
         """Close the client; takes at most ``close_timeout_s``, never raises, may be called twice."""
-        if not self._closed:
-            self._closed = True
-            close_quietly("close the reader", self._consumer.close, self._options.close_timeout_s)
+        close_quietly("close the reader", self._consumer.close, self._options.close_timeout_s)
 
     def _failure(self, error: Exception, doing: str) -> StreamdedupError:
         return translated(error, doing, self._options.secrets())
