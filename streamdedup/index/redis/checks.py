@@ -35,7 +35,6 @@ PROBES = (
     "hget @ 0",
     "hdel @ 0",
     "hgetall @",
-    "hdel @ 0",
     "hlen @",
     "rpush @ 0",
     "lrange @ 0 0",
