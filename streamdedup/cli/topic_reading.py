@@ -90,7 +90,13 @@ def _upserted(decoder: Decoder, record: Record) -> Document | None:
 
 @dataclass(frozen=True, slots=True)
 class KafkaTexts:
-    """Fetches the texts behind alerts; topics without a decoder use the default field names."""
+    """Fetches the texts behind alerts.
+
+    Attributes:
+        fetcher: Fetches the records.
+        decoders: Decoder of each topic.
+        default: Decoder of the other topics, with the default field names.
+    """
 
     fetcher: RecordFetcher
     decoders: Mapping[str, Decoder]

@@ -120,7 +120,7 @@ class BacklogExpiry:
     Args:
         pipelines: Pipeline of each topic.
         ownership: Fences of the assigned partitions.
-        metrics: Count evictions.
+        metrics: Metrics to update, with the number of evictions.
         tick: Called at every step, for the watchdog.
     """
 

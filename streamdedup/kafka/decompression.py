@@ -1,14 +1,14 @@
-"""Decoders of the codecs of Kafka with a limit on the size; ``compat.bound_decompression`` gives them to the client."""
+"""Decoders of the codecs of Kafka with a limit on the size; ``compat.bound_decompression`` gives them to the client.
+
+Each decoder imports its library itself. Without the library the client refuses the record batch before it calls the
+decoder, and the daemon names the package (``errors.codec_missing``).
+"""
 
 import gzip
 import io
 import struct
 from collections.abc import Iterator
 from functools import partial
-
-import lz4.frame
-import snappy
-import zstandard
 
 #: Bytes that are decompressed at once. One call with the whole limit (64 MiB) took three times as long for a batch of
 #: 800 kB of LZ4, because the library allocates that much.
@@ -30,12 +30,16 @@ def ungzip(payload: bytes, max_bytes: int) -> bytes:
 
 def unzstd(payload: bytes, max_bytes: int) -> bytes:
     """Decompress zstd; raise ``GrownTooLarge`` above ``max_bytes``."""
+    import zstandard  # noqa: PLC0415  every command starts without it
+
     with zstandard.ZstdDecompressor().stream_reader(io.BytesIO(payload), read_across_frames=True) as reader:
         return _joined(iter(partial(reader.read, _CHUNK_BYTES), b""), max_bytes)
 
 
 def unlz4(payload: bytes, max_bytes: int) -> bytes:
     """Decompress one LZ4 frame; raise ``GrownTooLarge`` above ``max_bytes``, ``RuntimeError`` for a cut frame."""
+    import lz4.frame  # noqa: PLC0415  every command starts without it
+
     decompressor = lz4.frame.LZ4FrameDecompressor()
 
     def chunks() -> Iterator[bytes]:
@@ -50,6 +54,8 @@ def unlz4(payload: bytes, max_bytes: int) -> bytes:
 
 def unsnappy(payload: bytes, max_bytes: int) -> bytes:
     """Decompress snappy, bare or in the blocks of snappy-java; raise ``GrownTooLarge`` above ``max_bytes``."""
+    import snappy  # noqa: PLC0415  every command starts without it
+
     blocks = list(_snappy_blocks(payload))
     if sum(map(_snappy_bytes, blocks)) > max_bytes:
         raise _too_large(max_bytes)

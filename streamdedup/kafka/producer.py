@@ -86,7 +86,7 @@ class KafkaTransport:
 
 
 class _ProducerSink(ABC):
-    """Common part of both sinks: the first failure is the last use, and every future is checked."""
+    """Common part of both sinks: checks every future, and refuses further use after a failure."""
 
     def __init__(self, producer: Any, options: KafkaOptions) -> None:
         self._producer = producer
@@ -101,8 +101,8 @@ class _ProducerSink(ABC):
     def publish(self, messages: Sequence[Message], batch: Batch) -> None:
         """Publish ``messages`` and commit ``batch``.
 
-        A producer that failed keeps the offsets of a failed transaction, and commits them with the next transaction,
-        over the offsets of the new owners of the partitions. So a failure ends the use of the sink.
+        A failure ends the use of the sink: a transactional producer keeps the offsets of a failed transaction, and
+        commits them with the next transaction, over the offsets of the new owners of the partitions.
 
         Raises:
             BrokerUnavailable: Any failure that new clients may solve; the outcome is unknown.
@@ -157,7 +157,10 @@ class TransactionalSink(_ProducerSink):
     """Messages and offsets of a batch in one transaction."""
 
     def _publish(self, messages: Sequence[Message], batch: Batch) -> None:
-        """1. begin, 2. send, 3. check every message, 4. add the offsets under the batch's membership, 5. commit."""
+        """Publish and commit in one transaction.
+
+        1. begin, 2. send, 3. check every message, 4. add the offsets under the batch's membership, 5. commit.
+        """
         if messages or batch:
             self._producer.begin_transaction()  # 1.
             self._send(messages)  # 2. and 3.

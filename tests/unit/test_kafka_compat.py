@@ -5,6 +5,8 @@ import gzip
 import re
 import socket
 import struct
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from kafka.record import MemoryRecords, default_records, legacy_records
 from kafka.structs import TopicPartition
 
 from streamdedup.errors import BrokerUnavailable, CodecMissing
-from streamdedup.kafka import compat, decompression
+from streamdedup.kafka import compat
 from streamdedup.kafka.compat import bound_decompression
 from streamdedup.kafka.decompression import GrownTooLarge, ungzip, unlz4, unsnappy, unzstd
 from streamdedup.kafka.errors import codec_missing, described, translated
@@ -199,6 +201,12 @@ def test_only_a_missing_library_is_a_missing_codec():
 
 # Bounded decompression
 
+
+@pytest.mark.parametrize("library", ["snappy", "lz4.frame", "zstandard"])
+def test_the_daemon_starts_without_the_library_of_a_codec(library):
+    script = f"import sys; sys.modules[{library!r}] = None; import streamdedup.cli.run"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=300)
+
 CODECS = {
     "gzip": (codec.gzip_encode, ungzip),
     "lz4": (codec.lz4_encode, unlz4),
@@ -246,7 +254,7 @@ def test_several_members_of_gzip_are_one_text():
 
 
 def test_snappy_is_measured_before_anything_is_decompressed(monkeypatch):
-    monkeypatch.setattr(decompression.snappy, "decompress", lambda block: block)
+    monkeypatch.setattr("snappy.decompress", lambda block: block)
     block = stored_as_snappy(b"x" * 100)
     assert unsnappy(block, 100) == block[20:]
     with pytest.raises(GrownTooLarge):
