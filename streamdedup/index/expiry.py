@@ -1,4 +1,4 @@
-"""Tables that expire in memory, and the slices of the lists for backlog expiry.
+"""Tables that expire in memory, and slices of time: of the lists for backlog expiry and of the counts of documents.
 
 A document that is inserted late is listed under its log and the present slice of wall-clock time. Entries are appended
 to the newest slice and removed from the head of the oldest. A slice expires one lifetime after the last append; by then
@@ -22,7 +22,7 @@ _NEVER = float("inf")
 
 
 def slice_at(now_ms: float, lifetime_ms: int | None) -> int:
-    """Return the number of the slice of a point in time; 0 for lists that never expire.
+    """Return the number of the slice of a point in time; 0 where entries never expire.
 
     Args:
         now_ms: Milliseconds since the epoch.

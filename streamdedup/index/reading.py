@@ -1,8 +1,8 @@
 """Reading an index without changing it: the Protocols, and the members of buckets as a look-up finds them."""
 
-import random
 from collections import Counter
 from collections.abc import Sequence
+from random import Random
 from typing import Protocol
 
 import numpy as np
@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from streamdedup.index.contract import EntryReading
 from streamdedup.index.values import SHOWN_OF_FULL, Fingerprint, Hits, Opening
+
+#: Chooses the shown members of full buckets; a program that uses the library keeps its own random numbers.
+_random = Random()  # noqa: S311  no secret
 
 
 class IndexReader(EntryReading, Protocol):
@@ -74,7 +77,7 @@ def hits_of_members(numbers: Sequence[int], buckets: Sequence[Sequence[Sequence[
                 near_capacity.add(row)
             if bucket_cap is not None and len(others) == len(members) >= bucket_cap:
                 full[row] += 1
-                others = random.sample(others, min(SHOWN_OF_FULL, len(others)))
+                others = _random.sample(others, min(SHOWN_OF_FULL, len(others)))
             for member in others:
                 found[member] = found.get(member, 0) + 1
         candidates.append(found)

@@ -207,6 +207,7 @@ def test_the_daemon_starts_without_the_library_of_a_codec(library):
     script = f"import sys; sys.modules[{library!r}] = None; import streamdedup.cli.run"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=300)
 
+
 CODECS = {
     "gzip": (codec.gzip_encode, ungzip),
     "lz4": (codec.lz4_encode, unlz4),

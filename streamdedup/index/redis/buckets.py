@@ -50,29 +50,24 @@ def _of_packed(members: bytes) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class BucketLayout:
-    """Scripts of a layout, and the form of document numbers in their arguments and replies.
+    """The form of document numbers in arguments and replies of the scripts of a layout.
 
     Attributes:
-        name: Value of the setting ``redis.bucket_layout``; the scripts are ``insert_NAME`` and ``remove_NAME``.
         encode: Returns document numbers, int64 (n,), as one argument.
         decode: Returns the document numbers of a reply.
         lifetimes: Number of lifetimes for which a member is stored in the steady state, mean.
     """
 
-    name: str
     encode: Callable[[NDArray[np.int64]], bytes]
     decode: Callable[[Any], list[int]]
     lifetimes: float
 
 
-#: The layouts by name.
+#: The layouts by the value of ``redis.bucket_layout``; scripts: ``insert_NAME``, ``remove_NAME``, ``look_up_NAME``.
 LAYOUTS: Final = {
-    layout.name: layout
-    for layout in (
-        BucketLayout("sets", _texts, _of_texts, lifetimes=1.0),
-        # The generation before as a whole, and half of the present one.
-        BucketLayout("packed", _packed, _of_packed, lifetimes=1.5),
-    )
+    "sets": BucketLayout(_texts, _of_texts, lifetimes=1.0),
+    # The generation before as a whole, and half of the present one.
+    "packed": BucketLayout(_packed, _of_packed, lifetimes=1.5),
 }
 
 

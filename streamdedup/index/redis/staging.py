@@ -28,6 +28,9 @@ class RedisStagingIndex:
         servers: Servers of the index.
         store: The index, made with ``in_staging=True``.
         on_keys: Called with the number of keys deleted since the last call.
+
+    Attributes:
+        store: As given; only for the process that has the lease, and never opened.
     """
 
     def __init__(
