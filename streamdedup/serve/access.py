@@ -2,8 +2,8 @@
 
 In this order, for each request:
     1. Path: routes match the percent-encoded path, so that an id may contain a slash (``%2F``).
-    2. Host: without tokens, only requests that name this machine are answered. Otherwise a web page could reach a
-       service on the loopback interface through a DNS name of its own (DNS rebinding).
+    2. Host: without tokens, and unless any host is allowed, only requests that name this machine are answered.
+       Otherwise a web page could reach a service on the loopback interface by a DNS name of its own (DNS rebinding).
     3. Token: compared in constant time with every token of the file. ``/livez`` and ``/readyz`` need none. The files of
        the page need none: they hold no data, and the page asks for the token.
     4. Requests in progress: beyond the limit 429. Probes do not count; streams have a limit of their own.

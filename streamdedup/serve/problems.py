@@ -1,7 +1,8 @@
 """Errors of the HTTP service as problem details (RFC 9457).
 
 The ``type`` of a problem is stable: a URN whose last part is a name from ``PROBLEMS``. The ``title`` belongs to the
-type; ``detail`` describes the occurrence and contains nothing of a text.
+type; ``detail`` describes the occurrence and contains nothing of a text. ``OutageLog`` logs the failures of a source
+that end no request.
 """
 
 from http import HTTPStatus

@@ -172,7 +172,8 @@ class Decoder:
         except msgspec.ValidationError as error:
             raise self._wrong_type(error) from None
         except ValueError as error:
-            repaired = repair_json(value)
+            # No JSON begins with a zero byte, and the repair would change the schema id of a framed value.
+            repaired = value if value[:1] == b"\0" else repair_json(value)
             if repaired == value:
                 raise _malformed(value, error) from None
         fields, other = self._parse(repaired), self._parse(repair_json(value, b"u0000"))

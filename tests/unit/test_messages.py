@@ -319,6 +319,7 @@ def test_an_error_names_the_place():
     assert str(refusal(b'{"text":"ab\xff"}')) == "the value is not UTF-8: invalid byte at position 11"
     assert "byte 9" in str(refusal(b'{"text": x}'))
     assert "registry id 7" in str(refusal(b"\x00\x00\x00\x00\x07{}"))
+    assert "registry id 576484708" in str(refusal(b'\x00"\\udc00x"'))
 
 
 @settings(max_examples=examples(300))
