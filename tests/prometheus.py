@@ -133,7 +133,8 @@ class Watch:
     def __init__(self, directory: Path) -> None:
         config = yaml.safe_load((RULES.parents[1] / "prometheus.yml").read_text(encoding="utf-8"))
         config["global"] = {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "500ms"}
-        (job,) = config["scrape_configs"]
+        (job,) = (job for job in config["scrape_configs"] if job["job_name"] == "streamdedup")
+        config["scrape_configs"] = [job]
         del job["static_configs"]
         job["file_sd_configs"] = [{"files": ["targets/*.json"], "refresh_interval": "1s"}]
         self._targets = directory / "targets"
