@@ -61,28 +61,30 @@ class StateSampler:
         loop = asyncio.get_running_loop()
         rates: tuple[float | None, float | None] = (None, None)
         try:
-            self._reading = await loop.run_in_executor(self._thread, self._source.read)
+            reading = await loop.run_in_executor(self._thread, self._source.read)
         except Exception as error:  # noqa: BLE001  the next sample may succeed
-            self._reading = PipelineReading(None, None, None)
+            reading = PipelineReading(None, None, None)
             self._outages.failed(error)
         else:
             self._outages.succeeded()
             now_s = loop.time()
             if self._read_at is not None:
                 passed_s = now_s - self._read_at
-                rates = _rate(self._reading.documents, passed_s), _rate(self._reading.alerts, passed_s)
+                rates = _rate(reading.documents, passed_s), _rate(reading.alerts, passed_s)
             self._read_at = now_s
-        self._profiles = [ProfileStateBody(name, await self._count(name)) for name in self._engine.profiles]
-        self._memory = self._reading.memory or await self._store_memory()
-        counts = [profile.documents for profile in self._profiles if profile.documents is not None]
+        profiles = [ProfileStateBody(name, await self._count(name)) for name in self._engine.profiles]
+        memory = reading.memory or await self._store_memory()
+        counts = [profile.documents for profile in profiles if profile.documents is not None]
+        # From here on nothing is awaited, so that no request gets parts of two samples.
+        self._reading, self._profiles, self._memory = reading, profiles, memory
         self._history.append(
             HistoryBody(
                 at=self._now(),
                 documents_per_second=rates[0],
                 alerts_per_second=rates[1],
-                lag=self._reading.lag,
-                documents=sum(counts) if len(counts) == len(self._profiles) else None,
-                used_bytes=self._memory.used_bytes,
+                lag=reading.lag,
+                documents=sum(counts) if len(counts) == len(profiles) else None,
+                used_bytes=memory.used_bytes,
             )
         )
 

@@ -367,6 +367,22 @@ class TestSampling:
             ("state_available", None),
         ]
 
+    def test_while_a_sample_is_taken_the_state_is_that_of_the_sample_before(self, monkeypatch):
+        there, gone = (DaemonBody("127.0.0.1:9464", reachable, None, None) for reachable in (True, False))
+        readings = [PipelineReading(0, 0, 9, (there,)), PipelineReading(None, None, None, (gone,))]
+        with closing(Service(source=MadePipeline(*readings))) as service:
+            seen = []
+
+            def memory(*_given):
+                state = service.sampler.state()
+                seen.append((state.daemons, state.lag))
+                return StoreBody(1, None)
+
+            monkeypatch.setattr(service.sampler, "_read_memory", memory)
+            sample_all(service)
+            state = service.sampler.state()
+        assert [*seen, (state.daemons, state.lag)] == [([], None), ([there], 9), ([gone], None)]
+
     @pytest.mark.parametrize("error", [StoreUnavailable("away"), StoreMisconfigured("no right to call INFO")])
     def test_a_redis_that_does_not_tell_leaves_its_numbers_unknown(self, monkeypatch, error):
         def failing(*_given):
