@@ -20,10 +20,11 @@ import argparse
 import math
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,7 +64,7 @@ class Point:
         redis_us: Processor time of Redis for a document since the size before, in microseconds.
         client_us: Processor time of the client for each of the last documents, in microseconds, without shingles and
             signatures.
-        documents_per_s: Of the last documents, indexed in a second.
+        documents_per_s: Documents indexed in a second, measured with the last ones.
         bytes_a_document: Memory of Redis, by document.
     """
 
@@ -179,23 +180,37 @@ def parse_arguments() -> argparse.Namespace:
 
 
 class Meter:
-    """Processor time of a server between two sizes of its index.
+    """Measures a server and its client between two sizes of the index.
 
     Args:
+        client: A client of the server, empty.
         pid: Process id of the server.
+        layout: Bucket layout, for the results.
     """
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, client: "redis.Redis", pid: int, layout: str) -> None:
+        self._client = client
         self._pid = pid
+        self._layout = layout
+        self._empty_bytes = servers.used_bytes(client)
         self._documents = 0
         self._used_s = servers.cpu_s(pid)
 
-    def mean_us(self, documents: int) -> float:
-        """Return the time for a document since the call before, in microseconds; ``documents`` are in the index now."""
-        count, used_s = documents - self._documents, servers.cpu_s(self._pid)
-        mean_us = 1e6 * (used_s - self._used_s) / count
-        self._documents, self._used_s = documents, used_s
-        return mean_us
+    def used_bytes(self) -> int:
+        """Return the memory of the index."""
+        return servers.used_bytes(self._client) - self._empty_bytes
+
+    def point(self, size: int, count: int, insert: Callable[[], None]) -> Point:
+        """Call ``insert``, which inserts the last ``count`` documents before a size, and return the costs."""
+        client_s, begun_s = time.process_time(), time.monotonic()
+        insert()
+        seconds = time.monotonic() - begun_s
+        client_us = 1e6 * (time.process_time() - client_s) / count
+        used_s = servers.cpu_s(self._pid)
+        redis_us = 1e6 * (used_s - self._used_s) / (size - self._documents)
+        self._documents, self._used_s = size, used_s
+        name, each_bytes = servers.name_of_redis(self._client), self.used_bytes() / size
+        return Point(name, self._layout, size, redis_us, client_us, count / seconds, each_bytes)
 
 
 class BareGrowth:
@@ -210,9 +225,8 @@ class BareGrowth:
     def __init__(self, client: "redis.Redis", pid: int, bands: int) -> None:
         self._client = client
         self._bands = bands
-        self._empty_bytes = servers.used_bytes(client)
         self._filled = 0
-        self._meter = Meter(pid)
+        self._meter = Meter(client, pid, BARE)
         self._keys = np.random.default_rng(1)
 
     def points(self, sizes: Sequence[int]) -> Iterator[Point]:
@@ -220,19 +234,7 @@ class BareGrowth:
         for size in sizes:
             measured = min(MEASURED, min(sizes) // 2)
             self._fill(size - measured)
-            yield self._measure(size)
-
-    def _measure(self, size: int) -> Point:
-        count = size - self._filled
-        client_s, begun_s = time.process_time(), time.monotonic()
-        self._fill(size)
-        seconds = time.monotonic() - begun_s
-        client_us = 1e6 * (time.process_time() - client_s) / count
-        server_us = self._meter.mean_us(size)
-        used = servers.used_bytes(self._client) - self._empty_bytes
-        return Point(
-            servers.name_of_redis(self._client), BARE, size, server_us, client_us, count / seconds, used / size
-        )
+            yield self._meter.point(size, measured, partial(self._fill, size))
 
     def _fill(self, size: int) -> None:
         """Insert documents until there are so many."""
@@ -262,12 +264,9 @@ class IndexGrowth:
 
     def __init__(self, index: Index, client: "redis.Redis", pid: int, layout: str, articles: int) -> None:
         self._index = index
-        self._client = client
-        self._layout = layout
         self._articles = articles
-        self._empty_bytes = servers.used_bytes(client)
         self._filled = 0
-        self._meter = Meter(pid)
+        self._meter = Meter(client, pid, layout)
 
     def points(self, sizes: Sequence[int]) -> Iterator[Point]:
         """Measure at each size that the machine has memory for."""
@@ -276,13 +275,14 @@ class IndexGrowth:
                 return
             measured = min(MEASURED, min(sizes) // 2)
             self.fill(size - measured)
-            yield self._measure(size)
+            batches = self._prepare(size - measured, size)
+            yield self._meter.point(size, measured, partial(self._insert, batches))
+            self._filled = size
 
     def _fits(self, size: int) -> bool:
         if not self._filled:
             return True
-        used = servers.used_bytes(self._client) - self._empty_bytes
-        return used * (size / self._filled - 1) < MEMORY_SHARE * available_bytes()
+        return self._meter.used_bytes() * (size / self._filled - 1) < MEMORY_SHARE * available_bytes()
 
     def fill(self, size: int) -> None:
         """Index documents until there are so many; the next ones are prepared meanwhile."""
@@ -294,25 +294,12 @@ class IndexGrowth:
                 made = [
                     thread.submit(self._prepare, first, min(first + CHUNK, size)) for first in firsts[at + 1 : at + 2]
                 ]
-                for batch in batches:
-                    self._index.index(batch)
+                self._insert(batches)
         self._filled = size
 
-    def _measure(self, size: int) -> Point:
-        """Index the documents up to a size, and return their costs."""
-        count = size - self._filled
-        batches = self._prepare(self._filled, size)
-        client_s, begun_s = time.process_time(), time.monotonic()
+    def _insert(self, batches: Iterable[Any]) -> None:
         for batch in batches:
             self._index.index(batch)
-        seconds = time.monotonic() - begun_s
-        client_us = 1e6 * (time.process_time() - client_s) / count
-        server_us = self._meter.mean_us(size)
-        self._filled = size
-        used = servers.used_bytes(self._client) - self._empty_bytes
-        return Point(
-            servers.name_of_redis(self._client), self._layout, size, server_us, client_us, count / seconds, used / size
-        )
 
     def _prepare(self, first: int, last: int) -> list[Any]:
         members = (Member(*divmod(number, self._articles)) for number in range(first, last))

@@ -9,7 +9,7 @@ from streamdedup.cli.output import steps
 from streamdedup.settings import Profile
 from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.text.shingles import ShingleOptions
-from streamdedup.text.stop_shingles import DEFAULT_SHARE, learn_stop_shingles
+from streamdedup.text.stop_shingles import DEFAULT_SHARE, Learnt, learn_stop_shingles
 from streamdedup.tuning.boilerplate import MOST_CHARACTERS, Boilerplate, BoilerplateStudy, study_boilerplate
 from streamdedup.tuning.pair_change import ContainedPairs, Folding, PairChange, study_contained, study_folding
 from streamdedup.tuning.sample import BoundedTexts, Sample
@@ -65,16 +65,7 @@ def study_texts(
             warnings.append(f"boilerplate is not looked for: {error}")
         else:
             study = study_boilerplate(texts, learnt, words, threshold, min_words=least, progress=step)
-            boilerplate = {
-                "shingles": f"{words.unit} {words.size}",
-                "threshold": threshold,
-                "documents": study.documents,
-                "stop_shingles": len(learnt.stops.counts),
-                "removed_share": study.removed_share,
-                **_change_results(study.change),
-                "unexplained": study.unexplained,
-                "command": command,
-            }
+            boilerplate = _boilerplate_results(study, learnt, words, threshold) | {"command": command}
     found = [] if study is None else study.found[:_SHOWN]
     results: dict[str, Any] = {
         "templates": [one._asdict() | {"sources": list(one.sources)} for one in found],
@@ -100,6 +91,20 @@ def _command(words: ShingleOptions, threshold: float, profile: Profile, argument
     if threshold != profile.threshold:
         command += ["--threshold", f"{threshold:g}"]
     return shlex.join([*command, "--output", _FILE])
+
+
+def _boilerplate_results(
+    study: BoilerplateStudy, learnt: Learnt, words: ShingleOptions, threshold: float
+) -> dict[str, Any]:
+    return {
+        "shingles": f"{words.unit} {words.size}",
+        "threshold": threshold,
+        "documents": study.documents,
+        "stop_shingles": len(learnt.stops.counts),
+        "removed_share": study.removed_share,
+        **_change_results(study.change),
+        "unexplained": study.unexplained,
+    }
 
 
 def _folding_results(folding: Folding) -> dict[str, Any]:

@@ -211,6 +211,7 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
+        # The first use of an attribute creates its metric: a scrape shows all of them from the start.
         for name in _DECLARED:
             getattr(self, name)
         for label in WAITING_FOR.values():
