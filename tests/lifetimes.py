@@ -188,8 +188,8 @@ Variant = Callable[[pytest.MonkeyPatch], None]
 def _entries_live_half(patch: pytest.MonkeyPatch) -> None:
     store_records = RedisEntries._store
 
-    def halved(self: Any, script: str, lifetimes: Any, records: Any, fences: Any) -> Any:
-        return store_records(self, script, [b"%d" % (int(each) // 2) for each in lifetimes], records, fences)
+    def halved(self: Any, script: str, lifetimes: Any, *more: Any) -> Any:
+        return store_records(self, script, [b"%d" % (int(each) // 2) for each in lifetimes], *more)
 
     patch.setattr(RedisEntries, "_store", halved)
 

@@ -1,6 +1,6 @@
 """The dead-letter breaker: halts the daemon when too many records of a topic fail, instead of draining the topic."""
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -33,7 +33,7 @@ class DeadLetterBreaker:
 
     def __init__(self, options: BreakerOptions) -> None:
         self._options = options
-        self._recent: dict[str, deque[bool]] = {}
+        self._recent: dict[str, deque[bool]] = defaultdict(lambda: deque(maxlen=options.window))
 
     def check(self, batch: Batch, dead_letters: Sequence[FailedRecord]) -> None:
         """Check a batch before its dead letters are published.
@@ -67,14 +67,11 @@ class DeadLetterBreaker:
             return
         failed = {each.record.position for each in dead_letters}
         for position in batch.positions():
-            self._of(position.topic).append(position in failed)
-
-    def _of(self, topic: str) -> deque[bool]:
-        return self._recent.setdefault(topic, deque(maxlen=self._options.window))
+            self._recent[position.topic].append(position in failed)
 
     def _largest_count(self, topic: str, batch: Batch, failed: Collection[Position]) -> int:
         """Return the largest number of dead letters in a window of records that ends in this batch."""
-        window = self._of(topic).copy()
+        window = self._recent[topic].copy()
         largest = count = sum(window)
         for position in batch.positions():
             if position.topic == topic:

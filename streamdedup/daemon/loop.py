@@ -194,11 +194,11 @@ class Loop:
         # 5. Publish and commit.
         with self._statistics.timed("publish"), self.readiness.asking_kafka():
             sink.publish(publication.messages, replace(batch, metadata=attempt_id))
-        self._ownership.committed(batch.ends(), attempt_id)
+        self._ownership.committed(batch.ends, attempt_id)
         self._reader.committed(batch)
         self._backlog_expiry.committed(result)
         # 6. Raise the high-water marks.
-        self._ownership.finish(batch.ends(), fences, result.detected)
+        self._ownership.finish(batch.ends, fences, result.detected)
         self._publisher.committed(batch, publication)
         self._statistics.committed(result, publication)
 

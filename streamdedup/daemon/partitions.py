@@ -130,7 +130,7 @@ class PartitionOwnership:
             BrokerUnavailable: A partition was read from below its committed offset: open new clients.
             BrokerMisconfigured: New clients read from below the committed offset again.
         """
-        starts = batch.starts()
+        starts = batch.starts
         new = [
             partition
             for partition, start in starts.items()

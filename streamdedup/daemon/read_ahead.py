@@ -1,7 +1,7 @@
 """Reads one batch ahead in a backlog: a thread prepares this batch while the current one is indexed and published.
 
-The thread only calls the decoders and ``Detector.prepare``, which have no effect outside the process. All calls of
-Kafka clients and of the index stay in the loop's thread, so that no Kafka client is used by two threads.
+The thread only calls the decoders and ``Detector.prepare``, which have no effect outside the process. All requests to
+Kafka and to the index stay in the loop's thread, so that no client is used by two threads.
 
 The batch ahead is polled before the current batch is indexed. Most of its records have arrived by then, because the
 client fetches in the background, and a rebalance that the poll joins is known before anything is written.
@@ -31,7 +31,7 @@ AHEAD_POLL_S = 0.05
 #: configured number of records.
 FULL_BYTES = 2**20
 #: Limit on the characters of text that are prepared ahead; the loop prepares the rest of the batch when it indexes the
-#: batch. Shingles of characters take at most eight bytes for each character.
+#: batch. Shingles of characters take at most eight bytes for each character, and four in the encoded entries.
 MOST_CHARACTERS = 8 * 2**20
 #: Name of the thread.
 THREAD_NAME = "read-ahead"
@@ -150,9 +150,9 @@ class ReadAhead:
 
     def _begin_to_prepare(self, polled: Batch) -> None:
         """Begin to prepare the batch ahead, if all of its partitions have a fence."""
-        fences = self._held(polled.starts(), polled.generation)
+        fences = self._held(polled.starts, polled.generation)
         # Positions are complete only with the incarnation of the topic, which is in the fence.
-        if fences.keys() == polled.starts().keys():
+        if fences.keys() == polled.starts.keys():
             batch = polled.in_incarnations({partition: fence.incarnation for partition, fence in fences.items()})
             self._is_discarded.clear()
             thread = ThreadPoolExecutor(1, THREAD_NAME)

@@ -115,7 +115,7 @@ class Recovery:
         if generation is not None and self._recovered(source, generation):
             return True
         # A partition of the batch was assigned when it was polled and is not any more. Its owner opens its index.
-        if any(self._by_topic[partition.topic].name not in self._opened for partition in batch.starts()):
+        if any(self._by_topic[partition.topic].name not in self._opened for partition in batch.starts):
             raise BatchRefused("a partition of the batch is no longer assigned to this daemon")
         return False
 

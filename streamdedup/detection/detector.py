@@ -60,8 +60,9 @@ class Detector:
         self._clusters = Clusters(store, sketcher, options)
 
     def prepare(self, documents: Sequence[Document]) -> Prepared:
-        """Stage one: see ``Preparer.prepare``."""
-        return self._preparer.prepare(documents)
+        """Stage one: see ``Preparer.prepare``. The entries are encoded here too, because this stage may run ahead."""
+        prepared = self._preparer.prepare(documents)
+        return replace(prepared, encoded=self._store.encode_entries(prepared.entries))
 
     # Stage two: index
 

@@ -50,7 +50,7 @@ class Lifecycle:
             fences: Fences of the partitions of the batch.
         """
         # 1. Insert.
-        results = self._insert_last_versions(prepared.entries, fences)
+        results = self._insert_last_versions(prepared, fences)
         # 2. Append.
         appended = self._appender.append(prepared.appends, fences)
         prepared = self._with_appended(prepared, appended)
@@ -121,14 +121,16 @@ class Lifecycle:
         self._store.evict(listed, fence)
         return len(old)
 
-    def _insert_last_versions(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> list[InsertResult]:
+    def _insert_last_versions(self, prepared: Prepared, fences: Sequence[Fence]) -> list[InsertResult]:
         """Insert the last version of each document in the batch; return a result for each entry."""
+        entries, encoded = prepared.entries, prepared.encoded
         decided = _earlier_versions(entries)
         if entries and not decided:
-            return self._store.insert_entries(entries, fences)
+            return self._store.insert_entries(entries, fences, encoded)
         rows = [row for row in range(len(entries)) if row not in decided]
         if rows:
-            inserted = self._store.insert_entries([entries[row] for row in rows], fences)
+            chosen = None if encoded is None else [encoded[row] for row in rows]
+            inserted = self._store.insert_entries([entries[row] for row in rows], fences, chosen)
             decided = {**decided, **dict(zip(rows, inserted, strict=True))}
         return [decided[row] for row in range(len(entries))]
 

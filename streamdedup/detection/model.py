@@ -122,6 +122,7 @@ class Prepared:
         band_keys: Band keys, (n, bands).
         skips: Reason by row of each document that is not inserted in buckets.
         appends: Documents whose text is appended to a document in the index.
+        encoded: Result of ``EntryStore.encode_entries`` for the entries; None where it was not computed ahead.
     """
 
     documents: Sequence[Document]
@@ -129,6 +130,7 @@ class Prepared:
     band_keys: NDArray[np.uint32]
     skips: Mapping[int, Skip]
     appends: Sequence[Document] = ()
+    encoded: Sequence[bytes] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

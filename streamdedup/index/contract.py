@@ -104,10 +104,23 @@ class EntryReading(Protocol):
 class EntryStore(EntryReading, Protocol):
     """Index entries by document number."""
 
-    def insert_entries(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> list[InsertResult]:
+    def encode_entries(self, entries: Sequence[IndexEntry]) -> Sequence[bytes] | None:
+        """Return what ``insert_entries`` stores, computed ahead; None where nothing is to be computed.
+
+        Sends no request, and may be called in any thread.
+        """
+
+    def insert_entries(
+        self, entries: Sequence[IndexEntry], fences: Sequence[Fence], encoded: Sequence[bytes] | None = None
+    ) -> list[InsertResult]:
         """Store entries of documents that the index does not have; return one result for each entry, in order.
 
         A later version of a stored entry is not stored yet: the old one must be removed from its buckets first.
+
+        Args:
+            entries: Entries.
+            fences: Fences of the partitions of the batch.
+            encoded: Result of ``encode_entries`` for these entries; None where it was not computed ahead.
         """
 
     def replace_entries(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:

@@ -99,7 +99,15 @@ class MemoryIndex(MemoryPartitions):
             return Opening(created=True)
         return compare_fingerprints(self._fingerprint, fingerprint)
 
-    def insert_entries(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> list[InsertResult]:
+    def encode_entries(self, entries: Sequence[IndexEntry]) -> None:
+        """See ``EntryStore.encode_entries``; entries are kept as they are."""
+
+    def insert_entries(
+        self,
+        entries: Sequence[IndexEntry],
+        fences: Sequence[Fence],
+        encoded: Sequence[bytes] | None = None,  # noqa: ARG002  the contract's
+    ) -> list[InsertResult]:
         """See ``EntryStore.insert_entries``."""
         self._check_fences(fences)
         return [self._insert(entry) for entry in entries]

@@ -148,7 +148,7 @@ class KafkaSource:
 
     def rewind(self, batch: Batch) -> None:
         """Make the next poll start again at ``batch``; a rebalance by itself moves no position, in any mode."""
-        self._seek(batch.starts())
+        self._seek(batch.starts)
 
     def hold(self, timeout_s: float) -> None:
         """Keep the membership and fetch nothing; see ``Source.hold``.
@@ -258,7 +258,7 @@ class KafkaSource:
         # commit with an empty membership from any client, for partitions of other members.
         membership = self._consumer.group_metadata()
         batch = Batch(records, unreadable, membership.generation_id, membership, topic_ids=self._topic_ids.known())
-        if _has_joined(membership) and batch.starts().keys() <= self.assigned():
+        if _has_joined(membership) and batch.starts.keys() <= self.assigned():
             return batch
         logger.info("A batch came without membership; it is polled again", extra={"event": "batch_without_membership"})
         self.rewind(batch)
@@ -280,7 +280,7 @@ class KafkaSource:
     def _report(self, unreadable: tuple[Unreadable, ...]) -> None:
         """Log unreadable positions; with ``on_unreadable = "halt"`` raise."""
         batch = Batch(unreadable=unreadable)
-        starts, ends = batch.starts(), batch.ends()
+        starts, ends = batch.starts, batch.ends
         if self._options.on_unreadable == "halt":
             reasons = {each.position.of: each.reason for each in unreadable}
             where = "; ".join(

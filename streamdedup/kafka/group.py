@@ -222,7 +222,7 @@ def offsets_of(batch: Batch) -> dict[Any, Any]:
         TopicPartition(*partition): OffsetAndMetadata(
             offset, f"{batch.metadata} {batch.topic_ids.get(partition.topic, '')}".strip(), -1
         )
-        for partition, offset in batch.ends().items()
+        for partition, offset in batch.ends.items()
     }
 
 

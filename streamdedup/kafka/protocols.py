@@ -6,6 +6,7 @@ Sources and sinks are used from the thread of the loop only.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol, Self
 
 import msgspec
@@ -76,7 +77,7 @@ class CommittedOffset:
     metadata: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Batch:
     """The result of one poll, with the membership under which it was fetched.
 
@@ -123,15 +124,17 @@ class Batch:
             unreadable=tuple(replace(each, position=moved(each.position)) for each in self.unreadable),
         )
 
-    def starts(self) -> dict[Partition, int]:
-        """Return the first offset of each partition in the batch."""
+    @cached_property
+    def starts(self) -> Mapping[Partition, int]:
+        """The first offset of each partition in the batch."""
         starts: dict[Partition, int] = {}
         for position in self.positions():
             starts.setdefault(position.of, position.offset)
         return starts
 
-    def ends(self) -> dict[Partition, int]:
-        """Return the offset to commit for each partition: that of its last record, plus one."""
+    @cached_property
+    def ends(self) -> Mapping[Partition, int]:
+        """The offset to commit for each partition: that of its last record, plus one."""
         return {position.of: position.offset + 1 for position in self.positions()}
 
 

@@ -291,9 +291,9 @@ class MemoryBroker:
         membership: Membership = batch.membership
         if membership.generation != state.generation or membership.member not in state.members:
             raise BrokerUnavailable("the group moved on while the batch was processed")
-        state.committed.update(batch.ends())
-        state.metadata.update(dict.fromkeys(batch.ends(), batch.metadata))
-        state.topic_ids.update({each: batch.topic_ids[each.topic] for each in batch.ends() if batch.topic_ids})
+        state.committed.update(batch.ends)
+        state.metadata.update(dict.fromkeys(batch.ends, batch.metadata))
+        state.topic_ids.update({each: batch.topic_ids[each.topic] for each in batch.ends if batch.topic_ids})
 
     def partitions(self, topic: str) -> list[Partition]:
         """Partitions of a topic."""

@@ -99,7 +99,7 @@ class MemorySource:
 
     def rewind(self, batch: Batch) -> None:
         """Make the next poll return ``batch`` again."""
-        self._move(batch.starts())
+        self._move(batch.starts)
 
     def hold(self, timeout_s: float) -> None:
         """Keep the membership without fetching.
@@ -207,7 +207,7 @@ class MemorySource:
             Membership(self._member, self._generation),
             topic_ids=self._topic_ids,
         )
-        self._move(batch.ends())
+        self._move(batch.ends)
         return batch
 
     def _move(self, offsets: Mapping[Partition, int]) -> None:

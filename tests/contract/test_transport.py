@@ -229,8 +229,8 @@ def test_a_group_starts_at_the_first_record_and_reads_in_order(system, open_ends
     batch = next_batch(source)
     assert values(batch) == [b"a", b"b", b"c"]
     assert [record.position.offset for record in batch.records] == [0, 1, 2]
-    assert batch.starts() == {Partition(system.input, 0): 0}
-    assert batch.ends() == {Partition(system.input, 0): 3}
+    assert batch.starts == {Partition(system.input, 0): 0}
+    assert batch.ends == {Partition(system.input, 0): 3}
     assert batch.generation >= 0
 
 
@@ -425,7 +425,7 @@ def test_a_batch_of_a_kept_partition_is_not_rewound_by_a_rebalance(system, open_
             left.rewind(batch)
         again = next_batch(left)
     assert len(again.records) == 1
-    assert again.starts().keys() == left.assigned()
+    assert again.starts.keys() == left.assigned()
 
 
 def test_a_batch_that_the_group_has_moved_on_from_is_refused_whole(system, open_ends):

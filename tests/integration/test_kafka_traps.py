@@ -231,7 +231,7 @@ class TestT3T4MembershipIsTakenWithTheBatch:
         source = KafkaSource(consumer, options, RebalanceListener())
         batch = Batch((Record(Position("t", 0, 5), 0, None, b"v"),))
         monkeypatch.setattr(source, "_poll", lambda _timeout_s, _most: batch)
-        monkeypatch.setattr(source, "rewind", lambda batch: sought.append(batch.starts()))
+        monkeypatch.setattr(source, "rewind", lambda batch: sought.append(batch.starts))
 
         def no_coordinator(*_arguments: Any) -> None:
             raise BrokerUnavailable("made to fail")

@@ -23,6 +23,7 @@ NO_STEPS = {
     "count_claims",
     "count_documents",
     "close",
+    "encode_entries",
     "unfence",
     "partition_states",
     "connections_count",

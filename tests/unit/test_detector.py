@@ -16,6 +16,7 @@ from streamdedup.detection.limits import ReachedLimits
 from streamdedup.detection.model import DetectionResult, DetectorOptions, Skip, document_number
 from streamdedup.detection.verification import STORM_CANDIDATES, Verifier
 from streamdedup.index.documents import InsertResult, InsertState
+from streamdedup.index.entries import decode_entries, encode_entries
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.position import Partition, Position
 from streamdedup.similarity.containment import ContainmentRule, sampled_overlaps
@@ -81,6 +82,16 @@ class Stream:
         for detection in result.detections:
             self.pairs += [tuple(sorted((detection.document.id, match.id))) for match in detection.matches]
         return result
+
+
+class EncodingIndex(MemoryIndex):
+    """An index that stores the entries encoded ahead, as Redis does."""
+
+    def encode_entries(self, entries):
+        return encode_entries(entries)
+
+    def insert_entries(self, entries, fences, encoded):
+        return super().insert_entries(decode_entries([entry.number for entry in entries], encoded), fences)
 
 
 def the_expected(corpus: list[tuple[str, str]], options: DetectorOptions = OPTIONS) -> list[tuple[str, str]]:
@@ -275,6 +286,17 @@ class TestReplays:
         first = stream.index(*documents)
         assert stream.index(*documents).detections == first.detections
 
+    @pytest.mark.parametrize("names", ["ab", "aab", "abab", "abbcac"])
+    def test_each_document_is_stored_with_its_own_entry_also_beside_redeliveries(self, names):
+        stream = Stream(store=EncodingIndex())
+        text_of = {name: TEXT.replace("e", name) for name in names}
+        documents = [a_document(name, text_of[name], offset) for offset, name in enumerate(names)]
+        stream.index(*documents)
+        first = {document.id: document for document in reversed(documents)}
+        expected = stream.detector.prepare(list(first.values())).entries
+        stored = stream.store.get_entries([entry.number for entry in expected])
+        assert encode_entries([stored[entry.number] for entry in expected]) == encode_entries(expected)
+
     def test_a_redelivery_is_silent_and_counted(self):
         stream = Stream()
         text = a_text(random.Random(1))
@@ -414,7 +436,7 @@ class TestCandidates:
         stream.index(a_document("a", text, 0))
         stranger = stream.store.get_entries([document_number("articles", "a")])
 
-        def collide(entries, fences):
+        def collide(entries, fences, encoded):
             return [InsertResult(InsertState.COLLIDED, *stranger.values()) for _ in entries]
 
         monkeypatch.setattr(stream.store, "insert_entries", collide)

@@ -17,10 +17,18 @@ from streamdedup.position import Position
 class RedisEntries(RedisPart):
     """An ``EntryStore`` in Redis."""
 
-    def insert_entries(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> list[InsertResult]:
+    @staticmethod
+    def encode_entries(entries: Sequence[IndexEntry]) -> list[bytes]:
+        """See ``EntryStore.encode_entries``."""
+        return encode_entries(entries)
+
+    def insert_entries(
+        self, entries: Sequence[IndexEntry], fences: Sequence[Fence], encoded: Sequence[bytes] | None = None
+    ) -> list[InsertResult]:
         """See ``EntryStore.insert_entries``."""
         results = [InsertResult(InsertState.CREATED)] * len(entries)
-        groups, replies = self._store("insert_entries", [self._lifetime], entries, fences)
+        encoded = encode_entries(entries) if encoded is None else encoded
+        groups, replies = self._store("insert_entries", [self._lifetime], entries, encoded, fences)
         for members, (states, *stored) in zip(groups, replies, strict=True):
             if not any(states):
                 continue
@@ -46,14 +54,18 @@ class RedisEntries(RedisPart):
             ]
         )
         lifetimes = [self._lifetime, self._lifetime or MARKER_LIFETIME_MS]
-        self._store("replace_entries", lifetimes, entries, fences)
+        self._store("replace_entries", lifetimes, entries, encode_entries(entries), fences)
 
     def _store(
-        self, script: str, lifetimes: Sequence[int], entries: Sequence[IndexEntry], fences: Sequence[Fence]
+        self,
+        script: str,
+        lifetimes: Sequence[int],
+        entries: Sequence[IndexEntry],
+        encoded: Sequence[bytes],
+        fences: Sequence[Fence],
     ) -> tuple[list[list[int]], list[Any]]:
         """Call a script; return the indexes of the entries of each call, and the replies."""
         groups = by_slot(self._keys.entry_slot(entry.number) for entry in entries)
-        encoded = encode_entries(entries)
         numbers = np.array([entry.number for entry in entries], ">i8")
         lengths = np.array([len(data) for data in encoded], ">u4")
         calls = []
