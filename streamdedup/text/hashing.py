@@ -33,7 +33,9 @@ _WIDE = 0x1F83D9ABFB41BD6B
 #: longer tokens are hashed together.
 _WORD_STEPS = 4
 #: Mean number of elements of a document above which each document is sorted by itself, not the batch as a whole.
-_SORTED_ALONE = 128
+#: NumPy 2.4 with AVX-512 on Zen 4 sorts long arrays five times as slowly as with AVX2. With 32 in place of 128, texts
+#: of 64 words are shingled there in 0.63 of the time, with AVX2 in 0.97; of 32 words in 0.76 and 1.11.
+_SORTED_ALONE = 32
 
 #: Mode of `take` for indexes that are all valid: a quarter faster than the default (measured, NumPy 2.4).
 VALID: Final = "wrap"
@@ -328,12 +330,12 @@ def _mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _finish(sums: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Apply `finish` in place; the result fits 32 bits."""
-    sums *= np.uint64(_FINISH_1)
-    sums ^= sums >> 32
-    sums *= np.uint64(_FINISH_2)
-    sums >>= np.uint64(32)
-    return sums
+    """Return `finish` of each sum; the results fit 32 bits."""
+    finished = sums * np.uint64(_FINISH_1)
+    finished ^= finished >> 32
+    finished *= np.uint64(_FINISH_2)
+    finished >>= np.uint64(32)
+    return finished
 
 
 def _powers(base: int, count: int) -> NDArray[np.uint64]:
@@ -347,32 +349,32 @@ def _window_hashes(hashes: NDArray[np.uint64], size: int) -> NDArray[np.uint32]:
     """Return the hash of the shingle that begins at each element; those that reach beyond the end mean nothing."""
     shingles = np.empty(hashes.size, np.uint32)
     for first in range(0, hashes.size, _BLOCK):
-        sums = _window_sums(hashes[first : first + _BLOCK + size - 1], size)
-        shingles[first : first + _BLOCK] = _finish(sums)[:_BLOCK]
+        of_block = _finish(_window_sums(hashes[first : first + _BLOCK + size - 1], size))
+        shingles[first : first + of_block.size] = of_block
     return shingles
 
 
 def _window_sums(hashes: NDArray[np.uint64], size: int) -> NDArray[np.uint64]:
-    """Return sum over j < size of COMBINER^j * hashes[i + j] for each i, in log2(size) steps.
+    """Return sum over j < size of COMBINER^j * hashes[i + j] for each window of `size` elements, in log2(size) steps.
 
     Binary method: for each binary digit of `size` after the first, the windows of `length` elements become twice as
-    long, and longer by one if the digit is 1. Sums of windows that reach beyond the end are incomplete; no shingle uses
-    them.
+    long, and longer by one if the digit is 1.
     """
-    sums, length = hashes.copy(), 1
+    sums, length = hashes, 1
     for digit in f"{size:b}"[1:]:
-        _add_shifted(sums, sums, length)
+        sums = _longer(sums, sums, length)
         length *= 2
         if digit == "1":
-            _add_shifted(sums, hashes, length)
+            sums = _longer(sums, hashes, length)
             length += 1
     return sums
 
 
-def _add_shifted(sums: NDArray[np.uint64], block: NDArray[np.uint64], shift: int) -> None:
-    """Add COMBINER^shift * block[i + shift] to sums[i], in place."""
-    if shift < block.size:
-        sums[: block.size - shift] += block[shift:] * np.uint64(pow(_COMBINER, shift, 2**64))
+def _longer(sums: NDArray[np.uint64], following: NDArray[np.uint64], shift: int) -> NDArray[np.uint64]:
+    """Return sums[i] + COMBINER^shift * following[i + shift] for each i that has both."""
+    longer = following[shift:] * np.uint64(pow(_COMBINER, shift, 2**64))
+    longer += sums[: longer.size]
+    return longer
 
 
 def _short_sums(hashes: NDArray[np.uint64], first: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.uint64]:
