@@ -56,7 +56,7 @@ class Overlaps(NamedTuple):
     right: NDArray[np.int64]
 
     def containments(self) -> NDArray[np.float64]:
-        """Return the containment of each pair, float64 (n,); 0 where a set is empty."""
+        """Return the containment of each pair, float64 (n,); 0 for a set that is empty or has no element drawn."""
         smaller = np.minimum(self.left, self.right)
         shares: NDArray[np.float64] = np.divide(self.common, smaller, out=np.zeros(len(smaller)), where=smaller > 0)
         return shares
