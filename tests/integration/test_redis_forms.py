@@ -1,6 +1,7 @@
 """The index on Redis as it is run: clusters whose slots move, Sentinel, rights, TLS; each with servers of its own."""
 
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -153,6 +154,16 @@ class TestCluster:
             own_cluster.nodes[1].resume()
             wait_until(own_cluster.is_settled, what="the cluster")
             exercise(store, [1, 2, 3, 4, 5, 6])
+
+    def test_a_time_out_names_the_master(self, own_cluster):
+        with connect_cluster(own_cluster.addresses[:1], timeout_s=0.5) as servers:
+            names = [*servers.on_masters("PING")]
+            paused = f"{LOOPBACK}:{own_cluster.nodes[1].port}"
+            assert paused in names
+            own_cluster.nodes[1].pause()
+            for ask in (partial(servers.on_master, paused, "PING"), partial(servers.on_masters, "PING")):
+                with pytest.raises(StoreUnavailable, match=rf"Timeout .*\(({LOOPBACK}:\d+ or )*{paused}( or .*)?\)$"):
+                    ask()
 
     def test_a_cluster_that_is_gone_as_a_whole_is_found_again_by_the_nodes_of_the_settings(self, redis_program):
         with redis_sets.redis_cluster(redis_program, masters=1) as cluster:

@@ -1,9 +1,15 @@
 """What an error of the Redis client means: come back later, or ask an operator."""
 
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Thread
+
 import pytest
 from redis import exceptions
 
 from streamdedup.errors import StoreMisconfigured, StoreUnavailable
+from streamdedup.index.redis.connection import connect
 from streamdedup.index.redis.errors import check_reply, translated
 
 
@@ -116,3 +122,55 @@ def test_an_error_that_says_nothing_is_named():
 
 def test_an_answer_is_no_error():
     check_reply([b"an", 1, None])
+
+
+@contextmanager
+def server_that_answers(reply: bytes) -> Iterator[str]:
+    """Run a server that sends these bytes on each connection, and nothing more.
+
+    Yields:
+        Its address.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            accepted = []
+            while True:
+                try:
+                    connection, _ = listening.accept()
+                except OSError:
+                    break
+                accepted.append(connection)
+                connection.sendall(reply)
+            for connection in accepted:
+                connection.close()
+
+        thread = Thread(target=serve)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "said"),
+    [
+        (b"", StoreUnavailable, "the store at {address} does not serve us now: Timeout reading from socket"),
+        (b"HTTP/1.1 400 Bad Request\r\n", StoreMisconfigured, "the store at {address} does not answer as Redis does; "),
+    ],
+    ids=["silent", "http"],
+)
+def test_the_error_of_a_server_that_does_not_answer_has_its_address(reply, kind, said):
+    with server_that_answers(reply) as address, connect(f"redis://{address}/0", timeout_s=0.05) as servers:
+        with pytest.raises(kind) as caught:
+            servers.on_masters("PING")
+        assert str(caught.value).startswith(said.format(address=address))
+
+
+def test_an_address_is_named_once():
+    error = exceptions.ConnectionError("Error 111 connecting to store-1:6379. Connection refused.")
+    with pytest.raises(StoreUnavailable) as caught, translated("store-1:6379"):
+        raise error
+    assert str(caught.value) == f"the store does not serve us now: {error}"

@@ -67,6 +67,20 @@ def _refusal(error: BaseException) -> StoreMisconfigured | None:
     return None
 
 
+def _wrong_server(error: BaseException, store: str) -> StoreMisconfigured | None:
+    """Return the error for a server of another kind than the settings say, or not trusted; None for others."""
+    if isinstance(error, exceptions.InvalidResponse):
+        return StoreMisconfigured(f"{store} does not answer as Redis does; check redis.url or redis.nodes: {error}")
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return StoreMisconfigured(
+            "the store's certificate is not trusted; check redis.ssl_ca_file, and whether the servers are named as in "
+            f"their certificates: {error}"
+        )
+    if "cluster support disabled" in str(error):
+        return StoreMisconfigured('redis.mode is "cluster", but the server runs by itself; set it to "single"')
+    return None
+
+
 def wrong_type(key: str) -> StoreMisconfigured:
     """Return the error for a key that holds a value of another type than the index writes there.
 
@@ -95,23 +109,17 @@ def damage_translated() -> Iterator[None]:
         raise StoreMisconfigured(f"{error}; another program writes to the keys of this index") from error
 
 
-def _translate(error: BaseException, key: bytes | None = None) -> Exception:
+def _translate(error: BaseException, key: bytes | None = None, address: str | None = None) -> Exception:
+    store = "the store" if address is None or address in str(error) else f"the store at {address}"
     if key is not None and str(error).startswith("WRONGTYPE"):
         return wrong_type(shown_key(key))
     for cause in _causes(error):
-        refusal = _refusal(cause)
-        if refusal is not None:
-            return refusal
-        if "CERTIFICATE_VERIFY_FAILED" in str(cause):
-            return StoreMisconfigured(
-                "the store's certificate is not trusted; check redis.ssl_ca_file, and whether the servers are named as "
-                f"in their certificates: {cause}"
-            )
-        if "cluster support disabled" in str(cause):
-            return StoreMisconfigured('redis.mode is "cluster", but the server runs by itself; set it to "single"')
+        misconfigured = _refusal(cause) or _wrong_server(cause, store)
+        if misconfigured is not None:
+            return misconfigured
     if isinstance(error, _PASSING) or str(error).startswith(_PASSING_REPLIES):
-        return StoreUnavailable(f"the store does not serve us now: {str(error) or type(error).__name__}")
-    return StoreMisconfigured(f"the store answered with an error: {error}")
+        return StoreUnavailable(f"{store} does not serve us now: {str(error) or type(error).__name__}")
+    return StoreMisconfigured(f"{store} answered with an error: {error}")
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -124,8 +132,11 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translated(address: str | None = None) -> Iterator[None]:
     """Raise the product's errors for those of the client.
+
+    Args:
+        address: Address of the server, which the client's errors about time-outs do not name; None for several servers.
 
     Raises:
         StoreUnavailable: The server is away, full, loading or failing over.
@@ -134,7 +145,7 @@ def translated() -> Iterator[None]:
     try:
         yield
     except (exceptions.RedisError, exceptions.RedisClusterException) as error:
-        raise _translate(error) from error
+        raise _translate(error, address=address) from error
 
 
 def shown_key(key: bytes) -> str:

@@ -133,19 +133,19 @@ class OneServer(Servers):
         pipeline: Any = self.client.pipeline(transaction=False)
         for command in commands:
             pipeline.execute_command(*command.parts)
-        with translated():
+        with translated(self._address()):
             replies: list[Any] = pipeline.execute(raise_on_error=False)
         return replies
 
     def on_masters(self, *parts: Any) -> dict[str, Any]:
         """See ``Servers.on_masters``."""
-        with translated():
+        with translated(self._address()):
             reply = self.client.execute_command(*parts)
         return {self._address(): reply}
 
     def on_master(self, name: str, *parts: Any) -> Any:  # noqa: ARG002  there is only one
         """See ``Servers.on_master``."""
-        with translated():
+        with translated(self._address()):
             return self.client.execute_command(*parts)
 
     def close(self) -> None:
@@ -270,8 +270,19 @@ def _exchange(client: RedisCluster, letters: Sequence[_Letter]) -> list[Any]:
     """Write to all nodes, then read from all; return the replies in the order given, errors among them."""
     stack = [PipelineCommand(parts, {"target_nodes": node}, at) for at, (node, parts) in enumerate(letters)]
     pipeline: Any = client.pipeline()
-    replies: list[Any] = pipeline.send_cluster_commands(stack, raise_on_error=False, allow_redirections=False)
-    return replies
+    try:
+        replies: list[Any] = pipeline.send_cluster_commands(stack, raise_on_error=False, allow_redirections=False)
+    except exceptions.TimeoutError as error:
+        # The client does not tell to which of the nodes it was connecting.
+        raise _naming(error, sorted({node.name for node, _ in letters})) from error
+    return [_naming(reply, [node.name]) for (node, _), reply in zip(letters, replies, strict=True)]
+
+
+def _naming(reply: Any, nodes: Sequence[str]) -> Any:
+    """Return a reply; for a time-out, whose text has no address (redis-py 8.1), one that names the nodes."""
+    if not isinstance(reply, exceptions.TimeoutError):
+        return reply
+    return exceptions.TimeoutError(f"{reply} ({' or '.join(nodes)})")
 
 
 def refuse_eviction(what: str, info: Mapping[str, Any]) -> None:
