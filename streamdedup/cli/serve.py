@@ -24,7 +24,7 @@ from streamdedup.kafka.admin import check_topics
 from streamdedup.kafka.group import GroupMonitor
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.reader import KafkaSpan, RecordFetcher, SpanReader
-from streamdedup.serve.access import Gate, Limits, Tokens
+from streamdedup.serve.access import AllowedHosts, Gate, Limits, Tokens
 from streamdedup.serve.clusters import ClusterMemory
 from streamdedup.serve.daemon_metrics import DaemonMetrics
 from streamdedup.serve.engine import Engine, ServedProfile
@@ -36,6 +36,7 @@ from streamdedup.serve.schemas import StoreBody
 from streamdedup.serve.stream_kinds import ALERTS, DEAD_LETTERS, StreamKind
 from streamdedup.serve.texts import TextAligner
 from streamdedup.settings import Settings
+from streamdedup.settings.kafka import is_loopback
 
 #: Longest time of requests in progress after a request to stop, in seconds.
 _STOP_S = 5
@@ -87,7 +88,7 @@ def run_service(settings: Settings) -> None:
             tokens,
             limits,
             metrics,
-            any_host=api.allow_anonymous,
+            AllowedHosts((api.host, *api.allowed_hosts), any_address=not is_loopback(api.host)),
         )
         server = create_server(gate, feeds.end, limits, _server_options(settings))
         _ignore_repeated_signals()

@@ -2,8 +2,8 @@
 
 In this order, for each request:
     1. Path: routes match the percent-encoded path, so that an id may contain a slash (``%2F``).
-    2. Host: without tokens, and unless any host is allowed, only requests that name this machine are answered.
-       Otherwise a web page could reach a service on the loopback interface by a DNS name of its own (DNS rebinding).
+    2. Host: without tokens, only requests that name an allowed host are answered. Otherwise a web page could reach the
+       service by a DNS name of its own (DNS rebinding), from a browser that can reach it.
     3. Token: compared in constant time with every token of the file. ``/livez`` and ``/readyz`` need none. The files of
        the page need none: they hold no data, and the page asks for the token.
     4. Requests in progress: beyond the limit 429. Probes do not count; streams have a limit of their own.
@@ -18,11 +18,13 @@ Every response gets the security headers, and its route, status and time are cou
 
 import asyncio
 import hmac
+import re
 import time
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from dataclasses import dataclass
 from hashlib import sha256
 from http import HTTPStatus
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,8 +49,10 @@ _STREAMS: Final = frozenset({"/v1/alerts", "/v1/dead-letters"})
 _PAGE, _PAGE_FILES = "/", "/page/"
 #: Shortest token, in characters: 128 bits in Base64.
 _SHORTEST_TOKEN: Final = 22
-#: Names of this machine that a request may use while no token is required.
-_LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+#: Hosts that a request may name in any case.
+_LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+#: A Host header: an IPv6 address in brackets, or a name or an IPv4 address; then a port.
+_HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:]+))(?::[0-9]*)?")
 #: Headers of every response that does not set them itself.
 _SECURITY_HEADERS: Final = {
     b"cache-control": b"no-store",
@@ -104,6 +108,30 @@ class Tokens:
         return scheme.lower() == b"bearer" and any(matches)
 
 
+class AllowedHosts:
+    """Hosts that a request may name while no token is required; names of the loopback interface always.
+
+    A web page that rebinds DNS is called by a name, so an address in the Host header cannot be its own. The middleware
+    of Litestar 2.25 compares the header with its port, and has its own form of errors.
+
+    Args:
+        hosts: Names and addresses, without a port.
+        any_address: Whether every address is allowed, such as that of a pod, which its probes name.
+    """
+
+    def __init__(self, hosts: Collection[str] = (), *, any_address: bool = False) -> None:
+        self._hosts = _LOCAL_HOSTS | {_canonical(host.strip("[]")) for host in hosts}
+        self._any_address = any_address
+
+    def allow(self, header: bytes) -> bool:
+        """Tell whether a Host header names an allowed host, at any port."""
+        match = _HOST.fullmatch(header.decode("latin-1"))
+        if match is None:
+            return False
+        host = match[1] or match[2]
+        return _canonical(host) in self._hosts or (self._any_address and _is_address(host))
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Limits of a process.
@@ -129,17 +157,17 @@ class Gate:
         tokens: Accepted tokens; None for anybody.
         limits: Limits.
         metrics: Counts requests.
-        any_host: Whether requests may name any host while no token is required.
+        hosts: Hosts that requests may name while no token is required; None for those of the loopback interface.
     """
 
     def __init__(
-        self, app: App, tokens: Tokens | None, limits: Limits, metrics: ServeMetrics, *, any_host: bool = False
+        self, app: App, tokens: Tokens | None, limits: Limits, metrics: ServeMetrics, hosts: AllowedHosts | None = None
     ) -> None:
         self._app = app
         self._tokens = tokens
         self._limits = limits
         self._metrics = metrics
-        self._any_host = any_host or tokens is not None
+        self._hosts = hosts or AllowedHosts()
         self._in_progress = 0
         self._bodies_bytes = 0
 
@@ -178,8 +206,10 @@ class Gate:
         if not scope["query_string"].isascii():
             return RequestProblem("invalid-request", "the query is not percent-encoded")
         headers = {bytes(name).lower(): bytes(value) for name, value in scope["headers"]}
-        if not self._any_host and not _names_this_machine(headers.get(b"host", b"")):
-            return RequestProblem("host-not-allowed", "without tokens, only requests to localhost are answered")
+        hosts = [bytes(value) for name, value in scope["headers"] if bytes(name).lower() == b"host"]
+        # A proxy in front may go by another one of several Host headers; RFC 9112, section 3.2, refuses them too.
+        if self._tokens is None and not (len(hosts) == 1 and self._hosts.allow(hosts[0])):
+            return RequestProblem("host-not-allowed", "without tokens, the Host header must be in api.allowed_hosts")
         if scope["path"] in _PROBES:
             return None
         tokens = None if _is_of_page(scope["path"]) else self._tokens
@@ -322,6 +352,13 @@ def _is_of_page(path: str) -> bool:
     return path == _PAGE or path.startswith(_PAGE_FILES)
 
 
-def _names_this_machine(host: bytes) -> bool:
-    name = host.decode("latin-1").lower()
-    return name in _LOCAL_HOSTS or name.rpartition(":")[0] in _LOCAL_HOSTS
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _canonical(host: str) -> str:
+    return str(ip_address(host)) if _is_address(host) else host.lower().removesuffix(".")

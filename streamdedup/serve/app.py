@@ -1,6 +1,7 @@
 """The application: its routes, and how an exception becomes a problem."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Final
@@ -62,6 +63,8 @@ _FRAMEWORK_PROBLEMS: Final = {
     413: "too-large",
     415: "unsupported-media-type",
 }
+#: Text of Litestar 2.25 where a parameter is missing, which is in no field of the error.
+_MISSING_PARAMETER: Final = re.compile(r"Missing required \w+ parameter '([\w-]+)' ")
 #: Content type of metrics; the framework adds the character set.
 _METRICS_TYPE: Final = CONTENT_TYPE_LATEST.partition("; charset")[0]
 
@@ -289,9 +292,20 @@ def _respond(_request: _Request, error: Exception) -> Response[bytes]:
 
 
 def _on_framework_error(request: _Request, error: HTTPException) -> Response[bytes]:
-    response = _respond(request, RequestProblem(_FRAMEWORK_PROBLEMS.get(error.status_code, "internal")))
+    name = _FRAMEWORK_PROBLEMS.get(error.status_code, "internal")
+    detail, field = _wrong_parameter(error) if name == "invalid-request" else ("", "")
+    response = _respond(request, RequestProblem(name, detail, field=field))
     response.headers.update(error.headers or {})  # the methods that are allowed, where one is not
     return response
+
+
+def _wrong_parameter(error: HTTPException) -> tuple[str, str]:
+    """Return the mistake in a parameter and its name, as far as Litestar tells; never a value."""
+    match error.extra:
+        case [{"message": str(mistake), "key": str(name)}, *_]:
+            return mistake, name
+    missing = _MISSING_PARAMETER.match(error.detail)
+    return ("a parameter that is required is missing", missing[1]) if missing else ("", "")
 
 
 def _on_defect(request: _Request, error: Exception) -> Response[bytes]:

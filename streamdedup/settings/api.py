@@ -1,6 +1,8 @@
 """The section ``[api]``: the HTTP service ``streamdedup serve``."""
 
+import re
 from collections.abc import Iterator
+from ipaddress import ip_address
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
@@ -13,6 +15,22 @@ from streamdedup.settings.units import LISTED, Duration, File, Flag, Kind, Size,
 
 #: Accepted addresses of metrics, for messages and documentation.
 _METRICS_ALLOWED = '"http://HOST:PORT/metrics" or "https://HOST:PORT/metrics"'
+
+#: A host name, with underscores as in names of containers.
+_HOST_NAME = re.compile(r"(?=.{1,254}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
+
+
+def _check_host(host: str) -> str:
+    """Accept a host name or an address, IPv6 also in brackets.
+
+    Raises:
+        ValueError: Anything else, a port, a wildcard and the zone of an address included: no client sends a zone.
+    """
+    if _HOST_NAME.fullmatch(host) is None:
+        address = ip_address(host[1:-1] if host.startswith("[") and host.endswith("]") else host)
+        if "%" in str(address):
+            raise ValueError(f"{host} has a zone")
+    return host
 
 
 def _check_metrics_url(url: str) -> str:
@@ -32,6 +50,12 @@ def _check_metrics_url(url: str) -> str:
     return url
 
 
+#: Hosts, as a list or with commas between them.
+Hosts = Annotated[
+    tuple[Annotated[str, AfterValidator(_check_host)], ...],
+    BeforeValidator(parse_list),
+    Kind(f"host names or addresses without a port, {LISTED}", write_list),
+]
 #: Addresses of metrics, as a list or with commas between them.
 MetricsUrls = Annotated[
     tuple[Annotated[str, AfterValidator(_check_metrics_url)], ...],
@@ -51,7 +75,12 @@ class Api(Section):
     """File with the bearer tokens that are accepted, one in each line of at least 22 characters; several for rotation.
     Read at the start. Required where `host` is not an address of this machine alone."""
     allow_anonymous: Flag = False
-    """Allow requests without a token on any address, although everybody who reaches it can look up texts."""
+    """Allow requests without a token on any address, although everybody who reaches it can look up texts. Needs
+    `allowed_hosts`."""
+    allowed_hosts: Hosts = Field(default=(), max_length=256)
+    """Hosts that the `Host` header of a request without tokens may name, at any port, besides `localhost`, `127.0.0.1`,
+    `[::1]` and `host`: the names by which clients call the service. Where `host` is not an address of this machine
+    alone, the header may be any IP address too."""
     ssl_cert_file: File = None
     """Certificate (PEM) of the service; without it HTTP is not encrypted."""
     ssl_key_file: File = None
@@ -94,9 +123,17 @@ class Api(Section):
 
     def _access(self) -> Iterator[tuple[str, str]]:
         if self.tokens_file is None and not self.allow_anonymous and not is_loopback(self.host):
-            yield "tokens_file", f"is missing; other machines can reach {self.host} (or allow_anonymous = true)"
+            yield (
+                "tokens_file",
+                f"is missing; other machines can reach {self.host} (or allow_anonymous = true, with allowed_hosts)",
+            )
         if self.tokens_file is not None and self.allow_anonymous:
             yield "allow_anonymous", "is true, but tokens_file is given"
+        if self.tokens_file is not None and self.allowed_hosts:
+            yield "allowed_hosts", "is given, but with tokens_file requests may name any host"
+        if self.tokens_file is None and self.allow_anonymous and not self.allowed_hosts:
+            needed = 'the names or addresses by which clients call the service, such as ["dedup.example"]'
+            yield "allowed_hosts", f"is missing; allow_anonymous needs {needed}"
 
     def _bodies(self) -> Iterator[tuple[str, str]]:
         if self.max_bodies_bytes < self.max_body_bytes:

@@ -268,6 +268,15 @@ class TestCommand:
             assert service.request("GET", "/v1/profiles", authorization=token)[0] == 200
         assert "a-token" not in service.log.read_text(encoding="utf-8")
 
+    def test_without_tokens_other_addresses_answer_to_the_allowed_hosts(self, config, tmp_path, redis_client):
+        settings = {"api.host": "0.0.0.0", "api.allow_anonymous": "true", "api.allowed_hosts": "dedup.example,serve"}
+        with ServeProcess(config, tmp_path, **settings) as service:
+            hosts = ("serve", "dedup.example:80", "localhost", "10.0.0.5:8080", "evil.example", "")
+            answers = [service.request("GET", "/v1/profiles", host=host) for host in hosts]
+            assert [status for status, _, _ in answers] == [200, 200, 200, 200, 400, 400]
+            assert answers[-1][2]["type"].endswith(":host-not-allowed")
+            assert service.stop() == 0
+
     def test_the_files_of_a_certificate_turn_tls_on(self, config, tmp_path, redis_client):
         certificate = TLS / "certificate.pem"
         files = {"api.ssl_cert_file": certificate, "api.ssl_key_file": TLS / "plain.key"}

@@ -159,6 +159,27 @@ def test_bytes_that_are_no_request_are_refused(service, sent):
         check_refused(rest_of(client), 400, "invalid-request")
 
 
+@pytest.mark.parametrize(
+    ("request_line", "hosts", "status"),
+    [
+        ("GET /livez HTTP/1.1", ["localhost"], b"200"),
+        ("GET /livez HTTP/1.0", ["localhost"], b"200"),
+        ("GET /livez HTTP/1.0", [], b"400"),
+        ("GET /livez HTTP/1.1", [], b"400"),
+        ("GET /livez HTTP/1.1", ["localhost", "evil.example"], b"400"),
+        ("GET /livez HTTP/1.1", ["evil.example", "localhost"], b"400"),
+        ("GET http://localhost/livez HTTP/1.1", ["evil.example"], b"400"),
+    ],
+)
+def test_without_tokens_a_request_names_one_allowed_host(service, request_line, hosts, status):
+    lines = [request_line, *(f"Host: {host}" for host in hosts), "Connection: close", "", ""]
+    with Running(service.app) as running, running.client() as client:
+        client.sendall("\r\n".join(lines).encode())
+        answer = rest_of(client)
+    assert answer.split(b" ", 2)[1] == status
+    assert (b":host-not-allowed" in answer) == (status == b"400")
+
+
 def test_connections_beyond_the_limit_are_refused_until_one_ends(service):
     with Running(service.app, max_connections=2) as running, running.client() as first:
         with running.client():

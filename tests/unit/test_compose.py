@@ -161,6 +161,17 @@ class TestOwnImage:
         assert f"http://127.0.0.1:{api.port}/livez" in SERVICES["serve"]["healthcheck"]["test"][-1]
         assert api.daemon_metrics == (f"http://daemon:{settings().service.metrics_port}/metrics",)
 
+    def test_the_hosts_by_which_look_ups_are_called_are_allowed(self):
+        api = settings().api
+        assert api.allow_anonymous
+        config = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text(encoding="utf-8"))
+        (targets,) = [
+            job["static_configs"][0]["targets"]
+            for job in config["scrape_configs"]
+            if job["job_name"] == "streamdedup-serve"
+        ]
+        assert {target.partition(":")[0] for target in targets} == set(api.allowed_hosts)
+
     def test_the_daemon_is_given_time_to_end_by_itself(self):
         assert parse_duration(SERVICES["daemon"]["stop_grace_period"]) > settings().service.stop_timeout_s
 

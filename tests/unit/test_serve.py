@@ -22,7 +22,7 @@ from streamdedup.cli.serve import _listen, run_service
 from streamdedup.detection.lookup import LookupQuery
 from streamdedup.detection.suppression import Suppression
 from streamdedup.errors import IndexMismatch, SettingsError, StoreMisconfigured, StoreUnavailable
-from streamdedup.serve.access import Gate, Limits, Tokens
+from streamdedup.serve.access import AllowedHosts, Gate, Limits, Tokens
 from streamdedup.serve.batches import BATCHES
 from streamdedup.serve.engine import PASS_LIMITS
 from streamdedup.serve.gathering import Gatherer, PassLimits
@@ -245,7 +245,7 @@ class TestDocuments:
         assert start["status"] == 400
 
     def test_both_ids_are_needed(self, service):
-        check_problem(service.client.get("/v1/profiles/articles/compare?a=x"), "invalid-request")
+        check_problem(service.client.get("/v1/profiles/articles/compare?a=x"), "invalid-request", field="b")
 
 
 class TestProblems:
@@ -440,10 +440,46 @@ class TestAccess:
     def test_without_tokens_another_host_is_refused(self, service, host):
         check_problem(service.client.get("/v1/profiles", headers={"host": host}), "host-not-allowed")
 
-    def test_any_host_may_be_named_where_anybody_is_allowed(self):
-        made = Service(any_host=True)
+    @pytest.mark.parametrize(
+        ("hosts", "any_address", "header", "is_allowed"),
+        [
+            (["dedup.example"], False, "dedup.example", True),
+            (["Dedup.Example."], False, "dedup.EXAMPLE:8080", True),
+            (["dedup.example"], False, "dedup.example.:8080", True),
+            (["dedup.example"], False, "localhost:1", True),
+            (["dedup.example"], False, "a.dedup.example", False),
+            (["dedup.example"], False, "dedup.example.evil.example", False),
+            (["dedup.example"], False, "dedup.example:80@evil.example", False),
+            (["dedup.example"], False, "dedup.example:80:80", False),
+            (["dedup.example"], False, "", False),
+            (["dedup.example"], False, "10.0.0.5:8080", False),
+            (["10.0.0.5"], False, "10.0.0.5:8080", True),
+            (["::2"], False, "[0::2]:8080", True),
+            (["[::2]"], False, "[::2]", True),
+            (["::2"], False, "::2", False),
+            (["serve"], True, "10.0.0.5:8080", True),
+            (["serve"], True, "[fd00::5]:8080", True),
+            (["serve"], True, "evil.example:8080", False),
+            (["serve"], True, "10.0.0.5.evil.example", False),
+            (["serve"], True, "fd00::5", False),
+        ],
+    )
+    def test_the_allowed_hosts_may_be_named_at_any_port(self, hosts, any_address, header, is_allowed):
+        assert AllowedHosts(hosts, any_address=any_address).allow(header.encode()) is is_allowed
+
+    def test_without_tokens_a_host_that_is_not_listed_is_refused_with_the_setting(self):
+        made = Service(hosts=AllowedHosts(["dedup.example"]))
         with made.client as client:
-            assert client.get("/v1/profiles", headers={"host": "api.example"}).status_code == 200
+            assert client.get("/v1/profiles", headers={"host": "dedup.example"}).status_code == 200
+            body = check_problem(client.get("/v1/profiles", headers={"host": "evil.example"}), "host-not-allowed")
+            assert "api.allowed_hosts" in body["detail"]
+        made.close()
+
+    def test_with_tokens_any_host_may_be_named(self):
+        made = Service(tokens=Tokens([TOKEN]))
+        with made.client as client:
+            headers = {"host": "api.example", "authorization": f"Bearer {TOKEN}"}
+            assert client.get("/v1/profiles", headers=headers).status_code == 200
         made.close()
 
     @pytest.mark.parametrize("path", ["/v1/profiles", "/docs", "/openapi.json", "/none", "/livez", "/metrics"])

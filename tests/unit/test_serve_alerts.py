@@ -326,6 +326,7 @@ class TestRecent:
         with closing(Service()) as service:
             response = service.client.get(path, params={"recent": count})
             assert (response.status_code, response.json()["type"]) == (400, TYPE_PREFIX + "invalid-request")
+            assert (response.json()["field"], response.json()["detail"][:14]) == ("recent", "Expected `int`")
 
     @given(st.lists(st.integers(0, 500), min_size=1, max_size=9), st.integers(0, 1_000))
     def test_each_partition_has_the_same_share(self, ends, count):
