@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 import webbrowser
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib import resources
@@ -82,7 +82,7 @@ def demo(  # noqa: PLR0913  one argument per option
     if keep is None:
         keep = open_page or (file is None and sys.stdin.isatty() and sys.stdout.isatty())
     options = replace(options, keep=keep, open_page=open_page, **_given(pace=pace, diff=diff))
-    run_demo(options, pairs, make_console())
+    run_demo(options, pairs, make_console(), inputs=() if file is None else (file,))
 
 
 def _given(**options: Any) -> dict[str, Any]:
@@ -109,13 +109,13 @@ def _sample(changes: Mapping[str, Any]) -> DemoOptions:
     )
 
 
-def run_demo(options: DemoOptions, pairs: str | None, console: Console) -> None:
+def run_demo(options: DemoOptions, pairs: str | None, console: Console, inputs: Sequence[str] = ()) -> None:
     """Start the servers, run the demo, write the file ``pairs``, and end the servers."""
     raise_on_signals()
     with ExitStack() as stack:
         try:
             # Opened first, so that an unwritable file is reported at once.
-            output = None if pairs is None else stack.enter_context(output_to(pairs))
+            output = None if pairs is None else stack.enter_context(output_to(pairs, inputs, "--pairs"))
             console.print(
                 Text("Starting a private Redis, a Kafka broker, the daemon and its page; Ctrl-C ends all.", "bold")
             )

@@ -278,6 +278,8 @@ class DemoRun:
         """
         options, counters, sent = self._options, self._counters, self._feed.sent_count
         pace = f", held back to {options.pace:g} a second (--pace 0 lets go)" if options.pace else ""
+        # Nothing moves when there is nothing to send.
+        speed = sent / duration_s if duration_s else 0.0
         lifetime = "until you end this" if options.keep else "gone in a moment; --keep leaves all running"
         alerts = f"{counters.alerts:,} documents that resemble earlier ones"
         if counters.alerts == 1:
@@ -287,7 +289,7 @@ class DemoRun:
             "alerts": f"{alerts}, {counted(counters.pairs, 'pair')}",
             "skipped": listed(counters.skipped),
             "dead letters": listed(counters.dead_letters),
-            "speed": f"{sent / duration_s:,.0f} documents/s in {duration_s:.1f} s{pace}",
+            "speed": f"{speed:,.0f} documents/s in {duration_s:.1f} s{pace}",
             "metrics": f"{self._servers.daemon.url('/metrics')}  ({lifetime})",
         }
         if options.expected is not None:

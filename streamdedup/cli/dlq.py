@@ -24,6 +24,7 @@ from streamdedup.cli.settings_options import (
     BootstrapServersOption,
     ConfigOption,
     SetOption,
+    check_topic,
     load_settings,
     topic_names,
 )
@@ -85,7 +86,8 @@ def inspect(  # noqa: PLR0913  one argument per option
     assignments: SetOption = None,
     bootstrap_servers: BootstrapServersOption = None,
     dead_letter_topic: Annotated[
-        str | None, typer.Option(help="Topic to read; default: of the settings, or duplicates.dlq.")
+        str | None,
+        typer.Option(callback=check_topic, help="Topic to read; default: of the settings, or duplicates.dlq."),
     ] = None,
     *,
     conditions: FilterOptions,

@@ -90,6 +90,7 @@ def evaluate(
         Path | None,
         typer.Option(
             metavar="PAIRS",
+            readable=False,
             help="File of true pairs: id, id and optionally a similarity, separated by tabs; computed by default.",
         ),
     ] = None,
@@ -108,7 +109,7 @@ def evaluate(
     chosen = chosen_profile(options)
     entries = first_versions(options.entries(chosen, "evaluate"))
     documents = (document_at(at, entry.id, entry.text, source=entry.source) for at, entry in enumerate(entries))
-    with output_to(output) as target:
+    with output_to(output, (*options.inputs(chosen), truth)) as target:
         with temporary_store(redis, chosen, chosen.bucket_cap) as store:
             result = evaluate_documents(documents, detector_options("evaluate", chosen), store, truth)
         lines = [json.dumps(as_object(result), ensure_ascii=False)] if as_json else as_lines(result)

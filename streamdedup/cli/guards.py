@@ -41,9 +41,20 @@ def require_confirmable(effect: str, *, yes: bool) -> None:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask on standard error; any answer but yes ends the command with code 1."""
-    if not yes:
+    """Ask on standard error; any answer but yes ends the command with code 1.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C was pressed instead of an answer.
+    """
+    if yes:
+        return
+    try:
         typer.confirm(question, abort=True, err=True)
+    except typer.Abort as error:
+        # typer reports Ctrl-C, the end of the input and "no" by the same error.
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from error
+        raise
 
 
 def refuse_while_daemons_run(settings: Settings, force: str = "", *, wait: bool = False) -> None:

@@ -104,7 +104,7 @@ def neighbours(
     """
     chosen = chosen_profile(options)
     entries = options.entries(chosen, "neighbours")
-    with output_to(output) as target:
+    with output_to(output, options.inputs(chosen)) as target:
         found = find_neighbours(entries, chosen, document_id, top, threshold)
         if as_json:
             shown = {

@@ -16,11 +16,12 @@ import typer
 
 from streamdedup.cli.assembly import decoder_of
 from streamdedup.cli.collection import scan_profile
-from streamdedup.cli.output import BadLines, read_with_progress
+from streamdedup.cli.output import BadLines, read_with_progress, say
 from streamdedup.cli.settings_options import profile_names
-from streamdedup.corpora import FORMAT_TITLES, Columns, CorpusReader, Entry, Format
+from streamdedup.corpora import FORMAT_TITLES, Columns, CorpusReader, Entry, Format, shown_name
 from streamdedup.errors import CorpusError, SettingsError
 from streamdedup.settings import Profile, Redis, Settings
+from streamdedup.settings.profile import ENGLISH, NO_STOPS
 from streamdedup.settings.units import counted
 from streamdedup.similarity.measures import MEASURES
 
@@ -49,9 +50,9 @@ class CorpusOptions:
     """Files, how to read them, and the profile to compare them by."""
 
     files: FilesArgument
-    config: Annotated[Path | None, typer.Option("--config", "-c", help="Take the profile from this settings file.")] = (
-        None
-    )
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", readable=False, help="Take the profile from this settings file.")
+    ] = None
     profile: Annotated[
         str,
         typer.Option(
@@ -72,14 +73,20 @@ class CorpusOptions:
     corpus_format: FormatOption = "auto"
     skip_unreadable: SkipUnreadableOption = False
 
+    def inputs(self, profile: Profile) -> tuple[str | Path | None, ...]:
+        """Return the files that a command with these options and their profile reads."""
+        lists = (each for each in (profile.stop_words, profile.stop_shingles) if each not in (NO_STOPS, ENGLISH))
+        return (*(self.files or ()), self.config, *lists)
+
     def arguments(self) -> tuple[str, ...]:
-        """Return the arguments that name the same files and the same profile on another command line."""
+        """Return the arguments that name the same files and the same profile on another command line, for output."""
         texts = [part for field in self.text_fields or () for part in ("--text-field", field)]
         given = {"--config": self.config, "--profile": self.profile, "--id-field": self.id_field}
         given |= {"--source-field": self.source_field, "--format": self.corpus_format}
         defaults = {"--profile": "articles", "--format": "auto"}
         named = [part for name, value in given.items() if value != defaults.get(name) for part in (name, str(value))]
-        return (*self.files, *named, *texts, *(["--skip-unreadable"] if self.skip_unreadable else []))
+        arguments = (*self.files, *named, *texts, *(["--skip-unreadable"] if self.skip_unreadable else []))
+        return tuple(map(shown_name, arguments))
 
     def entries(self, profile: Profile, command: str) -> Iterator[Entry]:
         """Yield the documents of the files, with a progress bar on standard error; other lines are reported there.
@@ -94,6 +101,7 @@ class CorpusOptions:
         columns = Columns(self.id_field, tuple(self.text_fields or ()), self.source_field, tables_only=False)
         decoder, bad_lines = decoder_of(profile), BadLines()
         for file in self.files:
+            documents, with_id, with_source = 0, 0, 0
             reader = CorpusReader(file, format=self.corpus_format, on_bad="pass", decoder=decoder, columns=columns)
             for entry in read_with_progress(reader, file):
                 if entry.problem is not None:
@@ -105,7 +113,14 @@ class CorpusOptions:
                 elif entry.op != "upsert":
                     typer.echo(f"{entry.file}:{entry.line}: op {entry.op} is passed over by {command}", err=True)
                 else:
+                    documents += 1
+                    with_id += self.id_field is not None and entry.has_id
+                    with_source += entry.source is not None
                     yield entry
+            if documents and self.id_field is not None and not with_id:
+                say(f"{file}: no document has --id-field {self.id_field}; files and lines are the ids")
+            if documents and self.source_field is not None and not with_source:
+                say(f"{file}: no document has --source-field {self.source_field}")
         if bad_lines.count:
             typer.echo(f"{counted(bad_lines.count, 'line')} left out: no documents", err=True)
 

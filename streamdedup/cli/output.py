@@ -1,10 +1,13 @@
 """Output of commands: files, messages and progress bars on standard error, and the report of malformed lines."""
 
 import io
+import os
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
 import msgspec
@@ -20,7 +23,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from streamdedup.corpora import CorpusReader, Entry
+from streamdedup.corpora import STDIN, CorpusReader, Entry, corpus_files
+from streamdedup.errors import CorpusError, SettingsError
 
 Item = TypeVar("Item")
 
@@ -34,28 +38,64 @@ def say(text: str) -> None:
     typer.echo(f"streamdedup: {text}", err=True)
 
 
-class _NamedFile(io.FileIO):
-    """A file whose write errors have its name; those of ``io.FileIO`` have none."""
+class _OutputFile(io.FileIO):
+    """A file that keeps its old content until the first write, so that a command that fails before does not delete it.
+
+    Write errors have the name of the file; those of ``io.FileIO`` have none.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "w", opener=lambda name, flags: os.open(name, flags & ~os.O_TRUNC, 0o666))
+        self._has_old_content = stat.S_ISREG(os.fstat(self.fileno()).st_mode)
 
     def write(self, data: Any, /) -> int:
         try:
+            self.delete_old_content()
             return super().write(data)
         except OSError as error:
             raise OSError(error.errno, error.strerror, self.name) from error
 
+    def delete_old_content(self) -> None:
+        """Delete the old content, once."""
+        if self._has_old_content:
+            self._has_old_content = False
+            self.truncate(0)
+
 
 @contextmanager
-def output_to(path: str | None) -> Iterator[TextIO]:
+def output_to(path: str | None, inputs: Iterable[str | Path | None] = (), option: str = "--output") -> Iterator[TextIO]:
     """Open the file of an option for writing; None and ``-`` are standard output.
+
+    Args:
+        path: The file.
+        inputs: Files that the command reads, and its other files of output; ``-`` is standard input.
+        option: Name of the option, for messages.
 
     Raises:
         OSError: The file cannot be written; the error names the file.
+        SettingsError: The file is one of ``inputs``, or is read as a part of a folder.
     """
     if path is None or path == "-":
         yield sys.stdout
         return
-    with io.TextIOWrapper(io.BufferedWriter(_NamedFile(path, "w")), encoding="utf-8") as file:
+    for read in inputs:
+        if read is not None and _is_same_file(path, read):
+            raise SettingsError(f"{option} {path}: the command reads or writes this file already; name another one")
+    raw = _OutputFile(path)
+    with io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8") as file:
         yield file
+        raw.delete_old_content()
+
+
+def _is_same_file(path: str, read: str | Path) -> bool:
+    """Return whether two names are names of one regular file, or the first that of a file of the folder ``read``."""
+    try:
+        written = Path(path).stat()
+        others = [os.fstat(0)] if read == STDIN else [Path(file).stat() for file in corpus_files(str(read))]
+    except (OSError, ValueError, CorpusError):
+        # A missing file is no other one; a file that cannot be read is reported by its reader.
+        return False
+    return stat.S_ISREG(written.st_mode) and any(os.path.samestat(written, other) for other in others)
 
 
 def json_text(value: object) -> str:

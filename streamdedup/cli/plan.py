@@ -17,11 +17,11 @@ from streamdedup.cli.output import json_text, output_to
 from streamdedup.cli.plan_measure import MeasuredSetup, measured_machine
 from streamdedup.cli.rendering.plan_text import plan_json, plan_text, table_text
 from streamdedup.cli.tune_server import tune_server
-from streamdedup.corpora import FORMAT_TITLES, CorpusReader, Entry
+from streamdedup.corpora import FORMAT_TITLES, CorpusReader, Entry, shown_name
 from streamdedup.embedded import MissingToolError
 from streamdedup.errors import CorpusError, SettingsError
 from streamdedup.settings import Profile
-from streamdedup.settings.units import parse_duration, parse_size, read_utf8
+from streamdedup.settings.units import BYTES, parse_duration, parse_size, read_utf8
 from streamdedup.tuning.machine import Machine, decode_machine, encode_machine
 from streamdedup.tuning.plan import DAY_S, Demand, plan_of
 from streamdedup.tuning.sample import draw_sample
@@ -121,9 +121,12 @@ def plan(  # noqa: PLR0913  a command line has as many options as it has
     demands: DemandOptions,
     sample_size: Annotated[int, typer.Option("--sample", min=1, help="Most documents to measure.")] = 4_000,
     measured: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Take the costs from a file of --save; nothing is measured.")
+        Path | None,
+        typer.Option(metavar="FILE", readable=False, help="Take the costs from a file of --save; nothing is measured."),
     ] = None,
-    save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the measured costs to this file.")] = None,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", readable=False, help="Write the measured costs to this file.")
+    ] = None,
     table: Annotated[
         bool, typer.Option("--table", help="A table for 1, 10, 100 and 1,000 thousand documents a minute.")
     ] = False,
@@ -154,10 +157,13 @@ def plan(  # noqa: PLR0913  a command line has as many options as it has
         given = {"FILE": options.files, "--config": options.config, "--save": save, "--redis": redis}
         if wrong := [name for name, value in given.items() if value]:
             raise SettingsError(f"--measured {measured}: the file replaces the measurement; leave out {wrong[0]}")
+        inputs: tuple[str | Path | None, ...] = (measured,)
+    else:
+        inputs = options.inputs(measured_profile(options, demands.retention)[0])
     with contextlib.ExitStack() as stack:
         # Files that cannot be written are reported before the work.
-        target = stack.enter_context(output_to(output))
-        saved = None if save is None else stack.enter_context(output_to(str(save)))
+        target = stack.enter_context(output_to(output, inputs))
+        saved = None if save is None else stack.enter_context(output_to(str(save), (*inputs, output), "--save"))
         machine = _measure(options, demands, sample_size, redis) if measured is None else _read(measured)
         if saved is not None:
             saved.write(encode_machine(machine).decode())
@@ -206,7 +212,7 @@ def _measure(options: PlanOptions, demands: DemandOptions, sample_size: int, url
             namespace=namespace,
             bucket_layout=redis.bucket_layout,
             sample=sample,
-            sample_name=", ".join(Path(file).name for file in options.files or ()) or "the built-in sample",
+            sample_name=", ".join(shown_name(Path(file).name) for file in options.files or ()) or "the built-in sample",
             record_bytes=sum(sizes) / len(sizes),
         )
         return measured_machine(server, setup)
@@ -249,7 +255,9 @@ def _size(option: str, text: str, bounds: tuple[int, int]) -> int:
     try:
         size = parse_size(text)
     except ValueError:
-        raise SettingsError(f'{option} {text}: a size, such as "512KiB", "64GiB" or a number of bytes') from None
+        raise SettingsError(
+            f'{option} {text}: must be a size, such as "512KiB" or "64GB", in {", ".join(BYTES)} or without a unit'
+        ) from None
     if not bounds[0] <= size <= bounds[1]:
         raise SettingsError(f"{option} {text}: must be from {bounds[0]:,} to {bounds[1]:,} bytes")
     return size
@@ -264,7 +272,7 @@ def _retention(text: str) -> float:
     try:
         seconds = parse_duration(text)
     except ValueError:
-        raise SettingsError(f'--retention {text}: a duration, such as "12h" or "30d"') from None
+        raise SettingsError(f'--retention {text}: must be a duration, such as "12h" or "30d"') from None
     if not _RETENTION_BOUNDS[0] <= seconds <= _RETENTION_BOUNDS[1]:
         raise SettingsError(f"--retention {text}: must be at least 1s and at most 36500d")
     return seconds

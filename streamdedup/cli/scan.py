@@ -62,7 +62,10 @@ def scan(
     entries = options.entries(chosen, "scan")
     documents = (document_at(at, entry.id, entry.text, source=entry.source) for at, entry in enumerate(entries))
     started = time.perf_counter()
-    with output_to(output) as target, temporary_store(redis, chosen, chosen.bucket_cap) as store:
+    with (
+        output_to(output, options.inputs(chosen)) as target,
+        temporary_store(redis, chosen, chosen.bucket_cap) as store,
+    ):
         detecting = detector_options("scan", chosen)
         run = DetectorRun(detecting, store)
         pairs = list(find_pairs(run, documents))

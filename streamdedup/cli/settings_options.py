@@ -5,10 +5,11 @@ from typing import Annotated
 
 import typer
 
+from streamdedup.corpora import shown_name
 from streamdedup.errors import SettingsError
 from streamdedup.settings import Settings
 from streamdedup.settings.base import is_secret
-from streamdedup.settings.kafka import SERVERS_ALLOWED, check_server
+from streamdedup.settings.kafka import SERVERS_ALLOWED, TOPIC_ALLOWED, check_server, is_topic
 from streamdedup.settings.schema import field_at
 from streamdedup.settings.validation import shown
 
@@ -27,6 +28,20 @@ def check_bootstrap_servers(servers: str | None) -> str | None:
         raise SettingsError(
             f"--bootstrap-servers {shown(servers)}: not valid; allowed: {SERVERS_ALLOWED}, with commas between them"
         ) from None
+
+
+def check_topic(option: typer.CallbackParam, name: str | None) -> str | None:
+    """Return the value of an option that names a topic.
+
+    With a name that is not UTF-8 the Kafka client (kafka-python 3.0) would never answer.
+
+    Raises:
+        SettingsError: Kafka accepts no such name.
+    """
+    if name is None or is_topic(name):
+        return name
+    given = shown(shown_name(name))
+    raise SettingsError(f"{option.opts[0]} {given}: not valid; allowed: {TOPIC_ALLOWED}")
 
 
 def profile_names(ctx: typer.Context) -> list[str]:
@@ -52,7 +67,9 @@ def _settings_of(ctx: typer.Context) -> Settings | None:
 
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", "-c", metavar="FILE", help="Settings file (TOML); default: $STREAMDEDUP_CONFIG."),
+    typer.Option(
+        "--config", "-c", metavar="FILE", readable=False, help="Settings file (TOML); default: $STREAMDEDUP_CONFIG."
+    ),
 ]
 SetOption = Annotated[
     list[str] | None,

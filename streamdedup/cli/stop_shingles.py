@@ -93,8 +93,9 @@ def stop_shingles(
     except ValueError as error:
         raise SettingsError(f"--share {share:g}: {error}") from None
     if not learnt.stops.documents:
-        raise CorpusError(f"{', '.join(options.files or chosen.topics)}: no document to learn from")
-    with output_to(output) as target:
+        advice = "; an earlier --since may find some" if window.from_topic else ""
+        raise CorpusError(f"{', '.join(options.files or chosen.topics)}: no document to learn from{advice}")
+    with output_to(output, options.inputs(chosen)) as target:
         target.write(learnt.stops.encoded())
     typer.echo(_summary(learnt), err=True)
     if learnt.stops.counts:

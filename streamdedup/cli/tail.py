@@ -11,7 +11,7 @@ import typer
 from streamdedup.cli.output import say
 from streamdedup.cli.rendering.pairs import AlertView
 from streamdedup.cli.rendering.terminal import make_console
-from streamdedup.cli.settings_options import BootstrapServersOption, ConfigOption, SetOption
+from streamdedup.cli.settings_options import BootstrapServersOption, ConfigOption, SetOption, check_topic
 from streamdedup.cli.topic_reading import KafkaTexts, decoders_of, load_reading_settings, reading_options
 from streamdedup.errors import MessageError, SettingsError
 from streamdedup.kafka.protocols import Record
@@ -27,7 +27,10 @@ def tail(
     assignments: SetOption = None,
     bootstrap_servers: BootstrapServersOption = None,
     topic: Annotated[
-        str | None, typer.Option("--topic", "-t", help="Topic of the alerts; default: of the settings, or duplicates.")
+        str | None,
+        typer.Option(
+            "--topic", "-t", callback=check_topic, help="Topic of the alerts; default: of the settings, or duplicates."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write each alert as one line of JSON.")] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Fetch both texts and show the differences.")] = False,

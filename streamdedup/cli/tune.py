@@ -74,7 +74,9 @@ def tune(
     study: StudyOptions,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
     output: OutputOption = None,
-    report: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write a report with plots.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", readable=False, help="Write a report with plots.")
+    ] = None,
     redis: Annotated[
         str | None,
         typer.Option(
@@ -97,11 +99,14 @@ def tune(
         sample = draw_sample(documents, study.sample_size, study.sampling)
         if not sample.ids:
             raise CorpusError(f"{', '.join(options.files)}: no document to look at")
-        target = stack.enter_context(output_to(output))
-        report_file = None if report is None else stack.enter_context(output_to(str(report)))
+        inputs = options.inputs(question.profile)
+        target = stack.enter_context(output_to(output, inputs))
+        report_file = (
+            None if report is None else stack.enter_context(output_to(str(report), (*inputs, output), "--report"))
+        )
         results = Tuning(question, sample, measured_on).results()
         results["warnings"] += warning
-        target.write(json_text(results) if as_json else tables_text(results))
+        target.write(json_text(results) if as_json else tables_text(results, target))
         if report_file is not None and page is not None:
             report_file.write(page(results, sample))
 
@@ -173,9 +178,12 @@ def _kinds(profile: Profile, units: list[str] | None, sizes: list[int] | None) -
         SettingsError: There is no such unit, or a size is out of range.
     """
     own = profile.shingle_options()
-    wrong = [unit for unit in units or () if unit not in SIZES] + [size for size in sizes or () if not 1 <= size <= 64]
-    if wrong:
-        raise SettingsError(f"{wrong[0]}: --unit is word or char, --size from 1 to 64")
+    for unit in units or ():
+        if unit not in SIZES:
+            raise SettingsError(f"--unit {unit}: must be word or char")
+    for size in sizes or ():
+        if not 1 <= size <= 64:
+            raise SettingsError(f"--size {size}: must be a whole number from 1 up to 64")
     kinds = [] if units or sizes else [own]
     for unit in units or SIZES:
         kinds += [_kind(own, "word" if unit == "word" else "char", size) for size in sizes or SIZES[unit]]

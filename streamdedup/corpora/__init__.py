@@ -14,8 +14,19 @@ To add a format: write a parser and add a row to ``formats.FORMATS``.
 
 from streamdedup.corpora.entries import Entry
 from streamdedup.corpora.formats import FORMAT_TITLES, Format
-from streamdedup.corpora.reader import CorpusReader, OnBad
-from streamdedup.corpora.sources import MAX_LINE_BYTES, STDIN
+from streamdedup.corpora.reader import CorpusReader, OnBad, corpus_files
+from streamdedup.corpora.sources import MAX_LINE_BYTES, STDIN, shown_name
 from streamdedup.corpora.tables import Columns
 
-__all__ = ["FORMAT_TITLES", "MAX_LINE_BYTES", "STDIN", "Columns", "CorpusReader", "Entry", "Format", "OnBad"]
+__all__ = [
+    "FORMAT_TITLES",
+    "MAX_LINE_BYTES",
+    "STDIN",
+    "Columns",
+    "CorpusReader",
+    "Entry",
+    "Format",
+    "OnBad",
+    "corpus_files",
+    "shown_name",
+]

@@ -1,6 +1,7 @@
 """The entry: one document of a corpus, or one line that could not be read as a document."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -43,6 +44,11 @@ class Entry:
     code: str | None = None
 
     @property
+    def has_id(self) -> bool:
+        """Whether the corpus gives the id; an id in the form of the default one counts as none."""
+        return self.id != line_id(self.file, self.line)
+
+    @property
     def key(self) -> bytes | None:
         """Record key: the id, so that all versions of a document share a partition. None if unreadable."""
         return None if self.problem is not None else self.id.encode()
@@ -59,6 +65,11 @@ class Entry:
             names.op_field: None if self.op == "upsert" else self.op,
         }
         return msgspec.json.encode({name: value for name, value in fields.items() if value is not None})
+
+
+def line_id(file: str, line: int) -> str:
+    """Return the id of a document to which the corpus gives none."""
+    return f"{Path(file).name}:{line}"
 
 
 def decoded(decoder: Decoder, file: str, line: int, default_id: str, raw: bytes) -> Entry:

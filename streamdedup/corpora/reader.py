@@ -48,8 +48,8 @@ class CorpusReader:
         decoder: Decoder | None = None,
         columns: Columns = _NO_COLUMNS,
     ) -> None:
-        self._files = _files(str(path))
-        self._format: Format = "reuters" if Path(path).is_dir() else format
+        self._files = corpus_files(str(path))
+        self._format = _of_several(f"{path}: a folder", format) if Path(path).is_dir() else format
         self._on_bad = on_bad
         self._decoder = decoder or Decoder()
         self._columns = columns
@@ -76,7 +76,8 @@ class CorpusReader:
         with open_file(file) as stored:
             stream = unzipped(ByteStream(stored.read1, "stdin" if file == STDIN else file, self._count))
             is_archive = stream.head().startswith(*_TAR_MAGIC)
-            name: Format = "reuters" if is_archive else detect_format(stream, self._format)
+            wanted = _of_several(f"{stream.name}: a tar archive", self._format) if is_archive else self._format
+            name = detect_format(stream, wanted)
             form = FORMATS[name]
             if self._columns and self._columns.tables_only and not form.is_table:
                 raise CorpusError(f"{stream.name}: columns are named, but it is read as {name}; say what format it has")
@@ -87,7 +88,18 @@ class CorpusReader:
         self.bytes_read += length
 
 
-def _files(path: str) -> list[str]:
+def _of_several(what: str, wanted: Format) -> Format:
+    """Return the format of the files in a folder or an archive.
+
+    Raises:
+        CorpusError: Another format is wanted; ``what`` names the folder or the archive.
+    """
+    if wanted not in ("auto", "reuters"):
+        raise CorpusError(f"{what}, of which only reuters is read, not {wanted}")
+    return "reuters"
+
+
+def corpus_files(path: str) -> list[str]:
     """Return the files of a corpus in reading order."""
     if path == STDIN or not Path(path).is_dir():
         return [path]

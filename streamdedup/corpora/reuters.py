@@ -4,11 +4,10 @@ import re
 import sys
 import unicodedata
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 from streamdedup.corpora import sources
-from streamdedup.corpora.entries import Entry
+from streamdedup.corpora.entries import Entry, line_id
 from streamdedup.corpora.sources import Lines
 from streamdedup.corpora.tables import Columns
 from streamdedup.errors import CorpusError
@@ -63,7 +62,7 @@ def _article(sgml: str, file: str, line: int) -> Entry:
     """Return an article: OLDID (1 to 22,173, unique) as id, BODY as text."""
     number = re.search(r'\bOLDID="([^"]+)"', sgml[: sgml.find(">")])
     return Entry(
-        number[1] if number else f"{Path(file).name}:{line}",
+        number[1] if number else line_id(file, line),
         _element(sgml, "BODY"),
         file,
         line,

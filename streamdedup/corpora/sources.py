@@ -25,6 +25,14 @@ _HEAD_BYTES: Final = tarfile.BLOCKSIZE
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
+def shown_name(file: str) -> str:
+    """Return the name of a file with escapes for bytes that are not UTF-8.
+
+    Python decodes such bytes to lone surrogates, which no id, no message and no JSON text may hold.
+    """
+    return file.encode(errors="backslashreplace").decode()
+
+
 def open_file(file: str) -> AbstractContextManager[io.BufferedReader]:
     """Open a file; standard input stays open afterwards."""
     if file == STDIN:
@@ -62,7 +70,7 @@ class ByteStream(io.RawIOBase):
         self._count = count
         self._head: bytes | None = None
         self._pending = b""
-        self.name = name
+        self.name = shown_name(name)
 
     def head(self) -> bytes:
         """Return the first 512 bytes, or fewer if a line or the stream ends before."""

@@ -7,13 +7,12 @@ is one entry with a problem; reading continues with the next line.
 import csv
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
 
 from streamdedup.corpora import sources
-from streamdedup.corpora.entries import Entry, decoded
+from streamdedup.corpora.entries import Entry, decoded, line_id
 from streamdedup.corpora.sources import Lines
 from streamdedup.errors import CorpusError
 from streamdedup.wire import Decoder, ErrorCode
@@ -89,7 +88,7 @@ def read_table(
         if header is None:
             header = _read_header(feed, cells, problem, columns, decoder)
             continue
-        default_id = f"{Path(lines.file).name}:{feed.line}"
+        default_id = line_id(lines.file, feed.line)
         if problem is None:
             yield decoded(decoder, lines.file, feed.line, default_id, msgspec.json.encode(header.document(cells)))
         else:

@@ -7,6 +7,7 @@ Limitations, measured with the version in the lock file:
   to the oldest record or to the end, or, with "none", by an error. Only "none" shows a loss.
 - A member that joins its group again waits for the session timeout less a second: keep that timeout short.
 - kafka-python needs ``api_version=(2, 3)``; it can neither create topics nor read settings.
+- It tells no offset for a time, as if no record were as recent: ``stop-shingles --from-topic`` finds no document.
 """
 
 import importlib.util

@@ -30,6 +30,8 @@ _TOPIC = re.compile(r"\A(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}\Z")
 _SERVER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
 #: Accepted servers, for messages and documentation.
 SERVERS_ALLOWED = 'servers as "host:port"'
+#: Accepted names of topics, for messages and documentation.
+TOPIC_ALLOWED = "a topic's name: letters, digits, dot, underscore and hyphen, at most 249 of them"
 #: Oldest Kafka that fences a transaction by the consumer group's generation (KIP-447).
 _TRANSACTIONS_SINCE = (2, 5)
 #: Oldest Kafka that knows zstd (KIP-110).
@@ -50,6 +52,11 @@ def check_server(server: str) -> str:
     return server
 
 
+def is_topic(name: str) -> bool:
+    """Return whether Kafka accepts a name as that of a topic."""
+    return _TOPIC.fullmatch(name) is not None
+
+
 def _upper(value: object) -> object:
     return value.upper() if isinstance(value, str) else value
 
@@ -61,11 +68,7 @@ def is_loopback(host: str) -> bool:
 
 
 #: The name of a topic.
-Topic = Annotated[
-    str,
-    Field(pattern=_TOPIC),
-    Kind("a topic's name: letters, digits, dot, underscore and hyphen, at most 249 of them"),
-]
+Topic = Annotated[str, Field(pattern=_TOPIC), Kind(TOPIC_ALLOWED)]
 #: Several servers.
 Servers = Annotated[
     tuple[Annotated[str, AfterValidator(check_server)], ...],

@@ -128,6 +128,16 @@ class TestStopShingles:
         done = streamdedup("stop-shingles", *arguments, text="")
         assert (done.returncode, done.stdout, done.stderr) == (2, "", f"streamdedup: {text}\n")
 
+    @pytest.mark.parametrize(("field", "what"), [("id", "; files and lines are the ids"), ("source", "")])
+    @pytest.mark.parametrize(("suffix", "form"), [("jsonl", '{{"{0}": "{1}", "text": "one {1}"}}'), ("txt", "one {1}")])
+    def test_a_field_that_is_named_and_that_no_document_has_is_told(self, tmp_path, field, what, suffix, form):
+        corpus = tmp_path / f"news.{suffix}"
+        corpus.write_text("\n".join(form.format(field, value) for value in "abc"), encoding="utf-8")
+        for name in ("misspelt", field):
+            done = streamdedup("stop-shingles", corpus, f"--{field}-field", name, "-o", tmp_path / "none.txt")
+            told = f"streamdedup: {corpus}: no document has --{field}-field {name}{what}"
+            assert (told in done.stderr.splitlines()) == (name == "misspelt" or suffix == "txt"), done.stderr
+
     def test_a_share_that_cannot_be_is_a_mistake_in_the_command_line(self):
         done = streamdedup("stop-shingles", "-", "--share", "7", text="")
         assert (done.returncode, done.stdout) == (2, "")
@@ -344,12 +354,16 @@ class TestStopShinglesOfTopics:
         assert output.read_text(encoding="utf-8") == copied.read_text(encoding="utf-8")
         assert topic.committed_count() == 0
 
+    def test_a_window_without_documents_is_told_with_the_option_that_moves_it(self, topic):
+        done, _ = self.learn(topic, "--since", "2999-01-01")
+        assert done.returncode == 1
+        reason = "no document to learn from; an earlier --since may find some"
+        assert done.stderr.splitlines()[-1] == f"streamdedup: {topic.topic}: {reason}"
+
     def test_the_window_has_the_newest_records_up_to_a_number_and_none_older_than_a_time(self, topic):
         done, output = self.learn(topic, "--limit", "60")
         assert "documents = 60" in output.read_text(encoding="utf-8").splitlines(), done.stderr
         assert "template: causes 1,770 pairs; in 60 documents" in done.stderr
-        done, _ = self.learn(topic, "--since", "2999-01-01")
-        assert (done.returncode, done.stderr) == (1, f"streamdedup: {topic.topic}: no document to learn from\n")
         done, _ = self.learn(topic, "--since", "yesterday")
         assert done.returncode == 2
         assert "--since yesterday: must be a time" in done.stderr

@@ -294,6 +294,15 @@ def test_the_demo_on_a_file_gives_the_pairs_that_scan_finds(start, tmp_path):
     assert (tmp_path / "demo.tsv").read_text().count("\n") > 10
 
 
+def test_the_demo_on_a_file_without_documents_says_so(start, tmp_path):
+    empty = tmp_path / "empty.jsonl"
+    empty.touch()
+    code, printed, errors = start(str(empty)).finish()
+    assert (code, errors) == (0, "")
+    assert "documents    0 sent; 0 consumed = 0 indexed + 0 skipped + 0 dead letters" in printed
+    assert "speed        0 documents/s in 0.0 s" in printed
+
+
 def test_the_users_settings_are_not_the_demos(start, monkeypatch):
     monkeypatch.setenv("STREAMDEDUP_KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:9")
     monkeypatch.setenv("STREAMDEDUP_PROFILES__ARTICLES__THRESHOLD", "1.0")

@@ -6,6 +6,7 @@ The codes 0, 2 and 78 of the daemon are those of ``test_daemon``.
 import contextlib
 import itertools
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -120,6 +121,16 @@ def test_a_topic_that_is_missing_is_named_with_the_command_that_creates_it(insta
         assert (done.returncode, done.stdout) == (EXIT_FATAL, "")
         assert done.stderr.startswith("streamdedup: no such topic: nowhere")
         assert done.stderr.endswith("create with: streamdedup topics create\n")
+
+
+@pytest.mark.parametrize("command", [("tail", "--topic"), ("dlq", "inspect", "--dead-letter-topic")])
+@pytest.mark.parametrize("name", [b"b\xff", "größe".encode(), b"a b", b"", b"t" * 250])
+def test_a_topic_that_cannot_be_is_a_mistake_in_the_command_line(command, name):
+    done = streamdedup(*command, os.fsdecode(name), "--bootstrap-servers", "127.0.0.1:9")
+    assert (done.returncode, done.stdout) == (EXIT_USAGE, "")
+    assert done.stderr.startswith(f'streamdedup: {command[-1]} "{os.fsdecode(name)[:1]}')
+    allowed = "a topic's name: letters, digits, dot, underscore and hyphen, at most 249 of them"
+    assert done.stderr.endswith(f": not valid; allowed: {allowed}\n")
 
 
 def test_empty_topics_and_files_are_nothing_wrong(install, tmp_path):

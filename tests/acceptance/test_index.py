@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 
@@ -45,6 +46,23 @@ def index_with_answer(answer, *arguments):
     with os.fdopen(ours, "wb", buffering=0) as terminal:
         terminal.write(answer.encode() + b"\n")
         return subprocess.run(command, stdin=theirs, capture_output=True, text=True, timeout=900, check=False)
+
+
+def index_interrupted_at_its_question(*arguments):
+    """Call the command from a terminal, press Ctrl-C instead of an answer, and return the exit code and the rest."""
+    command = [sys.executable, "-m", "streamdedup", "index", *map(str, arguments)]
+    ours, theirs = pty.openpty()
+    with (
+        os.fdopen(ours, "wb", buffering=0),
+        os.fdopen(theirs, "rb", buffering=0) as terminal,
+        subprocess.Popen(command, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process,
+    ):
+        asked = b""
+        while not asked.endswith(b"[y/N]:"):
+            asked += process.stderr.read(1) or pytest.fail(f"ended without a question: {asked}")
+        process.send_signal(signal.SIGINT)
+        _, rest = process.communicate(timeout=900)
+        return process.returncode, rest.decode()
 
 
 @pytest.fixture
@@ -94,6 +112,10 @@ def test_an_index_is_looked_at_deleted_and_missed(installation, redis_client, in
     declined = index_with_answer("n", "drop", *config)
     assert declined.returncode == 1
     assert "Delete the index of articles (about 10 documents)" in declined.stderr
+    assert redis_client.dbsize() > 0
+    code, rest = index_interrupted_at_its_question("drop", *config)
+    assert code == cli.EXIT_INTERRUPTED, rest
+    assert "Abort" not in rest
     assert redis_client.dbsize() > 0
     done = index_with_answer("y", "drop", "--profile", "articles", *config)
     assert done.returncode == 0, done.stderr

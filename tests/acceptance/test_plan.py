@@ -37,6 +37,16 @@ def planned(tmp_path_factory):
     return json.loads(done.stdout), saved
 
 
+@pytest.mark.skipif(sys.platform == "darwin", reason="its file names are UTF-8")
+def test_a_file_name_that_is_not_utf8_is_shown_with_escapes(tmp_path):
+    corpus = tmp_path / os.fsdecode(b"caf\xe9.jsonl")
+    lines = [json.dumps({"id": name, "text": "one two three four five six"}) for name in "ab"]
+    corpus.write_text("\n".join(lines), encoding="utf-8")
+    done = streamdedup(corpus, "--documents-per-day", 9, "--json")
+    assert done.returncode == 0, done.stderr
+    assert "2 documents of caf\\udce9.jsonl" in json.loads(done.stdout)["measured"]
+
+
 def test_the_costs_of_this_machine_are_measured(planned):
     numbers = {key: one["value"] for key, one in planned[0]["numbers"].items()}
     assert numbers["documents_kept"] == 8_000_000

@@ -1,13 +1,16 @@
 """``streamdedup tune`` as a user types it, and its report as a browser shows it."""
 
+import contextlib
 import html
 import json
 import os
+import pty
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+import termios
 from importlib import resources
 from pathlib import Path
 
@@ -190,6 +193,56 @@ def test_tables_are_for_people_and_name_the_recommendation():
     assert "memory is not forecast without a server (--no-server); --redis names one" in done.stdout
 
 
+def on_a_terminal(columns: int, *arguments: object, **environment: str) -> str:
+    """Return what a command prints on a terminal of so many columns, without standard error."""
+    reading, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (24, columns))
+    command = [sys.executable, "-m", "streamdedup", *map(str, arguments)]
+    printed = b""
+    with subprocess.Popen(command, stdout=terminal, stderr=subprocess.DEVNULL, env=os.environ | environment) as process:
+        os.close(terminal)
+        # Linux reports the end of the last writer as an error.
+        with contextlib.suppress(OSError):
+            while part := os.read(reading, 65_536):
+                printed += part
+    os.close(reading)
+    assert process.returncode == 0, printed
+    return printed.decode()
+
+
+@pytest.mark.parametrize("terminal", ["xterm", "dumb"])
+def test_tables_have_whole_cells_on_a_narrow_terminal(corpus, terminal):
+    options = ["--no-server", "--unit", "word", "--size", 3, "--threshold", 0.8]
+    wanted = streamdedup("tune", corpus, *options).stdout
+    printed = on_a_terminal(80, "tune", corpus, *options, TERM=terminal, NO_COLOR="1")
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", printed)
+    headings = [line.split() for line in plain.splitlines() if line.startswith(("  shingles", "  exact_limit"))]
+    assert headings == [
+        line.split() for line in wanted.splitlines() if line.startswith(("  shingles", "  exact_limit"))
+    ]
+    assert len(headings) == 2
+    assert "\N{HORIZONTAL ELLIPSIS}" not in plain
+
+
+def test_a_file_has_no_colours_and_the_same_lines_from_a_terminal(corpus, tmp_path):
+    written = tmp_path / "tune.txt"
+    options = ["--no-server", "--unit", "word", "--size", 3, "--threshold", 0.8]
+    on_a_terminal(60, "tune", corpus, *options, "--output", written, TERM="xterm")
+    text = written.read_text(encoding="utf-8")
+    assert "\x1b" not in text
+    assert text.splitlines()[0] == streamdedup("tune", corpus, *options).stdout.splitlines()[0]
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="its file names are UTF-8")
+def test_a_file_name_that_is_not_utf8_is_shown_with_escapes(tmp_path):
+    corpus = tmp_path / os.fsdecode(b"caf\xe9.jsonl")
+    lines = [json.dumps({"id": name, "text": "one two three four five six"}) for name in "ab"]
+    corpus.write_text("\n".join(lines), encoding="utf-8")
+    done = streamdedup("tune", corpus, "--no-server", "--json")
+    assert done.returncode == 0, done.stderr
+    assert "caf\\udce9.jsonl" in json.loads(done.stdout)["boilerplate"]["command"]
+
+
 def test_the_example_of_the_page_is_the_output():
     page = Path(__file__).parents[2] / "docs" / "tuning.md"
     example = re.search(r"## Example.*?```text\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)[1]
@@ -226,8 +279,8 @@ def test_a_bounded_sample_is_drawn_and_reported(corpus):
     [
         (["--threshold", "1.5"], 2, "--threshold 1.5: must be above 0 and at most 1"),
         (["--min-recall", "1"], 2, "--min-recall 1: must be above 0 and below 1"),
-        (["--unit", "byte"], 2, "byte: --unit is word or char, --size from 1 to 64"),
-        (["--size", "0"], 2, "0: --unit is word or char, --size from 1 to 64"),
+        (["--unit", "byte"], 2, "--unit byte: must be word or char"),
+        (["--size", "0"], 2, "--size 0: must be a whole number from 1 up to 64"),
         (["--documents-per-day", "0"], 2, "--documents-per-day 0: must be at least 1"),
         (["--retention", "soon"], 2, "retention"),
         (["--redis", "nonsense"], 2, "redis://"),

@@ -403,6 +403,16 @@ def test_mock_broker_makes_topics_with_the_partitions_asked_for_and_others_on_de
         assert client.partitions_for("other") == set(range(4))
 
 
+def test_mock_broker_tells_no_offset_for_a_time(mock_broker):
+    options = {"bootstrap_servers": mock_broker.bootstrap_servers, "api_version": MOCK_API_VERSION}
+    with contextlib.closing(KafkaProducer(**options)) as producer:
+        producer.send("documents", b"value", partition=0).get(DEADLINE_S)
+    with contextlib.closing(KafkaConsumer(**options)) as consumer:
+        partition = TopicPartition("documents", 0)
+        assert consumer.end_offsets([partition]) == {partition: 1}
+        assert consumer.offsets_for_times({partition: 0}) == {partition: None}
+
+
 def test_mock_broker_carries_records_between_members_of_a_group(mock_broker):
     options = {"bootstrap_servers": mock_broker.bootstrap_servers, "api_version": MOCK_API_VERSION}
     with contextlib.closing(KafkaProducer(**options)) as producer:

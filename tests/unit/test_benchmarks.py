@@ -479,8 +479,10 @@ class TestServe:
         assert [len(documents.indexed), len(documents.fed), len(documents.unknown)] == [5, 7, 3]
         assert len({text for field in documents[1:] for _, text in field}) == 15
 
+    @pytest.mark.long  # `make test-all` installs the peers
     def test_a_copied_signature_resembles_no_other_and_keeps_the_similarities_of_its_copy(self):
-        datasketch = pytest.importorskip("datasketch")
+        import datasketch  # noqa: PLC0415
+
         from benchmarks import peers  # noqa: PLC0415  needs datasketch
 
         signatures = []

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import os
 import sys
 import tarfile
 import tracemalloc
@@ -348,6 +349,16 @@ def test_memory_holds_one_document_and_not_the_file(tmp_path):
 # What can be wrong with a file
 
 
+@pytest.mark.skipif(sys.platform == "darwin", reason="its file names are UTF-8")
+def test_a_file_name_that_is_not_utf8_is_read_and_shown_with_escapes(tmp_path):
+    path = tmp_path / os.fsdecode(b"caf\xe9.jsonl")
+    path.write_text('{"text": "words without an id"}\nno JSON\n', encoding="utf-8")
+    document, bad = CorpusReader(path, on_bad="pass")
+    assert document.id == "caf\\udce9.jsonl:1"
+    assert document.key == document.id.encode()
+    assert (bad.file, bad.line) == (f"{tmp_path}/caf\\udce9.jsonl", 2)
+
+
 def test_a_missing_file_is_named_at_once(tmp_path):
     with pytest.raises(CorpusError, match=r"nowhere\.jsonl: No such file"):
         CorpusReader(tmp_path / "nowhere.jsonl")
@@ -392,6 +403,18 @@ def test_a_wrong_file_is_an_error_that_names_it(tmp_path, content, reason):
     message = failure(path)
     assert message.startswith(str(path))
     assert reason in message
+
+
+@pytest.mark.parametrize("wanted", ["jsonl", "csv", "text"])
+def test_archives_and_folders_are_read_in_one_format(tmp_path, wanted):
+    path = write(tmp_path, "a.tar", tar({"r.sgm": SGML}))
+    assert failure(path, format=wanted) == f"{path}: a tar archive, of which only reuters is read, not {wanted}"
+    write(tmp_path, "r.sgm", SGML)
+    assert failure(tmp_path, format=wanted) == f"{tmp_path}: a folder, of which only reuters is read, not {wanted}"
+    assert [entry.id for entry in CorpusReader(tmp_path, format="reuters")] == [
+        entry.id for entry in CorpusReader(tmp_path)
+    ]
+    assert [entry.id for entry in CorpusReader(path, format="reuters")] == [entry.id for entry in CorpusReader(path)]
 
 
 def test_a_cut_gzip_file_gives_its_documents_first(tmp_path):

@@ -1,6 +1,7 @@
 """Options that several commands have in common."""
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from streamdedup.cli.main import main
 from streamdedup.cli.options import (
     ComparisonOptions,
     LimitSettings,
@@ -67,3 +69,24 @@ def test_an_exact_limit_is_a_number_or_none():
     assert chosen_profile(ComparisonOptions(["-"], exact_limit="none")).exact_limit is None
     with pytest.raises(SettingsError, match="--exact-limit few: must be a whole number or none"):
         chosen_profile(ComparisonOptions(["-"], exact_limit="few"))
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["config", "check", "--config", "{file}"], "is not TOML"),
+        (["scan", "{file}", "--config", "{file}"], "is not TOML"),
+        (["evaluate", "{file}", "--truth", "{file}"], ":1: not a pair"),
+        (["plan", "--documents-per-day", "9", "--measured", "{file}"], "not a measurement"),
+        (["plan", "{file}", "--documents-per-day", "9", "--save", "{file}"], "the command reads or writes this file"),
+        (["tune", "{file}", "--no-server", "--report", "{file}"], "the command reads or writes this file"),
+    ],
+)
+def test_whether_a_file_can_be_read_is_found_out_by_its_reader(command, said, tmp_path, monkeypatch, capsys):
+    file = tmp_path / "texts.jsonl"
+    file.write_text('{"id": "a", "text": "one two three four"}\n', encoding="utf-8")
+    # As for a file without permission; the check of typer would refuse the command as wrong use.
+    monkeypatch.setattr(os, "access", lambda *_arguments, **_options: False)
+    with pytest.raises(SystemExit):
+        main([part.format(file=file) for part in command])
+    assert said in capsys.readouterr().err

@@ -375,9 +375,16 @@ class TestCommand:
             (["--documents-per-day", 0], "--documents-per-day 0: must be at least 1"),
             (["--documents-per-day", "nan"], "--documents-per-day nan: must be at least 1"),
             (["--documents-per-day", 1e13], "at most 1e+12"),
-            (["--documents-per-day", 10, "--retention", "30"], '--retention 30: a duration, such as "12h" or "30d"'),
+            (
+                ["--documents-per-day", 10, "--redis-memory", "1TB"],
+                '--redis-memory 1TB: must be a size, such as "512KiB" or "64GB", in B, kB, MB, GB, KiB, MiB, GiB',
+            ),
+            (
+                ["--documents-per-day", 10, "--retention", "30"],
+                '--retention 30: must be a duration, such as "12h" or "30d"',
+            ),
             (["--documents-per-day", 10, "--retention", "0s"], "--retention 0s: must be at least 1s"),
-            (["--documents-per-day", 10, "--document-bytes", "2 apples"], "--document-bytes 2 apples: a size"),
+            (["--documents-per-day", 10, "--document-bytes", "2 apples"], "--document-bytes 2 apples: must be a size"),
             (["--documents-per-day", 10, "--document-bytes", 0], "--document-bytes 0: must be from 1 to 1,073,741,824"),
             (["--documents-per-day", 10, "--redis-memory", "1MB"], "--redis-memory 1MB: must be from 100,000,000 to"),
             (

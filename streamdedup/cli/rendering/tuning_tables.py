@@ -2,10 +2,11 @@
 
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TextIO
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -15,6 +16,8 @@ from streamdedup.tuning.boilerplate import BoilerplateStudy
 
 #: Width of the tables, in characters, without a terminal.
 _WIDTH: Final = 128
+#: Width in characters that no table reaches.
+_UNLIMITED_WIDTH: Final = 10_000
 #: Runs of boilerplate on a terminal, characters of each, and characters in the report.
 _BOILERPLATE_COUNT, _BOILERPLATE_CHARS, _REPORT_CHARS = 3, 90, 300
 #: Sources of a run that are named.
@@ -188,16 +191,19 @@ def _on_server(results: dict[str, Any]) -> str:
     return "" if results["memory_server"] is None else f" on {results['memory_server']}"
 
 
-def tables_text(results: dict[str, Any]) -> str:
-    """Return tables, recommendation, warnings and settings for a terminal."""
-    buffer, terminal = io.StringIO(), Console()
+def tables_text(results: dict[str, Any], target: TextIO) -> str:
+    """Return tables, recommendation, warnings and settings in the form for ``target``: a terminal, or another file."""
+    buffer, terminal = io.StringIO(), Console(file=target)
     width = terminal.width if terminal.is_terminal else _WIDTH
-    console = Console(file=buffer, width=width, highlight=False, force_terminal=terminal.is_terminal)
+    # Without a height, rich takes 80 columns for a terminal that calls itself dumb.
+    console = Console(
+        file=buffer, width=width, height=terminal.height, highlight=False, force_terminal=terminal.is_terminal
+    )
     console.print(Text(sample_text(results) + "\n"))
-    console.print(_drawn(settings_table(results)))
+    _print_table(console, settings_table(results))
     for line in _thresholds(results):
         console.print(line, soft_wrap=True)
-    console.print(_drawn(exact_limits_table(results)))
+    _print_table(console, exact_limits_table(results))
     lines = [*_recommendation(results)]
     lines += [Text(f"warning: {printable(warning)}", "yellow") for warning in results["warnings"]]
     lines += [Text(run_text(one)) for one in results["templates"][:_BOILERPLATE_COUNT]]
@@ -208,10 +214,20 @@ def tables_text(results: dict[str, Any]) -> str:
     return buffer.getvalue()
 
 
+def _print_table(console: Console, data: TableData) -> None:
+    """Print a table with its whole cells; on a terminal that is narrower, the terminal wraps the rows."""
+    console.print(Text(data.title, "italic"))
+    table, shown_width = _drawn(data), console.width
+    whole_width = Measurement.get(console, console.options.update(max_width=_UNLIMITED_WIDTH), table).maximum
+    console.width = max(shown_width, whole_width)
+    console.print(table)
+    console.width = shown_width
+    if data.caption:
+        console.print(Text(data.caption, "dim italic"))
+
+
 def _drawn(data: TableData) -> Table:
-    table = Table(
-        title=data.title, title_justify="left", caption=data.caption or None, caption_justify="left", box=SIMPLE_HEAD
-    )
+    table = Table(box=SIMPLE_HEAD)
     for at, name in enumerate(data.columns):
         table.add_column(name, justify="right" if at else "left", no_wrap=True)
     for at, cells in enumerate(data.rows):
