@@ -187,8 +187,9 @@ def test_the_composed_set_works_as_the_readme_says(composed):
             assert shown.count("~") >= 3
             query = "sum(streamdedup_alerts_total) > 50"
             servers.wait_until(lambda: prometheus.values(query), WAIT_S, "alerts as Prometheus sees them")
-            assert list(prometheus.values('up{job="streamdedup"}').values()) == [1]
-            assert list(prometheus.values('up{job="streamdedup-serve"}').values()) == [1]
+            for job in ("streamdedup", "streamdedup-serve"):
+                up = f'up{{job="{job}"}}'
+                servers.wait_until(lambda up=up: list(prometheus.values(up).values()) == [1], WAIT_S, f"{up} to be 1")
             groups = prometheus.ask("rules")["groups"]
             assert len([rule for group in groups for rule in group["rules"] if rule["type"] == "alerting"]) >= 16
         first_line = (binds("tools")["/sample"] / "articles.jsonl").read_text(encoding="utf-8").splitlines()[0]

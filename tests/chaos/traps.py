@@ -23,6 +23,16 @@ from tests.daemons import Installation
 TEXT = "the ferry to kestrel bay runs again from the first week of may with six crossings a day"
 NEAR = "the ferry to kestrel bay runs again from the first week of may with six crossings at noon"
 FAR = "nobody has seen the northern lights this far south since the winter of the great comet"
+#: Redis is never away here; a daemon that repeats its batch, after a time-out on a busy machine, finds what the broken
+#: loop missed.
+PATIENT_WITH_REDIS = {"redis.timeout": "30s", "service.watchdog": "600s"}
+#: The same for Kafka: of daemons that nothing happens to, and whose place no other daemon must take soon.
+PATIENT = {
+    "session_timeout": "60s",
+    "request_timeout": "60s",
+    "transaction_timeout": "120s",
+    "max_poll_interval": "300s",
+}
 #: API key of the produce request.
 PRODUCE = 0
 #: Longest time until all records are committed at the end of a scenario, in seconds.
@@ -48,8 +58,8 @@ class Scene:
     produced: int = 0
 
     def daemon(self, name: str, **settings: str) -> WatchedDaemon:
-        """Return a daemon that is not started yet."""
-        keyed = {f"kafka.{key}": value for key, value in settings.items()}
+        """Return a daemon that is not started yet, with its settings of Kafka."""
+        keyed = PATIENT_WITH_REDIS | {f"kafka.{key}": value for key, value in settings.items()}
         daemon = WatchedDaemon(self.installation, name, keyed, self.broken)
         self.daemons.append(daemon)
         return daemon
@@ -63,9 +73,9 @@ class Scene:
                 future.get(0)
         self.produced += len(records)
 
-    def pair_of_owners(self) -> tuple[WatchedDaemon, WatchedDaemon]:
-        """Start two daemons with one partition each."""
-        a, b = self.daemon("a"), self.daemon("b")
+    def pair_of_owners(self, **settings: str) -> tuple[WatchedDaemon, WatchedDaemon]:
+        """Start two daemons with one partition each, and settings of Kafka."""
+        a, b = self.daemon("a", **settings), self.daemon("b", **settings)
         a.start()
         b.start()
         servers.wait_until(lambda: len(a.owned()) == len(b.owned()) == 1, what="one partition for each daemon")
@@ -145,7 +155,7 @@ def found_from_both_sides(scene: Scene) -> None:
 def race(scene: Scene) -> None:
     """Two daemons insert near-duplicates into the same buckets at the same time."""
     point = "between_read_and_add" if scene.broken == "read-then-add" else "before_insert_and_look_up"
-    a, b = scene.pair_of_owners()
+    a, b = scene.pair_of_owners(**PATIENT)
     a.aim(point, "stall")
     b.aim(point, "stall")
     scene.produce(0, a_record("x", TEXT))
@@ -184,7 +194,7 @@ def offsets_of_others(scene: Scene) -> None:
 
 def awake_too_late(scene: Scene) -> None:
     """A daemon is frozen before the buckets, and continues when its document is committed and a match is inserted."""
-    a, b = scene.daemon("a"), scene.daemon("b")
+    a, b = scene.daemon("a"), scene.daemon("b", **PATIENT)
     a.aim_at_start("before_insert_and_look_up")
     scene.produce(0, a_record("x", TEXT))
     a.start()
