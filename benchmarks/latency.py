@@ -48,7 +48,7 @@ SHARES = {100: 2, 100_000: 20}
 #: for 5 ms by default.
 LINGERS_MS = {100: 0, 100_000: 5}
 #: Fewest alerts awaited at a low rate, where the run is made longer for it.
-LEAST_ALERTS = 400
+LEAST_ALERTS = 600
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def documents_of(rate: int, seconds: float, path: Path) -> int:
     """Write the documents of a run, one a line; return their number."""
-    count = round((WARM_S + max(seconds, min(LEAST_ALERTS * 2 / rate, seconds * 2))) * rate)
+    count = round((WARM_S + max(seconds, min(LEAST_ALERTS * 2 / rate, seconds * 4))) * rate)
     texts = (text for text in corpus.load(2 * count).texts if len(text) >= LEAST_CHARACTERS)
     with path.open("wb") as file:
         for number, text in enumerate(in_pairs(texts, rate, count)):
