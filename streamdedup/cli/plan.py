@@ -4,6 +4,7 @@ import contextlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Final
@@ -20,7 +21,7 @@ from streamdedup.cli.tune_server import tune_server
 from streamdedup.corpora import FORMAT_TITLES, CorpusReader, Entry, shown_name
 from streamdedup.embedded import MissingToolError
 from streamdedup.errors import CorpusError, SettingsError
-from streamdedup.settings import Profile
+from streamdedup.settings import Profile, Redis
 from streamdedup.settings.units import BYTES, parse_duration, parse_size, read_utf8
 from streamdedup.tuning.machine import Machine, decode_machine, encode_machine
 from streamdedup.tuning.plan import DAY_S, Demand, plan_of
@@ -158,13 +159,16 @@ def plan(  # noqa: PLR0913  a command line has as many options as it has
         if wrong := [name for name, value in given.items() if value]:
             raise SettingsError(f"--measured {measured}: the file replaces the measurement; leave out {wrong[0]}")
         inputs: tuple[str | Path | None, ...] = (measured,)
+        costs = partial(_read, measured)
     else:
-        inputs = options.inputs(measured_profile(options, demands.retention)[0])
+        profile, redis_settings = measured_profile(options, demands.retention)
+        inputs = options.inputs(profile)
+        costs = partial(_measure, options, profile, redis_settings, sample_size, redis)
     with contextlib.ExitStack() as stack:
         # Files that cannot be written are reported before the work.
         target = stack.enter_context(output_to(output, inputs))
         saved = None if save is None else stack.enter_context(output_to(str(save), (*inputs, output), "--save"))
-        machine = _measure(options, demands, sample_size, redis) if measured is None else _read(measured)
+        machine = costs()
         if saved is not None:
             saved.write(encode_machine(machine).decode())
         per_document = 1.0 if table else 0.0
@@ -186,15 +190,14 @@ def _read(path: Path) -> Machine:
     return decode_machine(content.encode(), f"--measured {path}")
 
 
-def _measure(options: PlanOptions, demands: DemandOptions, sample_size: int, url: str | None) -> Machine:
+def _measure(options: PlanOptions, profile: Profile, redis: Redis, sample_size: int, url: str | None) -> Machine:
     """Measure this machine with documents of the options.
 
     Raises:
-        SettingsError: The profile does not exist, or no server is installed.
+        SettingsError: No server is installed.
         CorpusError: There is no document.
         StoreUnavailable: The server does not answer.
     """
-    profile, redis = measured_profile(options, demands.retention)
     namespace = f"{redis.key_prefix}:{options.profile}"
     with contextlib.ExitStack() as stack:
         try:

@@ -56,6 +56,8 @@ def produce(  # noqa: PLR0913  one argument per option
     For load tests, --repeat sends all files several times, with ids that end in #2, #3 ..., and --vary changes the
     texts.
 
+    Ctrl-C ends it: records that were read are stored, and counted.
+
     Example:  streamdedup produce articles.jsonl.gz --topic articles --config streamdedup.toml --rate 100
 
     Example:  streamdedup produce reviews.csv --topic reviews --config streamdedup.toml --text-column body
@@ -73,15 +75,23 @@ def produce(  # noqa: PLR0913  one argument per option
     ]
     bad_lines, variation = BadLines(), Variation(vary, seed, same_ids=same_ids)
     pace, started = Pace(rate), time.monotonic()
+    entries = islice(_entries(readers, repeat, bad_lines, skip_unreadable=skip_unreadable), limit)
+    interrupted = False
     with Feeder(kafka_options(settings)) as feeder:
-        for entry, number in islice(_entries(readers, repeat, bad_lines, skip_unreadable=skip_unreadable), limit):
-            pace.wait()
-            sent = variation.of(entry, number)
-            feeder.send(topic, sent.key, sent.value(decoder))
+        try:
+            for entry, number in entries:
+                pace.wait()
+                sent = variation.of(entry, number)
+                feeder.send(topic, sent.key, sent.value(decoder))
+        except KeyboardInterrupt:
+            interrupted = True
     duration_s = time.monotonic() - started
     records = counted(feeder.delivered_count, "record")
     bad = _bad_lines_text(bad_lines.count, left_out=skip_unreadable)
-    typer.echo(f"{records} sent to {topic} in {duration_s:.1f} s{bad}", err=True)
+    end = ", until the interruption" if interrupted else ""
+    typer.echo(f"{records} sent to {topic} in {duration_s:.1f} s{end}{bad}", err=True)
+    if interrupted:
+        raise KeyboardInterrupt
 
 
 def _topic_decoder(settings: Settings, topic: str) -> Decoder:

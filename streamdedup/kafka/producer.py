@@ -328,13 +328,15 @@ class Feeder:
 
     def _await_oldest(self) -> None:
         """Wait for the oldest unacknowledged record, and raise if its delivery failed."""
-        future, topic, size_bytes = self._in_flight.popleft()
-        self._in_flight_bytes -= size_bytes
+        future, topic, size_bytes = self._in_flight[0]
         try:
             future.get(timeout=self._options.delivery_timeout_s)
         except CLIENT_ERRORS as error:
             self._failed = True
             raise self._failure(error, topic) from error
+        # Last, so that Ctrl-C during the wait leaves the record to be counted by `close`.
+        self._in_flight.popleft()
+        self._in_flight_bytes -= size_bytes
         self.delivered_count += 1
 
     def _raise_if_spent(self) -> None:
