@@ -88,8 +88,15 @@ class Cluster:
 
     def be_patient(self) -> None:
         """Let no node take another one for dead because the machine is busy."""
+        self._take_for_dead_after(PATIENT_MS)
+
+    def be_quick(self) -> None:
+        """Let nodes take one for dead soon, as they do at first."""
+        self._take_for_dead_after(DEAD_AFTER_MS)
+
+    def _take_for_dead_after(self, silence_ms: int) -> None:
         for client in self.clients:
-            client.config_set("cluster-node-timeout", PATIENT_MS)
+            client.config_set("cluster-node-timeout", silence_ms)
 
     def replicas_are_known(self) -> bool:
         """Tell whether every node names a replica for each range of slots; clients read the map once."""
@@ -194,7 +201,7 @@ class SentinelServer(ManagedProcess):
 
 
 class SentinelSet:
-    """A master, its replica and a Sentinel.
+    """A master, its replica and a Sentinel, which takes no server for dead before ``be_quick``.
 
     Attributes:
         master: The server that is the master at first.
@@ -213,6 +220,15 @@ class SentinelSet:
             wait_until(lambda: client.sentinel_master(SERVICE)["num-slaves"] == 1, what="the replica at the Sentinel")
         with redis.Redis(port=self.replica.port) as client:
             wait_until(lambda: client.info("replication")["master_link_status"] == "up", what="the first copy")
+        self._take_for_dead_after(PATIENT_MS)
+
+    def be_quick(self) -> None:
+        """Let the Sentinel take a server for dead soon; until then, none because the machine is busy."""
+        self._take_for_dead_after(DEAD_AFTER_MS)
+
+    def _take_for_dead_after(self, silence_ms: int) -> None:
+        with redis.Redis(port=self.sentinel.port) as client:
+            client.sentinel_set(SERVICE, "down-after-milliseconds", silence_ms)
 
     def has_failed_over(self) -> bool:
         """Tell whether the Sentinel takes the replica for the master, and is done with it."""

@@ -112,7 +112,7 @@ def copied(master, replica):
 
     What a master has acknowledged and takes with it is an index that has gone back in time, and another test.
     """
-    master.client_pause(10_000, all=False)
+    master.client_pause(600_000, all=False)  # for longer than the copy and the end of the master take
     end = master.info("replication")["master_repl_offset"]
     servers.wait_until(lambda: replica.info("replication")["slave_repl_offset"] >= end, what="the copy of all")
 
@@ -132,6 +132,7 @@ def test_sentinel_fails_over_while_documents_flow(install, redis_program):
                 before = at_work(daemons)
                 with redis.Redis(port=watched.master.port) as master:
                     copied(master, replica)
+                watched.be_quick()
                 watched.master.kill()
                 wait_noticed(daemons, before)
                 servers.wait_until(lambda: replica.info("replication")["role"] == "master", what="the failover")
@@ -148,6 +149,7 @@ def test_sentinel_fails_over_while_documents_flow(install, redis_program):
 def test_a_cluster_moves_slots_and_fails_over_while_documents_flow(install, redis_program):
     try:
         with redis_sets.redis_cluster(redis_program, replicated=True) as cluster:
+            cluster.be_patient()
             nodes = ", ".join(f'"{host}:{port}"' for host, port in cluster.addresses[:2])
             installation = on(install(PARTITIONS, batch_records=15), 'mode = "cluster"', f"nodes = [{nodes}]")
             with running(installation) as (daemons, load):
@@ -158,6 +160,7 @@ def test_a_cluster_moves_slots_and_fails_over_while_documents_flow(install, redi
                     load.wait_flowing()
                 victim = cluster.owner(slots[0])
                 before = at_work(daemons)
+                cluster.be_quick()
                 cluster.nodes[victim].kill()
                 wait_noticed(daemons, before)
                 load.wait_flowing()

@@ -87,6 +87,7 @@ def own_cluster(redis_program):
     """A cluster of two masters and a node without slots, as before a cluster is extended."""
     try:
         with redis_sets.redis_cluster(redis_program, masters=2, spares=1) as cluster:
+            cluster.be_patient()
             yield cluster
     except MissingToolError as error:
         unavailable(error)
@@ -142,6 +143,7 @@ class TestCluster:
     def test_a_master_that_is_away_is_waited_for(self, own_cluster):
         with connect_cluster(own_cluster.addresses[:1], timeout_s=2.0, connect_timeout_s=2.0) as servers:
             store = open_store(servers)
+            own_cluster.be_quick()
             own_cluster.nodes[1].pause()
             with pytest.raises(StoreUnavailable):
                 exercise(store, [1, 2, 3, 4, 5, 6])
@@ -450,6 +452,7 @@ class TestSentinel:
             exercise(store, [1, 2])
             with redis.Redis(port=watched.master.port) as client:
                 assert client.wait(1, 5000) == 1
+            watched.be_quick()
             watched.master.kill()
             with pytest.raises(StoreUnavailable):
                 exercise(store, [3])
@@ -464,6 +467,7 @@ class TestSentinel:
             exercise(store, [1])
             with redis.Redis(port=watched.master.port) as client:
                 assert client.wait(1, 5000) == 1
+            watched.be_quick()
             watched.master.pause()
             wait_until(lambda: serves(store), what="the new master")
             watched.master.resume()
