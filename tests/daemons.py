@@ -52,6 +52,18 @@ bucket_cap = "none"
 max_candidates = "none"
 """
 
+#: For daemons whose time-outs no test waits for: a busy machine needs some seconds for an answer, and a time-out costs
+#: new clients.
+PATIENT = MappingProxyType(
+    {
+        "kafka.session_timeout": "60s",
+        "kafka.request_timeout": "60s",
+        "kafka.transaction_timeout": "120s",
+        "redis.timeout": "30s",
+        "service.watchdog": "600s",
+    }
+)
+
 
 class Installation:
     """Topics, a key prefix and a settings file that daemons share."""

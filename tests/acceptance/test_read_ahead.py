@@ -4,7 +4,7 @@ import contextlib
 import re
 import signal
 
-from tests.daemons import Daemon, Installation, produce_keyed, values_of
+from tests.daemons import PATIENT, Daemon, Installation, produce_keyed, values_of
 from tests.made_corpus import a_corpus, the_expected
 from tests.servers import admin_client, wait_until
 
@@ -29,12 +29,12 @@ def test_a_rebalance_during_a_backlog_puts_the_batch_ahead_back(install):
     installation = install(4, batch_records=10)
     corpus = a_corpus(21, 1_500)
     produce_keyed(installation.kafka, installation.topic, values_of(corpus))
-    # A session that outlasts the start of the second daemon.
-    with installation.daemon("a", **{"kafka.session_timeout": "60s"}) as first:
+    # Sessions and transactions that outlast the start of the second daemon.
+    with installation.daemon("a", **PATIENT) as first:
         wait_until(lambda: first.alive_or_fail() and ahead_count(first) > 3, DEADLINE_S, "batches ahead")
         # Frozen while the second daemon joins, so that the rebalance meets the first one in the middle of the backlog.
         first.signal(signal.SIGSTOP)
-        with installation.daemon("b", **{"kafka.session_timeout": "60s"}) as second:
+        with installation.daemon("b", **PATIENT) as second:
             second.wait_event("connected", DEADLINE_S)
             wait_until(lambda: state_of_group(installation) == "PreparingRebalance", DEADLINE_S, "a rebalance")
             left = len(corpus) - installation.committed_count()

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests import servers
-from tests.daemons import DEADLINE_S, Installation, produce_keyed, set_offsets, values_of
+from tests.daemons import DEADLINE_S, PATIENT, Installation, produce_keyed, set_offsets, values_of
 
 WORDS = ["amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath", "inlet", "jetty", "knoll", "lagoon"]
 #: Pairs of the first topic and of the next, and partitions of each.
@@ -57,7 +57,7 @@ def everything_is_alerted_once(installation: Installation, again: int) -> None:
 def at_work(install):
     """An installation whose daemon has alerted everything that the first topic held."""
     installation = install(PARTITIONS)
-    with installation.daemon() as daemon:
+    with installation.daemon(**PATIENT) as daemon:
         daemon.wait_ready()
         send(installation, twins("old", BEFORE))
         installation.wait_committed(2 * BEFORE)

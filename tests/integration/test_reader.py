@@ -221,6 +221,6 @@ def _impatient():
         "transactional_id": None,
         "api_version": MOCK_API_VERSION,
         "compression": None,
-        "delivery_timeout_s": 2.0,
-        "produce_timeout_s": 1.0,
+        "delivery_timeout_s": 6.0,
+        "produce_timeout_s": 3.0,
     }

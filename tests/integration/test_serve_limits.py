@@ -101,10 +101,12 @@ def check_refused(received: bytes, status: int, name: str) -> None:
 
 @pytest.mark.parametrize("part", [b"G", HEAD, HEAD + b"x-slow: "], ids=["method", "lines", "half of a line"])
 def test_a_head_that_does_not_end_is_refused(service, part):
-    with Running(service.app, timeout_s=SHORT_S) as running, running.client() as client:
-        client.sendall(part)
-        check_refused(rest_of(client), 408, "slow-request")
-        wait_until(lambda: running.connections_count() == 0)
+    running = Running(service.app, timeout_s=SHORT_S)
+    with running.client() as client:
+        client.sendall(part)  # before the time begins
+        with running:
+            check_refused(rest_of(client), 408, "slow-request")
+            wait_until(lambda: running.connections_count() == 0)
 
 
 @pytest.mark.parametrize(
@@ -113,13 +115,15 @@ def test_a_head_that_does_not_end_is_refused(service, part):
     ids=["new", "new, an empty line", "used, an empty line"],
 )
 def test_a_connection_without_a_request_is_closed(service, before, sent):
-    with Running(service.app, timeout_s=SHORT_S) as running, running.client() as client:
-        if before:
-            client.sendall(before)
-            assert an_answer(client)[0] == 200
-        client.sendall(sent)
-        received = rest_of(client)
-        assert received == b"" or received.startswith(b"HTTP/1.1 408 ")
+    running = Running(service.app, timeout_s=SHORT_S)
+    with running.client() as client:
+        client.sendall(before or sent)  # before the time begins
+        with running:
+            if before:
+                assert an_answer(client)[0] == 200
+                client.sendall(sent)
+            received = rest_of(client)
+            assert received == b"" or received.startswith(b"HTTP/1.1 408 ")
 
 
 def test_a_body_that_does_not_end_is_refused(service):
