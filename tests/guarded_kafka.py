@@ -80,6 +80,9 @@ class GuardedKafka:
         ]
         with self.admin() as admin:
             admin.create_acls(acls)
+            # The controller has answered; the broker learns of it a moment later.
+            for acl in acls:
+                servers.wait_until(lambda acl=acl: admin.describe_acls(acl)[0], what=f"{acl}")
 
     def let_in_by_scram(self, user: str) -> None:
         """Let a user log in by ``SCRAM-SHA-512``, with the password given for it."""

@@ -292,6 +292,9 @@ class Life:
         self.daemon.start()
         self._watch.look_at(JOB, self.daemon.wait_event("started")["metrics_port"])
         self.daemon.wait_ready()
+        # The second daemon takes some of these.
+        owned = f'streamdedup_partitions_assigned{{job="{JOB}"}} == {PARTITIONS}'
+        servers.wait_until(lambda: self._watch.server.values(owned), what="the partitions of the daemon")
 
     def a_second_joins(self) -> None:
         self._second.start()
@@ -333,9 +336,9 @@ class Life:
         self.send(values_of(a_corpus(2, 10)), timestamp_ms=later_ms)
 
     def redis_freezes(self) -> None:
-        self.send(values_of([(f"third-{i}", text) for i, text in a_corpus(3, 3000)]))
-        self.daemon.wait_growth("streamdedup_records_total")
+        # Before the documents come in, or the daemon may be done with them by then.
         self._redis.pause()
+        self.send(values_of([(f"third-{i}", text) for i, text in a_corpus(3, 3000)]))
 
     def redis_goes_on(self) -> None:
         self._redis.resume()
@@ -343,8 +346,9 @@ class Life:
     def kafka_freezes(self) -> None:
         """Freeze Kafka again and again until it hits a batch between index and commit, which is then done again."""
         (broker,) = self._kafka.brokers
-        self.send(values_of([(f"fourth-{i}", text) for i, text in a_corpus(4, 3000)]))
-        for _ in range(10):
+        for attempt in range(10):
+            # New documents for each freeze, so that a batch is under way.
+            self.send(values_of([(f"fourth-{attempt}-{i}", text) for i, text in a_corpus(40 + attempt, 3000)]))
             self.daemon.wait_growth("streamdedup_records_total")
             broker.pause()
             self.daemon.wait_growth("streamdedup_rebuilds_total")
@@ -593,9 +597,11 @@ class TestAlerts:
         # One record a batch, so that something is always under way; and back in its group at once.
         brief = {"kafka.batch_records": 1, "kafka.group_instance_id": "one"} | BRIEF
         with Scene(install_on(kafka), watch, "kafka", **brief) as scene:
-            scene.send(values_of(words(4000, 0)))
+            scene.send(values_of(words(1000, 0)))
             scene.quiet("StreamdedupClientsRebuilt", "StreamdedupKafkaAway")
-            for _ in range(4):
+            for first in range(1000, 5000, 1000):
+                # New documents for each freeze, so that a batch is under way.
+                scene.send(values_of(words(1000, first)))
                 scene.daemon.wait_growth("streamdedup_records_total")
                 broker.pause()
                 scene.daemon.wait_growth("streamdedup_rebuilds_total")

@@ -20,10 +20,13 @@ def test_an_endless_stream_is_sampled_and_its_index_levels_off(tmp_path):
     samples = report["samples"]
     assert len(samples) > 10, done.stderr
     assert samples[-1]["consumed_count"] > 100
-    assert samples[-1]["redis_keys_count"] > 0
+    # One of twelve windows is kept. The verdict about Redis compares windows of 1.5 s, which differ on a busy machine.
+    keys_of_each = max(
+        sample["redis_keys_count"] / sample["consumed_count"] for sample in samples if sample["consumed_count"] > 20
+    )
+    assert 0 < samples[-1]["redis_keys_count"] < 0.5 * keys_of_each * samples[-1]["consumed_count"]
     # In so short a run the daemon is warming up all the time; of its own memory this tells nothing.
     verdicts = {line.split()[1]: line.startswith("ok") for line in report["verdict"]}
-    assert verdicts["Redis"], report["verdict"]
     assert verdicts.keys() == {"RSS", "file", "Redis"}
     assert done.returncode == (0 if all(verdicts.values()) else 1)
     assert (tmp_path / "soak.svg").read_text(encoding="utf-8").startswith("<svg")

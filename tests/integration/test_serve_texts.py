@@ -74,6 +74,17 @@ def compare(service, a="a", b="b"):
     return body
 
 
+def in_time(ask):
+    """Ask until Kafka has answered within three seconds, in which a busy machine may not even connect."""
+
+    def answered():
+        body = ask()
+        late = (body["texts_missing"] or "").startswith(("Kafka did not answer", "Kafka cannot be read"))
+        return None if late else body
+
+    return wait_until(answered, what="an answer of Kafka in time")
+
+
 def test_the_texts_of_two_documents_are_aligned_until_kafka_has_lost_one(kafka, topic, config, tmp_path):
     with ServeProcess(config, tmp_path) as service:
         expected = [
@@ -82,29 +93,30 @@ def test_the_texts_of_two_documents_are_aligned_until_kafka_has_lost_one(kafka, 
             ("equal", " delta ember fjord grove heath", " delta ember fjord grove heath"),
             ("changed", "", " iris"),
         ]
-        body = compare(service)
+        body = in_time(lambda: compare(service))
         assert [(each["kind"], each["a"], each["b"]) for each in body["segments"]] == expected
         assert body["texts_missing"] is None
-        status, _, posted = service.request("POST", COMPARE, {"text": f"On trees\n{TEXT}", "id": "b"})
-        assert (status, posted["a"], posted["segments"]) == (200, None, body["segments"])
+        given = {"text": f"On trees\n{TEXT}", "id": "b"}
+        posted = in_time(lambda: service.request("POST", COMPARE, given)[2])
+        assert (posted["a"], posted["segments"]) == (None, body["segments"])
         assert posted["similarity"] == body["similarity"]
         with contextlib.closing(KafkaAdminClient(bootstrap_servers=kafka)) as admin:
             admin.delete_records({TopicPartition(topic, 0): 1})
-        lost = compare(service)
+        lost = in_time(lambda: compare(service))
         assert lost["segments"] is None
         assert lost["texts_missing"] == f"Kafka no longer has the record of a, {topic}:0:0: expired or compacted"
         assert lost["similarity"] == body["similarity"]
-        assert compare(service, "b", "c")["segments"] is not None
+        assert in_time(lambda: compare(service, "b", "c"))["segments"] is not None
         assert service.stop() == 0
         log = service.log.read_text(encoding="utf-8")
     assert "amber" not in log
-    assert service.names() == ["serving", "stopped"]
+    assert [name for name in service.names() if not name.startswith("texts_")] == ["serving", "stopped"]
 
 
 @pytest.mark.long
 def test_the_records_of_a_topic_that_was_created_again_are_others(kafka, topic, config, tmp_path):
     with ServeProcess(config, tmp_path) as service:
-        assert compare(service)["segments"]
+        assert in_time(lambda: compare(service))["segments"]
         with contextlib.closing(KafkaAdminClient(bootstrap_servers=kafka)) as admin:
             admin.delete_topics([topic])
             wait_until(lambda: topic not in admin.list_topics(), what="the deletion")
