@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import msgspec
 from kafka import KafkaProducer, TopicPartition
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, NoError
 from kafka.structs import OffsetAndMetadata
 
 from streamdedup.wire import decode_alert
@@ -89,23 +89,31 @@ class Installation:
 
     def pairs(self) -> list[tuple[str, str]]:
         """All pairs that a subscriber of the duplicates topic sees, as a sorted list with repetitions."""
-        # What is committed may be so for the group a moment before it is for subscribers.
-        wait_no_transaction(self.kafka, [self.duplicates])
         found = []
-        for record in read_topic(self.kafka, self.duplicates):
+        for record in self.published(self.duplicates):
             alert = decode_alert(record.value).alert
             found += [tuple(sorted((alert.document_id, match.id))) for match in alert.matches]
         return sorted(found)
 
+    def published(self, topic: str) -> list[Any]:
+        """All records that a subscriber of an output topic sees, when nothing writes to it."""
+        # What is committed may be so for the group a moment before it is for subscribers.
+        wait_no_transaction(self.kafka, [topic])
+        return read_topic(self.kafka, topic)
+
     def committed_count(self, *topics: str) -> int:
-        """How many records of ``topics`` (the input topic) are committed; 0 while the group has no coordinator yet."""
+        """How many records of ``topics`` (the input topic) are committed; waits for a coordinator of the group."""
+        (offsets,) = wait_until(self._committed, what="an answer of the coordinator")
+        return sum(offset for (topic, _), offset in offsets.items() if topic in (topics or (self.topic,)))
+
+    def _committed(self) -> tuple[dict[tuple[str, int], int]] | None:
+        """The committed offsets; None when Kafka asks to try again."""
         try:
-            offsets = committed_offsets(self.kafka, self.group)
+            return (committed_offsets(self.kafka, self.group),)
         except KafkaError as error:
             if not error.retriable:
                 raise
-            return 0
-        return sum(offset for (topic, _), offset in offsets.items() if topic in (topics or (self.topic,)))
+            return None
 
     def wait_committed(self, count: int, timeout_s: float = DEADLINE_S) -> None:
         """Wait until ``count`` records are committed."""
@@ -237,10 +245,18 @@ def produce_keyed(
             future.get(0)
 
 
+def wait_no_members(bootstrap: str, group: str) -> None:
+    """Wait until a group has no members: a daemon that ends waits 1.5 s at most for the answer of the group."""
+    with contextlib.closing(admin_client(bootstrap)) as admin:
+        wait_until(lambda: not admin.describe_groups([group])[group]["members"], what=f"the end of {group}")
+
+
 def delete_offsets(bootstrap: str, group: str, topic: str, partitions: int) -> None:
     """Delete what a group whose members have gone has committed for the first partitions of a topic."""
+    wait_no_members(bootstrap, group)
     with contextlib.closing(admin_client(bootstrap)) as admin:
-        admin.delete_group_offsets(group, [TopicPartition(topic, number) for number in range(partitions)])
+        done = admin.delete_group_offsets(group, [TopicPartition(topic, number) for number in range(partitions)])
+    assert set(done.values()) == {NoError}, done
 
 
 def set_offsets(
@@ -254,5 +270,7 @@ def set_offsets(
         TopicPartition(*partition): OffsetAndMetadata(offset, metadata.get(partition, ""), -1)
         for partition, offset in offsets.items()
     }
+    wait_no_members(bootstrap, group)
     with contextlib.closing(admin_client(bootstrap)) as admin:
-        admin.alter_group_offsets(group, wanted)
+        done = admin.alter_group_offsets(group, wanted)
+    assert set(done.values()) == {NoError}, done

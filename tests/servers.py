@@ -143,12 +143,12 @@ def read_topic(
         return [record for partition in partitions for record in records[partition]]
 
 
-def wait_no_transaction(bootstrap: str, topics: Iterable[str], timeout_s: float = DEADLINE_S) -> None:
-    """Wait until no transaction is open in topics that nobody writes to."""
+def wait_no_transaction(bootstrap: str, topics: Iterable[str], timeout_s: float = DEADLINE_S, **login: Any) -> None:
+    """Wait until no transaction is open in topics that nobody writes to; ``login`` as for ``read_topic``."""
 
     def ends(isolation: str) -> dict[TopicPartition, int]:
         with contextlib.closing(
-            KafkaConsumer(bootstrap_servers=bootstrap.split(","), group_id=None, isolation_level=isolation)
+            KafkaConsumer(bootstrap_servers=bootstrap.split(","), group_id=None, isolation_level=isolation, **login)
         ) as reader:
             partitions = [TopicPartition(topic, at) for topic in topics for at in reader.partitions_for_topic(topic)]
             found: dict[TopicPartition, int] = reader.end_offsets(partitions)

@@ -21,7 +21,7 @@ from streamdedup.wire import decode_alert, schema
 from streamdedup.wire.dead_letters import PREFIX
 from tests import servers
 from tests.bad_input import ROWS, STRICT_SHINGLE, STRICT_WORDS, Row, Sent, json_of, words
-from tests.daemons import Daemon, Installation
+from tests.daemons import PATIENT, Daemon, Installation
 from tests.raw_batches import RawRecord, record_batch, send_batch
 
 #: Where a record stands: topic, partition, offset.
@@ -98,10 +98,9 @@ class Session:
     def look(self) -> None:
         """Take what the daemon has published and counted so far."""
         self.wait_committed()
-        kafka, duplicates = self.installation.kafka, self.installation.duplicates
-        self.letters = {place_of(letter): letter for letter in servers.read_topic(kafka, self.dead_letters)}
+        self.letters = {place_of(letter): letter for letter in self.installation.published(self.dead_letters)}
         self.matches.clear()
-        for record in servers.read_topic(kafka, duplicates):
+        for record in self.installation.published(self.installation.duplicates):
             alert = decode_alert(record.value).alert
             self.matches.setdefault(alert.document_id, set()).update(match.id for match in alert.matches)
         # The last batch is counted just after its commit.
@@ -207,7 +206,7 @@ def session(tmp_path_factory, kafka, redis_url) -> Iterator[Session]:
     servers.create_topics(kafka, topics.values(), 2, limits)
     folder = tmp_path_factory.mktemp("bad-input")
     installation = install(folder, kafka, redis_url, topics, duplicates)
-    with installation.daemon() as daemon:
+    with installation.daemon(**PATIENT) as daemon:
         session = Session(installation, daemon, topics)
         sender = Sender(session)
         with contextlib.closing(sender):

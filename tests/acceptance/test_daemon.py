@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests import servers
-from tests.daemons import Daemon, Installation, produce_keyed, set_offsets, values_of
+from tests.daemons import PATIENT, Daemon, Installation, produce_keyed, set_offsets, values_of
 from tests.made_corpus import a_corpus, the_expected
 
 
@@ -107,7 +107,7 @@ def test_what_cannot_be_read_goes_to_the_dead_letters_and_nothing_disappears(ins
             lambda: {name: daemon.metric(f"streamdedup_{name}_total") for name in counts} == counts, what=f"{counts}"
         )
         assert daemon.stop() == 0
-    letters = servers.read_topic(installation.kafka, f"{installation.duplicates}.dlq")
+    letters = installation.published(f"{installation.duplicates}.dlq")
     codes = {letter.key: dict(letter.headers)["streamdedup.dlq.error.code"] for letter in letters}
     assert codes == {b"x1": b"not_json", b"x2": b"invalid_field", b"x3": b"unknown_document"}
     assert {letter.key: letter.value for letter in letters}[b"x1"] == b"not json"

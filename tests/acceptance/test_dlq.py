@@ -17,7 +17,8 @@ TOTAL = len(GOOD) + len(LONG) + len(BAD)
 
 
 def dlq(installation, *arguments):
-    """What a command prints."""
+    """What a command prints; it reads all dead letters of the batches that are committed."""
+    servers.wait_no_transaction(installation.kafka, [f"{installation.duplicates}.dlq"])
     done = CliRunner().invoke(cli.app, ["dlq", *arguments, "--config", str(installation.config)])
     assert done.exit_code == 0, done.output
     return done.stdout

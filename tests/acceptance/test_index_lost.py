@@ -76,7 +76,7 @@ def feed(installation, *parts):
 def alerts(installation):
     """Alerts without the moment and the names that the installation gave to its topics."""
     found = []
-    for record in servers.read_topic(installation.kafka, installation.duplicates):
+    for record in installation.published(installation.duplicates):
         alert = decode_alert(record.value).alert
         matches = sorted((m.id, m.digest, m.position[1:], m.pair) for m in alert.matches)
         found.append((alert.document_id, alert.digest, alert.position[1:], alert.cluster_id, matches))

@@ -76,6 +76,8 @@ def test_a_daemon_killed_again_and_again_in_one_batch_reads_it_in_smaller_batche
             told.append([event["records"] for event in daemon.events("batches_halved")])
         # Three starts have committed nothing, and the fourth one batch.
         assert told == [[], [8], [4], [2]]
+        # The daemon is killed when the commit is decided, a moment before the group has it.
+        installation.wait_committed(2)
         assert installation.committed_count() == 2
         daemon.start()
         installation.wait_committed(len(corpus))

@@ -22,7 +22,7 @@ from streamdedup.similarity.sketch import Sketcher
 from streamdedup.text.shingles import ShingleOptions, Shingler
 from streamdedup.wire import content_digest, decode_alert
 from tests import servers
-from tests.daemons import Daemon, Installation, produce_keyed, set_offsets
+from tests.daemons import PATIENT, Daemon, Installation, produce_keyed, set_offsets
 from tests.entries import decode_entry
 
 #: Words of a text.
@@ -160,7 +160,7 @@ class Told:
         )
 
     def _new(self, topic: str) -> list:
-        records = servers.read_topic(self.installation.kafka, topic)
+        records = self.installation.published(topic)
         new = records[self._seen[topic] :]
         self._seen[topic] = len(records)
         return new
@@ -180,7 +180,8 @@ def told(tmp_path_factory, kafka, redis_url) -> Iterator[Told]:
         duplicates=names["duplicates"], group=names["group"],
     )  # fmt: skip
     told = Told(installation)
-    with redis.Redis.from_url(redis_url) as client, installation.daemon(**{"profiles.articles.bucket_cap": "8"}) as one:
+    settings = {**PATIENT, "profiles.articles.bucket_cap": "8"}
+    with redis.Redis.from_url(redis_url) as client, installation.daemon(**settings) as one:
         client.flushdb()
         sent = 0
         for number in range(ROUNDS):
@@ -189,6 +190,8 @@ def told(tmp_path_factory, kafka, redis_url) -> Iterator[Told]:
             sent += len(batch)
             installation.wait_committed(sent)
             told.look()
+        # The last batch is counted just after its commit, and when nothing more is written to the index for it.
+        servers.wait_until(lambda: one.metric("streamdedup_records_total") >= sent, what="the last batch to be counted")
         told.metrics = figures(one)
         told.contents = everything(client)
         assert one.stop() == 0
