@@ -30,7 +30,8 @@ def test_a_short_storm_loses_and_doubles_nothing(world):
     report = Storm(world, SHORT).run()
     assert report.good, "\n".join(report.lines())
     assert report.verdict.expected_count > 100
-    assert sum(one.kind == "kill" for one in report.struck) == 6
+    # A kill that missed its stage is repeated.
+    assert sum(one.kind == "kill" for one in report.struck) >= 6
 
 
 def test_a_short_storm_with_suppressed_pairs_publishes_all_others_once_and_none_of_them(world):

@@ -26,7 +26,7 @@ PARTITIONS = 6
 #: Largest number of records in a batch: so few that an outage leaves a backlog, in which batches are read ahead.
 BATCH_RECORDS = 5
 #: Longest wait for a daemon to reach the planned point, in seconds; then the fault begins at another point.
-REACH_S = 15.0
+REACH_S = 60.0
 #: Time after a fault in which effects are searched, in seconds.
 EFFECT_S = 12.0
 #: Most repetitions of a fault that missed its stage or had no effect; on a busy machine more do.

@@ -33,6 +33,14 @@ PATIENT = {
     "transaction_timeout": "120s",
     "max_poll_interval": "300s",
 }
+#: Settings of daemons that keep their partitions while they are held at a step (heartbeats go on), and lose them soon
+#: after a kill.
+HELD = {
+    "session_timeout": "20s",
+    "request_timeout": "10s",
+    "transaction_timeout": "30s",
+    "max_poll_interval": "300s",
+}
 #: API key of the produce request.
 PRODUCE = 0
 #: Longest time until all records are committed at the end of a scenario, in seconds.
@@ -82,9 +90,12 @@ class Scene:
         return a, b
 
     def hold_owner(self, point: str, partition: int, *records: KeyValue) -> tuple[WatchedDaemon, WatchedDaemon]:
-        """Append to a partition and hold its owner at a point; return the owner and the other daemon."""
+        """Append to a partition and hold its owner at a point; return the owner and the other daemon.
+
+        The owner stays a member of the group: otherwise the other daemon would process the records while they are held.
+        """
         for daemon in self.daemons:
-            daemon.aim(point)
+            daemon.aim(point, "stall")
         self.produce(partition, *records)
         servers.wait_until(lambda: any(d.held for d in self.daemons), what="a daemon to be held")
         (owner,) = [d for d in self.daemons if d.held]
@@ -106,7 +117,9 @@ class Scene:
 
 def message_given_up(scene: Scene) -> None:
     """The partition of the alerts does not answer until the client gives the alerts up; the coordinators answer."""
-    a = scene.daemon("a", transaction_timeout="9s")
+    # The alerts are given up after 25 s, and the broker aborts the transaction after 30 s: the broken loop commits in
+    # between. The time limit of a request is short, because the requests are lost.
+    a = scene.daemon("a", **{**PATIENT, "request_timeout": "2s", "transaction_timeout": "30s"})
     a.start()
     # After a first transaction the client knows all coordinators.
     scene.produce(0, a_record("v", FAR), a_record("w", FAR))
@@ -126,7 +139,9 @@ def message_given_up(scene: Scene) -> None:
 
 def late_commit(scene: Scene) -> None:
     """A daemon sleeps before its transaction until another daemon has taken over and processed its records."""
-    a, b = scene.daemon("a", max_poll_interval="7s"), scene.daemon("b")
+    # Within these limits the first must commit, and after the last of them the second takes over.
+    late = {"request_timeout": "6s", "transaction_timeout": "12s", "max_poll_interval": "13s"}
+    a, b = scene.daemon("a", **late), scene.daemon("b", **PATIENT)
     a.aim_at_start("before_begin", "stall")
     scene.produce(0, a_record("x", TEXT), a_record("y", NEAR))
     a.start()
@@ -142,7 +157,7 @@ def late_commit(scene: Scene) -> None:
 
 def found_from_both_sides(scene: Scene) -> None:
     """A document is indexed and its daemon killed; another document matches it; then the first is processed again."""
-    scene.pair_of_owners()
+    scene.pair_of_owners(**HELD)
     owner, _ = scene.hold_owner("before_begin", 0, a_record("x", TEXT))
     before = scene.installation.committed_count()
     scene.produce(1, a_record("y", NEAR))
@@ -173,8 +188,12 @@ def offsets_of_others(scene: Scene) -> None:
     document at a time. The first continues, gets one partition, and is held before the offsets of its first batch; then
     the second is killed. The first must process the rest.
     """
-    a = scene.daemon("a", batch_records="1000", transaction_timeout="25s", max_poll_interval="40s")
-    b = scene.daemon("b", batch_records="1")
+    # The transaction of the first outlasts the start of the second; the session of the second outlasts its end by so
+    # much that the first commits before the group notices.
+    a = scene.daemon(
+        "a", batch_records="1000", session_timeout="10s", transaction_timeout="120s", max_poll_interval="300s"
+    )
+    b = scene.daemon("b", batch_records="1", **{**HELD, "transaction_timeout": "20s"})
     documents = [record for record in itertools.islice(endless(5), 700) if not record[0].startswith(b"poison")]
     scene.produce(0, *documents[::2])
     scene.produce(1, *documents[1::2])
@@ -187,7 +206,7 @@ def offsets_of_others(scene: Scene) -> None:
     a.release()
     a.aim("before_send_offsets", "stall")
     b.release()
-    a.wait_held(60)
+    a.wait_held()
     b.kill()
     a.release()
 
@@ -213,7 +232,7 @@ def awake_too_late(scene: Scene) -> None:
 
 def match_gone(scene: Scene) -> None:
     """A pair is claimed and its daemon killed; the match changes, the document is replayed, the match returns."""
-    scene.pair_of_owners()
+    scene.pair_of_owners(**HELD)
     before = scene.installation.committed_count()
     scene.produce(1, a_record("y", NEAR))
     scene.installation.wait_committed(before + 1)
