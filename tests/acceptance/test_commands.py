@@ -16,7 +16,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 
 from streamdedup.cli import main as cli
 from tests import servers
-from tests.daemons import Installation, produce_keyed, values_of
+from tests.daemons import Installation, produce_keyed, values_of, wait_no_members
 
 SAMPLE = Path(str(resources.files("streamdedup"))) / "sample"
 
@@ -303,11 +303,13 @@ def test_after_the_group_was_deleted_unfence_lets_it_write_again(installation):
         with installation.daemon() as daemon:
             installation.wait_committed(count)
             assert daemon.stop() == 0
+    wait_no_members(installation.kafka, installation.group)
     with contextlib.closing(servers.admin_client(installation.kafka)) as admin:
-        admin.delete_groups([installation.group])
+        assert admin.delete_groups([installation.group]) == {installation.group: "OK"}
     with installation.daemon() as daemon:
         servers.wait_until(lambda: daemon.metric("streamdedup_batches_refused_total"), what="a refused batch")
         assert daemon.stop() == 0
+    wait_no_members(installation.kafka, installation.group)
     done = streamdedup("index", "unfence", "--yes", *config)
     assert done.returncode == 0, done.stderr
     with installation.daemon() as daemon:

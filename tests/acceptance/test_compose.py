@@ -194,5 +194,9 @@ def test_the_composed_set_works_as_the_readme_says(composed):
             assert len([rule for group in groups for rule in group["rules"] if rule["type"] == "alerting"]) >= 16
         first_line = (binds("tools")["/sample"] / "articles.jsonl").read_text(encoding="utf-8").splitlines()[0]
         document = json.loads(first_line)
-        matches = composed.matches_of("articles", document["text"])
-        assert (document["id"], 1.0) in [(match["id"], match["similarity"]) for match in matches]
+
+        def found() -> bool:
+            matches = composed.matches_of("articles", document["text"])
+            return (document["id"], 1.0) in [(match["id"], match["similarity"]) for match in matches]
+
+        servers.wait_until(found, WAIT_S, "the document in the index")

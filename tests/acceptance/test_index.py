@@ -17,7 +17,7 @@ from streamdedup.embedded import free_ports
 from streamdedup.errors import EXIT_INDEX_LOST
 from streamdedup.kafka.options import KafkaOptions
 from tests import servers
-from tests.daemons import Installation, produce_keyed, values_of
+from tests.daemons import PATIENT, Installation, produce_keyed, values_of, wait_no_members
 
 CORPUS = [(f"d{at}", f"text number {at // 2} of a corpus in which every text comes twice") for at in range(10)]
 PAIRS = [(f"d{at}", f"d{at + 1}") for at in range(0, 10, 2)]
@@ -26,8 +26,7 @@ PAIRS = [(f"d{at}", f"d{at + 1}") for at in range(0, 10, 2)]
 @pytest.fixture
 def index(capsys, monkeypatch):
     """Call the command in this process, without a terminal."""
-    # What is not there is noticed sooner.
-    monkeypatch.setattr(assembly, "KafkaOptions", functools.partial(KafkaOptions, connect_timeout_s=2.0))
+    monkeypatch.setattr(assembly, "KafkaOptions", functools.partial(KafkaOptions, connect_timeout_s=60.0))
     monkeypatch.setattr(sys, "stdin", io.StringIO())
 
     def call(*arguments):
@@ -79,7 +78,7 @@ def installation(tmp_path, kafka, redis_client, redis_url, new_topic, new_group)
 
 def test_an_index_is_looked_at_deleted_and_missed(installation, redis_client, index):
     config = ("--config", installation.config)
-    with installation.daemon() as daemon:
+    with installation.daemon(**PATIENT) as daemon:
         installation.wait_committed(len(CORPUS))
         looked = index("status", "--json", *config)
         assert looked.returncode == 0, looked.stderr
@@ -93,6 +92,7 @@ def test_an_index_is_looked_at_deleted_and_missed(installation, redis_client, in
         assert f"daemons of the group {installation.group} are running: streamdedup at" in refused.stderr
         assert "--force" not in refused.stderr
         assert daemon.stop() == 0
+    wait_no_members(installation.kafka, installation.group)
 
     found = json.loads(index("status", "--json", "--exact", *config).stdout)
     (profile,) = found["profiles"]
@@ -146,7 +146,9 @@ def test_an_index_is_looked_at_deleted_and_missed(installation, redis_client, in
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_wrong_use_is_answered_in_words(index, tmp_path, redis_client, redis_url, arguments, code, said):
+def test_wrong_use_is_answered_in_words(index, monkeypatch, tmp_path, redis_client, redis_url, arguments, code, said):
+    # What is not there is noticed sooner.
+    monkeypatch.setattr(assembly, "KafkaOptions", functools.partial(KafkaOptions, connect_timeout_s=2.0))
     config = tmp_path / "streamdedup.toml"
     (port,) = free_ports()
     config.write_text(
@@ -173,6 +175,7 @@ def test_a_daemon_works_on_a_cluster_as_on_one_server(installation, cluster_of_r
         assert daemon.metric("streamdedup_store_used_bytes") > 0
         assert daemon.stop() == 0
     assert installation.pairs() == PAIRS
+    wait_no_members(installation.kafka, installation.group)
     assert len(json.loads(index("status", "--json", "--config", installation.config).stdout)["store"]["masters"]) == 3
     done = index("drop", "--yes", "--config", installation.config)
     assert done.returncode == 0, done.stderr

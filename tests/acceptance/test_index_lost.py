@@ -16,7 +16,7 @@ from streamdedup.cli import main as cli
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.wire import decode_alert
 from tests import servers
-from tests.daemons import Installation, produce_keyed, values_of
+from tests.daemons import PATIENT, Installation, produce_keyed, values_of, wait_no_members
 
 TEXTS = [
     f"text number {at} of a corpus in which every text comes twice and has words of its own: {at * 7}"
@@ -33,7 +33,7 @@ PAIRS_OF_TWO = sorted((f"a{at}", f"b{at}") for at in range(5))
 @pytest.fixture
 def index(capsys, monkeypatch):
     """Call the command in this process."""
-    monkeypatch.setattr(assembly, "KafkaOptions", functools.partial(KafkaOptions, connect_timeout_s=5.0))
+    monkeypatch.setattr(assembly, "KafkaOptions", functools.partial(KafkaOptions, connect_timeout_s=60.0))
     monkeypatch.setattr(sys, "stdin", io.StringIO())
 
     def call(*arguments):
@@ -114,7 +114,7 @@ def test_an_index_built_anew_by_the_command_is_like_one_that_was_never_lost(inst
     expected = never_lost(install("never"))
     installation = install("lost")
     config = ("--config", installation.config)
-    with installation.daemon() as daemon:
+    with installation.daemon(**PATIENT) as daemon:
         feed(installation, FIRST)
         copied = saved(redis_client)
         feed(installation, SECOND)
@@ -133,6 +133,7 @@ def test_an_index_built_anew_by_the_command_is_like_one_that_was_never_lost(inst
     else:
         unasked = index("rebuild", *config)
         assert (unasked.returncode, redis_client.dbsize()) == (2, len(copied)), unasked.stderr
+    wait_no_members(installation.kafka, installation.group)
     done = index("rebuild", "--yes", *config)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"articles: rebuilt from {len(FIRST + SECOND)} records\n"
@@ -150,17 +151,19 @@ def test_a_rebuild_right_after_a_static_member_has_ended_waits_for_its_session_a
 ):
     installation = install()
     config = ("--config", installation.config)
-    with installation.daemon(**{"kafka.group_instance_id": "member-a"}) as daemon:
+    # Longer than a busy machine needs to end the daemon and to ask twice.
+    session = ("--set", "kafka.session_timeout=20s")
+    with installation.daemon(**{"kafka.group_instance_id": "member-a", "kafka.session_timeout": "20s"}) as daemon:
         feed(installation, FIRST)
         assert daemon.stop() == 0
     redis_client.flushdb()
     refused = index("rebuild", "--no-wait", *config)
     assert refused.returncode == 1
     assert "are running: streamdedup, group_instance_id member-a, at /127.0.0.1" in refused.stderr
-    done = index("rebuild", *config)
+    done = index("rebuild", *config, *session)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"articles: rebuilt from {len(FIRST)} records\n"
-    assert "group_instance_id member-a, at /127.0.0.1; waiting at most 21 s" in done.stderr
+    assert "group_instance_id member-a, at /127.0.0.1; waiting at most 35 s" in done.stderr
 
 
 @pytest.mark.long
