@@ -25,7 +25,9 @@ def test_every_benchmark_runs_and_leaves_its_tables(tmp_path):
         assert result["quick"]
         assert result["tables"]
         assert all(table["rows"] for table in result["tables"].values())
-    growth = {row["layout"]: row for row in json.loads((tmp_path / "growth.json").read_text())["results"]}
+    # Of one server: each has hash tables of its own, which are large for so few keys and grow at different times.
+    rows = json.loads((tmp_path / "growth.json").read_text())["results"]
+    growth = {row["layout"]: row for row in rows if row["server"].startswith("Redis ")}
     # The entry of an article of the sample has some hundred bytes; without its shingles it has less than a hundred.
     assert growth["sets"]["bytes_a_document"] > growth["bare commands"]["bytes_a_document"] + 300
     storm = json.loads((tmp_path / "storm.json").read_text())
