@@ -47,13 +47,13 @@ WORKERS ?= 2
 PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 .PHONY: test
-test: $(VENV)/.dev ## The tests for every change: units, contracts, model, and the daemon on a real Kafka; WORKERS= processes
-	$(PYTEST) -m "not long"
+test: $(VENV)/.dev ## The tests for every change: units, contracts, and the daemon on a real Kafka; WORKERS= processes
+	$(PYTEST)
 
 .PHONY: test-all
 test-all: $(VENV)/.bench ## The long tests, longer searches for counterexamples, store and daemon on redis-server; adds to `make test`
 	$(PYTEST) -m "long or hypothesis" --hypothesis-profile thorough
-	STREAMDEDUP_TEST_REDIS_SERVER=redis-server $(PYTEST) -m "not long" tests/contract/test_store.py tests/acceptance/test_daemon.py
+	STREAMDEDUP_TEST_REDIS_SERVER=redis-server $(PYTEST) tests/contract/test_store.py tests/acceptance/test_daemon.py
 
 # Runs of the model of the delivery rules.
 SEEDS ?= 100000
@@ -81,14 +81,14 @@ chaos-selftest: $(VENV)/.dev ## Deliberately broken loops, each of which the har
 MESSAGES ?= 1000000
 
 .PHONY: fuzz
-fuzz: $(VENV)/.dev ## MESSAGES damaged messages, stored forms, files and HTTP requests, by SEED: each accounted for; see docs/testing.md
+fuzz: $(VENV)/.dev ## MESSAGES damaged messages and 200,000 HTTP requests by SEED, each accounted for; see docs/testing.md
 	$(BIN)/python -m tests.fuzz messages --count $(MESSAGES) --seed $(SEED)
-	$(BIN)/python -m tests.fuzz forms --count $(MESSAGES) --seed $(SEED)
 	$(BIN)/python -m tests.fuzz requests --seed $(SEED)
 
 .PHONY: fuzz-daemon
-fuzz-daemon: $(VENV)/.dev ## 20,000 damaged messages by SEED through a real Kafka and the daemon
+fuzz-daemon: $(VENV)/.dev ## 20,000 damaged messages by SEED, and 20,000 with schemas, through a real Kafka and the daemon
 	$(BIN)/python -m tests.fuzz daemon --seed $(SEED)
+	$(BIN)/python -m tests.fuzz schemas --seed $(SEED)
 
 MINUTES ?= 60
 RATE ?= 200
@@ -97,28 +97,28 @@ RATE ?= 200
 soak: $(VENV)/.dev ## One daemon under a steady load for MINUTES, at RATE documents/s: does anything grow? See docs/testing.md
 	$(BIN)/python -m tests.soak --minutes $(MINUTES) --rate $(RATE) --seed $(SEED)
 
-.PHONY: bench
-bench: $(VENV)/.bench ## Measure speed and memory beside other libraries; BENCH= takes --quick, --large, --against DIR, and names
-	$(BIN)/python -m benchmarks $(BENCH)
+# Options of the four targets below: --quick, names of benchmarks, --against DIR. Folder of the open sets.
+BENCH ?=
+DATA ?= ../shared/data
 
-# Folder of the sets that quality is measured on.
-QUALITY_DATA ?= ../shared/data
+.PHONY: bench
+bench: $(VENV)/.bench ## Speed, latency and memory beside other libraries; BENCH= takes --quick, --against DIR, and names
+	BENCH_DATA=$(DATA) $(BIN)/python -m benchmarks --group bench $(BENCH)
 
 .PHONY: quality
-quality: $(VENV)/.dev ## Recall and precision on the open sets in QUALITY_DATA=, daemon = scan, look-up = alert; QUALITY=--quick: short
-	$(BIN)/python -m benchmarks.quality --data $(QUALITY_DATA) $(QUALITY)
-	$(BIN)/python -m benchmarks.lookups --data $(QUALITY_DATA) $(QUALITY)
+quality: $(VENV)/.bench ## Recall and precision on the open sets in DATA=, the daemon beside scan, settings against boilerplate
+	BENCH_DATA=$(DATA) $(BIN)/python -m benchmarks --group quality $(BENCH)
 
 .PHONY: experiments
-experiments: $(VENV)/.dev ## The tables of docs/experiments.md; EXPERIMENTS_DATA= names the folder of open sets
-	$(BIN)/python -m experiments
+experiments: $(VENV)/.bench ## The experiments of the source material: worked examples, Reuters-21578, reviews
+	BENCH_DATA=$(DATA) $(BIN)/python -m benchmarks --group experiments $(BENCH)
 
 .PHONY: robustness
-robustness: $(VENV)/.dev ## The tables of docs/robustness.md: the effect of edits on a copy
-	$(BIN)/python -m experiments robustness confusables containment
+robustness: $(VENV)/.bench ## The effect of edits on a copy, and whether it is found
+	BENCH_DATA=$(DATA) $(BIN)/python -m benchmarks --group robustness $(BENCH)
 
 .PHONY: tools
-tools: ## Install the tools of further checks (as root on Debian): redis-server, promtool, Chromium, kustomize, vegeta
+tools: ## Install the tools of further checks (as root on Debian): redis-server, promtool, Chromium, jq, kustomize, vegeta
 	@deploy/install-tools.sh
 
 .PHONY: clean

@@ -1,9 +1,10 @@
-"""Run every benchmark, one after the other, each in a process of its own.
+"""Run benchmarks, one after the other, each in a process of its own.
 
-    python -m benchmarks [--quick] [--large] [--against DIR] [NAME ...]
+    python -m benchmarks [--quick] [--group GROUP] [--against DIR] [NAME ...]
 
-Prints the tables and writes build/bench/NAME.json. `python -m benchmarks.page` then renews the tables of
-docs/performance.md. With ``--against`` and no names only the comparison with the other checkout runs.
+prints the tables and writes build/bench/NAME.json. `python -m benchmarks.page` then writes docs/measurements/NAME.md
+and renews the tables of the pages. Without names or group all benchmarks run. ``--against`` runs the comparison with
+another checkout, alone unless names are given. A benchmark whose open set is absent is reported, and the others run.
 """
 
 import argparse
@@ -14,61 +15,78 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks import report
-from benchmarks.places import REPOSITORY
+from benchmarks.datasets import EXIT_ABSENT, REPOSITORY
 
-#: In this order; each is a module.
-NAMES = (
-    "text_to_keys",
-    "scripts",
-    "store",
-    "memory",
-    "growth",
-    "end_to_end",
-    "latency",
-    "serve",
-    "scale",
-    "tuning",
-    "storm",
-    "library",
-)
+#: Benchmarks by group, in the order in which they run; each is a module, each group a target of make.
+GROUPS = {
+    "bench": (
+        "text_to_keys",
+        "stages",
+        "memory",
+        "growth",
+        "end_to_end",
+        "formats",
+        "latency",
+        "serve",
+        "scale",
+        "tuning",
+        "storm",
+        "library",
+        "against",
+    ),
+    "quality": ("quality", "containment", "boilerplate", "suppression"),
+    "experiments": ("worked", "reuters", "reviews"),
+    "robustness": ("robustness",),
+}
+#: The benchmark that needs another checkout.
+AGAINST = "against"
+
+
+def names_of(group: str | None = None) -> list[str]:
+    """Return the names of the benchmarks of a group; of all groups without a name."""
+    groups = [group] if group else list(GROUPS)
+    return [name for group in groups for name in GROUPS[group]]
 
 
 def main() -> int:
     """Run the benchmarks; return the number of failures."""
     arguments = parse_arguments()
-    for facts in (report.machine(), report.versions()):
-        print(", ".join(f"{name} {value}" for name, value in facts.items()), flush=True)
-    started_s = time.monotonic()
-    failed = []
+    print("\n".join(f"{name}: {value}" for name, value in report.environment().items()), flush=True)
+    failed, absent = [], []
     for name, more in runs(arguments):
         begun_s = time.monotonic()
         command = [sys.executable, "-m", f"benchmarks.{name}", *more, "--output", str(arguments.output.resolve())]
         command += ["--quick"] if arguments.quick else []
-        if subprocess.run(command, cwd=REPOSITORY, check=False).returncode:
-            failed.append(name)
+        code = subprocess.run(command, cwd=REPOSITORY, check=False).returncode
+        if code:
+            (absent if code == EXIT_ABSENT else failed).append(name)
         print(f"{name}: {time.monotonic() - begun_s:.0f} s", flush=True)
-    print(f"\n{time.monotonic() - started_s:.0f} s in all" + (f"; failed: {', '.join(failed)}" if failed else ""))
+    for title, names in (("without their open sets", absent), ("failed", failed)):
+        if names:
+            print(f"{title}: {', '.join(names)}", file=sys.stderr)
     return len(failed)
 
 
 def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = report.parser(__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; all of them unless named")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(names_of())}; all unless named")
+    parser.add_argument("--group", choices=GROUPS, help="run the benchmarks of a group")
     parser.add_argument("--against", type=Path, metavar="DIR", help="compare with another checkout, with its own .venv")
-    parser.add_argument("--large", action="store_true", help="growth of the index to 10,000,000 documents")
     arguments = parser.parse_args()
-    if unknown := set(arguments.names) - set(NAMES):
+    if unknown := set(arguments.names) - set(names_of()):
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
     return arguments
 
 
 def runs(arguments: argparse.Namespace) -> Iterator[tuple[str, list[str]]]:
     """Yield the benchmarks to run, with their own arguments."""
-    for name in arguments.names or ([] if arguments.against else NAMES):
-        yield name, ["--large"] if name == "growth" and arguments.large else []
+    names = arguments.names or ([] if arguments.against else names_of(arguments.group))
+    for name in names:
+        if name != AGAINST:
+            yield name, []
     if arguments.against:
-        yield "against", [str(arguments.against.resolve())]
+        yield AGAINST, [str(arguments.against.resolve())]
 
 
 if __name__ == "__main__":

@@ -1,235 +1,160 @@
-"""Effect of each setting against boilerplate on open collections: pairs of boilerplate only, and lost copies.
+"""Effect of each setting against boilerplate on open sets: pairs of boilerplate only, and lost copies.
 
     python -m benchmarks.boilerplate [--quick] [--threshold 0.8] [NAME ...]
 
-For each collection of ../shared/data all pairs at the threshold are found as `streamdedup scan` finds them, with all
-comparisons exact: as the profile is by default, then with one option changed at a time. A pair is called
+All pairs of a set at the threshold are found as `streamdedup scan` finds them, with all comparisons exact: as the
+profile is by default, then with one option changed at a time. A pair is called
 
 - the same text: equal after normalisation;
-- a copy: revisions of one page, where the collection says which these are; in `paywall`, a pair of the articles
-  without the notice;
+- a copy: revisions of one page, where the set says which these are; in `paywall`, a pair of the articles without the
+  notice;
 - boilerplate only: revisions of different pages; in Reuters, articles with three numbers or more, most of which differ;
   in `paywall`, two articles with the notice that are no copies.
 
-Where a collection says the source of each document, stop shingles are learnt from all documents, and by source.
-
-`made boilerplate` is made of BBC news: 300 stories of 60 words, each followed by the same notice of 1,280 words, which
-was written for this benchmark, and a copy of each with one word changed, without the notice for every second one.
-`paywall` is news with a paywall notice of one source, see `benchmarks.paywall`.
+Where a set says the source of each document, stop shingles are learnt from all documents, and by source. `paywall` is
+news with a paywall notice of one source, see `benchmarks.paywall`.
 """
 
 import gzip
 import itertools
 import json
-import sys
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
-from benchmarks import paywall, report
-from benchmarks.open_sets import SOURCE_FIELDS
-from benchmarks.places import REPOSITORY
-from streamdedup.cli.collection import temporary_store
-from streamdedup.cli.scan import find_pairs
-from streamdedup.corpora import CorpusReader
-from streamdedup.evaluation.trial import DetectorRun, document_at
-from streamdedup.evaluation.truth import gathered, join, shingle_sets
-from streamdedup.indexes import detector_options
+from benchmarks import datasets, paywall, report
+from benchmarks.scans import Pair, all_pairs, as_set, scan
+from streamdedup.evaluation.pairs import shingle_sets
 from streamdedup.settings import Profile
 from streamdedup.text.shingles import ShingleOptions, Shingler, normalise
 from streamdedup.text.stop_shingles import learn_stop_shingles
-from streamdedup.wire import Decoder
 
-DATA = REPOSITORY.parent / "shared" / "data"
-#: Collections, and whether they are reviews (characters) or articles (words).
-NAMES = {
-    "spdx_licenses": "word",
+#: Sets, and whether they are reviews (characters) or articles (words).
+UNITS = {
+    "paywall": "word",
     "reuters21578": "word",
-    "bbc_news": "word",
     "masakhane_news": "word",
+    "spdx_licenses": "word",
     "wiki_bips": "word",
     "ota_pga": "word",
     "sms_spam": "char",
     "playstore_reviews": "char",
-    "made boilerplate": "word",
-    "paywall": "word",
 }
-#: Collections that are made.
-MADE = ("made boilerplate", "paywall")
-#: Collections that say which documents belong together.
+#: Sets that say which documents belong together.
 GROUPED = ("wiki_bips", "ota_pga")
 #: Shares of documents from which on a shingle is a stop shingle.
-SHARES = (0.01, 0.02, 0.05)
+SHARES = (0.01, 0.05)
 #: Documents of a short run.
 QUICK_DOCUMENTS = 300
 #: Least similarity of two articles of `paywall` without the notice that are copies.
 PAYWALL_THRESHOLD = 0.8
-#: Stories of the made collection, words of each, and sentences of the notice.
-STORIES, STORY_WORDS, SENTENCES = 300, 60, 80
-#: A pair of numbers of documents, the smaller one first.
-Pair = tuple[int, int]
 
 
-class Collection(NamedTuple):
-    """Texts, a judge of pairs ("same text", "copy", "boilerplate only" or "unknown"), and sources if they are known."""
+class Judged(NamedTuple):
+    """Texts with their sources, and a judge of pairs: "same text", "copy", "boilerplate only" or "unknown"."""
 
     texts: list[str]
     judge: Callable[[Pair], str]
-    sources: list[str | None] | None = None
+    sources: list[str | None]
 
 
 def main() -> None:
     """Measure, print, write."""
     parser = report.parser(__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; all of them unless named")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(UNITS)}; all of them unless named")
     parser.add_argument("--threshold", type=float, default=0.8, help="least similarity of a pair")
     arguments = parser.parse_args()
-    rows = []
-    for name in arguments.names or NAMES:
-        if name not in MADE and path_of(name) is None:
-            print(f"{name} is not there", file=sys.stderr)
-            continue
-        collection = load(name)
+    rows: list[list[object]] = []
+    for name in arguments.names or list(UNITS)[: 2 if arguments.quick else None]:
+        judged = load(name)
         if arguments.quick:
-            texts, sources = collection.texts[:QUICK_DOCUMENTS], collection.sources
-            collection = collection._replace(texts=texts, sources=sources and sources[:QUICK_DOCUMENTS])
-        rows += list(rows_of(name, collection, arguments.threshold))
-    columns = [
-        "collection, option",
-        "pairs",
-        "boilerplate only",
-        "same text",
-        "copies",
-        "lost: same",
-        "copies",
-        "unknown",
-    ]
-    table = report.Table([*columns, "gained"], rows)
+            judged = judged._replace(texts=judged.texts[:QUICK_DOCUMENTS], sources=judged.sources[:QUICK_DOCUMENTS])
+        rows += rows_of(name, judged, arguments.threshold)
+    columns = ["set, option", "pairs", "boilerplate only", "same text", "copies"]
+    lost = ["lost: same text", "lost: copies", "lost: unknown", "gained"]
+    tables = {"options": report.table([*columns, *lost], rows)}
     setting = {"threshold": arguments.threshold}
-    report.Report("boilerplate", arguments.quick, setting, rows, {"options": table}).show(arguments.output)
+    report.Report("boilerplate", arguments.quick, setting, rows, tables).show(arguments.output)
 
 
-def path_of(name: str) -> Any:
-    """Return the file of a collection, None if it is not there."""
-    found = (path for path in (DATA / f"{name}.jsonl.gz", DATA / f"{name}.tar.gz") if path.exists())
-    return next(found, None)
-
-
-def load(name: str) -> Collection:
-    """Read a collection that is there, or make one."""
-    if name == "made boilerplate":
-        return made_boilerplate()
+def load(name: str) -> Judged:
+    """Read an open set, or make ``paywall``; end the process where the texts are absent."""
     if name == "paywall":
         return made_paywall()
-    field = SOURCE_FIELDS.get(name) if NAMES[name] == "word" else None
-    entries = CorpusReader(path_of(name), decoder=Decoder(source_field=field or "source"))
-    documents = [(entry.text, entry.source) for entry in entries if entry.text]
-    texts, sources = [text for text, _ in documents], [source for _, source in documents]
-    known = [normalise(text) for text in texts]
-    groups: list[Any] = []
+    documents = datasets.read(name)
+    normalised = [normalise(text) for text in documents.texts]
+    groups: list[object] = []
     if name in GROUPED:
-        with gzip.open(path_of(name), "rt", encoding="utf-8") as lines:
+        with gzip.open(datasets.find(name), "rt", encoding="utf-8") as lines:
             groups = [json.loads(line)["group"] for line in lines]
-    numbers = [frozenset(filter(str.isdigit, text.split())) for text in known] if name == "reuters21578" else []
+    numbers = [frozenset(filter(str.isdigit, text.split())) for text in normalised] if name == datasets.REUTERS else []
 
     def judge(pair: Pair) -> str:
-        one, other = pair
-        if known[one] == known[other]:
+        left, right = pair
+        if normalised[left] == normalised[right]:
             return "same text"
         if groups:
-            return "copy" if groups[one] == groups[other] else "boilerplate only"
-        if numbers and min(len(numbers[one]), len(numbers[other])) >= 3:
-            common, every = numbers[one] & numbers[other], numbers[one] | numbers[other]
-            return "boilerplate only" if 2 * len(common) < len(every) else "unknown"
+            return "copy" if groups[left] == groups[right] else "boilerplate only"
+        if numbers and min(len(numbers[left]), len(numbers[right])) >= 3:
+            few_common = 2 * len(numbers[left] & numbers[right]) < len(numbers[left] | numbers[right])
+            return "boilerplate only" if few_common else "unknown"
         return "unknown"
 
-    return Collection(texts, judge, sources if field else None)
+    return Judged(documents.texts, judge, documents.sources)
 
 
-def made_paywall() -> Collection:
+def made_paywall() -> Judged:
     """Return news with the paywall notice of one source; the pairs of the articles without the notice are copies."""
     articles = paywall.articles()
-    sets = shingle_sets(Shingler(ShingleOptions()), [one.original for one in articles])
-    real = gathered(join(sets.hashes, sets.offsets, PAYWALL_THRESHOLD))
-    copies = set(zip(real.left.tolist(), real.right.tolist(), strict=True))
+    sets = shingle_sets(Shingler(ShingleOptions()), [article.original for article in articles])
+    copies = as_set(all_pairs(sets.hashes, sets.offsets, PAYWALL_THRESHOLD))
 
     def judge(pair: Pair) -> str:
         if pair in copies:
             return "copy"
-        with_notice = all(articles[nth].text != articles[nth].original for nth in pair)
+        with_notice = all(articles[number].text != articles[number].original for number in pair)
         return "boilerplate only" if with_notice else "unknown"
 
-    return Collection([one.text for one in articles], judge, [one.source for one in articles])
+    return Judged([article.text for article in articles], judge, [article.source for article in articles])
 
 
-def made_boilerplate() -> Collection:
-    """Return stories with a notice, then a copy of each with a word changed."""
-    path = path_of("bbc_news")
-    if path is None:
-        return Collection([], lambda _: "unknown")
-    notice = " ".join(
-        f"By choosing option {nth} you let partner {nth} store cookies on your device for purpose {nth + 7}."
-        for nth in range(SENTENCES)
-    )
-    starts = dict.fromkeys(tuple(entry.text.split()[:STORY_WORDS]) for entry in CorpusReader(path))
-    stories = [list(words) for words in itertools.islice(starts, STORIES)]
-    texts = [f"{' '.join(words)}\n{notice}" for words in stories]
-    for nth, words in enumerate(stories):
-        words[len(words) // 2] = "elsewhere"
-        texts.append(" ".join(words) if nth % 2 else f"{' '.join(words)}\n{notice}")
-
-    def judge(pair: Pair) -> str:
-        return "copy" if pair[0] + STORIES == pair[1] else "boilerplate only"
-
-    return Collection(texts, judge)
-
-
-def rows_of(name: str, collection: Collection, threshold: float) -> Iterator[list[str]]:
+def rows_of(name: str, judged: Judged, threshold: float) -> Iterator[list[object]]:
     """Yield a row for each option."""
-    plain = {"topics": ["t"], "shingle_unit": NAMES[name], "threshold": threshold, "exact_limit": "none"}
-    profile = Profile.model_validate(plain)
-    before = pairs(profile, collection.texts)
-    yield row(f"{name}, default", collection, before, before)
-    options: dict[str, dict[str, object]] = {"letters only": {"letters_only": True}}
-    options |= {f"min_words {least}": {"min_words": least} for least in (3, 8)}
-    for option, changed in options.items():
-        yield row(
-            f"{name}, {option}", collection, before, pairs(Profile.model_validate(plain | changed), collection.texts)
-        )
-    sources = collection.sources
-    for share, by_source in itertools.product(SHARES, (False, True) if sources else (False,)):
-        documents = zip(collection.texts, sources or itertools.repeat(None), strict=False)
-        stops = learn_stop_shingles(documents, profile.shingle_options(), share, by_source=by_source).stops
-        path = REPOSITORY / "build" / "bench" / "stop_shingles.txt"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(stops.encoded(), encoding="utf-8")
-        if stops.counts:
-            after = pairs(Profile.model_validate(plain | {"stop_shingles": str(path)}), collection.texts)
-            option = f"stop shingles {share:.0%}{' by source' if by_source else ''}"
-            yield row(f"{name}, {option}", collection, before, after)
+    plain = {"topics": ["t"], "shingle_unit": UNITS[name], "threshold": threshold, "exact_limit": "none"}
+
+    def pairs(**keys: object) -> set[Pair]:
+        return scan(Profile.model_validate(plain | keys), ((text, None) for text in judged.texts)).pairs
+
+    before = pairs()
+    yield row(f"{name}, default", judged, before, before)
+    yield row(f"{name}, letters only", judged, before, pairs(letters_only=True))
+    yield row(f"{name}, min_words 3", judged, before, pairs(min_words=3))
+    options = Profile.model_validate(plain).shingle_options()
+    documents = list(zip(judged.texts, judged.sources, strict=True))
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "stop_shingles.txt"
+        for share, by_source in itertools.product(SHARES, (False, True) if any(judged.sources) else (False,)):
+            stops = learn_stop_shingles(documents, options, share, by_source=by_source).stops
+            path.write_text(stops.encoded(), encoding="utf-8")
+            if stops.counts:
+                option = f"stop shingles {share:.0%}{' by source' if by_source else ''}"
+                yield row(f"{name}, {option}", judged, before, pairs(stop_shingles=str(path)))
 
 
-def pairs(profile: Profile, texts: list[str]) -> set[Pair]:
-    """Return the pairs that a scan finds."""
-    documents = (document_at(nth, str(nth), text) for nth, text in enumerate(texts))
-    with temporary_store(None, profile, None) as store:
-        options = detector_options("scan", profile.model_copy(update={"max_candidates": None}))
-        found = list(find_pairs(DetectorRun(options, store), documents))
-    return {(min(ids), max(ids)) for ids in ((int(pair.id1), int(pair.id2)) for pair in found)}
-
-
-def row(name: str, collection: Collection, before: set[Pair], after: set[Pair]) -> list[str]:
+def row(name: str, judged: Judged, before: set[Pair], after: set[Pair]) -> list[object]:
     """Return the number of pairs of each kind, and of those that an option loses and gains."""
-    now, lost = counted(collection, after), counted(collection, before - after)
-    kinds = [now["boilerplate only"], now["same text"], now["copy"], lost["same text"], lost["copy"], lost["unknown"]]
-    return [name, *(f"{count:,}" for count in (len(after), *kinds, len(after - before)))]
-
-
-def counted(collection: Collection, found: Iterable[Pair]) -> dict[str, int]:
-    """Return the number of pairs of each kind."""
-    counts = dict.fromkeys(("same text", "copy", "boilerplate only", "unknown"), 0)
-    for pair in found:
-        counts[collection.judge(pair)] += 1
-    return counts
+    present, lost = Counter(map(judged.judge, after)), Counter(map(judged.judge, before - after))
+    kinds = [
+        present["boilerplate only"],
+        present["same text"],
+        present["copy"],
+        lost["same text"],
+        lost["copy"],
+        lost["unknown"],
+    ]
+    return [name, len(after), *kinds, len(after - before)]
 
 
 if __name__ == "__main__":

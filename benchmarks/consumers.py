@@ -1,11 +1,11 @@
 """The consumers that end_to_end measures beside the daemon, each a process of its own that runs until it is killed.
 
-    python -m benchmarks.consumers datasketch --step "one by one" --bands 9 --rows 13 ...
+    python -m benchmarks.consumers datasketch --way "by the batch" --bands 9 --rows 13 ...
     python -m benchmarks.consumers bare ...
 
 `datasketch` is a plain consumer with that library: kafka-python, word 3-shingles, MinHash, LSH in Redis, an alert for
 each document with candidates, offsets committed once for each batch; as the documentation of the library shows, or
-tuned in two ways. Nothing is verified, nothing expires, and a crash repeats or loses alerts. `bare` computes nothing:
+tuned. Nothing is verified, nothing expires, and a crash repeats or loses alerts. `bare` computes nothing:
 it polls, sends one record for a number of records read, and commits in a transaction, with the client settings of the
 daemon.
 """
@@ -23,10 +23,10 @@ from streamdedup.embedded import ManagedProcess
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.similarity.lsh import Banding
 
-#: Records of one batch of the bare loop: the default of `kafka.batch_records`.
+#: Records of one batch of the bare loop and of the tuned peers: the default of `kafka.batch_records`.
 BATCH_RECORDS = 2_000
-#: Records of one batch of the peer: the default of the client.
-PEER_BATCH_RECORDS = 500
+#: Records of one batch of the peer as documented: the default of the client.
+PLAIN_BATCH_RECORDS = 500
 #: Printed when the consumer has partitions.
 AT_WORK = "at work"
 #: Longest wait for records, in milliseconds.
@@ -42,7 +42,7 @@ def main() -> None:
     for name in ("kafka", "topic", "group", "output"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--redis", default="")
-    parser.add_argument("--step", default="one by one")
+    parser.add_argument("--way", default="as documented")
     parser.add_argument("--copies", action="store_true", help="forward the records that benchmarks.latency awaits")
     parser.add_argument("--bands", type=int, default=0)
     parser.add_argument("--rows", type=int, default=0)
@@ -58,26 +58,26 @@ def run_datasketch(arguments: argparse.Namespace) -> None:
     from benchmarks import peers  # noqa: PLC0415  the bare loop needs no datasketch
 
     banding = Banding(arguments.bands, arguments.rows)
-    plain = arguments.step == peers.PLAIN
+    plain = arguments.way == peers.PLAIN
     index = peers.redis_index(arguments.redis, banding, plain=plain)
-    step, sign = peers.WAYS[arguments.step], peers.sign_plainly if plain else peers.sign
+    step, sign = peers.WAYS[arguments.way], peers.sign_plainly if plain else peers.sign
     consumer = KafkaConsumer(
         arguments.topic,
         bootstrap_servers=arguments.kafka,
         group_id=arguments.group,
         enable_auto_commit=False,
         auto_offset_reset="earliest",
-        max_poll_records=PEER_BATCH_RECORDS,
+        max_poll_records=PLAIN_BATCH_RECORDS if plain else BATCH_RECORDS,
     )
     producer = KafkaProducer(bootstrap_servers=arguments.kafka, linger_ms=5)
     for records in batches(consumer):
         documents = [json.loads(record.value) for record in records]
         ids = [document["id"] for document in documents]
-        found = step(index, banding, ids, sign(document["text"] for document in documents))
-        for one, others in zip(ids, found, strict=True):
+        matches = step(index, banding, ids, sign(document["text"] for document in documents))
+        for document_id, others in zip(ids, matches, strict=True):
             if others:
-                value = json.dumps({"id": one, "matches": others}).encode()
-                producer.send(arguments.output, key=one.encode(), value=value)
+                value = json.dumps({"id": document_id, "matches": others}).encode()
+                producer.send(arguments.output, key=document_id.encode(), value=value)
         producer.flush()
         consumer.commit()
 
@@ -116,12 +116,12 @@ def copies(records: list[Any]) -> list[Any]:
 
 def batches(consumer: Any) -> Iterator[list[Any]]:
     """Yield the records of each poll that brings some, for ever."""
-    told = False
+    announced = False
     while True:
         polled = consumer.poll(timeout_ms=POLL_MS)
-        if not told and consumer.assignment():
+        if not announced and consumer.assignment():
             print(AT_WORK, flush=True)
-            told = True
+            announced = True
         if polled:
             yield [record for records in polled.values() for record in records]
 

@@ -6,103 +6,82 @@ The input topic is filled beforehand; `benchmarks.world` defines a round. Conten
 each counts. The peers get fewer documents, because they are slower; that their index stays small is to their advantage.
 """
 
-import argparse
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict
-from typing import Any
 
-from benchmarks import corpus, peers, report
+from benchmarks import datasets, peers, report
 from benchmarks.ours import default_banding
-from benchmarks.world import Entry, Make, Round, World, arguments_of, best_of, in_turns, others
+from benchmarks.world import Entry, Make, Round, Rounds, World, best_of, in_turns, results_of, setting_of
 from streamdedup.similarity.lsh import Banding
 
 STAGES = ("poll", "prepare", "index", "publish")
 #: Stage of a thread beside the loop.
 BESIDE = "ahead"
-OURS = "streamdedup"
+OURS, BARE = "streamdedup", "bare loop"
 
 
 def main() -> None:
     """Measure, print, write."""
     quick = {"documents": 20_000, "peer_documents": 1_500, "rounds": 1}
     usual = {"documents": 57_129, "peer_documents": 3_000, "rounds": 3}
-    arguments = arguments_of(report.parser(__doc__), quick, usual)
-    texts = corpus.load(arguments.documents)
+    arguments = report.arguments_of(report.parser(__doc__), quick, usual)
+    texts = datasets.load(arguments.documents)
     with ExitStack() as stack:
         world = World(stack, arguments.redis)
         world.fill("all", texts.documents)
         world.fill("few", texts.documents[: arguments.peer_documents])
-        entered = contenders(world)
-        rounds = in_turns(world, "all", [entry for entry, _ in entered], arguments.rounds)
-        best = best_of(rounds)
-        setting = {
-            "documents": f"{texts.name}: {arguments.documents:,}, for the peers the first {arguments.peer_documents:,}",
-            "servers": world.servers(),
-            "rounds": arguments.rounds,
-            "other programs": others(best),
-        }
-    show(arguments, setting, [(entry.name, banding) for entry, banding in entered], rounds)
+        entries, bandings = contenders(world)
+        rounds = in_turns(world, "all", entries, arguments.rounds)
+        documents = f"{texts.name}: {arguments.documents:,}, for the peers the first {arguments.peer_documents:,}"
+        setting = setting_of(world, documents, rounds)
+    best = best_of(rounds)
+    tables = {"rates": rates(rounds, bandings), "processes": processes(best), "stages": stages(best[OURS])}
+    report.Report("end_to_end", arguments.quick, setting, results_of(rounds), tables).show(arguments.output)
 
 
-def contenders(world: World) -> list[tuple[Entry, Banding | None]]:
-    """Return all contenders, with their bands if they have any."""
-    found: list[tuple[Entry, Banding | None]] = [
-        (Entry("bare loop", "all", lambda job: [world.consumer(job, "bare")]), None),
-        (Entry(OURS, "all", lambda job: [world.daemon(job)]), default_banding()),
+def contenders(world: World) -> tuple[list[Entry], dict[str, Banding]]:
+    """Return all contenders, and the bands of those that have any."""
+    entries = [
+        Entry(BARE, "all", lambda job: [world.consumer(job, "bare")]),
+        Entry(OURS, "all", lambda job: [world.daemon(job)]),
     ]
-    bandings = (peers.own_banding(), default_banding())
-    both = [(step, banding) for step in peers.WAYS for banding in bandings]
-    found += [(Entry(f"datasketch, {step}", "few", peer(world, step, banding)), banding) for step, banding in both]
-    return found
+    bandings = {OURS: default_banding()}
+    for way in peers.WAYS:
+        for banding in (peers.own_banding(), default_banding()):
+            name = f"datasketch {banding}, {way}"
+            entries.append(Entry(name, "few", peer(world, way, banding)))
+            bandings[name] = banding
+    return entries, bandings
 
 
-def peer(world: World, step: str, banding: Banding) -> Make:
+def peer(world: World, way: str, banding: Banding) -> Make:
     """Return a factory of a consumer with datasketch."""
-    more = ["--step", step, "--bands", str(banding.bands), "--rows", str(banding.rows)]
+    more = ["--way", way, "--bands", str(banding.bands), "--rows", str(banding.rows)]
     return lambda job: [world.consumer(job, "datasketch", *more)]
 
 
-def show(
-    arguments: argparse.Namespace,
-    setting: dict[str, Any],
-    names: list[tuple[str, Banding | None]],
-    rounds: list[list[Round]],
-) -> None:
-    """Print and write everything."""
+def rates(rounds: Rounds, bandings: Mapping[str, Banding]) -> report.Table:
+    """Return the table of rates: the best round of each contender, and the range of its rounds."""
+    rows = []
     best = best_of(rounds)
-    (ours,) = (one for (name, _), one in zip(names, best, strict=True) if name == OURS)
-    results = [
-        {
-            "name": name,
-            "bands": banding and banding.bands,
-            "rows": banding and banding.rows,
-            "times_slower": ours.documents_per_s / one.documents_per_s,
-            "best": asdict(one),
-            "rounds": [asdict(each) for each in own],
-        }
-        for (name, banding), one, own in zip(names, best, rounds, strict=True)
-    ]
-    tables = {"rates": rates(names, best, ours), "processes": processes(names, best), "stages": stages(ours)}
-    report.Report("end_to_end", arguments.quick, setting, results, tables).show(arguments.output)
-
-
-def rates(names: list[tuple[str, Banding | None]], best: list[Round], ours: Round) -> report.Table:
-    """Return the table of rates."""
-    rows = []
-    for (name, banding), one in zip(names, best, strict=True):
+    for name, measured in best.items():
+        banding = bandings.get(name)
         shown = ["", ""] if banding is None else [str(banding), f"{banding.probability(peers.THRESHOLD):.2f}"]
-        faster = "" if one is ours or banding is None else f"{ours.documents_per_s / one.documents_per_s:.1f}x"
-        rows.append([name, *shown, f"{one.documents_per_s:,.0f}", faster])
-    return report.Table(["", "bands x rows", "finds at 0.8", "documents/s", "streamdedup is faster"], rows)
+        ratio = best[OURS].documents_per_s / measured.documents_per_s
+        slowest = min(round_.documents_per_s for round_ in rounds[name])
+        shown += [f"{measured.documents_per_s:,.0f}", f"{slowest:,.0f}"]
+        rows.append([name, *shown, "" if name in (OURS, BARE) else f"{ratio:.1f}x"])
+    columns = ["", "bands x rows", "finds at 0.8", "documents/s", "slowest round", "streamdedup is faster"]
+    return report.Table(columns, rows)
 
 
-def processes(names: list[tuple[str, Banding | None]], best: list[Round]) -> report.Table:
+def processes(best: Mapping[str, Round]) -> report.Table:
     """Return the table of the processor time of each process for a document."""
-    rows = []
-    for (name, banding), one in zip(names, best, strict=True):
-        used = [f"{us:,.0f}" for us in one.cpu_us.values()]
-        rows.append([name, "" if banding is None else str(banding), *used, f"{sum(one.cpu_us.values()):,.0f}"])
-    return report.Table(["processor time, µs a document", "bands x rows", *best[0].cpu_us, "together"], rows)
+    rows = [
+        [name, *(f"{us:,.0f}" for us in measured.cpu_us.values()), f"{sum(measured.cpu_us.values()):,.0f}"]
+        for name, measured in best.items()
+    ]
+    return report.Table(["processor time, µs a document", *best[OURS].cpu_us, "together"], rows)
 
 
 def stages(ours: Round) -> report.Table:
@@ -110,12 +89,9 @@ def stages(ours: Round) -> report.Table:
     total_us = 1e6 / ours.documents_per_s
     spent = {name: ours.stages_us[name] for name in STAGES}
     spent["the rest"] = total_us - sum(spent.values())
+    rows = [[name, f"{us:.0f}", f"{us / total_us:.0%}"] for name, us in [*spent.items(), ("together", total_us)]]
     return report.Table(
-        ["stage", "µs a document", "share"],
-        [
-            *([name, f"{us:.0f}", f"{us / total_us:.0%}"] for name, us in [*spent.items(), ("together", total_us)]),
-            [BESIDE, f"{ours.stages_us[BESIDE]:.0f}", ""],
-        ],
+        ["stage", "µs a document", "share"], [*rows, [BESIDE, f"{ours.stages_us.get(BESIDE, 0):.0f}", ""]]
     )
 
 

@@ -1,6 +1,6 @@
 """Costs of a document as the index grows: processor time of Redis and of the client, memory, for both bucket layouts.
 
-    python -m benchmarks.growth [--quick] [--large] [--sizes 100000 300000 1000000 3000000] [--redis PROGRAM]
+    python -m benchmarks.growth [--quick] [--sizes 100000 300000 1000000 3000000] [--redis PROGRAM]
 
 The index stage alone, without Kafka. The documents are the articles of the collection again and again. Copy k has the
 shingle hashes of the first, each exclusive-or a number of the copy: the similarities within a copy are those of the
@@ -8,7 +8,7 @@ articles, and no two copies resemble each other. Signatures, band keys, index en
 from the hashes as they do for any text. The processor time of Redis is the mean of all documents since the size before:
 now and then the server moves all its keys to a table of twice the size, and few documents pay for all. The client is
 measured by the last documents before each size, because the next documents are prepared while the others are indexed.
-``--large`` goes on to 10,000,000 documents. Sizes for which the memory of the machine is too small are left out. The
+Sizes for which the memory of the machine is too small are left out. The
 usual sizes take some 20 minutes on two cores, and 7 GB.
 
 Each layout on the installed Redis and on Valkey of the extra "demo", or on PROGRAM alone. Beside them on the first of
@@ -31,14 +31,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import redis
 
-from benchmarks import corpus, report, servers
+from benchmarks import datasets, report, servers
 from benchmarks.ours import Index, index_on, settings_for
 from streamdedup.index.redis.buckets import LAYOUTS
-from streamdedup.text.hashing import offsets_of, ranges
+from streamdedup.text.runs import offsets_of, ranges
 from streamdedup.text.shingles import ShingleBatch, Shingler
 
 SIZES = (100_000, 300_000, 1_000_000, 3_000_000)
-LARGE = 10_000_000
 #: Documents before each size that are measured.
 MEASURED = 20_000
 #: Documents that are prepared at once, while those before are indexed.
@@ -124,7 +123,7 @@ class CopyShingler:
 def main() -> None:
     """Measure, print, write."""
     arguments = parse_arguments()
-    texts = corpus.load()
+    texts = datasets.load()
     options = settings_for().profiles["articles"].shingle_options()
     shingler = CopyShingler(Shingler(options).shingle(texts.texts))
     programs = servers.redis_programs(arguments.redis)
@@ -170,12 +169,9 @@ def parse_arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = report.parser(__doc__ or "")
     parser.add_argument("--sizes", type=int, nargs="+", help="documents in the index, ascending")
-    parser.add_argument("--large", action="store_true", help=f"also {LARGE:,} documents")
     parser.add_argument("--redis", metavar="PROGRAM", help="Redis server program")
     arguments = parser.parse_args()
     arguments.sizes = arguments.sizes or ([1_000, 3_000] if arguments.quick else [*SIZES])
-    if arguments.large and not arguments.quick:
-        arguments.sizes.append(LARGE)
     return arguments
 
 
@@ -289,10 +285,11 @@ class IndexGrowth:
         firsts = range(self._filled, size, CHUNK)
         with ThreadPoolExecutor(max_workers=1) as thread:
             made = [thread.submit(self._prepare, first, min(first + CHUNK, size)) for first in firsts[:1]]
-            for at in range(len(firsts)):
+            for number in range(len(firsts)):
                 batches = made.pop().result()
                 made = [
-                    thread.submit(self._prepare, first, min(first + CHUNK, size)) for first in firsts[at + 1 : at + 2]
+                    thread.submit(self._prepare, first, min(first + CHUNK, size))
+                    for first in firsts[number + 1 : number + 2]
                 ]
                 self._insert(batches)
         self._filled = size
@@ -303,7 +300,7 @@ class IndexGrowth:
 
     def _prepare(self, first: int, last: int) -> list[Any]:
         members = (Member(*divmod(number, self._articles)) for number in range(first, last))
-        documents = [corpus.Text(f"{copy}-{article}", f"{copy} {article}") for copy, article in members]
+        documents = [datasets.Text(f"{copy}-{article}", f"{copy} {article}") for copy, article in members]
         return self._index.prepare(documents, first)
 
 
@@ -333,9 +330,9 @@ def costs(points: Sequence[Point]) -> report.Table:
     first: dict[tuple[str, str], Point] = {}
     rows = []
     for point in points:
-        of = first.setdefault(point.contender, point)
+        first_point = first.setdefault(point.contender, point)
         # A quick run may take less than one tick of the clock of processor time.
-        times = point.redis_us / of.redis_us if of.redis_us else math.nan
+        times = point.redis_us / first_point.redis_us if first_point.redis_us else math.nan
         values = [f"{point.redis_us:.1f}", f"{times:.2f}", f"{point.client_us:.1f}"]
         rates = [f"{point.documents_per_s:,.0f}", f"{point.bytes_a_document:,.0f}"]
         name = BARE if point.layout == BARE else f'"{point.layout}"'

@@ -27,7 +27,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from benchmarks import consumers, corpus, load, report, servers
+from benchmarks import consumers, datasets, load, report, servers
 from benchmarks.world import Job, World
 from streamdedup.embedded import ManagedProcess, ServerError
 
@@ -126,7 +126,7 @@ class End(ManagedProcess):
 def main() -> None:
     """Measure, print, write."""
     arguments = parse_arguments()
-    found: list[Measured] = []
+    measurements: list[Measured] = []
     with ExitStack() as stack:
         world = World(stack, arguments.redis)
         contenders = [
@@ -140,16 +140,16 @@ def main() -> None:
             path = world.folder / f"documents-{rate}"
             count = documents_of(rate, arguments.seconds, path)
             for contender in contenders:
-                found.append(measure(world, contender, rate, path, count))
-                print(found[-1], file=sys.stderr, flush=True)
+                measurements.append(measure(world, contender, rate, path, count))
+                print(measurements[-1], file=sys.stderr, flush=True)
         setting = {
-            "documents": "Reuters" if corpus.REUTERS.exists() else "sample",
+            "documents": "Reuters" if datasets.path_of(datasets.REUTERS) else "sample",
             "servers": world.servers(),
-            "other programs": f"{max(one.others_share for one in found):.0%} of the machine at most",
-            "producer": f"late by at most {max(one.late_p99_ms for one in found):.1f} ms (99 of 100 records)",
+            "other programs": f"{max(run.others_share for run in measurements):.0%} of the machine at most",
+            "producer": f"late by at most {max(run.late_p99_ms for run in measurements):.1f} ms (99 of 100 records)",
         }
-    results = [asdict(one) for one in found]
-    report.Report("latency", arguments.quick, setting, results, {"rates": table(found)}).show(arguments.output)
+    results = [asdict(entry) for entry in measurements]
+    report.Report("latency", arguments.quick, setting, results, {"rates": table(measurements)}).show(arguments.output)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -167,7 +167,7 @@ def parse_arguments() -> argparse.Namespace:
 def documents_of(rate: int, seconds: float, path: Path) -> int:
     """Write the documents of a run, one a line; return their number."""
     count = round((WARM_S + max(seconds, min(LEAST_ALERTS * 2 / rate, seconds * 4))) * rate)
-    texts = (text for text in corpus.load(2 * count).texts if len(text) >= LEAST_CHARACTERS)
+    texts = (text for text in datasets.load(2 * count).texts if len(text) >= LEAST_CHARACTERS)
     with path.open("wb") as file:
         for number, text in enumerate(in_pairs(texts, rate, count)):
             key = key_of(number, rate)
@@ -187,8 +187,8 @@ def in_pairs(texts: Iterator[str], rate: int, count: int) -> Iterator[str]:
 
 def is_copy(number: int, rate: int) -> bool:
     """Tell whether a document is a near-duplicate of an earlier one, so that an alert is awaited."""
-    every = of_rate(SHARES, rate)
-    return number % every == every - 1 and number >= lag_of(rate)
+    interval = of_rate(SHARES, rate)
+    return number % interval == interval - 1 and number >= lag_of(rate)
 
 
 def of_rate(values: Mapping[int, int], rate: int) -> int:
@@ -226,10 +226,10 @@ def measure(world: World, contender: Contender, rate: int, documents: Path, coun
         for end in (subscriber, producer):
             stack.enter_context(closing(end))
             end.start()
-        own = [process.pid, world.redis.pid, world.kafka_pid, os.getpid()]
-        begun_s, busy_s, cpu_s = time.monotonic(), servers.busy_s(), sum(map(servers.cpu_s, own))
+        pids = [process.pid, world.redis.pid, world.kafka_pid, os.getpid()]
+        begun_s, busy_s, cpu_s = time.monotonic(), servers.busy_s(), sum(map(servers.cpu_s, pids))
         sent, seen = producer.result(limit_s), subscriber.result(limit_s)
-        used_s = sum(map(servers.cpu_s, own)) - cpu_s + sent["cpu_s"] + seen["cpu_s"]
+        used_s = sum(map(servers.cpu_s, pids)) - cpu_s + sent["cpu_s"] + seen["cpu_s"]
         all_s = (time.monotonic() - begun_s) * (os.cpu_count() or 1)
         others = max(0.0, servers.busy_s() - busy_s - used_s) / all_s
     awaited = [number for number in copies if number >= WARM_S * rate]
@@ -243,14 +243,17 @@ def measure(world: World, contender: Contender, rate: int, documents: Path, coun
     return Measured(contender.name, rate, len(awaited), len(awaited) - len(taken), p50, p99, longest, late, others)
 
 
-def table(found: Sequence[Measured]) -> report.Table:
+def table(measurements: Sequence[Measured]) -> report.Table:
     """Return the table of latencies, a row for each rate."""
     by_rate: dict[int, dict[str, Measured]] = {}
-    for one in found:
-        by_rate.setdefault(one.rate, {})[one.name] = one
+    for entry in measurements:
+        by_rate.setdefault(entry.rate, {})[entry.name] = entry
     rows = [
-        [f"{rate:,}/s", *(f"{value:.0f}" for name in (BARE, OURS) for value in (of[name].p50_ms, of[name].p99_ms))]
-        for rate, of in by_rate.items()
+        [
+            f"{rate:,}/s",
+            *(f"{value:.0f}" for name in (BARE, OURS) for value in (by_name[name].p50_ms, by_name[name].p99_ms)),
+        ]
+        for rate, by_name in by_rate.items()
     ]
     columns = ["produce to subscriber, ms", *(f"{name}, {part}" for name in (BARE, OURS) for part in ("p50", "p99"))]
     return report.Table(columns, rows)

@@ -4,8 +4,7 @@
 
 Both programs get the same documents in one run, one after the other, and print pairs. The truth is an exact join of the
 word 3-shingles as streamdedup makes them. The other program splits words by a plain expression, so a few of its
-shingles differ; pairs that it prints beyond the truth are counted as such. `python -m benchmarks.page library` writes
-the results into docs/library.md.
+shingles differ; pairs that it prints beyond the truth are counted as such.
 """
 
 import re
@@ -13,12 +12,15 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from benchmarks import corpus, report
-from benchmarks.places import LIBRARY_PAGE
+from benchmarks import datasets, report
+from benchmarks.datasets import REPOSITORY
 from streamdedup import Profile
-from streamdedup.evaluation.truth import join, shingle_sets
+from streamdedup.evaluation.join import join
+from streamdedup.evaluation.pairs import shingle_sets
 from streamdedup.text.shingles import Shingler
 
+#: The page that has both programs.
+LIBRARY_PAGE = REPOSITORY / "docs" / "library.md"
 NAMES = ("streamdedup", "datasketch")
 #: A pair of ids, the smaller one first.
 Pair = tuple[str, str]
@@ -40,22 +42,18 @@ class Outcome(NamedTuple):
 
 def main() -> None:
     """Measure, print, write."""
-    parser = report.parser(__doc__)
-    parser.add_argument("--documents", type=int, help="how many (0: each of the collection once)")
-    arguments = parser.parse_args()
-    if arguments.documents is None:
-        arguments.documents = 1_000 if arguments.quick else 0
-    texts = corpus.load(arguments.documents)
-    wanted = true_pairs(texts.documents)
+    arguments = report.arguments_of(report.parser(__doc__), {"documents": 1_000}, {"documents": 0})
+    texts = datasets.load(arguments.documents)
+    truth = true_pairs(texts.documents)
     outcomes = [run(program, texts.documents) for program in programs(LIBRARY_PAGE.read_text(encoding="utf-8"))]
-    setting = {"documents": f"{texts.name}: {len(texts.documents):,}", "pairs": len(wanted)}
+    setting = {"documents": f"{texts.name}: {len(texts.documents):,}", "pairs": len(truth)}
     results = [
         {
             "name": name,
             "lines": outcome.lines,
             "seconds": outcome.seconds,
-            "recall": len(outcome.pairs & wanted) / len(wanted) if wanted else None,
-            "others": len(outcome.pairs - wanted),
+            "recall": len(outcome.pairs & truth) / len(truth) if truth else None,
+            "others": len(outcome.pairs - truth),
         }
         for name, outcome in zip(NAMES, outcomes, strict=True)
     ]
@@ -78,8 +76,8 @@ def run(program: str, documents: Sequence[tuple[str, str]]) -> Outcome:
     """Run a program, and collect the pairs that it prints."""
     printed: set[Pair] = set()
 
-    def collect(one: str, other: str, _similarity: float) -> None:
-        printed.add((min(one, other), max(one, other)))
+    def collect(left: str, right: str, _similarity: float) -> None:
+        printed.add((min(left, right), max(left, right)))
 
     started = time.perf_counter()
     exec(program, {"documents": documents, "print": collect})
@@ -91,24 +89,24 @@ def true_pairs(documents: Sequence[tuple[str, str]]) -> set[Pair]:
     profile = Profile().section
     sets = shingle_sets(Shingler(profile.shingle_options()), [text for _, text in documents])
     ids = [document_id for document_id, _ in documents]
-    found: set[Pair] = set()
+    pairs: set[Pair] = set()
     for block in join(sets.hashes, sets.offsets, profile.threshold):
         for left, right in zip(block.left.tolist(), block.right.tolist(), strict=True):
-            found.add((min(ids[left], ids[right]), max(ids[left], ids[right])))
-    return found
+            pairs.add((min(ids[left], ids[right]), max(ids[left], ids[right])))
+    return pairs
 
 
 def table(results: Sequence[dict[str, Any]]) -> report.Table:
     """Return the table of both programs."""
     rows = [
         [
-            str(one["name"]),
-            str(one["lines"]),
-            "no pairs" if one["recall"] is None else f"{one['recall']:.4f}",
-            f"{one['others']:,}",
-            f"{one['seconds']:.1f}",
+            str(result["name"]),
+            str(result["lines"]),
+            "no pairs" if result["recall"] is None else f"{result['recall']:.4f}",
+            f"{result['others']:,}",
+            f"{result['seconds']:.1f}",
         ]
-        for one in results
+        for result in results
     ]
     return report.Table(["program", "lines of code", "recall", "other pairs", "seconds"], rows)
 

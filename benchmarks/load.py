@@ -44,14 +44,14 @@ def main() -> None:
     parser.add_argument("--count", type=int, help="awaited keys")
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
-    found: dict[str, object]
+    outcome: dict[str, object]
     # A pause of this process would be counted as one of the daemon.
     gc.disable()
     if arguments.end == "produce":
-        found = produce(arguments.kafka, arguments.topic, arguments.documents, arguments.rate, arguments.linger_ms)
+        outcome = produce(arguments.kafka, arguments.topic, arguments.documents, arguments.rate, arguments.linger_ms)
     else:
-        found = subscribe(arguments.kafka, arguments.topic, arguments.count)
-    arguments.output.write_text(json.dumps(found), encoding="utf-8")
+        outcome = subscribe(arguments.kafka, arguments.topic, arguments.count)
+    arguments.output.write_text(json.dumps(outcome), encoding="utf-8")
 
 
 def produce(kafka: str, topic: str, documents: Path, rate: float, linger_ms: int) -> dict[str, object]:

@@ -16,7 +16,7 @@ from zlib import crc32
 
 import redis
 
-from benchmarks import corpus, peers, report, servers
+from benchmarks import datasets, peers, report, servers
 from benchmarks.ours import default_banding, index_on
 from streamdedup.index.redis.buckets import LAYOUTS
 from streamdedup.similarity.lsh import Banding
@@ -35,35 +35,24 @@ OURS: dict[str, dict[str, Any]] = {
 
 def main() -> None:
     """Measure, print, write."""
-    arguments = parse_arguments()
-    texts = corpus.load(arguments.documents)
-    own, theirs = default_banding(), peers.own_banding()
+    arguments = report.arguments_of(report.parser(__doc__), {"documents": 1_000}, {"documents": 0})
+    texts = datasets.load(arguments.documents)
+    default, theirs = default_banding(), peers.own_banding()
     fresh = Fresh(arguments.redis, len(texts.documents))
 
     def ours(**keys: Any) -> float:
         return fresh.bytes_after(lambda url: fill_ours(url, texts.documents, keys))
 
-    sizes = [(name, own, ours(**keys)) for name, keys in OURS.items()]
+    sizes = [(name, default, ours(**keys)) for name, keys in OURS.items()]
     sizes.append(("streamdedup", theirs, ours(bands=theirs.bands, rows=theirs.rows)))
-    sizes += peer_sizes(fresh, texts.documents, (own, theirs))
+    sizes += peer_sizes(fresh, texts.documents, (default, theirs))
     setting = {"documents": f"{texts.name}: {len(texts.documents):,}", "server": fresh.name}
     for program in servers.redis_programs(arguments.redis)[1:]:
         fresh = Fresh(program, len(texts.documents))
         for layout in LAYOUTS:
             size = ours(**{"redis.bucket_layout": layout})
-            sizes.append((f'streamdedup, "{layout}" on {fresh.name}', own, size))
+            sizes.append((f'streamdedup, "{layout}" on {fresh.name}', default, size))
     show(arguments, setting, sizes)
-
-
-def parse_arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = report.parser(__doc__)
-    parser.add_argument("--documents", type=int, help="how many (0: each of the collection once)")
-    parser.add_argument("--redis", metavar="PROGRAM", help="Redis server program")
-    arguments = parser.parse_args()
-    if arguments.documents is None:
-        arguments.documents = 1_000 if arguments.quick else 0
-    return arguments
 
 
 class Fresh:
@@ -83,7 +72,7 @@ class Fresh:
             return (servers.used_bytes(client) - before) / self._count
 
 
-def fill_ours(url: str, documents: list[corpus.Text], keys: dict[str, Any]) -> None:
+def fill_ours(url: str, documents: list[datasets.Text], keys: dict[str, Any]) -> None:
     """Place documents in our index."""
     with index_on(url, **keys) as index:
         for prepared in index.prepare(documents):
@@ -91,21 +80,21 @@ def fill_ours(url: str, documents: list[corpus.Text], keys: dict[str, Any]) -> N
 
 
 def peer_sizes(
-    fresh: Fresh, documents: list[corpus.Text], bandings: tuple[Banding, ...]
+    fresh: Fresh, documents: list[datasets.Text], bandings: tuple[Banding, ...]
 ) -> list[tuple[str, Banding, float]]:
     """Return what datasketch takes: as it comes, and with ids and band values as small as it allows."""
     ids = [document.id for document in documents]
     signed = peers.sign(document.text for document in documents)
     small = {"prepickle": False, "hashfunc": lambda values: crc32(values).to_bytes(4)}
-    found = []
+    sizes = []
     for name, names, options in (
         ("datasketch", ids, {}),
-        ("datasketch, small keys", [one.encode() for one in ids], small),
+        ("datasketch, small keys", [document_id.encode() for document_id in ids], small),
     ):
         for banding in bandings:
             fill = partial(fill_peer, banding=banding, options=options, names=names, signed=signed)
-            found.append((name, banding, fresh.bytes_after(fill)))
-    return found
+            sizes.append((name, banding, fresh.bytes_after(fill)))
+    return sizes
 
 
 def fill_peer(url: str, banding: Banding, options: dict[str, Any], names: list[Any], signed: list[Any]) -> None:
@@ -117,10 +106,16 @@ def show(arguments: argparse.Namespace, setting: dict[str, Any], sizes: list[tup
     """Print and write everything; ratios are to streamdedup with the same bands and the default settings."""
     ours = {banding: size for name, banding, size in sizes if name == "streamdedup"}
     columns = ["", "bands x rows", "bytes a document", "times ours with the same bands"]
-    rows = [[name, str(one), f"{size:,.0f}", f"{size / ours[one]:.1f}"] for name, one, size in sizes]
+    rows = [[name, str(banding), f"{size:,.0f}", f"{size / ours[banding]:.1f}"] for name, banding, size in sizes]
     results = [
-        {"name": name, "bands": one.bands, "rows": one.rows, "bytes_per_document": size, "times_ours": size / ours[one]}
-        for name, one, size in sizes
+        {
+            "name": name,
+            "bands": banding.bands,
+            "rows": banding.rows,
+            "bytes_per_document": size,
+            "times_ours": size / ours[banding],
+        }
+        for name, banding, size in sizes
     ]
     tables = {"bytes": report.Table(columns, rows)}
     report.Report("memory", arguments.quick, setting, results, tables).show(arguments.output)

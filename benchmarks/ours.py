@@ -5,11 +5,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from benchmarks.corpus import Text
+from benchmarks.datasets import Text
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectionResult, Prepared
 from streamdedup.index import contract as index_contract
-from streamdedup.indexes import connect_store, detector_options, redis_store
+from streamdedup.indexes import connect_backend, detector_options
 from streamdedup.position import Partition, Position
 from streamdedup.settings import Settings
 from streamdedup.similarity.lsh import Banding
@@ -57,9 +57,9 @@ class Index:
 
 def settings_for(url: str = "redis://localhost:6379/0", **keys: object) -> Settings:
     """Return the default settings with some changed: keys of the profile, or of another section by their full name."""
-    given = {key if "." in key else f"profiles.{PROFILE}.{key}": value for key, value in keys.items()}
+    prefixed = {key if "." in key else f"profiles.{PROFILE}.{key}": value for key, value in keys.items()}
     needed = {"kafka.bootstrap_servers": "localhost:9092", "redis.url": url, f"profiles.{PROFILE}.topics": PROFILE}
-    return Settings.load(None, needed | given, environ={})
+    return Settings.load(None, needed | prefixed, environ={})
 
 
 def default_banding() -> Banding:
@@ -71,8 +71,8 @@ def default_banding() -> Banding:
 def index_on(url: str, **keys: object) -> Iterator[Index]:
     """Open an index on a server that is empty; ``keys`` as for ``settings_for``."""
     settings = settings_for(url, **keys)
-    with connect_store(settings) as client:
-        yield Index(settings, redis_store(settings, PROFILE, client))
+    with connect_backend(settings) as backend:
+        yield Index(settings, backend.index(PROFILE))
 
 
 def use_one_core() -> None:

@@ -14,13 +14,9 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.corpus import Text
-from benchmarks.open_sets import Set
-from benchmarks.places import REPOSITORY
-from streamdedup.corpora import CorpusReader
-from streamdedup.wire import Decoder
+from benchmarks import datasets
 
-FILE = REPOSITORY.parent / "shared" / "data" / "masakhane_news.jsonl.gz"
+NEWS = "masakhane_news"
 #: Source of the notice, articles with it, and those that are published twice.
 SOURCE, NOTICES, TWICE = "eng", 140, 40
 #: Words of a teaser, from and to.
@@ -66,41 +62,30 @@ class Article(NamedTuple):
     original: str
 
 
-def articles(file: Path | None = None) -> list[Article]:
-    """Return the collection, made of ``file``, or of ``FILE``; empty where the file is not there."""
-    file = file or FILE
-    if not file.exists():
-        return []
+def articles() -> list[Article]:
+    """Return the collection; end the process where masakhane_news is absent."""
+    documents = datasets.read(NEWS)
     made: list[Article] = []
     again: list[Article] = []
     teasers: set[str] = set()
-    for entry in CorpusReader(file, decoder=Decoder(source_field="lang")):
-        text, source = entry.text, entry.source or ""
+    for (document_id, text), language in zip(documents.documents, documents.sources, strict=True):
+        source = language or ""
         is_teaser = source == SOURCE and TEASER_WORDS[0] <= len(text.split()) <= TEASER_WORDS[1]
         if not is_teaser or len(teasers) == NOTICES or text in teasers:
-            made.append(Article(entry.id, text, source, text))
+            made.append(Article(document_id, text, source, text))
             continue
         teasers.add(text)
-        made.append(Article(entry.id, f"{text}\n\n{NOTICE}", source, text))
+        made.append(Article(document_id, f"{text}\n\n{NOTICE}", source, text))
         if len(again) < TWICE:
-            again.append(Article(f"{entry.id}/again", text, SECOND_SOURCE, text))
+            again.append(Article(f"{document_id}/again", text, SECOND_SOURCE, text))
     return made + again
-
-
-def as_set(file: Path) -> Set:
-    """Return the collection, made of a file."""
-    made = articles(file)
-    return Set("news with a notice", file, [Text(one.id, one.text) for one in made], [one.source for one in made])
 
 
 def main() -> None:
     """Write the collection."""
     if len(sys.argv) != 2:
         sys.exit(__doc__)
-    made = articles()
-    if not made:
-        sys.exit(f"{FILE} is not there")
-    lines = (json.dumps({"id": one.id, "text": one.text, "source": one.source}) for one in made)
+    lines = (json.dumps({"id": article.id, "text": article.text, "source": article.source}) for article in articles())
     Path(sys.argv[1]).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -1,43 +1,49 @@
-"""The report of a benchmark: its setting, its tables on the screen, and its results as JSON."""
+"""The report of a benchmark: its setting, its tables on the screen, and its results as JSON for the pages."""
 
 import argparse
 import importlib.metadata
 import json
 import os
 import platform
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.places import REPOSITORY, RESULTS
+from benchmarks.datasets import REPOSITORY
 from streamdedup import __version__
 
+#: Results of the benchmarks, as NAME.json.
+RESULTS = REPOSITORY / "build" / "bench"
 #: Packages whose versions affect a measurement.
-PACKAGES = (
-    "numpy",
-    "kafka-python",
-    "redis",
-    "hiredis",
-    "crc32c",
-    "msgspec",
-    "litestar",
-    "uvicorn",
-    "datasketch",
-    "rensa",
-)
+PACKAGES = ("numpy", "kafka-python", "redis", "hiredis", "msgspec", "litestar", "uvicorn", "datasketch", "rensa")
 
 
-def parser(description: str) -> argparse.ArgumentParser:
+def parser(description: str | None) -> argparse.ArgumentParser:
     """Return a command line with the options of all benchmarks.
 
     Args:
         description: The benchmark's docstring, of which the first line is shown.
     """
-    made = argparse.ArgumentParser(description=description.partition("\n")[0])
+    made = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
     made.add_argument("--quick", action="store_true", help="short, to see that everything works")
     made.add_argument("--output", type=Path, default=RESULTS, metavar="FOLDER", help="where the results go, as JSON")
     return made
+
+
+def arguments_of(
+    parser: argparse.ArgumentParser, quick: Mapping[str, int], usual: Mapping[str, int]
+) -> argparse.Namespace:
+    """Read a command line whose numbers depend on ``--quick`` unless they are given."""
+    parser.add_argument("--redis", metavar="PROGRAM", help="Redis server program")
+    for name in usual:
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, help=f"{usual[name]:,} unless --quick")
+    arguments = parser.parse_args()
+    for name, number in (quick if arguments.quick else usual).items():
+        if getattr(arguments, name) is None:
+            setattr(arguments, name, number)
+    return arguments
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,22 @@ class Table:
         return "\n".join(f"| {' | '.join(line)} |" for line in [self.columns, rule, *self.rows]) + "\n"
 
 
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
+    """Return a table of numbers and texts; whole numbers get commas, None becomes a dash."""
+    return Table(list(columns), [[_cell(value) for value in row] for row in rows])
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """Return a share as a percentage; a dash for a share of nothing."""
+    return "-" if share is None else f"{100 * share:.{digits}f} %"
+
+
 @dataclass
 class Report:
     """Result of a benchmark.
@@ -71,7 +93,7 @@ class Report:
     Attributes:
         name: Name of the benchmark and of its file.
         quick: The short form was run, whose numbers say little.
-        setting: Machine, servers and parameters.
+        setting: Documents, servers and parameters.
         results: The numbers, as measured.
         tables: The numbers as tables, by the name that pages use.
     """
@@ -84,10 +106,10 @@ class Report:
 
     def show(self, folder: Path) -> None:
         """Print everything, and write it into a folder."""
-        print(f"\n## {self.name}{' (quick: these figures are worth little)' if self.quick else ''}\n")
+        print(f"\n## {self.name}{' (quick: these numbers say little)' if self.quick else ''}\n")
         print("\n".join(f"{key}: {value}" for key, value in self.setting.items()))
-        for table in self.tables.values():
-            print(f"\n{table.text()}")
+        for name, content in self.tables.items():
+            print(f"\n{name}\n\n{content.text()}")
         path = self.write(folder)
         print(f"\nwritten: {path.relative_to(REPOSITORY) if path.is_relative_to(REPOSITORY) else path}", flush=True)
 
@@ -98,36 +120,28 @@ class Report:
         content = {
             "name": self.name,
             "quick": self.quick,
-            "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "machine": machine(),
-            "versions": versions(),
-            "setting": self.setting,
+            "setting": {**self.setting, **environment()},
             "results": self.results,
-            "tables": {name: {"columns": one.columns, "rows": one.rows} for name, one in self.tables.items()},
+            "tables": {name: {"columns": made.columns, "rows": made.rows} for name, made in self.tables.items()},
         }
-        path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         return path
 
 
-def machine() -> dict[str, Any]:
-    """Return a description of the machine; the load is that of the last minute, the benchmark included."""
+def environment() -> dict[str, str]:
+    """Return machine, versions and time of a measurement."""
+    processor = _first_after("/proc/cpuinfo", "model name") or platform.processor() or platform.machine()
+    memory = _first_after("/proc/meminfo", "MemTotal")
+    gibibytes = f", {int(memory.split()[0]) / 2**20:.0f} GiB" if memory else ""
     return {
-        "processor": _first_after("/proc/cpuinfo", "model name") or platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
-        "memory": _memory(),
-        "system": f"{platform.system()} {platform.release()}",
-        "load": round(os.getloadavg()[0], 2),
+        "machine": f"{processor}, {os.cpu_count()} cores{gibibytes}, {platform.system()} {platform.release()}",
+        "versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
+        "measured": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
 
-def _memory() -> str | None:
-    """Return the memory of the machine."""
-    total = _first_after("/proc/meminfo", "MemTotal")
-    return total and f"{int(total.split()[0]) / 2**20:.0f} GiB"
-
-
 def _first_after(path: str, name: str) -> str | None:
-    """Return the value of the first line `name : value` of a file of the system, if there is one."""
+    """Return the value of the first line ``name : value`` of a system file, None without such a line."""
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -136,11 +150,11 @@ def _first_after(path: str, name: str) -> str | None:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of everything in Python."""
-    found = {"streamdedup": __version__, "Python": platform.python_version()}
+    """Return the versions of Python, the project and its packages."""
+    result = {"streamdedup": __version__, "Python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = importlib.metadata.version(package)
+            result[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            found[package] = "absent"
-    return found
+            result[package] = "absent"
+    return result

@@ -8,13 +8,11 @@ Redis cluster. The beginning and the end, when not all processes are at work, do
 of them are hardly faster. The processor time of each tells what they could do on a machine with a core each.
 """
 
-import argparse
 from contextlib import ExitStack
-from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from benchmarks import corpus, report, servers
-from benchmarks.world import Entry, Job, Round, World, arguments_of, best_of, in_turns, others
+from benchmarks import datasets, report, servers
+from benchmarks.world import Entry, Job, Round, World, best_of, in_turns, rates, results_of, setting_of
 from tests.redis_sets import redis_cluster
 
 
@@ -40,8 +38,8 @@ FURTHER = (Setup(4, 1), Setup(4, 2), Setup(8, 4))
 def main() -> None:
     """Measure, print, write."""
     quick, usual = {"documents": 60_000, "rounds": 1}, {"documents": 190_430, "rounds": 2}
-    arguments = arguments_of(report.parser(__doc__ or ""), quick, usual)
-    texts = corpus.load(arguments.documents)
+    arguments = report.arguments_of(report.parser(__doc__), quick, usual)
+    texts = datasets.load(arguments.documents)
     with ExitStack() as stack:
         world = World(stack, arguments.redis)
         cluster = stack.enter_context(redis_cluster(servers.redis_program(arguments.redis), 2))
@@ -49,14 +47,11 @@ def main() -> None:
         world.fill("all", texts.documents)
         entries = [Entry(str(setup), "all", maker(world, setup), COUNTED) for setup in SETUPS]
         rounds = in_turns(world, "all", entries, arguments.rounds)
-        setting = {
-            "documents": f"{texts.name}: {arguments.documents:,}",
-            "servers": world.servers(),
-            "counted": f"from {COUNTED[0]:.0%} to {COUNTED[1]:.0%} of the documents",
-            "rounds": arguments.rounds,
-            "other programs": others(best_of(rounds)),
-        }
-    show(arguments, setting, rounds)
+        setting = setting_of(world, f"{texts.name}: {arguments.documents:,}", rounds)
+        setting["counted"] = f"from {COUNTED[0]:.0%} to {COUNTED[1]:.0%} of the documents"
+    best = dict(zip(SETUPS, best_of(rounds).values(), strict=True))
+    tables = {"rates": rates(rounds), "cores": cores(best)}
+    report.Report("scale", arguments.quick, setting, results_of(rounds), tables).show(arguments.output)
 
 
 def maker(world: World, setup: Setup) -> Any:
@@ -66,30 +61,6 @@ def maker(world: World, setup: Setup) -> Any:
         return [world.daemon(job, on_cluster=setup.masters > 1) for _ in range(setup.daemons)]
 
     return make
-
-
-def show(arguments: argparse.Namespace, setting: dict[str, Any], rounds: list[list[Round]]) -> None:
-    """Print and write everything."""
-    best = dict(zip(SETUPS, best_of(rounds), strict=True))
-    results = [
-        {"name": str(setup), "best": asdict(one), "rounds": [asdict(each) for each in own]}
-        for (setup, one), own in zip(best.items(), rounds, strict=True)
-    ]
-    tables = {"rates": rates(best), "cores": cores(best)}
-    report.Report("scale", arguments.quick, setting, results, tables).show(arguments.output)
-
-
-def rates(best: dict[Setup, Round]) -> report.Table:
-    """Return the table of rates and processor times."""
-    first = next(iter(best.values()))
-    rows = []
-    for setup, one in best.items():
-        used = [f"{us:,.0f}" for us in one.cpu_us.values()]
-        ratio = one.documents_per_s / first.documents_per_s
-        busy = sum(one.cpu_us.values()) * one.documents_per_s / 1e6
-        rows.append([str(setup), f"{one.documents_per_s:,.0f}", f"{ratio:.2f}", *used, f"{busy:.2f}"])
-    columns = ["", "documents/s", "times the first", *(f"{name}, µs" for name in first.cpu_us), "cores busy"]
-    return report.Table(columns, rows)
 
 
 class Capacity(NamedTuple):
@@ -144,9 +115,9 @@ def cores(best: dict[Setup, Round]) -> report.Table:
     rows = []
     for setup in (*SETUPS, *FURTHER):
         nearest = best[Setup(min(setup.daemons, 2), min(setup.masters, 2))]
-        found = capacity(setup, nearest)
-        shown = [f"{value:,.0f}" for value in (found.daemons, found.redis, found.kafka)]
-        rows.append([str(setup), *shown, f"{found.least:,.0f} to {found.most:,.0f}", found.limit])
+        limits = capacity(setup, nearest)
+        shown = [f"{value:,.0f}" for value in (limits.daemons, limits.redis, limits.kafka)]
+        rows.append([str(setup), *shown, f"{limits.least:,.0f} to {limits.most:,.0f}", limits.limit])
     return report.Table(["with a core each", "daemons", "Redis", "Kafka", "documents/s", "limited by"], rows)
 
 

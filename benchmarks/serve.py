@@ -21,16 +21,18 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import msgspec
 import redis
 
-from benchmarks import corpus, growth, latency, load, report, servers, vegeta
-from benchmarks.corpus import Text
+from benchmarks import datasets, growth, latency, load, report, servers, vegeta
+from benchmarks.datasets import Text
 from benchmarks.ours import default_banding, index_on, settings_for
-from benchmarks.services import Service, serve_command
-from benchmarks.world import Job, World, arguments_of
-from streamdedup.embedded import ManagedProcess
+from benchmarks.world import Job, World
+from streamdedup.embedded import ManagedProcess, free_ports
+from streamdedup.embedded.process import LOOPBACK
 from streamdedup.text.shingles import Shingler
 
 OURS, BESIDE, PEER = "streamdedup", "streamdedup, beside a daemon", "datasketch + FastAPI"
@@ -84,6 +86,42 @@ class Measured:
     indexed_per_s: float = 0.0
 
 
+class Service(ManagedProcess):
+    """A service over HTTP.
+
+    Args:
+        name: Name of the process.
+        command_at: Returns the command line for a port.
+        ready_path: Path that answers 200 when the service is ready.
+    """
+
+    def __init__(self, name: str, command_at: Callable[[int], list[str]], ready_path: str) -> None:
+        super().__init__(name)
+        self._command_at = command_at
+        self._ready_path = ready_path
+        self._port = 0
+
+    def choose_ports(self) -> None:
+        """Choose a port."""
+        (self._port,) = free_ports()
+
+    def command(self) -> list[str]:
+        """Return the command line."""
+        return self._command_at(self._port)
+
+    def url(self, path: str) -> str:
+        """Return the address of a path."""
+        return f"http://{LOOPBACK}:{self._port}{path}"
+
+    def is_ready(self) -> bool:
+        """Return whether the service answers."""
+        try:
+            with urlopen(self.url(self._ready_path), timeout=5) as response:
+                return bool(response.status == 200)
+        except (URLError, OSError):
+            return False
+
+
 class Documents(NamedTuple):
     """Documents of a run: no two of different fields resemble each other.
 
@@ -102,7 +140,7 @@ class Documents(NamedTuple):
 
 def main() -> None:
     """Measure, print, write."""
-    arguments = arguments_of(report.parser(__doc__ or ""), QUICK, USUAL)
+    arguments = report.arguments_of(report.parser(__doc__), QUICK, USUAL)
     fed_count = round((arguments.seconds * (arguments.rounds + 2 * UNPAUSED_SHARE) + SPARE_S) * arguments.daemon_rate)
     documents = documents_of(fed_count, arguments.lookups)
     with TemporaryDirectory(prefix="streamdedup-bench-") as folder, ExitStack() as stack:
@@ -119,24 +157,24 @@ def main() -> None:
         stack.close()
         measured.append(bench.peer(arguments.redis))
     setting["daemon"] = f"{measured[1].indexed_per_s:,.0f} documents/s indexed, {arguments.daemon_rate:,} produced"
-    tables = {"lookups": table(measured), "ratios": ratios(measured)}
-    results = [asdict(one) for one in measured]
+    tables = {"lookups": table(measured)}
+    results = [asdict(entry) for entry in measured]
     report.Report("serve", arguments.quick, setting, results, tables).show(arguments.output)
 
 
 def documents_of(fed_count: int, lookups_count: int) -> Documents:
     """Return the documents of a run."""
-    indexed = corpus.load()
-    more = corpus.load(len(indexed.documents) + fed_count + lookups_count).documents[len(indexed.documents) :]
+    indexed = datasets.load()
+    more = datasets.load(len(indexed.documents) + fed_count + lookups_count).documents[len(indexed.documents) :]
     return Documents(indexed.name, indexed.documents, more[:fed_count], more[fed_count:])
 
 
 def lookup_texts(documents: Documents, count: int) -> Iterator[str]:
     """Yield texts to look up: each ``KNOWN``-th a near-duplicate of an indexed document."""
-    known = (text for _, text in documents.indexed if len(text) >= LEAST_CHARACTERS)
+    near_duplicates = (text for _, text in documents.indexed if len(text) >= LEAST_CHARACTERS)
     unknown = (text for _, text in documents.unknown)
     for number in range(count):
-        yield f"{next(known)} repeated as number {number}" if number % KNOWN == 0 else next(unknown)
+        yield f"{next(near_duplicates)} repeated as number {number}" if number % KNOWN == 0 else next(unknown)
 
 
 class Bench:
@@ -212,15 +250,15 @@ class Bench:
         rounds = [vegeta.attack(single, arguments.seconds, rate=arguments.rate) for _ in range(arguments.rounds)]
         cpu_s = servers.cpu_s(service.pid) - cpu_s
         indexed_per_s = (committed() - committed_before) / (time.monotonic() - begun_s)
-        best = min(rounds, key=lambda one: one.p99_ms)
+        best = min(rounds, key=lambda load_: load_.p99_ms)
         measured = Measured(
             name,
             best.p50_ms,
             best.p99_ms,
-            median(one.p99_ms for one in rounds),
-            max(one.longest_ms for one in rounds),
-            sum(one.failed for one in rounds),
-            1000 * cpu_s / sum(one.requests for one in rounds),
+            median(load_.p99_ms for load_ in rounds),
+            max(load_.longest_ms for load_ in rounds),
+            sum(load_.failed for load_ in rounds),
+            1000 * cpu_s / sum(load_.requests for load_ in rounds),
             vegeta.attack(single, unpaused_s, clients=CLIENTS).answered_per_s,
             BATCH_TEXTS * vegeta.attack(batches, unpaused_s, clients=BATCH_CLIENTS).answered_per_s,
             indexed_per_s,
@@ -240,6 +278,18 @@ def fill(url: str, pid: int, documents: Documents, count: int) -> None:
             raise RuntimeError(f"{client.dbsize():,} keys in place of an index of {count:,} documents")
 
 
+def serve_command(redis_url: str, port: int) -> list[str]:
+    """Return the command line of our service."""
+    keys = {
+        "kafka.bootstrap_servers": "localhost:9092",
+        "redis.url": redis_url,
+        "profiles.articles.topics": "articles",
+        "api.port": port,
+    }
+    sets = [part for key, value in keys.items() for part in ("--set", f"{key}={value}")]
+    return [sys.executable, "-m", "streamdedup", "serve", *sets]
+
+
 def peer_command(redis_url: str, port: int) -> list[str]:
     """Return the command line of the service with datasketch."""
     banding = default_banding()
@@ -251,17 +301,17 @@ def table(measured: Sequence[Measured]) -> report.Table:
     """Return the measurements of all services."""
     rows = [
         [
-            one.name,
-            f"{one.p50_ms:.1f}",
-            f"{one.p99_ms:.1f}",
-            f"{one.p99_median_ms:.1f}",
-            f"{one.longest_ms:.0f}",
-            f"{one.failed:,}",
-            f"{one.cpu_ms:.2f}",
-            f"{one.requests_per_s:,.0f}",
-            f"{one.texts_per_s:,.0f}",
+            entry.name,
+            f"{entry.p50_ms:.1f}",
+            f"{entry.p99_ms:.1f}",
+            f"{entry.p99_median_ms:.1f}",
+            f"{entry.longest_ms:.0f}",
+            f"{entry.failed:,}",
+            f"{entry.cpu_ms:.2f}",
+            f"{entry.requests_per_s:,.0f}",
+            f"{entry.texts_per_s:,.0f}",
         ]
-        for one in measured
+        for entry in measured
     ]
     head = [
         "one process",
@@ -273,21 +323,6 @@ def table(measured: Sequence[Measured]) -> report.Table:
         "processor, ms a request",
     ]
     return report.Table([*head, "requests/s without pause", "texts/s in batches"], rows)
-
-
-def ratios(measured: Sequence[Measured]) -> report.Table:
-    """Return how many times the service with datasketch is slower than ours, both alone."""
-    ours, _, peer = measured
-    compared = {
-        "p50": peer.p50_ms / ours.p50_ms,
-        "p99": peer.p99_ms / ours.p99_ms,
-        "processor time": peer.cpu_ms / ours.cpu_ms,
-        "requests/s without pause": ours.requests_per_s / peer.requests_per_s,
-        "texts/s in batches": ours.texts_per_s / peer.texts_per_s,
-    }
-    return report.Table(
-        ["streamdedup is better", "times"], [[name, f"{ratio:.1f}"] for name, ratio in compared.items()]
-    )
 
 
 if __name__ == "__main__":

@@ -10,13 +10,13 @@ import redis
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
-from benchmarks.corpus import Text
+from benchmarks.datasets import Text
 from streamdedup.embedded import RedisServer
 from streamdedup.embedded.redis import find_redis
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.producer import Feeder
-from streamdedup.testing.kafka import KAFKA_VERSION, KafkaServer
 from tests.servers import kafka_jars
+from tests.support.kafka import KAFKA_VERSION, KafkaServer
 
 #: The Redis server program, if installed; else that of the wheel.
 REDIS_PROGRAM = "redis-server"
@@ -60,11 +60,11 @@ def name_of_kafka() -> str:
 
 
 def name_of_redis(client: "redis.Redis") -> str:
-    """Return name and version of the server."""
-    info: dict[str, Any] = client.info("server")
-    if "valkey_version" in info:
-        return f"Valkey {info['valkey_version']}"
-    return f"Redis {info['redis_version']}"
+    """Return name, version and allocator of the server."""
+    server: dict[str, Any] = client.info("server")
+    memory: dict[str, Any] = client.info("memory")
+    kind = "Valkey" if "valkey_version" in server else "Redis"
+    return f"{kind} {server.get('valkey_version', server['redis_version'])} with {memory['mem_allocator']}"
 
 
 def empty(client: "redis.Redis") -> None:

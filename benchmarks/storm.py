@@ -6,30 +6,26 @@ A storm is one text, or one text with small changes, that arrives again and agai
 near-duplicate of all before. `benchmarks.world` defines a round.
 """
 
-import argparse
 import random
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
 import msgspec
 
-from benchmarks import corpus, report
-from benchmarks.world import Entry, Round, World, arguments_of, best_of, in_turns, others
+from benchmarks import report
+from benchmarks.datasets import Text
+from benchmarks.world import Entry, World, in_turns, rates, results_of, setting_of
 
 #: Words of each text, and words to choose from.
 WORDS, VOCABULARY = 150, 20_000
-#: The stream of comparison.
-ORDINARY = "ordinary: nothing in common"
-COPIES = "copies: one text"
 
 
 def main() -> None:
     """Measure, print, write."""
     quick, usual = {"documents": 6_000, "rounds": 1}, {"documents": 100_000, "rounds": 1}
-    arguments = arguments_of(report.parser(__doc__), quick, usual)
+    arguments = report.arguments_of(report.parser(__doc__), quick, usual)
     with ExitStack() as stack:
         world = World(stack, arguments.redis)
         entries = []
@@ -37,23 +33,19 @@ def main() -> None:
             topic = name.partition(":")[0]
             world.fill(topic, list(islice(documents(texts(random.Random(1))), arguments.documents)))
             entries.append(Entry(name, topic, lambda job: [world.daemon(job)]))
-        rounds: list[list[Round]] = in_turns(world, "ordinary", entries, arguments.rounds)
+        rounds = in_turns(world, "ordinary", entries, arguments.rounds)
         copies = world.outputs["copies"]
         without = alerts_without_exact_copy(record.value for record in copies)
-        setting = {
-            "documents": f"{arguments.documents:,} of about {WORDS} words in each stream",
-            "servers": world.servers(),
-            "rounds": arguments.rounds,
-            "other programs": others(best_of(rounds)),
-            "alerts of exact copies that name none": f"{without} of {len(copies):,}",
-        }
-    show(arguments, setting, entries, rounds)
+        setting = setting_of(world, f"{arguments.documents:,} of about {WORDS} words in each stream", rounds)
+        setting["alerts of exact copies that name none"] = f"{without} of {len(copies):,}"
+    tables = {"rates": rates(rounds, "stream")}
+    report.Report("storm", arguments.quick, setting, results_of(rounds), tables).show(arguments.output)
 
 
-def documents(texts: Iterable[str]) -> Iterator[corpus.Text]:
+def documents(texts: Iterable[str]) -> Iterator[Text]:
     """Yield texts as documents."""
     for number, text in enumerate(texts):
-        yield corpus.Text(f"d{number}", text)
+        yield Text(f"d{number}", text)
 
 
 def words(rng: random.Random, count: int) -> list[str]:
@@ -90,8 +82,8 @@ def boilerplate(rng: random.Random) -> Iterator[str]:
 
 
 STREAMS: dict[str, Callable[[random.Random], Iterator[str]]] = {
-    ORDINARY: ordinary,
-    COPIES: copies,
+    "ordinary: nothing in common": ordinary,
+    "copies: one text": copies,
     "variants: similarity 0.9": variants,
     "boilerplate: similarity 0.65": boilerplate,
 }
@@ -105,27 +97,9 @@ def alerts_without_exact_copy(values: Iterable[bytes]) -> int:
     count = 0
     for value in values:
         alert: dict[str, Any] = msgspec.json.decode(value)
-        own = alert["document"]["digest"]
-        count += all(match["digest"] != own for match in alert["matches"])
+        digest = alert["document"]["digest"]
+        count += all(match["digest"] != digest for match in alert["matches"])
     return count
-
-
-def show(
-    arguments: argparse.Namespace, setting: dict[str, Any], entries: list[Entry], rounds: list[list[Round]]
-) -> None:
-    """Print and write everything."""
-    best = best_of(rounds)
-    first = best[0].documents_per_s
-    rows, results = [], []
-    for entry, one in zip(entries, best, strict=True):
-        ratio = first / one.documents_per_s
-        used = [f"{us:,.0f}" for us in one.cpu_us.values()]
-        rows.append([entry.name, f"{one.documents_per_s:,.0f}", f"{ratio:.1f}", f"{one.alerts:,}", *used])
-        results.append({"name": entry.name, "times_the_cost": ratio, "best": asdict(one)})
-    columns = ["stream", "documents/s", "times the cost", "alerts", *(f"{name}, µs" for name in best[0].cpu_us)]
-    report.Report("storm", arguments.quick, setting, results, {"rates": report.Table(columns, rows)}).show(
-        arguments.output
-    )
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import rensa  # type: ignore[import-untyped]
 
-from benchmarks import corpus, peers, report
+from benchmarks import datasets, peers, report
 from benchmarks.ours import BATCH_DOCUMENTS, default_banding, use_one_core
 from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.minhash import HashFamily
@@ -56,7 +56,7 @@ def main() -> None:
     """Measure, print, write."""
     arguments = parse_arguments()
     use_one_core()
-    texts = corpus.load(arguments.documents)
+    texts = datasets.load(arguments.documents)
     banding = Banding(arguments.bands, arguments.rows)
     contenders = {
         "streamdedup": streamdedup(banding),
@@ -132,7 +132,7 @@ def with_datasketch(banding: Banding) -> Contender:
     def sign(shingles: list[list[str]]) -> list[Any]:
         return peers.sign_shingles(shingles, banding.permutations)
 
-    return in_python(banding, sign, lambda signed: [one.hashvalues for one in signed])
+    return in_python(banding, sign, lambda signed: [signature.hashvalues for signature in signed])
 
 
 def in_python(banding: Banding, sign: Callable[[list[list[str]]], Any], rows: Callable[[Any], list[Any]]) -> Contender:
@@ -159,7 +159,7 @@ def measure(contenders: dict[str, Contender], texts: list[str], batch: int, roun
     for _ in range(rounds):
         for name, run in contenders.items():
             timings[name].append(sum(map(run, batches), Timing()))
-    return {name: min(own, key=lambda one: one.total_s) for name, own in timings.items()}
+    return {name: min(measured, key=lambda timing: timing.total_s) for name, measured in timings.items()}
 
 
 def show(arguments: argparse.Namespace, setting: dict[str, Any], best: dict[str, Timing], documents: int) -> None:

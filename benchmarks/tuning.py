@@ -6,14 +6,12 @@ Each row differs from the first in the named settings; `benchmarks.world` define
 round of each counts.
 """
 
-import argparse
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict
 from typing import Any
 
-from benchmarks import corpus, report
-from benchmarks.world import Entry, Make, Round, World, arguments_of, best_of, in_turns, others
+from benchmarks import datasets, report
+from benchmarks.world import Entry, Make, World, in_turns, rates, results_of, setting_of
 
 #: Name of the row -> keys of `[kafka]`, keys of the profile.
 ROWS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -35,44 +33,22 @@ QUICK = ("the defaults", "`batch_records = 500`")
 def main() -> None:
     """Measure, print, write."""
     quick, usual = {"documents": 20_000, "rounds": 1}, {"documents": 38_086, "rounds": 2}
-    arguments = arguments_of(report.parser(__doc__), quick, usual)
-    texts = corpus.load(arguments.documents)
+    arguments = report.arguments_of(report.parser(__doc__), quick, usual)
+    texts = datasets.load(arguments.documents)
     with ExitStack() as stack:
         world = World(stack, arguments.redis)
         world.fill("all", texts.documents)
         entries = [Entry(name, "all", daemon(world, *keys)) for name, keys in ROWS.items()]
         entries = [entry for entry in entries if not arguments.quick or entry.name in QUICK]
         rounds = in_turns(world, "all", entries, arguments.rounds)
-        setting = {
-            "documents": f"{texts.name}: {arguments.documents:,}",
-            "servers": world.servers(),
-            "rounds": arguments.rounds,
-            "other programs": others(best_of(rounds)),
-        }
-    show(arguments, setting, entries, rounds)
+        setting = setting_of(world, f"{texts.name}: {arguments.documents:,}", rounds)
+    tables = {"rates": rates(rounds)}
+    report.Report("tuning", arguments.quick, setting, results_of(rounds), tables).show(arguments.output)
 
 
 def daemon(world: World, kafka: Mapping[str, Any], profile: Mapping[str, Any]) -> Make:
     """Return a factory of one daemon with these keys."""
     return lambda job: [world.daemon(job, kafka, profile)]
-
-
-def show(
-    arguments: argparse.Namespace, setting: dict[str, Any], entries: list[Entry], rounds: list[list[Round]]
-) -> None:
-    """Print and write everything."""
-    best = best_of(rounds)
-    rows, results = [], []
-    for entry, one, own in zip(entries, best, rounds, strict=True):
-        ratio = one.documents_per_s / best[0].documents_per_s
-        used = [f"{us:,.0f}" for us in one.cpu_us.values()]
-        rows.append([entry.name, f"{one.documents_per_s:,.0f}", f"{ratio:.2f}", *used])
-        results.append(
-            {"name": entry.name, "ratio": ratio, "best": asdict(one), "rounds": [asdict(each) for each in own]}
-        )
-    columns = ["", "documents/s", "times the first", *(f"{name}, µs" for name in best[0].cpu_us)]
-    tables = {"rates": report.Table(columns, rows)}
-    report.Report("tuning", arguments.quick, setting, results, tables).show(arguments.output)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ lasts from the first commit seen to the last, so that the start does not count. 
 the times at which only some of them are at work do not count either.
 """
 
-import argparse
 import os
 import re
 import sys
@@ -13,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,13 @@ import msgspec
 import redis
 from kafka import KafkaAdminClient
 
-from benchmarks import corpus, servers
-from benchmarks.places import REPOSITORY
+from benchmarks import servers
+from benchmarks.datasets import REPOSITORY, Text
+from benchmarks.report import Table
 from streamdedup.cli.demo_servers import DaemonProcess, forget_settings
 from streamdedup.embedded import ManagedProcess, RedisServer, ServerError
-from streamdedup.testing.kafka import KafkaServer
 from tests.servers import fresh_name, read_topic
+from tests.support.kafka import KafkaServer
 
 #: Partitions of each topic.
 PARTITIONS = 4
@@ -34,6 +34,8 @@ PARTITIONS = 4
 LOOK_S = 0.05
 #: Longest wait for a further commit, in seconds.
 PATIENCE_S = 60.0
+#: Makes the value of a document.
+Encode = Callable[[Mapping[str, Any]], bytes]
 #: The daemon's settings: servers, names and a port, and the keys that differ from the defaults.
 SETTINGS = """\
 [kafka]
@@ -193,10 +195,10 @@ class World:
     def _cluster_keys(self) -> dict[str, Any]:
         return {"mode": "cluster", "nodes": [f"localhost:{node.port}" for node, _ in self._cluster]}
 
-    def fill(self, topic: str, documents: list[corpus.Text]) -> None:
+    def fill(self, topic: str, documents: list[Text], encode: Encode = msgspec.json.encode) -> None:
         """Make a topic of these documents."""
         servers.create_topic(self.address, topic, PARTITIONS)
-        servers.fill(self.address, topic, documents, msgspec.json.encode)
+        servers.fill(self.address, topic, documents, encode)
         self._filled[topic] = len(documents)
 
     def daemon(
@@ -207,6 +209,7 @@ class World:
         *,
         checkout: Path | None = None,
         on_cluster: bool = False,
+        registry: str | None = None,
     ) -> DaemonProcess:
         """Return a daemon.
 
@@ -216,6 +219,7 @@ class World:
             profile: Keys of the profile that differ from the defaults.
             checkout: Another checkout of the project to take it from.
             on_cluster: Whether its index is in the cluster, not on the single server.
+            registry: URL of a schema registry.
         """
         text = SETTINGS.format(
             kafka=self.address,
@@ -226,6 +230,7 @@ class World:
             kafka_keys=_toml(kafka or {}),
             profile_keys=_toml(profile or {}),
         )
+        text += "" if registry is None else f'[schema_registry]\nurl = "{registry}"\n'
         directory = self.folder / fresh_name("daemon")
         return DaemonProcess(directory, text) if checkout is None else OtherDaemon(checkout, directory, text)
 
@@ -339,7 +344,7 @@ def _stages(metrics: Sequence[str]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Entry:
-    """One contender: its name, its topic, the factory of its processes, and the counted part of the documents."""
+    """One contender: its unique name, its topic, the factory of its processes, and the counted shares of documents."""
 
     name: str
     topic: str
@@ -347,42 +352,59 @@ class Entry:
     counted: tuple[float, float] = (0.0, 1.0)
 
 
-def in_turns(world: World, topic: str, entries: Sequence[Entry], rounds_count: int) -> list[list[Round]]:
-    """Measure all contenders in turns, printing each result; return the rounds of each.
+#: Rounds by the name of the contender.
+Rounds = dict[str, list[Round]]
+
+
+def in_turns(world: World, topic: str, entries: Sequence[Entry], rounds_count: int) -> Rounds:
+    """Measure all contenders in turns, printing each result.
 
     First the bare loop processes a topic as often: a broker that has just started is several times slower, to the
     disadvantage of the first contender.
     """
     for _ in range(rounds_count):
         world.measure(topic, lambda job: [world.consumer(job, "bare")])
-    rounds: list[list[Round]] = [[] for _ in entries]
+    rounds: Rounds = {entry.name: [] for entry in entries}
     for _ in range(rounds_count):
-        for entry, own in zip(entries, rounds, strict=True):
-            own.append(world.measure(entry.topic, entry.make, entry.counted))
-            print(f"{entry.name}: {own[-1].documents_per_s:,.0f} documents/s", file=sys.stderr, flush=True)
+        for entry in entries:
+            measured = world.measure(entry.topic, entry.make, entry.counted)
+            rounds[entry.name].append(measured)
+            print(f"{entry.name}: {measured.documents_per_s:,.0f} documents/s", file=sys.stderr, flush=True)
     return rounds
 
 
-def best_of(rounds: Sequence[Sequence[Round]]) -> list[Round]:
+def best_of(rounds: Rounds) -> dict[str, Round]:
     """Return the fastest round of each contender."""
-    return [max(own, key=lambda one: one.documents_per_s) for own in rounds]
+    return {name: max(measured, key=lambda round_: round_.documents_per_s) for name, measured in rounds.items()}
 
 
-def others(rounds: Sequence[Round]) -> str:
-    """Return a sentence about the share of the machine used by other programs."""
-    shares = [one.others_share for one in rounds]
-    return f"{min(shares):.0%} to {max(shares):.0%} of the machine"
+def setting_of(world: World, documents: str, rounds: Rounds) -> dict[str, str]:
+    """Return documents, servers, number of rounds, and the share of the machine used by other programs."""
+    shares = [best.others_share for best in best_of(rounds).values()]
+    return {
+        "documents": documents,
+        "servers": world.servers(),
+        "rounds": str(len(next(iter(rounds.values())))),
+        "other programs": f"{min(shares):.0%} to {max(shares):.0%} of the machine",
+    }
 
 
-def arguments_of(
-    parser: argparse.ArgumentParser, quick: Mapping[str, int], usual: Mapping[str, int]
-) -> argparse.Namespace:
-    """Read a command line whose numbers depend on `--quick` unless they are given."""
-    parser.add_argument("--redis", metavar="PROGRAM", help="Redis server program")
-    for name in usual:
-        parser.add_argument(f"--{name.replace('_', '-')}", type=int, help=f"{usual[name]:,} unless --quick")
-    arguments = parser.parse_args()
-    for name, number in (quick if arguments.quick else usual).items():
-        if getattr(arguments, name) is None:
-            setattr(arguments, name, number)
-    return arguments
+def results_of(rounds: Rounds) -> list[dict[str, Any]]:
+    """Return the rounds as plain values that JSON can hold."""
+    best = best_of(rounds)
+    return [
+        {"name": name, "best": asdict(best[name]), "rounds": [asdict(round_) for round_ in measured]}
+        for name, measured in rounds.items()
+    ]
+
+
+def rates(rounds: Rounds, title: str = "", ratio: str = "times the first") -> Table:
+    """Return the table of rates, each beside that of the first contender, and of processor times."""
+    best = best_of(rounds)
+    first = next(iter(best.values()))
+    rows = []
+    for name, measured in best.items():
+        used = [f"{us:,.0f}" for us in measured.cpu_us.values()]
+        times = measured.documents_per_s / first.documents_per_s
+        rows.append([name, f"{measured.documents_per_s:,.0f}", f"{times:.2f}", *used])
+    return Table([title, "documents/s", ratio, *(f"{name}, µs" for name in first.cpu_us)], rows)

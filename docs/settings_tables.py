@@ -12,11 +12,25 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from streamdedup.settings import Profile
-from streamdedup.settings.base import Section, allowed, keys_of, kind_of
+from streamdedup.settings.base import Section, describe_allowed, keys_of, kind_of
 from streamdedup.settings.schema import SECTIONS
 
 PAGE = Path(__file__).parent / "settings.md"
-TABLE = re.compile(r"(<!-- settings: ([a-z.]+) -->\n).*?(<!-- end of settings -->)", re.DOTALL)
+TABLE = re.compile(r"(<!-- settings: ([a-z_.]+) -->\n).*?(<!-- end of settings -->)", re.DOTALL)
+
+#: Phrases of the messages about a value, and their short form in a table.
+SHORTER = (
+    (r"^a (?:duration|size|number) (.*?)(?:, such as .*)?$", r"\1"),
+    (r"^a whole number ", ""),
+    (r"^a topic's name: .*$", "a topic's name"),
+    (r"^the path of a file$", "a file"),
+    (r'", or "none" for no limit$', r'" or "none"'),
+    (r', or "none" for no limit$', ' or "none"'),
+    (r"^a text that is not empty$", "a text"),
+    (r", (?:as a list or )?with commas between them$", ""),
+    (r"^(the name of a field|one or more names of fields)[, ].*$", r"\1"),
+    (r"^from (\S+) up to (\S+)$", r"\1 to \2"),
+)
 
 
 def render(page: str) -> str:
@@ -36,9 +50,16 @@ def table(section: type[Section]) -> str:
     """Return the table of one section, in Markdown."""
     rows = ["| key | default | allowed | meaning |", "|---|---|---|---|"]
     for key, field in keys_of(section).items():
-        cells = [f"`{key}`", default(field), allowed(field), " ".join(str(field.description).split())]
+        cells = [f"`{key}`", default(field), short(describe_allowed(field)), " ".join(str(field.description).split())]
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(rows) + "\n"
+
+
+def short(values: str) -> str:
+    """Return the accepted values without the words that ``Values`` of the page explains once."""
+    for words, replacement in SHORTER:
+        values = re.sub(words, replacement, values)
+    return values
 
 
 def default(field: FieldInfo) -> str:
@@ -47,7 +68,7 @@ def default(field: FieldInfo) -> str:
         return str(field.json_schema_extra["default"])
     if field.default is PydanticUndefined:
         return "*required*"
-    if field.default is None and '"none"' not in allowed(field):
+    if field.default is None and '"none"' not in describe_allowed(field):
         return "absent"
     return f"`{kind_of(field).write(field.default)}`"
 

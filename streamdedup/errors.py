@@ -1,4 +1,4 @@
-"""All errors of the project, sorted by the reaction of the daemon, not by their source.
+"""All errors in the project, sorted by the daemon's reaction, not by their source.
 
     StreamdedupError
     ├── SettingsError            refuse to start, exit 2
@@ -8,8 +8,10 @@
     ├── CorpusError              a file cannot be read as a corpus; commands report it, exit 1
     ├── TransientError           undo the batch, back off, repeat it
     │   ├── StoreUnavailable
+    │   ├── RegistryUnavailable
     │   ├── BrokerUnavailable    with new clients
-    │   │   └── BrokerSilent     with the same clients
+    │   │   ├── BrokerSilent     with the same clients
+    │   │   └── MembershipEnded  with new clients, in smaller batches
     │   └── Rejoin               as a new member of the group
     ├── IndexNotWritable        a program may look this index up and not write it
     ├── DeadLetterBurst          publish nothing further, hold the partitions until a restart
@@ -20,11 +22,12 @@
         ├── StaleFence
         ├── StoreMisconfigured
         ├── BrokerMisconfigured
+        ├── RegistryMisconfigured
         ├── CodecMissing
         └── ProducerFenced
 
-The text of an error is written for the operator: the cause, the place and the remedy. No error text contains a secret
-or the text of a document.
+An error text is written for the operator: the cause, the place and the remedy. No error text contains a secret or a
+document's text.
 """
 
 #: Exit code: stopped on request.
@@ -46,11 +49,11 @@ EXIT_FORCED = 75
 
 
 class StreamdedupError(Exception):
-    """Base class of all errors that the project raises on purpose."""
+    """Base class for all errors that the project raises on purpose."""
 
 
 class SettingsError(StreamdedupError):
-    """Settings are unknown, of a wrong kind or contradictory; one line of text for each mistake."""
+    """Settings are unknown, wrong or contradictory; one line for each mistake."""
 
 
 class CorpusError(StreamdedupError):
@@ -61,7 +64,7 @@ class MessageError(StreamdedupError):
     """A record can never be processed, in this or any later attempt.
 
     Attributes:
-        code: Stable, machine-readable name of the reason, for headers and metric labels.
+        code: Stable, machine-readable name for the reason, for headers and metric labels.
     """
 
     def __init__(self, code: str, message: str) -> None:
@@ -70,11 +73,11 @@ class MessageError(StreamdedupError):
 
 
 class DecodeError(MessageError):
-    """The value of a record is not a valid document."""
+    """A record's value is not a valid document."""
 
 
 class DocumentTooLarge(MessageError):
-    """The text of a document is longer than the configured limit."""
+    """A document's text is longer than the configured limit."""
 
 
 class TransientError(StreamdedupError):
@@ -82,7 +85,11 @@ class TransientError(StreamdedupError):
 
 
 class StoreUnavailable(TransientError):
-    """The server of the index is unreachable, full, loading or failing over."""
+    """The index server is unreachable, full, loading or failing over."""
+
+
+class RegistryUnavailable(TransientError):
+    """The schema registry does not answer."""
 
 
 class BrokerUnavailable(TransientError):
@@ -93,8 +100,12 @@ class BrokerSilent(BrokerUnavailable):
     """Kafka stopped answering outside a transaction; the same clients can be used when it answers again."""
 
 
+class MembershipEnded(BrokerUnavailable):
+    """Kafka refused a commit because the group membership had ended during the batch; it may have taken too long."""
+
+
 class Rejoin(TransientError):
-    """The daemon must rejoin the consumer group, so that commits of the generation before are refused."""
+    """The daemon must rejoin the consumer group, so that commits from the generation before are refused."""
 
 
 class BatchRefused(StreamdedupError):
@@ -102,7 +113,7 @@ class BatchRefused(StreamdedupError):
 
 
 class DeadLetterBurst(StreamdedupError):
-    """More of the last records of a topic than allowed would become dead letters; the batch must not be published."""
+    """Too many among a topic's last records would become dead letters; the batch must not be published."""
 
 
 class IndexNotWritable(StreamdedupError):
@@ -114,11 +125,11 @@ class FatalError(StreamdedupError):
 
 
 class IndexMismatch(FatalError):
-    """The index was built with other parameters than those of this daemon."""
+    """The index was built with other parameters than this daemon has."""
 
 
 class IndexLost(FatalError):
-    """Offsets are committed, but the index of these records is gone."""
+    """Offsets are committed, but the index for these records is gone."""
 
 
 class StaleFence(FatalError):
@@ -126,11 +137,15 @@ class StaleFence(FatalError):
 
 
 class StoreMisconfigured(FatalError):
-    """The server of the index denies access, or its configuration loses keys."""
+    """The index server denies access, or its configuration loses keys."""
 
 
 class BrokerMisconfigured(FatalError):
     """Kafka lacks a topic or a permission, or a size limit is too small."""
+
+
+class RegistryMisconfigured(FatalError):
+    """The schema registry denies access, is none, or has schemas without the configured fields."""
 
 
 class CodecMissing(FatalError):
@@ -142,7 +157,7 @@ class ProducerFenced(FatalError):
 
 
 def exit_code(error: StreamdedupError) -> int:
-    """Return the documented exit code of an error that ends a command."""
+    """Return the documented exit code for an error that ends a command."""
     if isinstance(error, SettingsError):
         return EXIT_USAGE
     return EXIT_FATAL if isinstance(error, FatalError) else EXIT_FAILED

@@ -1,7 +1,7 @@
-"""Findings: results of checks, each with a remedy: ok, a warning, or a failure that keeps the daemon from working.
+"""Findings: check results, each with a remedy: ok, a warning, or a failure that keeps the daemon from working.
 
-A check yields findings instead of raising, so that one failure does not hide the next. ``streamdedup check`` prints all
-of them; ``streamdedup run`` raises the first failure and logs the warnings.
+A check yields findings instead of raising, so that one failure does not hide the next. ``streamdedup check`` prints
+all; ``streamdedup run`` raises the first failure and logs the warnings.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from streamdedup.errors import FatalError, StreamdedupError
 
 
 class Level(StrEnum):
-    """Outcome of a check."""
+    """Check outcome."""
 
     OK = "ok"
     WARNING = "warning"
@@ -22,15 +22,15 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Result of one check.
+    """Result from one check.
 
     Attributes:
-        check: Stable name of the check, such as ``topic_retention``.
+        check: Stable name for the check, such as ``topic_retention``.
         subject: Checked object: a topic, a server, a profile.
         level: Outcome.
         text: A sentence for the operator; names the subject and, for a problem, the remedy. Contains no secret.
-        command: Command line of the remedy, to be pasted into a shell, or None.
-        error: Class of the error that ``run`` raises for a failure; None for the other levels.
+        command: Command line for the remedy, to be pasted into a shell, or None.
+        error: Error class that ``run`` raises for a failure; None for the other levels.
     """
 
     check: str
@@ -42,17 +42,17 @@ class Finding:
 
     @classmethod
     def ok(cls, check: str, subject: str, text: str) -> Self:
-        """Return a finding of level ok."""
+        """Return a finding with level ok."""
         return cls(check, subject, Level.OK, text)
 
     @classmethod
     def warning(cls, check: str, subject: str, text: str, command: str | None = None) -> Self:
-        """Return a finding of a problem that lets the daemon work."""
+        """Return a finding for a problem that lets the daemon work."""
         return cls(check, subject, Level.WARNING, text, command)
 
     @classmethod
     def failure(cls, check: str, subject: str, error: StreamdedupError, command: str | None = None) -> Self:
-        """Return a finding of a problem that keeps the daemon from working, from its error."""
+        """Return a finding for a problem that keeps the daemon from working, from its error."""
         return cls(check, subject, Level.FAILED, str(error), command, type(error))
 
     @property
@@ -68,10 +68,10 @@ def warnings_of(findings: Iterable[Finding]) -> list[Finding]:
         StreamdedupError: There are failures: one line for each. The class is that of the first fatal one, else of the
             first.
     """
-    found = list(findings)
-    failures = [(finding.error, finding.sentence) for finding in found if finding.error is not None]
+    findings = list(findings)
+    failures = [(finding.error, finding.sentence) for finding in findings if finding.error is not None]
     if failures:
-        final = [(error, text) for error, text in failures if issubclass(error, FatalError)]
-        chosen = final or failures
-        raise chosen[0][0]("\n".join(text for _, text in chosen))
-    return [finding for finding in found if finding.level is Level.WARNING]
+        fatal = [(error, text) for error, text in failures if issubclass(error, FatalError)]
+        worst = fatal or failures
+        raise worst[0][0]("\n".join(text for _, text in worst))
+    return [finding for finding in findings if finding.level is Level.WARNING]

@@ -1,13 +1,20 @@
-"""Builds the index and the detector of a profile from settings, for the command line and the library."""
+"""Builds the index and the detector of a profile from settings, for the command line and the library.
+
+This module alone constructs the store, so it alone knows which kind of store is in use.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.detection.suppression import suppression_of
-from streamdedup.index.redis.base import RedisIndexOptions
+from streamdedup.index.backend import Backend, IndexParameters
+from streamdedup.index.redis.backend import RedisBackend, RedisOptions
 from streamdedup.index.redis.connection import connect, connect_cluster, connect_sentinel
-from streamdedup.index.redis.reader import RedisIndexReader
+from streamdedup.index.redis.credentials import RenewedLogin, login_of_provider
 from streamdedup.index.redis.servers import Servers
-from streamdedup.index.redis.store import RedisIndex
-from streamdedup.settings import Profile, Settings
+from streamdedup.settings import Profile, Redis, Settings
+from streamdedup.settings.redis import CONNECT_TIMEOUT_S, redact_url
 from streamdedup.similarity.measures import MEASURES
 
 
@@ -35,6 +42,9 @@ def detector_options(name: str, profile: Profile) -> DetectorOptions:
             ignore_sources=profile.ignore_sources,
         ),
         keep_sources=profile.keeps_sources,
+        label_bytes=profile.label_bytes,
+        scope_field=profile.scope_field,
+        default_scope=profile.default_scope,
     )
 
 
@@ -43,69 +53,93 @@ def lifetime_ms(profile: Profile) -> int:
     return round((profile.retention_s + profile.retention_slack_s) * 1000)
 
 
-def connect_store(settings: Settings, *, from_replicas: bool = False) -> Servers:
-    """Return the connections to the servers of the index; nothing is sent yet.
+def index_parameters(profile: Profile) -> IndexParameters:
+    """Return the parameters of the index of a profile."""
+    return IndexParameters(
+        fingerprint=profile.fingerprint(),
+        bands=profile.banding().bands,
+        lifetime_ms=lifetime_ms(profile),
+        bucket_cap=profile.bucket_cap,
+    )
+
+
+def connect_backend(settings: Settings, *, from_replicas: bool = False) -> Backend:
+    """Return the store of the indexes that daemons maintain; nothing is sent yet.
 
     Args:
         settings: All settings.
         from_replicas: Whether a cluster or Sentinels are asked for replicas; for commands that only read.
     """
+    return redis_backend(settings, _connections(settings.redis, from_replicas=from_replicas))
+
+
+def redis_backend(settings: Settings, connections: Servers) -> RedisBackend:
+    """Return the indexes of the settings in Redis, over connections that are open."""
     redis = settings.redis
-    times = {"timeout_s": redis.timeout_s, "connect_timeout_s": redis.connect_timeout_s}
+    options = RedisOptions(
+        prefix=redis.key_prefix,
+        address=redis.shown_url,
+        shards=redis.shards,
+        bucket_layout=redis.bucket_layout,
+        tcp_addresses=redis.tcp_addresses,
+        uses_tls=redis.uses_tls,
+    )
+    indexes = {name: index_parameters(profile) for name, profile in settings.profiles.items()}
+    return RedisBackend(connections, options, indexes)
+
+
+def backend_at(url: str, prefix: str, indexes: Mapping[str, IndexParameters]) -> Backend:
+    """Return the store of indexes at a URL; nothing is sent yet.
+
+    Args:
+        url: ``redis://``, ``rediss://`` or ``unix://``; a single server.
+        prefix: First part of all keys.
+        indexes: Parameters of each index by name.
+
+    Raises:
+        SettingsError: The URL cannot be used.
+    """
+    return RedisBackend(connect(url), RedisOptions(prefix=prefix, address=redact_url(url)), indexes)
+
+
+def _connections(redis: Redis, *, from_replicas: bool) -> Servers:
+    times = {"timeout_s": redis.timeout_s, "connect_timeout_s": CONNECT_TIMEOUT_S}
     if redis.mode == "cluster":
-        return connect_cluster(redis.addresses, security=redis.security(), from_replicas=from_replicas, **times)
+        return connect_cluster(redis.addresses, security=_security(redis), from_replicas=from_replicas, **times)
     if redis.mode == "sentinel":
         return connect_sentinel(
             redis.addresses,
             redis.sentinel_service or "",
-            database=redis.database,
-            security=redis.security(),
-            sentinel_security=redis.sentinel_security(),
+            security=_security(redis),
+            sentinel_security=_sentinel_security(redis),
             from_replicas=from_replicas,
             **times,
         )
-    url = redis.url.get_secret_value() if redis.url is not None else ""
-    return connect(url, security=redis.security(), **times)
+    return connect(redis.url_without_login, security=_security(redis), **times)
 
 
-def redis_store(settings: Settings, name: str, servers: Servers, *, in_staging: bool = False) -> RedisIndex:
-    """Return the index of a profile, or its staging index."""
-    return RedisIndex(servers, _redis_options(settings, name), in_staging=in_staging)
+def _security(redis: Redis) -> dict[str, Any]:
+    """Return the Redis client's keyword arguments for TLS and login."""
+    if redis.credential_provider is not None:
+        login = login_of_provider("redis.credential_provider", redis.credential_provider)
+        return redis.tls_arguments() | {"credential_provider": login}
+    file_key = "password_file" if redis.password_file else "url_file" if redis.url_file else None
+    return redis.tls_arguments() | _login_arguments(redis.login, file_key)
 
 
-def redis_reader(settings: Settings, name: str, servers: Servers) -> RedisIndexReader:
-    """Return the reader of the index of a profile."""
-    return RedisIndexReader(servers, _redis_options(settings, name))
+def _sentinel_security(redis: Redis) -> dict[str, Any]:
+    file_key = "sentinel_password_file" if redis.sentinel_password_file else None
+    return redis.tls_arguments() | _login_arguments(redis.sentinel_login, file_key)
 
 
-def _redis_options(settings: Settings, name: str) -> RedisIndexOptions:
-    redis = settings.redis
-    return redis_options(
-        namespace_of(settings, name), settings.profiles[name], shards=redis.shards, bucket_layout=redis.bucket_layout
-    )
-
-
-def redis_options(
-    namespace: str, profile: Profile, *, shards: int = 1, bucket_layout: str = "sets"
-) -> RedisIndexOptions:
-    """Return place and limits of the index of a profile.
+def _login_arguments(read: Callable[[], tuple[str, ...]], file_key: str | None) -> dict[str, Any]:
+    """Return the arguments for a login.
 
     Args:
-        namespace: Beginning of its keys.
-        profile: The profile.
-        shards: Slots for each band.
-        bucket_layout: Name of the bucket layout.
+        read: Returns the password, or user and password, or nothing.
+        file_key: Key of the file that has the login, and is read for each connection; None for a login in the settings.
     """
-    return RedisIndexOptions(
-        namespace=namespace,
-        bands=profile.banding().bands,
-        shards=shards,
-        lifetime_ms=lifetime_ms(profile),
-        bucket_cap=profile.bucket_cap,
-        bucket_layout=bucket_layout,
-    )
-
-
-def namespace_of(settings: Settings, name: str) -> str:
-    """Return the namespace of the index of a profile that daemons maintain."""
-    return f"{settings.redis.key_prefix}:{name}"
+    login = read()
+    if login and file_key is not None:
+        return {"credential_provider": RenewedLogin(f"redis.{file_key}", read)}
+    return dict(zip(("password", "username"), reversed(login), strict=False))

@@ -16,6 +16,7 @@ from typing import Literal, Self, TypedDict, TypeVar, Unpack
 from streamdedup import settings
 from streamdedup.detection.lookup import IndexLookup, LookupQuery
 from streamdedup.detection.model import DetectorOptions
+from streamdedup.detection.scope import query_scope
 from streamdedup.detection.writing import IndexWriter, chunks
 from streamdedup.errors import (
     DecodeError,
@@ -28,12 +29,8 @@ from streamdedup.index import contract
 from streamdedup.index.fingerprints import MAINTAINED_BY_PROGRAMS
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.reading import IndexReader
-from streamdedup.index.redis.admin import IndexUpkeep
-from streamdedup.index.redis.connection import check_server, connect
-from streamdedup.index.redis.reader import RedisIndexReader
-from streamdedup.index.redis.store import RedisIndex
 from streamdedup.index.values import Fingerprint, wall_clock_ms
-from streamdedup.indexes import connect_store, detector_options, lifetime_ms, redis_options, redis_reader
+from streamdedup.indexes import backend_at, connect_backend, detector_options, index_parameters, lifetime_ms
 from streamdedup.settings.validation import read_profile
 from streamdedup.similarity.measures import MeasureName
 from streamdedup.wire import MAX_ID_BYTES, ErrorCode, Match, id_mistake
@@ -65,12 +62,13 @@ class ProfileKeys(TypedDict, total=False):
     threshold: float
     containment_threshold: float | Literal["none"]
     containment_min_similarity: float
-    containment_min_shingles: int
     min_shingles: int
     only_sources: Sequence[str]
     ignore_same_source: bool
     ignore_sources: Sequence[tuple[str, str]]
-    keep_sources: bool
+    label_bytes: int
+    scope_field: str
+    default_scope: str
     min_recall: float
     permutations: int
     bands: int
@@ -160,11 +158,10 @@ class LibraryIndex:
         _check_name(name)
         section = profile.section
         with ExitStack() as stack:
-            servers = stack.enter_context(connect(url))
-            for warning in check_server(servers):
+            backend = stack.enter_context(backend_at(url, KEY_PREFIX, {name: index_parameters(section)}))
+            for warning in backend.check():
                 warnings.warn(warning, stacklevel=2)
-            place = redis_options(f"{KEY_PREFIX}:{name}", section)
-            index = cls._written(section, name, RedisIndex(servers, place), RedisIndexReader(servers, place))
+            index = cls._written(section, name, backend.index(name), backend.reader(name))
             stack.pop_all()
             return index
 
@@ -189,8 +186,8 @@ class LibraryIndex:
             IndexNotWritable: Daemons maintain the index.
         """
         _check_name(name)
-        with connect(url) as servers:
-            upkeep = IndexUpkeep(servers, f"{KEY_PREFIX}:{name}")
+        with backend_at(url, KEY_PREFIX, {}) as backend:
+            upkeep = backend.upkeep(name)
             fingerprint = upkeep.fingerprint()
             if fingerprint is not None and not MAINTAINED_BY_PROGRAMS.items() <= fingerprint.items():
                 raise IndexNotWritable(
@@ -220,7 +217,7 @@ class LibraryIndex:
             )
         section = loaded.profiles[profile]
         with ExitStack() as stack:
-            reader = redis_reader(loaded, profile, stack.enter_context(connect_store(loaded)))
+            reader = stack.enter_context(connect_backend(loaded)).reader(profile)
             index = cls(section, detector_options(profile, section), reader, section.fingerprint(), None)
             stack.pop_all()
             return index
@@ -231,7 +228,10 @@ class LibraryIndex:
         options, fingerprint = detector_options(name, section), {**section.fingerprint(), **MAINTAINED_BY_PROGRAMS}
         return cls(section, options, reader, fingerprint, IndexWriter(options, store, fingerprint))
 
-    def add(self, documents: Iterable[tuple[str, str] | tuple[str, str, str | None]]) -> list[tuple[Match, ...]]:
+    def add(
+        self,
+        documents: Iterable[tuple[str, str] | tuple[str, str, str | None] | tuple[str, str, str | None, str | None]],
+    ) -> list[tuple[Match, ...]]:
         """Insert documents and find their near-duplicates among those that were inserted before.
 
         Each pair is returned once, for the document that is inserted later, also within one call. A document whose id
@@ -240,56 +240,62 @@ class LibraryIndex:
         doubled, and a pair may be returned for its earlier document.
 
         Args:
-            documents: Id and text of each document, and its source where rules of the profile need it.
+            documents: Id and text of each document; its source where rules of the profile need it; its scope, by which
+                a profile with ``scope_field`` compares.
 
         Returns:
             The matches of each document, the most similar first.
 
         Raises:
-            MessageError: An id or a text is not valid, and nothing was inserted; or two ids share a document number.
+            MessageError: An id or a text is not valid, or the scope is missing, and nothing was inserted; or two ids
+                share a document number.
             IndexNotWritable: Daemons maintain the index, or another program has taken the right to write.
             StoreUnavailable: The server does not answer; repeat the call.
             IndexLost: The index was deleted; connect again.
         """
-        valid = [self._valid_document(*one) for one in documents]
+        valid = [self._valid_document(*document) for document in documents]
         with self._lock:
             return self._write(lambda writer: writer.add(valid))
 
-    def lookup(self, texts: Iterable[str], *, sources: Iterable[str | None] | None = None) -> list[tuple[Match, ...]]:
+    def lookup(
+        self,
+        texts: Iterable[str],
+        *,
+        sources: Iterable[str | None] | None = None,
+        scopes: Iterable[str | None] | None = None,
+    ) -> list[tuple[Match, ...]]:
         """Find the near-duplicates of texts without inserting them; the texts do not find each other.
 
         Args:
             texts: The texts.
             sources: Source of each text, for the rules of the profile; without one, rules about sources do not apply.
+            scopes: Scope of each text, in a profile with ``scope_field``; without one, the default scope.
 
         Returns:
             The matches of each text, the most similar first.
 
         Raises:
-            TypeError: ``texts`` or ``sources`` is one text.
-            ValueError: There are not as many sources as texts.
+            TypeError: ``texts``, ``sources`` or ``scopes`` is one text.
+            ValueError: There are not as many sources or scopes as texts.
+            MessageError: The scope of a text is missing, or the profile has no scopes.
             DocumentTooLarge: A text is longer than ``max_text_bytes``.
             StoreUnavailable: The server does not answer, or the index is being rebuilt.
             IndexMismatch: The index was built anew with another profile.
         """
         _refuse_one_text(texts)
-        valid = [self._valid_text(f"number {at}", text) for at, text in enumerate(texts)]
-        if sources is None:
-            sources = [None] * len(valid)
-        else:
-            _refuse_one_text(sources)
-        known = map(_valid_source, sources)
-        queries = [LookupQuery(text, source=source) for text, source in zip(valid, known, strict=True)]
+        valid = [self._valid_text(f"number {number}", text) for number, text in enumerate(texts)]
+        columns = zip(valid, _column("source", sources, valid), _column("scope", scopes, valid), strict=True)
+        queries = [LookupQuery(text, source=source, scope=scope) for text, source, scope in columns]
         with self._lock:
             if not self._check():
                 return [()] * len(queries)
-            now_ms, found = int(wall_clock_ms()), []
+            now_ms, matches = int(wall_clock_ms()), []
             for chunk in chunks(queries):
                 for result in self._lookup.look_up(chunk, now_ms):
                     if isinstance(result, Exception):
                         raise result
-                    found.append(result.matches)
-            return found
+                    matches.append(result.matches)
+            return matches
 
     def remove(self, ids: Iterable[str]) -> None:
         """Remove documents; ids that the index does not have are ignored. Errors: as for ``add``."""
@@ -325,15 +331,18 @@ class LibraryIndex:
             IndexMismatch: The index was built with another profile.
             StoreUnavailable: Daemons have not created the index yet, or rebuild it.
         """
-        found = self._reader.check(self._fingerprint)
-        if found is None and self._writer is None:
+        opening = self._reader.check(self._fingerprint)
+        if opening is None and self._writer is None:
             raise StoreUnavailable(
                 f"the index of profile {self._options.profile} does not exist; a daemon creates it at its start"
             )
-        return found is not None
+        return opening is not None
 
-    def _valid_document(self, document_id: str, text: str, source: str | None = None) -> tuple[str, str, str | None]:
-        return self._valid_id(document_id), self._valid_text(document_id, text), _valid_source(source)
+    def _valid_document(
+        self, document_id: str, text: str, source: str | None = None, scope: str | None = None
+    ) -> tuple[str, str, str | None, str | None]:
+        scope = query_scope(self._options, _valid_name("scope", scope))
+        return self._valid_id(document_id), self._valid_text(document_id, text), _valid_name("source", source), scope
 
     def _valid_id(self, document_id: str) -> str:
         try:
@@ -364,14 +373,23 @@ def _check_name(name: str) -> None:
         raise SettingsError(f"name: {name!r} is not the name of an index; allowed: 1 to 32 of a-z, 0-9, _ and -")
 
 
-def _valid_source(source: str | None) -> str | None:
-    if source is None:
+def _column(noun: str, names: Iterable[str | None] | None, texts: Sequence[str]) -> Iterable[str | None]:
+    """Return the source or the scope of each text; None for each where none are given."""
+    if names is None:
+        return [None] * len(texts)
+    _refuse_one_text(names)
+    return [_valid_name(noun, name) for name in names]
+
+
+def _valid_name(noun: str, name: str | None) -> str | None:
+    """Return a source or a scope, repaired as in a record."""
+    if name is None:
         return None
-    source, length = _repaired(source)
+    name, length = _repaired(name)
     if length > MAX_ID_BYTES:
-        reason = f"a source is {length:,} bytes long; at most {MAX_ID_BYTES:,} are allowed"
+        reason = f"a {noun} is {length:,} bytes long; at most {MAX_ID_BYTES:,} are allowed"
         raise DecodeError(ErrorCode.INVALID_FIELD, reason)
-    return source
+    return name
 
 
 def _repaired(text: str) -> tuple[str, int]:

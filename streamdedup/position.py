@@ -1,4 +1,4 @@
-"""Partitions, logs and positions: the coordinates of Kafka records, used by all layers."""
+"""Partitions, their incarnations, and positions: the coordinates of Kafka records, used by all layers."""
 
 from functools import lru_cache
 from typing import NamedTuple, Self
@@ -14,15 +14,15 @@ class Partition(NamedTuple):
         return f"{self.topic}:{self.number}"
 
 
-class Log(NamedTuple):
+class PartitionIncarnation(NamedTuple):
     """A partition in one incarnation of its topic: the identity of a partition in the index.
 
     A topic that is deleted and created again begins at offset 0 again. The index counts the incarnations of each
     partition. Topic names contain neither a colon nor an at sign, so the text form can be parsed.
 
     Attributes:
-        topic: Name of the topic.
-        partition: Number of the partition.
+        topic: Topic name.
+        partition: Partition number.
         incarnation: 0 for the first incarnation that the index knows, and everywhere outside an index.
     """
 
@@ -35,18 +35,18 @@ class Log(NamedTuple):
         return f"{self.topic}{number}:{self.partition}"
 
     @classmethod
-    def read(cls, text: str) -> Self:
+    def parse(cls, text: str) -> Self:
         """Parse the text form.
 
         Raises:
-            ValueError: The text is no log.
+            ValueError: The text names no partition.
         """
         name, _, partition = text.rpartition(":")
         topic, _, incarnation = name.partition("@")
         return cls(topic, int(partition), int(incarnation or 0))
 
-    def at(self, offset: int) -> "Position":
-        """Return the position of an offset."""
+    def position_at(self, offset: int) -> "Position":
+        """Return the position with this offset."""
         return Position(self.topic, self.partition, offset, self.incarnation)
 
 
@@ -54,10 +54,10 @@ class Position(NamedTuple):
     """The position of one record; unique for ever, so it identifies the record in every retry and replay.
 
     Attributes:
-        topic: Name of the topic.
-        partition: Number of the partition.
-        offset: Offset of the record.
-        incarnation: Incarnation of the topic; see ``Log``.
+        topic: Topic name.
+        partition: Partition number.
+        offset: Record offset.
+        incarnation: Topic incarnation; see ``PartitionIncarnation``.
     """
 
     topic: str
@@ -66,19 +66,19 @@ class Position(NamedTuple):
     incarnation: int = 0
 
     @property
-    def of(self) -> Partition:
-        """The partition of this position."""
+    def topic_partition(self) -> Partition:
+        """The partition, without the incarnation of its topic."""
         return _partition(self.topic, self.partition)
 
     @property
-    def log(self) -> Log:
-        """The partition and the incarnation of its topic."""
-        return _log(self.topic, self.partition, self.incarnation)
+    def partition_incarnation(self) -> PartitionIncarnation:
+        """The partition in the incarnation of its topic."""
+        return _partition_incarnation(self.topic, self.partition, self.incarnation)
 
     @property
     def key(self) -> str:
         """Text form in the index, with the incarnation; ``str()`` is the text form of Kafka, without it."""
-        return f"{self.log}:{self.offset}"
+        return f"{self.partition_incarnation}:{self.offset}"
 
     def __str__(self) -> str:
         return f"{self.topic}:{self.partition}:{self.offset}"
@@ -91,5 +91,5 @@ def _partition(topic: str, number: int) -> Partition:
 
 
 @lru_cache(maxsize=4096)
-def _log(topic: str, number: int, incarnation: int) -> Log:
-    return Log(topic, number, incarnation)
+def _partition_incarnation(topic: str, number: int, incarnation: int) -> PartitionIncarnation:
+    return PartitionIncarnation(topic, number, incarnation)

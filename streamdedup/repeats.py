@@ -1,7 +1,7 @@
 """A limit on log lines that are written once per record, so that a thousand bad records do not fill the log.
 
-For each event and code the first lines of each minute are written; the others are counted, and the count is one line at
-the end of the minute. Lines and counts add up to the number of events.
+For each event and code the first lines in each minute are written; the others are counted, and the count is one line at
+the end. Lines and counts add up to the event count.
 """
 
 import time
@@ -22,7 +22,7 @@ _Key = tuple[str, str, str]
 
 @dataclass(slots=True)
 class _Period:
-    """Lines of one event and code since ``began_at_s``."""
+    """Lines for one event and code since ``began_at_s``."""
 
     began_at_s: float
     lines_count: int = 0
@@ -33,8 +33,8 @@ class _Period:
 class RepeatLimit:
     """Writes the first ``FIRST_LINES`` lines per event, level and code in each ``PERIOD_S``, then a count.
 
-    The line of the count has the level of the event that it counts, the name of that event as ``of``, the number of
-    lines that were not written as ``count``, and the other fields of the last of these lines. Not thread-safe.
+    The count's line has the same level as the event that it counts, the event name as ``of``, the lines that were not
+    written as ``count``, and the other fields from the last such line. Not thread-safe.
 
     Args:
         logger: A structlog logger.
@@ -47,17 +47,17 @@ class RepeatLimit:
         self._periods: dict[_Key, _Period] = {}
 
     def info(self, event: str, code: str = "", **fields: object) -> None:
-        """Write a line of level info, or count it.
+        """Write a line with level info, or count it.
 
         Args:
-            event: Name of the event.
-            code: Limited separately; also a field of the line, unless it is empty.
-            fields: Further fields of the line.
+            event: Event name.
+            code: Limited separately; also a field in the line, unless it is empty.
+            fields: Further fields.
         """
         self._log("info", event, code, fields)
 
     def error(self, event: str, code: str = "", **fields: object) -> None:
-        """Write a line of level error, or count it; the arguments are those of ``info``."""
+        """Write a line with level error, or count it; the arguments are as for ``info``."""
         self._log("error", event, code, fields)
 
     def _log(self, level: str, event: str, code: str, fields: dict[str, object]) -> None:
@@ -72,14 +72,14 @@ class RepeatLimit:
             period.last_fields = named
 
     def write_counts(self) -> None:
-        """Write the counts of the periods that have ended."""
-        now = self._clock()
+        """Write the counts for the periods that have ended."""
+        now_s = self._clock()
         for key, period in list(self._periods.items()):
-            if now - period.began_at_s >= PERIOD_S:
+            if now_s - period.began_at_s >= PERIOD_S:
                 self._end(key)
 
     def close(self) -> None:
-        """Write all counts, also of periods that have not ended."""
+        """Write all counts, also for periods that have not ended."""
         for key in list(self._periods):
             self._end(key)
 

@@ -1,4 +1,4 @@
-"""Examples of every row of "Row by row" in docs/messages.md: records as they are sent, and what must become of them."""
+"""Bad and surprising input with the outcome of each record; docs/messages.md lists the surprising records."""
 
 import gzip
 import json

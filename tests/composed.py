@@ -22,10 +22,10 @@ INSTRUCTIONS = [
 SETTINGS_FILE = ROOT / "deploy" / "streamdedup.toml"
 #: Services that run the project's own image.
 OWN = sorted(name for name, service in SERVICES.items() if "build" in service)
-#: The part of the README that shows the way.
-README_SECTION = re.search(
+#: The section about the compose file.
+PAGE_SECTION = re.search(
     r"^## Everything with one compose file\n(.*?)^## ",
-    (ROOT / "README.md").read_text(encoding="utf-8"),
+    (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8"),
     re.MULTILINE | re.DOTALL,
 )[1]
 

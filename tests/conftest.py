@@ -6,8 +6,12 @@ process only. ``STREAMDEDUP_TEST_REDIS_SERVER`` selects the server program to st
 cannot be started is a skip on a laptop and a failure under CI.
 """
 
+import asyncio
+import contextlib
 import gc
+import inspect
 import os
+import resource
 import signal
 import sys
 import uuid
@@ -19,8 +23,8 @@ import hypothesis
 import pytest
 import redis
 
-from streamdedup.embedded import ManagedProcess, MissingToolError, RedisServer
-from streamdedup.testing.kafka import KafkaServer
+from streamdedup.embedded import MissingToolError, RedisServer
+from tests.support.kafka import KafkaServer
 
 with warnings.catch_warnings():
     # kafka-python reads its schemas in a way that Python 3.11 and 3.12 call deprecated; it does so while it is
@@ -83,6 +87,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("short") is None)
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest itself refuses a coroutine
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine in an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None, object, object]:
+    """Skip a test that lacks a tool, on a laptop; under CI it fails."""
+    try:
+        return (yield)
+    except MissingToolError as error:
+        servers.unavailable(error)
+
+
+pytest_runtest_call = pytest_runtest_setup
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
@@ -140,11 +166,7 @@ def redis_program(pytestconfig: pytest.Config) -> str | None:
 @pytest.fixture(scope="session")
 def redis_server(redis_program: str | None) -> Iterator[RedisServer]:
     """A Redis server for the whole session; tests that stop or pause one start their own with ``start_redis``."""
-    try:
-        server = servers.make_redis(redis_program)
-    except MissingToolError as error:
-        servers.unavailable(error)
-    with server:
+    with servers.make_redis(redis_program) as server:
         yield server
 
 
@@ -175,12 +197,9 @@ def redis_client(redis_url: str) -> Iterator[redis.Redis]:
 @pytest.fixture(scope="session")
 def shared_cluster(redis_program: str | None) -> Iterator[redis_sets.Cluster]:
     """A Redis Cluster of three masters for the whole session; tests that change it start their own."""
-    try:
-        with redis_sets.redis_cluster(redis_program) as cluster:
-            cluster.be_patient()
-            yield cluster
-    except MissingToolError as error:
-        servers.unavailable(error)
+    with redis_sets.redis_cluster(redis_program) as cluster:
+        cluster.be_patient()
+        yield cluster
 
 
 @pytest.fixture
@@ -198,50 +217,22 @@ def kafka() -> Iterator[str]:
     if given is not None:
         yield given
         return
-    try:
-        server = servers.make_kafka()
-    except MissingToolError as error:
-        servers.unavailable(error)
-    with server:
+    with servers.make_kafka() as server:
         yield server.bootstrap_servers
 
 
 @pytest.fixture
 def start_redis(redis_program: str | None) -> Iterator[Callable[..., RedisServer]]:
     """Start Redis servers of the test's own; the options are those of ``RedisServer``."""
-    started: list[ManagedProcess] = []
-
-    def start(**options: object) -> RedisServer:
-        try:
-            server = servers.make_redis(redis_program, **options)
-        except MissingToolError as error:
-            servers.unavailable(error)
-        started.append(server)
-        server.start()
-        return server
-
-    yield start
-    for server in started:
-        server.close()
+    with contextlib.ExitStack() as stack:
+        yield lambda **options: stack.enter_context(servers.make_redis(redis_program, **options))
 
 
 @pytest.fixture
 def start_kafka() -> Iterator[Callable[..., KafkaServer]]:
     """Start Kafka clusters of the test's own; the options are those of ``KafkaServer``."""
-    started: list[KafkaServer] = []
-
-    def start(**options: object) -> KafkaServer:
-        try:
-            server = servers.make_kafka(**options)
-        except MissingToolError as error:
-            servers.unavailable(error)
-        started.append(server)
-        server.start()
-        return server
-
-    yield start
-    for server in started:
-        server.close()
+    with contextlib.ExitStack() as stack:
+        yield lambda **options: stack.enter_context(servers.make_kafka(**options))
 
 
 @pytest.fixture
@@ -261,6 +252,15 @@ def new_topic(kafka: str) -> Callable[..., str]:
 def new_group() -> Callable[[], str]:
     """Return names of consumer groups, each one new."""
     return lambda: servers.fresh_name("group")
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """Raise the limit of open files to 4,096, for tests that open hundreds of connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4_096)), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.fixture

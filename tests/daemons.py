@@ -9,9 +9,9 @@ import sys
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, Self
 
 import msgspec
@@ -32,8 +32,7 @@ group_id = "{group}"
 duplicates_topic = "{duplicates}"
 batch_records = {batch_records}
 session_timeout = "6s"
-transaction_timeout = "8s"
-request_timeout = "3s"
+transaction_timeout = "9s"
 
 [redis]
 url = "{redis}"
@@ -42,7 +41,6 @@ bucket_layout = "{bucket_layout}"
 
 [service]
 metrics_port = 0
-log_format = "json"
 
 [profiles.articles]
 topics = ["{topic}"]
@@ -57,10 +55,8 @@ max_candidates = "none"
 PATIENT = MappingProxyType(
     {
         "kafka.session_timeout": "60s",
-        "kafka.request_timeout": "60s",
-        "kafka.transaction_timeout": "120s",
+        "kafka.transaction_timeout": "180s",
         "redis.timeout": "30s",
-        "service.watchdog": "600s",
     }
 )
 
@@ -87,12 +83,37 @@ class Installation:
         """Return a daemon of this installation, not started yet."""
         return Daemon(self, name, settings)
 
+    @contextlib.contextmanager
+    def running(self, name: str = "a", **settings: Any) -> Iterator["Daemon"]:
+        """Run a daemon, which must end with code 0 when it is asked to stop at the end of the context."""
+        with self.daemon(name, **settings) as daemon:
+            yield daemon
+            assert daemon.stop() == 0
+
+    @contextlib.contextmanager
+    def all_running(self, names: Iterable[str], **settings: Any) -> Iterator[list["Daemon"]]:
+        """Run several daemons as ``running`` does, all of them ready."""
+        with contextlib.ExitStack() as stack:
+            daemons = [stack.enter_context(self.running(name, **settings)) for name in names]
+            for daemon in daemons:
+                daemon.wait_ready()
+            yield daemons
+
+    def send(self, documents: Iterable[tuple[str, str]], **fields: Any) -> None:
+        """Append documents (id, text) to the input topic, keyed by their id; ``fields`` go to each record."""
+        produce_keyed(self.kafka, self.topic, values_of(documents), **fields)
+
+    def run_until_committed(self, count: int, **settings: Any) -> None:
+        """Run a daemon until ``count`` records are committed."""
+        with self.running(**settings):
+            self.wait_committed(count)
+
     def pairs(self) -> list[tuple[str, str]]:
         """All pairs that a subscriber of the duplicates topic sees, as a sorted list with repetitions."""
         found = []
         for record in self.published(self.duplicates):
-            alert = decode_alert(record.value).alert
-            found += [tuple(sorted((alert.document_id, match.id))) for match in alert.matches]
+            alert = decode_alert(record.value)
+            found += [tuple(sorted((alert.document.id, match.id))) for match in alert.matches]
         return sorted(found)
 
     def published(self, topic: str) -> list[Any]:
@@ -142,9 +163,7 @@ class Daemon:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -229,17 +248,29 @@ class Daemon:
         self.process.wait()
 
 
+def streamdedup(*arguments: object, text: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command of the installed program to its end; ``text`` is its standard input."""
+    command = [sys.executable, "-m", "streamdedup", *map(str, arguments)]
+    return subprocess.run(command, input=text, capture_output=True, text=True, timeout=900, check=False)
+
+
 def values_of(documents: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
     """Keys and values of documents (id, text) as records."""
     return [(i.encode(), msgspec.json.encode({"id": i, "text": text})) for i, text in documents]
 
 
 def produce_keyed(
-    bootstrap: str, topic: str, records: Iterable[tuple[bytes | None, bytes | None]], **fields: Any
+    bootstrap: str,
+    topic: str,
+    records: Iterable[tuple[bytes | None, bytes | None]],
+    headers_of: Callable[[bytes | None], list[tuple[str, bytes]]] = lambda _key: [],
+    **fields: Any,
 ) -> None:
     """Append records (key, value) and wait until all are acknowledged; ``fields`` (timestamp_ms...) go to each."""
     with contextlib.closing(KafkaProducer(bootstrap_servers=bootstrap.split(","), linger_ms=5)) as producer:
-        futures = [producer.send(topic, key=key, value=value, **fields) for key, value in records]
+        futures = [
+            producer.send(topic, key=key, value=value, headers=headers_of(key), **fields) for key, value in records
+        ]
         producer.flush(DEADLINE_S)
         for future in futures:
             future.get(0)

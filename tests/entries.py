@@ -8,7 +8,7 @@ from streamdedup.index.documents import Content, IndexEntry, PendingMatches
 from streamdedup.index.entries import decode_entries, encode_entries
 from streamdedup.position import Position
 from streamdedup.similarity.sketch import Sketch
-from streamdedup.wire import Match
+from tests.alerts import a_match
 
 
 def content_of(name: bytes = b"a", hashes_count: int = 4) -> Content:
@@ -32,5 +32,5 @@ def decode_entry(number: int, data: bytes) -> IndexEntry:
 
 def pending_of(pair_keys: Iterable[bytes] = (), name: str = "m") -> PendingMatches:
     """Return pending matches of pairs, which differ from those of another name."""
-    match = Match(name, "ab" * 16, Position("articles", 0, 1), 0.9, "exact", 0.0, 3)
+    match = a_match(name, Position("articles", 0, 1), digest="ab" * 16)
     return PendingMatches(dict.fromkeys(pair_keys, match))

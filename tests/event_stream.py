@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from streamdedup.errors import BrokerUnavailable
 from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Partition, Position
-from streamdedup.wire import Alert, encode_alert
-from streamdedup.wire.alerts import Match
+from streamdedup.wire import encode_alert
+from tests import alerts
 from tests.served import a_scope
 
 TOPIC = "duplicates"
@@ -21,9 +21,9 @@ DEADLINE_S = 60.0
 
 def an_alert(document_id: str, profile: str = "articles") -> bytes:
     """Return a published alert."""
-    match = Match("other", "00", Position("articles", 0, 0), 1.0, "exact", 0.0, 4, "ab")
-    place = Position("articles", 0, 1)
-    (value,) = encode_alert(Alert(profile, document_id, "00", place, 0, None, None, (match,), "other", 0.5, 0))
+    match = alerts.a_match("other", Position("articles", 0, 0), 1.0, pair="ab")
+    document = alerts.a_document(document_id, Position("articles", 0, 1))
+    (value,) = encode_alert(alerts.an_alert(document, match, profile=profile, cluster_id="other"))
     return value
 
 

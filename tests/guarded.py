@@ -32,16 +32,14 @@ bootstrap_servers = "{kafka}"
 security_protocol = "SASL_SSL"
 ssl_ca_file = "{tls}/certificate.pem"
 ssl_cert_file = "{tls}/certificate.pem"
-ssl_key_file = "{tls}/encrypted.key"
-ssl_key_password_file = "key-password"
+ssl_key_file = "{tls}/plain.key"
 sasl_mechanism = "PLAIN"
 sasl_username = "whole"
 sasl_password_file = "kafka-password"
 group_id = "{group}"
 instance_id = "a"
 session_timeout = "6s"
-transaction_timeout = "8s"
-request_timeout = "3s"
+transaction_timeout = "9s"
 
 [redis]
 url = "{redis}"
@@ -50,7 +48,6 @@ password_file = "redis-password"
 
 [service]
 metrics_port = 0
-log_format = "json"
 
 [profiles.articles]
 topics = ["{input}"]

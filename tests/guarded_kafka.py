@@ -18,9 +18,9 @@ from kafka.admin import (
 )
 from kafka.errors import KafkaError
 
-from streamdedup.testing.kafka import KafkaServer
 from tests import servers
 from tests.canaries import TLS
+from tests.support.kafka import KafkaServer
 
 #: The only user who may do anything.
 ADMIN = "admin"

@@ -38,3 +38,14 @@ def the_expected(corpus: list[tuple[str, str]]) -> list[Pair]:
         seed=DEFAULT_SEED,
     )
     return sorted(pairs)
+
+
+def twins(name: str, count: int) -> list[tuple[str, str]]:
+    """Documents (id, text), two of each text; texts of different names have no word in common."""
+    texts = [" ".join(f"{word}{name}{number}" for word in WORDS[:12]) for number in range(count)]
+    return [(f"{name}-{number}-{side}", text) for number, text in enumerate(texts) for side in "ab"]
+
+
+def pairs_of(name: str, count: int) -> list[tuple[str, str]]:
+    """The pairs of twins."""
+    return [(f"{name}-{number}-a", f"{name}-{number}-b") for number in range(count)]

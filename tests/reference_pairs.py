@@ -5,7 +5,7 @@ after them is written out here the slow and obvious way.
 """
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from zlib import crc32
 
@@ -65,8 +65,3 @@ def _is_contained(a: frozenset[int], b: frozenset[int], similarity: float, rule:
 
 def _band_keys(signature: np.ndarray, bands: int, rows: int) -> list[int]:
     return [crc32(signature[band * rows : (band + 1) * rows].astype("<u4").tobytes()) for band in range(bands)]
-
-
-def sorted_pairs(pairs: Iterable[Pair]) -> list[Pair]:
-    """Return pairs as a multiset in a fixed order, each with its ids sorted."""
-    return sorted(tuple(sorted(pair)) for pair in pairs)

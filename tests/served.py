@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from itertools import count
 from typing import Any, NoReturn
 
@@ -10,7 +11,6 @@ from litestar.testing import TestClient
 
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.lookup import IndexLookup
-from streamdedup.detection.model import DetectorOptions
 from streamdedup.errors import BrokerUnavailable
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.kafka.protocols import Record
@@ -21,24 +21,13 @@ from streamdedup.serve.clusters import ClusterMemory
 from streamdedup.serve.engine import Engine, ServedProfile
 from streamdedup.serve.feed import Feed, Feeds
 from streamdedup.serve.metrics import ServeMetrics
-from streamdedup.serve.pipeline import PipelineReading
-from streamdedup.serve.sampler import StateSampler
-from streamdedup.serve.schemas import StoreBody
 from streamdedup.serve.stream_kinds import ALERTS, DEAD_LETTERS
 from streamdedup.serve.texts import TextAligner
 from streamdedup.similarity.lsh import Banding
-from streamdedup.text.shingles import ShingleOptions
 from streamdedup.wire import Decoder, Document
+from tests import streams
 
-OPTIONS = DetectorOptions(
-    profile="articles",
-    shingles=ShingleOptions(unit="word", size=2),
-    banding=Banding(4, 2),
-    permutations=8,
-    seed=5,
-    threshold=0.5,
-    min_words=3,
-)
+OPTIONS = replace(streams.OPTIONS, banding=Banding(4, 2), permutations=8, min_words=3, label_bytes=80)
 FINGERPRINT = {"bands": 4}
 TEXT = "amber birch cedar delta ember fjord grove heath"
 NEAR = TEXT + " iris"
@@ -52,20 +41,8 @@ def no_kafka() -> NoReturn:
     raise BrokerUnavailable("10.1.2.3 does not answer")
 
 
-class StillPipeline:
-    """A pipeline in which nothing happens."""
-
-    name = "kafka"
-
-    def read(self) -> PipelineReading:
-        return PipelineReading(0.0, 0.0, 0)
-
-    def close(self) -> None:
-        pass
-
-
-async def _no_samples() -> None:
-    """Take no sample."""
+async def _do_not_follow() -> None:
+    """Read no alerts."""
 
 
 class MemoryFetcher:
@@ -117,16 +94,13 @@ class Service:
         tokens=None,
         max_requests=8,
         max_bodies_bytes=1_000_000,
+        max_body_bytes=100_000,
         timeout_s=30.0,
         texts_timeout_s=30.0,
-        align_timeout_s=300.0,
-        max_body_bytes=100_000,
         open_reader=no_kafka,
         open_letters=no_kafka,
         options=OPTIONS,
-        source=None,
         open_clusters=None,
-        max_cluster_members=0,
         **gate,
     ) -> None:
         self.texts = MemoryFetcher()
@@ -142,28 +116,23 @@ class Service:
             similarity="set",
             retention_s=60.0,
             max_text_bytes=2_000,
+            bucket_cap=500,
             fingerprint=FINGERPRINT,
             decoder=Decoder(),
             reader=self.index,
             lookup=lookup,
         )
-        self.engine = Engine({"articles": profile}, self.metrics, 0.001, lambda: 0)
+        self.engine = Engine({"articles": profile}, self.metrics, lambda: 0)
         self.feeds = Feeds(
             Feed(ALERTS, "duplicates", open_reader, self.metrics, max_subscribers=2),
             Feed(DEAD_LETTERS, "letters", open_letters, self.metrics, max_subscribers=2),
         )
-        self.aligner = TextAligner(self.texts.open, texts_timeout_s, align_timeout_s)
-        self.source = source or StillPipeline()
-        self.sampler = StateSampler(self.source, self.engine, lambda: StoreBody(1_000, None), lambda: 0)
-        if source is None:
-            self.sampler.run = _no_samples  # they would use the engine beside the requests of a test
-        self.clusters = ClusterMemory(
-            open_clusters or no_kafka, max_cluster_members, 1_000, self.metrics, lambda: 5_000
-        )
-        app = create_app(
-            self.engine, self.aligner, self.feeds, self.sampler, self.clusters, self.metrics, max_body_bytes
-        )
-        self.limits = Limits(max_requests, max_bodies_bytes, max_connections=8, timeout_s=timeout_s)
+        self.aligner = TextAligner(self.texts.open, texts_timeout_s)
+        self.clusters = ClusterMemory(open_clusters or no_kafka, 1_000, self.metrics, lambda: 5_000)
+        if open_clusters is None:
+            self.clusters.run = _do_not_follow
+        app = create_app(self.engine, self.aligner, self.feeds, self.clusters, self.metrics, max_body_bytes)
+        self.limits = Limits(max_body_bytes, max_bodies_bytes, max_requests, max_connections=8, timeout_s=timeout_s)
         self.app = Gate(app, tokens, self.limits, self.metrics, **gate)
         self.client = TestClient(self.app, base_url=HOST, raise_server_exceptions=False)
 
@@ -182,7 +151,6 @@ class Service:
     def close(self) -> None:
         self.engine.close()
         self.aligner.close()
-        self.sampler.close()
         self.clusters.close()
 
     def look_up(self, *, status=200, **body):

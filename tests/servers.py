@@ -13,7 +13,8 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
 from streamdedup.embedded import RedisServer
 from streamdedup.kafka.compat import ClosingSelector
-from streamdedup.testing.kafka import KafkaServer, fetch_kafka
+from tests.support.kafka import KafkaServer, fetch_kafka
+from tests.support.registry import RegistryServer, fetch_registry
 
 T = TypeVar("T")
 
@@ -41,6 +42,15 @@ def wait_until(condition: Callable[[], T], timeout_s: float = DEADLINE_S, what: 
     return value
 
 
+class NotUtf8(str):
+    """A header name that is no UTF-8 on the wire, which other clients write and this one cannot parse."""
+
+    __slots__ = ()
+
+    def encode(self, *_arguments: Any) -> bytes:
+        return b"\xff"
+
+
 class Unavailable(pytest.skip.Exception):
     """A test is skipped because a server program is not installed; the text says how to install it."""
 
@@ -61,10 +71,19 @@ def fresh_name(kind: str) -> str:
     return f"{kind}-{uuid.uuid4().hex[:12]}"
 
 
+def _cache() -> Path:
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "streamdedup"
+
+
 def kafka_jars() -> Path:
     """Return the folder of Kafka's jars in the user's cache, fetched at the first use."""
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return fetch_kafka((Path(cache) if cache else Path.home() / ".cache") / "streamdedup")
+    return fetch_kafka(_cache())
+
+
+def make_registry(database: Path | None = None) -> RegistryServer:
+    """Return a schema registry of the test's own, not started yet; fetched into the user's cache at the first use."""
+    return RegistryServer(fetch_registry(_cache()), database)
 
 
 def make_kafka(**options: Any) -> KafkaServer:
@@ -104,6 +123,17 @@ def produce(bootstrap: str, topic: str, values: Iterable[bytes | None], **fields
         producer.flush(DEADLINE_S)
         for future in futures:
             future.get(0)
+
+
+def produce_in_transactions(bootstrap: str, topic: str, *outcomes: tuple[bytes, bool], **fields: Any) -> None:
+    """Append values in a transaction each, which is committed or aborted; ``fields`` go to each record."""
+    options = {"transactional_id": fresh_name("producer"), "retry_backoff_ms": 20}
+    with contextlib.closing(KafkaProducer(bootstrap_servers=bootstrap.split(","), **options)) as producer:
+        producer.init_transactions()
+        for value, committed in outcomes:
+            producer.begin_transaction()
+            producer.send(topic, value=value, **fields).get(DEADLINE_S)
+            (producer.commit_transaction if committed else producer.abort_transaction)()
 
 
 def read_topic(

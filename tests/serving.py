@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from tests.servers import wait_until
@@ -27,7 +26,7 @@ class ServeProcess:
 
     def __init__(self, config: Path, folder: Path, **settings: Any) -> None:
         self.log = folder / "serve.log"
-        given = {"api.port": 0, "service.log_format": "json", **settings}
+        given = {"api.port": 0, **settings}
         sets = [part for key, value in given.items() for part in ("--set", f"{key}={value}")]
         self._command = [sys.executable, "-m", "streamdedup", "serve", "--config", str(config), *sets]
         self._process: subprocess.Popen[bytes] | None = None
@@ -39,9 +38,7 @@ class ServeProcess:
             )
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()

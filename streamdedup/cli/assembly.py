@@ -1,32 +1,35 @@
-"""Builds the parts of the daemon from settings, with the indexes and detectors of ``streamdedup.indexes``."""
+"""Builds the daemon's parts from settings, with the indexes and detectors of ``streamdedup.indexes``."""
 
 from collections.abc import Callable
 
 from streamdedup import __version__
+from streamdedup.cli.settings_options import with_same_settings
 from streamdedup.daemon.batch import Pipeline
 from streamdedup.daemon.breaker import BreakerOptions
+from streamdedup.daemon.crash_points import CrashPoint, StepObserver
 from streamdedup.daemon.publisher import LoopOptions
 from streamdedup.daemon.rebuild import Rebuilder, RebuildTarget
 from streamdedup.detection.detector import Detector
+from streamdedup.errors import RegistryUnavailable, SettingsError
+from streamdedup.index.backend import Backend
 from streamdedup.index.contract import Index
-from streamdedup.index.redis.admin import IndexUpkeep
-from streamdedup.index.redis.keys import Keys
-from streamdedup.index.redis.servers import Servers
-from streamdedup.index.redis.staging import RedisStagingIndex
-from streamdedup.indexes import detector_options, lifetime_ms, namespace_of, redis_store
+from streamdedup.indexes import detector_options, lifetime_ms
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.reader import KafkaHistory
 from streamdedup.settings import Profile, Settings, crash_point
-from streamdedup.testing.crash_points import CrashPoint, Steps
-from streamdedup.wire import Decoder
+from streamdedup.wire import Decoder, Registry
 from streamdedup.wire.dead_letters import DaemonInfo
 
 #: Share of the transaction timeout that sending the messages may take.
 _DELIVERY_SHARE = 5 / 6
+#: Longest time between heartbeats, in seconds; at least three fit into a session.
+_HEARTBEAT_S = 3.0
+#: Time by which a fetch request outlasts the session, because a broker may answer a join only at the session's end.
+_JOIN_MARGIN_S = 5
 
 
 def kafka_options(settings: Settings) -> KafkaOptions:
-    """Return the options of the Kafka transport."""
+    """Return the Kafka transport options, ``topics create`` with the options of the running command among them."""
     kafka = settings.kafka
     return KafkaOptions(
         bootstrap_servers=",".join(kafka.bootstrap_servers),
@@ -36,38 +39,50 @@ def kafka_options(settings: Settings) -> KafkaOptions:
         transactional_id=kafka.transactional_id,
         group_instance_id=kafka.group_instance_id,
         on_unreadable=kafka.on_unreadable,
-        on_out_of_range="earliest" if kafka.auto_offset_reset == "earliest" else "halt",
+        on_out_of_range="halt" if kafka.auto_offset_reset == "fail" else "earliest",
         api_version=kafka.api_version,
-        compression=None if kafka.compression == "none" else kafka.compression,
         max_poll_records=kafka.batch_records,
         max_request_bytes=kafka.max_message_bytes,
-        max_batch_bytes=kafka.max_batch_bytes,
         session_timeout_s=kafka.session_timeout_s,
-        heartbeat_interval_s=min(3.0, kafka.session_timeout_s / 3),
+        heartbeat_interval_s=min(_HEARTBEAT_S, kafka.session_timeout_s / 3),
         max_poll_interval_s=kafka.max_poll_interval_s,
-        fetch_timeout_s=max(kafka.request_timeout_s, kafka.session_timeout_s + 5),
+        fetch_timeout_s=max(kafka.request_timeout_s, kafka.session_timeout_s + _JOIN_MARGIN_S),
         produce_timeout_s=kafka.request_timeout_s,
         delivery_timeout_s=kafka.transaction_timeout_s * _DELIVERY_SHARE,
         transaction_timeout_s=kafka.transaction_timeout_s,
+        create_command=with_same_settings("topics", "create"),
         **kafka.security(),
     )
 
 
-def index_upkeep(settings: Settings, name: str, servers: Servers) -> IndexUpkeep:
-    """Return the tool that inspects or deletes the index of a profile."""
-    return IndexUpkeep(servers, namespace_of(settings, name))
+def registry_of(settings: Settings) -> Registry | None:
+    """Return the client of the schema registry; None without one."""
+    section = settings.schema_registry
+
+    def authorization() -> str | None:
+        try:
+            return section.authorization()
+        except SettingsError as error:
+            raise RegistryUnavailable(f"schema_registry.password: {error}") from error
+
+    return None if section.url is None else Registry(section.url, authorization, section.ssl_ca_file)
 
 
-def redis_keys(settings: Settings) -> list[Keys]:
-    """Return the key names of each profile's index."""
-    return [
-        Keys(namespace_of(settings, name), profile.banding().bands, settings.redis.shards)
-        for name, profile in settings.profiles.items()
-    ]
+def topic_decoder(settings: Settings, profile: Profile) -> Decoder:
+    """Return the decoder for the records of a profile.
+
+    Raises:
+        SettingsError: The format needs an extra that is not installed.
+    """
+    try:
+        return decoder_of(profile, profile.format, registry_of(settings))
+    except ModuleNotFoundError as error:
+        advice = "pip install 'streamdedup[registry]'"
+        raise SettingsError(f'format = "{profile.format}" needs {error.name}: {advice}') from error
 
 
-def decoder_of(profile: Profile) -> Decoder:
-    """Return the decoder of the records of a profile."""
+def decoder_of(profile: Profile, value_format: str = "json", registry: Registry | None = None) -> Decoder:
+    """Return a decoder with the field names of a profile; files of documents are JSON in each format."""
     return Decoder(
         id_field=profile.id_field,
         text_fields=profile.text_fields,
@@ -75,84 +90,86 @@ def decoder_of(profile: Profile) -> Decoder:
         source_field=profile.source_field,
         op_field=profile.op_field,
         max_text_bytes=profile.max_text_bytes,
+        scope_field=profile.scope_field,
+        default_scope=profile.default_scope,
+        format=value_format,
+        registry=registry,
     )
 
 
-def pipeline(name: str, profile: Profile, index: Index) -> Pipeline:
-    """Return the pipeline of a profile."""
+def pipeline(settings: Settings, name: str, index: Index) -> Pipeline:
+    """Return a profile's pipeline."""
+    profile = settings.profiles[name]
     return Pipeline(
         name=name,
-        decoder=decoder_of(profile),
+        decoder=topic_decoder(settings, profile),
         detector=Detector(detector_options(name, profile), index),
         index=index,
         fingerprint=profile.fingerprint(),
         threshold=profile.threshold,
-        max_matches=profile.max_matches,
         silent_until_ms=profile.index_silently_until_ms,
-        in_order=profile.records_in_order,
-        slack_ms=round(profile.retention_slack_s * 1000),
-        lifetime_ms=lifetime_ms(profile),
+        max_start_age_ms=lifetime_ms(profile) if settings.kafka.auto_offset_reset == "window" else None,
         containment_threshold=profile.containment_threshold,
     )
 
 
-def rebuilder(settings: Settings, servers: Servers, on_keys: Callable[[int], None] = lambda _count: None) -> Rebuilder:
-    """Return the rebuilder of lost indexes.
+def rebuilder(settings: Settings, backend: Backend, on_keys: Callable[[int], None] = lambda _count: None) -> Rebuilder:
+    """Return the rebuilder for lost indexes.
 
     Args:
         settings: All settings.
-        servers: Servers of the indexes.
-        on_keys: Called with the number of keys of the old index that were deleted since the last call.
+        backend: The indexes' store.
+        on_keys: Called with the count of newly deleted keys of the old index.
     """
 
     def open_target(name: str) -> RebuildTarget:
         profile = settings.profiles[name]
-        store = redis_store(settings, name, servers, in_staging=True)
-        kept_s = profile.retention_s + profile.retention_slack_s
+        staging = backend.staging(name, on_keys)
         return RebuildTarget(
-            staging=RedisStagingIndex(servers, store, on_keys),
-            pipeline=pipeline(name, profile, store),
+            staging=staging,
+            pipeline=pipeline(settings, name, staging.store),
             topics=profile.topics,
-            kept_ms=round(kept_s * 1000),
+            kept_ms=lifetime_ms(profile),
         )
 
     return Rebuilder(open_target, KafkaHistory(kafka_options(settings)), settings.kafka.duplicates_topic)
 
 
-def crash_steps() -> Steps | None:
-    """Return the wrappers that end the daemon at the crash point in the environment; None without a crash point.
+def crash_observer() -> StepObserver | None:
+    """Return the observer that ends the daemon at the crash point in the environment; None without a crash point.
 
     Raises:
         SettingsError: There is no such point.
     """
     point = crash_point()
-    return None if point is None else Steps(CrashPoint(point))
+    return None if point is None else StepObserver(CrashPoint(point))
 
 
-def pipelines(settings: Settings, servers: Servers, steps: Steps | None = None) -> dict[str, Pipeline]:
-    """Return the pipeline of each input topic.
+def pipelines(settings: Settings, backend: Backend, observer: StepObserver | None = None) -> dict[str, Pipeline]:
+    """Return the pipeline by input topic.
 
     Args:
         settings: All settings.
-        servers: Servers of the indexes.
-        steps: Wraps the indexes, for a crash point.
+        backend: The indexes' store.
+        observer: Wraps the indexes, for a crash point.
     """
     by_topic: dict[str, Pipeline] = {}
     for name, profile in settings.profiles.items():
-        index: Index = redis_store(settings, name, servers)
-        of_profile = pipeline(name, profile, steps.of_store(index) if steps else index)
-        by_topic |= dict.fromkeys(profile.topics, of_profile)
+        index: Index = backend.index(name)
+        profile_pipeline = pipeline(settings, name, observer.wrap_index(index) if observer else index)
+        by_topic |= dict.fromkeys(profile.topics, profile_pipeline)
     return by_topic
 
 
 def loop_options(settings: Settings) -> LoopOptions:
-    """Return the options of the loop."""
+    """Return the loop options."""
     return LoopOptions(
         duplicates_topic=settings.kafka.duplicates_topic,
         dead_letter_topic=settings.kafka.dead_letter_topic,
         max_message_bytes=settings.kafka.max_message_bytes,
         daemon=DaemonInfo(settings.kafka.group_id, settings.kafka.instance_id, __version__),
-        breaker=BreakerOptions(settings.service.dead_letter_limit, settings.service.dead_letter_window),
+        breaker=BreakerOptions(settings.service.dead_letter_limit),
         on_index_lost=settings.service.on_index_lost,
         batch_records=settings.kafka.batch_records,
+        copy_headers=settings.kafka.copy_headers,
     )

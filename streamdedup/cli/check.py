@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from streamdedup.cli.checks import every_finding
+from streamdedup.cli.output import tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.errors import EXIT_FAILED, EXIT_FATAL, EXIT_OK, EXIT_USAGE, FatalError, SettingsError
 from streamdedup.findings import Finding, Level
@@ -55,7 +56,7 @@ def check(
     if as_json:
         typer.echo(json.dumps(as_object(findings, code), indent=2))
     else:
-        typer.echo(_summary(findings, code))
+        tell(_summary(findings, code))
     raise typer.Exit(code)
 
 

@@ -3,33 +3,29 @@
 Checks are read-only, and no finding holds a secret.
 """
 
-import socket
-import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from streamdedup.cli.assembly import index_upkeep, kafka_options, redis_keys
+from streamdedup.cli.assembly import kafka_options, topic_decoder
 from streamdedup.errors import (
     BrokerMisconfigured,
     BrokerUnavailable,
+    DecodeError,
     IndexLost,
     IndexMismatch,
+    RegistryMisconfigured,
+    RegistryUnavailable,
     StoreMisconfigured,
     StoreUnavailable,
 )
 from streamdedup.findings import Finding, Level
+from streamdedup.index.backend import Backend
 from streamdedup.index.fingerprints import compare_fingerprints
-from streamdedup.index.redis.checks import check_redis
-from streamdedup.index.redis.servers import Servers
-from streamdedup.indexes import connect_store, lifetime_ms, redis_store
+from streamdedup.indexes import connect_backend, lifetime_ms
 from streamdedup.kafka.admin import TopicNeed, check_kafka
 from streamdedup.kafka.group import committed_quietly
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
-
-#: Time limit of one probe of a port, in seconds.
-_PROTOCOL_S = 1.0
-#: First bytes of a plain reply of Redis: a status or an error.
-_REPLIES = (b"+", b"-")
+from streamdedup.wire import RegistryFormat
 
 
 def topic_needs(settings: Settings) -> list[TopicNeed]:
@@ -66,66 +62,44 @@ def kafka_findings(settings: Settings) -> Iterator[Finding]:
     return check_kafka(kafka_options(settings), topic_needs(settings))
 
 
-def redis_findings(settings: Settings, servers: Servers) -> Iterator[Finding]:
-    """Yield the findings about Redis."""
-    keys = [keys.guard(slot) for keys in redis_keys(settings) for slot in range(keys.slots_count)]
-    prefix = settings.redis.key_prefix
-    findings = check_redis(
-        servers,
-        settings.redis.shown_url,
-        keys=keys,
-        rebuilds=settings.service.on_index_lost == "rebuild",
-        cure=f"grant what docs/redis.md lists under User and rights, with ~{{{prefix}:* for the keys",
-    )
-    for finding in findings:
-        if finding.error is StoreUnavailable and (mismatch := _protocol_mismatch(settings)) is not None:
-            yield Finding.failure(finding.check, finding.subject, StoreMisconfigured(f"{mismatch} [{finding.text}]"))
-        else:
-            yield finding
+def store_findings(settings: Settings, backend: Backend) -> Iterator[Finding]:
+    """Yield the findings about the store."""
+    return backend.findings(rebuilds=settings.service.on_index_lost == "rebuild")
 
 
-def _protocol_mismatch(settings: Settings) -> str | None:
-    """Return an error text if a server expects TLS and the settings have none, or the reverse.
+def registry_findings(settings: Settings) -> Iterator[Finding]:
+    """Yield the findings about the schema registry: for each topic whose values have schemas, the newest schema.
 
-    The errors of the client do not tell: a Redis without TLS waits for the end of the first message of the handshake,
-    and one with TLS closes a connection that begins otherwise.
+    Raises:
+        SettingsError: A format needs an extra that is not installed.
     """
-    redis = settings.redis
-    for host, port in redis.tcp_addresses:
-        if redis.uses_tls and _answers_plainly(host, port):
-            cure = "write redis:// in redis.url" if redis.mode == "single" else "set redis.tls = false"
-            return f"TLS handshake against a server without TLS: {host}:{port} answers without; {cure}"
-        if not redis.uses_tls and _answers_tls(host, port):
-            cure = "write rediss:// in redis.url" if redis.mode == "single" else "set redis.tls = true"
-            return f"no TLS to a server that wants it: {host}:{port} answers a TLS handshake; {cure}"
-    return None
+    for profile in settings.profiles.values():
+        value_format = topic_decoder(settings, profile).value_format
+        if isinstance(value_format, RegistryFormat):
+            for topic in profile.topics:
+                try:
+                    yield _subject(f"{topic}-value", value_format, profile.text_fields)
+                except (RegistryUnavailable, RegistryMisconfigured) as error:
+                    # The next topic would have the same failure.
+                    yield Finding.failure("schema_registry", "schema registry", error)
+                    return
 
 
-def _answers_plainly(host: str, port: int) -> bool:
-    """Return whether a port answers a command of Redis without TLS, with a status or an error."""
+def _subject(subject: str, value_format: RegistryFormat, text_fields: Sequence[str]) -> Finding:
+    """Return the finding about a subject."""
+    checked = ("schema", f"subject {subject}")
     try:
-        with socket.create_connection((host, port), _PROTOCOL_S) as connection:
-            connection.sendall(b"PING\r\n")
-            return connection.recv(1) in _REPLIES
-    except OSError:
-        return False
-
-
-def _answers_tls(host: str, port: int) -> bool:
-    """Return whether a port answers a TLS handshake, with any certificate or an alert."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # nothing is sent after the handshake
-    try:
-        with (
-            socket.create_connection((host, port), _PROTOCOL_S) as connection,
-            context.wrap_socket(connection, server_hostname=host),
-        ):
-            return True
-    except ssl.SSLError as error:
-        return "ALERT" in (error.reason or "")
-    except OSError:
-        return False
+        missing = value_format.missing_fields(subject)
+    except DecodeError as error:
+        return Finding.failure(*checked, RegistryMisconfigured(f"newest schema of {subject}: {error}"))
+    if missing is None:
+        return Finding.warning(
+            *checked, f"no subject {subject}; the first record shows whether its schema has the fields"
+        )
+    if missing_texts := [name for name in text_fields if name in missing]:
+        return Finding.warning(*checked, f"newest schema of {subject} lacks text fields: {', '.join(missing_texts)}")
+    absent = f"; it has no {', '.join(missing)}" if missing else ""
+    return Finding.ok(*checked, f"newest schema of {subject} has the text fields{absent}")
 
 
 def _committed(settings: Settings) -> dict[Partition, int] | None:
@@ -137,28 +111,28 @@ def _committed(settings: Settings) -> dict[Partition, int] | None:
 
 
 def index_findings(
-    settings: Settings, servers: Servers, committed: Mapping[Partition, int] | None
+    settings: Settings, backend: Backend, committed: Mapping[Partition, int] | None
 ) -> Iterator[Finding]:
     """Yield the state of each index: absent, fitting, different, half deleted, being rebuilt, or lost.
 
     Args:
         settings: Settings.
-        servers: Connection to the store.
+        backend: Store of the indexes.
         committed: Committed offsets of the group; None if unknown.
     """
     for name in settings.profiles:
         try:
-            yield _index(settings, name, servers, committed)
+            yield _index(settings, name, backend, committed)
         except (StoreUnavailable, StoreMisconfigured, IndexMismatch, IndexLost) as error:
             yield Finding.failure("index", f"profile {name}", type(error)(f"index of {name}: {error}"))
             if isinstance(error, StoreUnavailable):
                 return
 
 
-def _index(settings: Settings, name: str, servers: Servers, committed: Mapping[Partition, int] | None) -> Finding:
+def _index(settings: Settings, name: str, backend: Backend, committed: Mapping[Partition, int] | None) -> Finding:
     subject = f"profile {name}"
     profile = settings.profiles[name]
-    upkeep = index_upkeep(settings, name, servers)
+    upkeep = backend.upkeep(name)
     if upkeep.is_half_dropped():
         raise IndexMismatch("half deleted; call streamdedup index drop again")
     if upkeep.is_staging():
@@ -166,8 +140,7 @@ def _index(settings: Settings, name: str, servers: Servers, committed: Mapping[P
         return Finding.warning("index", subject, text)
     stored = upkeep.fingerprint()
     if stored is not None:
-        configured = redis_store(settings, name, servers).options.stored_fingerprint(profile.fingerprint())
-        opening = compare_fingerprints(stored, configured)
+        opening = compare_fingerprints(stored, backend.configured(name))
         if opening.advisories:
             return Finding.warning("index", subject, f"index of {name}: fits, but {'; '.join(opening.advisories)}")
         return Finding.ok("index", subject, f"index of {name}: fits the settings")
@@ -175,9 +148,8 @@ def _index(settings: Settings, name: str, servers: Servers, committed: Mapping[P
     if orphaned:
         raise IndexLost(
             f"lost: the group {settings.kafka.group_id} has committed offsets of {', '.join(map(str, orphaned[:3]))}"
-            f"{' ...' if len(orphaned) > 3 else ''}, and there is no index at {settings.redis.shown_url} under "
-            f"{settings.redis.key_prefix}:{name}; restore redis.url or redis.key_prefix if they have changed, else: "
-            "streamdedup index rebuild"
+            f"{' ...' if len(orphaned) > 3 else ''}, and there is no index at {backend.where(name)}; restore "
+            "these settings if they have changed, else: streamdedup index rebuild"
         )
     unknown = "" if committed is not None else " (whether one was lost is not known without Kafka)"
     return Finding.ok("index", subject, f"index of {name}: none yet; the first daemon begins one{unknown}")
@@ -188,15 +160,16 @@ def every_finding(settings: Settings) -> Iterator[Finding]:
     yield Finding.ok("settings", "settings", f"settings are valid: profiles {', '.join(sorted(settings.profiles))}")
     for hint in settings.hints():
         yield Finding.warning("settings", "settings", hint)
+    yield from registry_findings(settings)
     answers = False
     for finding in kafka_findings(settings):
         answers = finding.level is Level.OK if finding.check == "kafka" else answers
         yield finding
     committed = _committed(settings) if answers else None
-    with connect_store(settings) as servers:
+    with connect_backend(settings) as backend:
         answers = False
-        for finding in redis_findings(settings, servers):
-            answers = finding.level is Level.OK if finding.check == "redis" else answers
+        for finding in store_findings(settings, backend):
+            answers = finding.level is Level.OK if finding.check == backend.kind else answers
             yield finding
         if answers:
-            yield from index_findings(settings, servers, committed)
+            yield from index_findings(settings, backend, committed)

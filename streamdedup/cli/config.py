@@ -1,12 +1,17 @@
-"""``streamdedup config``: check settings, or show the effective ones."""
+"""``streamdedup config``: check settings, show the effective ones, or print an example."""
+
+from typing import Annotated
 
 import typer
 
+from streamdedup.cli.output import tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
+from streamdedup.errors import SettingsError
 from streamdedup.settings import describe_banding, describe_suppression, show
+from streamdedup.settings.examples import EXAMPLES, example_section
 from streamdedup.settings.units import counted
 
-config = typer.Typer(no_args_is_help=True, help="Check settings, or show the effective ones.")
+config = typer.Typer(no_args_is_help=True, help="Check settings, show the effective ones, or print an example.")
 
 
 @config.command()
@@ -16,13 +21,13 @@ def check(config: ConfigOption = None, assignments: SetOption = None) -> None:
     Example: streamdedup config check --config streamdedup.toml
     """
     settings = load_settings(config, assignments)
-    typer.echo(f"settings are valid: {counted(len(settings.profiles), 'profile')}, {settings.kafka.delivery} delivery")
+    tell(f"settings are valid: {counted(len(settings.profiles), 'profile')}, {settings.kafka.delivery} delivery")
     for name, profile in settings.profiles.items():
-        typer.echo(f"profile {name}: topics {', '.join(profile.topics)}")
+        tell(f"profile {name}: topics {', '.join(profile.topics)}")
         for line in (*describe_banding(profile), *describe_suppression(profile)):
-            typer.echo(f"  {line}")
+            tell(f"  {line}")
     for hint in settings.hints():
-        typer.echo(f"hint: {hint}")
+        tell(f"hint: {hint}")
 
 
 @config.command("show")
@@ -32,3 +37,18 @@ def show_settings(config: ConfigOption = None, assignments: SetOption = None) ->
     Example: streamdedup config show --config streamdedup.toml --set profiles.articles.threshold=0.7
     """
     typer.echo(show(load_settings(config, assignments)), nl=False)
+
+
+@config.command()
+def example(
+    name: Annotated[
+        str, typer.Argument(help=f"Kind of texts: {', '.join(EXAMPLES)}.", autocompletion=lambda: list(EXAMPLES))
+    ],
+) -> None:
+    """Print a profile for a kind of texts, to paste into a settings file.
+
+    Example: streamdedup config example news
+    """
+    if name not in EXAMPLES:
+        raise SettingsError(f"{name}: there is no such example; there are {', '.join(EXAMPLES)}")
+    typer.echo(example_section(name), nl=False)

@@ -1,4 +1,4 @@
-"""Servers of the demo: Redis, a Kafka broker, a daemon, the HTTP service; and the signals that end all of them."""
+"""Demo servers: Redis, a Kafka broker, a daemon, the HTTP service; and the signals that end all of them."""
 
 import contextlib
 import importlib.util
@@ -25,7 +25,7 @@ _EXIT_TIMEOUT_S = 2.0
 DUPLICATES_TOPIC, DEAD_LETTER_TOPIC = "duplicates", "duplicates.dlq"
 #: Partitions of each topic except the dead-letter topic; the broker keeps some megabytes of each.
 _PARTITIONS = 4
-#: Settings of the profiles.
+#: Settings by profile, whose name is also that of its input topic.
 PROFILES: dict[str, dict[str, Any]] = {
     "articles": {"shingle_unit": "word", "shingle_size": 3},
     "reviews": {"shingle_unit": "char", "shingle_size": 5},
@@ -37,8 +37,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def raise_on_signals() -> None:
     """Raise KeyboardInterrupt or SystemExit in the main thread at the first signal that asks to end; ignore others.
 
-    The servers need about a second to end, and a second Ctrl-C must not leave one behind. A signal in the middle of the
-    start of a process leaves nothing behind either: the keeper of the process ends it as soon as its pipe closes.
+    The servers need about a second to end, and a second Ctrl-C must not leave one behind. A signal during the
+    start of a process leaves nothing behind either: its keeper ends it as soon as its pipe closes.
     """
 
     def end(number: int, _: object) -> None:
@@ -56,7 +56,7 @@ def ignore_signals() -> None:
 
 
 class _Service(ManagedProcess):
-    """A command of this package as a process with a log file, which answers HTTP when it is ready."""
+    """A command as a process with a log file, which answers HTTP when it is ready."""
 
     #: Path that is answered with 200 once the process is ready.
     _ready_path: str
@@ -73,11 +73,11 @@ class _Service(ManagedProcess):
             return False
 
     def url(self, path: str) -> str:
-        """Return the URL of a path."""
+        """Return a path's URL."""
         return f"http://{_HOST}:{self._port}{path}"
 
     def get(self, path: str) -> tuple[int, str]:
-        """Return status and body of a path."""
+        """Return a path's status and body."""
         # urllib would use the proxy of the environment for an address of this machine.
         with contextlib.closing(HTTPConnection(_HOST, self._port, timeout=_REQUEST_TIMEOUT_S)) as connection:
             connection.request("GET", path)
@@ -89,8 +89,8 @@ class DaemonProcess(_Service):
     """``streamdedup run`` as a process.
 
     Args:
-        directory: Directory of settings and log.
-        settings: Text of the settings file, with ``{port}`` for the metrics port.
+        directory: Directory for settings and log.
+        settings: Settings file as text, with ``{port}`` for the metrics port.
     """
 
     _ready_path = "/readyz"
@@ -122,7 +122,7 @@ class DaemonProcess(_Service):
 
 
 class ServiceProcess(_Service):
-    """``streamdedup serve`` as a process; ``daemon`` is the running daemon, whose settings and metrics it reads."""
+    """``streamdedup serve`` as a process; ``daemon`` is the running daemon, whose settings it reads."""
 
     _ready_path = "/livez"
 
@@ -133,13 +133,12 @@ class ServiceProcess(_Service):
     def command(self) -> list[str]:
         """Return the command line."""
         command = [sys.executable, "-m", "streamdedup", "serve", "--config", str(self._daemon.config_path)]
-        settings = (f"api.port={self._port}", f"api.daemon_metrics={self._daemon.url('/metrics')}")
-        return [*command, "--set", settings[0], "--set", settings[1]]
+        return [*command, "--set", f"api.port={self._port}"]
 
 
 @dataclass(frozen=True, slots=True)
 class DemoServers:
-    """The running servers of the demo; no service where its libraries are not installed."""
+    """The running demo servers; no service where its libraries are not installed."""
 
     redis: RedisServer
     broker: MockBroker
@@ -147,13 +146,13 @@ class DemoServers:
     service: ServiceProcess | None
 
     def check(self) -> None:
-        """Raise ``ServerError`` with the end of the log if a server has ended."""
+        """Raise ``ServerError`` with the log's end if a server has ended."""
         for process in (self.daemon, self.service, self.broker, self.redis):
             if process is not None and not process.is_running():
                 raise ServerError(f"{process.name} ended with code {process.exit_code}{process.log_tail()}")
 
     def metrics(self) -> str:
-        """Return the metrics of the daemon; raise ``ServerError`` if a server has ended."""
+        """Return the daemon's metrics; raise ``ServerError`` if a server has ended."""
         self.check()
         try:
             return self.daemon.metrics()
@@ -165,25 +164,24 @@ class DemoServers:
 
 
 @contextlib.contextmanager
-def running_servers(directory: Path, profiles: Mapping[str, Mapping[str, Any]]) -> Iterator[DemoServers]:
+def running_servers(directory: Path) -> Iterator[DemoServers]:
     """Start Redis, the broker, the daemon and the service in this order, and end them in reverse order.
 
     Args:
-        directory: Directory of settings and logs.
-        profiles: Settings of each profile by name, which is also its input topic.
+        directory: Directory for settings and logs.
 
     Raises:
         MissingToolError: A server program is not installed.
         ServerError: A server did not start.
     """
     forget_settings()
-    topics = dict.fromkeys([*profiles, DUPLICATES_TOPIC], _PARTITIONS) | {DEAD_LETTER_TOPIC: 1}
+    topics = dict.fromkeys([*PROFILES, DUPLICATES_TOPIC], _PARTITIONS) | {DEAD_LETTER_TOPIC: 1}
     # Both are constructed before the first start, so that a missing program is reported at once.
     redis, broker = RedisServer(directory=directory / "redis"), MockBroker(topics, directory / "kafka")
     with contextlib.ExitStack() as stack:
         stack.enter_context(redis)
         stack.enter_context(broker)
-        settings = _settings_file(redis, broker, profiles)
+        settings = _settings_file(redis, broker)
         daemon = stack.enter_context(DaemonProcess(directory / "daemon", settings))
         service = None
         if all(importlib.util.find_spec(library) for library in _SERVICE_LIBRARIES):
@@ -191,7 +189,7 @@ def running_servers(directory: Path, profiles: Mapping[str, Mapping[str, Any]]) 
         yield DemoServers(redis, broker, daemon, service)
 
 
-def _settings_file(redis: RedisServer, broker: MockBroker, profiles: Mapping[str, Mapping[str, Any]]) -> str:
+def _settings_file(redis: RedisServer, broker: MockBroker) -> str:
     """Return the settings file, with ``{port}`` for the metrics port. JSON strings, numbers and lists are also TOML."""
     sections: dict[str, Mapping[str, Any]] = {
         # The broker has no transactions, and its protocol version cannot be negotiated.
@@ -203,7 +201,7 @@ def _settings_file(redis: RedisServer, broker: MockBroker, profiles: Mapping[str
             "dead_letter_topic": DEAD_LETTER_TOPIC,
         },
         "redis": {"url": redis.url},
-        **{f"profiles.{name}": {"topics": [name], **profile} for name, profile in profiles.items()},
+        **{f"profiles.{name}": {"topics": [name], **profile} for name, profile in PROFILES.items()},
     }
     text = "[service]\nmetrics_port = {port}\n"
     for title, keys in sections.items():

@@ -1,16 +1,16 @@
-"""The replay of dead letters: records are restored, sent to their topics, and the progress is committed."""
+"""Dead-letter replay: records are restored, sent to their topics, and the progress is committed."""
 
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
-from typing import Self
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final, Self
 
 from msgspec import structs
 
-from streamdedup.cli.dead_letters import DeadLetter
-from streamdedup.cli.dlq_decisions import ReplayOptions, ReplayProgress, Tally, Verdict
-from streamdedup.cli.pace import Pace
+from streamdedup.cli.dlq_progress import ReplayProgress
 from streamdedup.errors import MessageError
 from streamdedup.kafka.group import GroupOffsets
 from streamdedup.kafka.options import KafkaOptions
@@ -18,16 +18,88 @@ from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.protocols import CommittedOffset, Message, Record
 from streamdedup.kafka.reader import RecordFetcher, SpanReader
 from streamdedup.position import Partition, Position
-from streamdedup.wire.dead_letters import PREFIX
+from streamdedup.settings.units import counted
+from streamdedup.wire.dead_letters import PREFIX, DeadLetter
 
 #: Longest time between two commits of the progress, in seconds.
-COMMIT_INTERVAL_S = 2.0
+COMMIT_INTERVAL_S: Final = 2.0
+#: Records with this many failures are left out, so that replays cannot loop.
+MAX_ATTEMPTS: Final = 3
+#: Headers of a dead letter that lacks parts of its record.
+_TRUNCATED: Final = ("truncated", "truncated-key", "dropped-headers")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterFilter:
+    """Conditions on dead letters; an empty condition accepts all.
+
+    Attributes:
+        codes: Error codes.
+        topics: The failed records' topics.
+        since_s: Earliest failure time, in seconds since the epoch.
+    """
+
+    codes: frozenset[str] = frozenset()
+    topics: frozenset[str] = frozenset()
+    since_s: float | None = None
+
+    def accepts(self, letter: DeadLetter) -> bool:
+        """Return whether all conditions hold for a dead letter."""
+        if (self.codes and letter.code not in self.codes) or (self.topics and letter.topic not in self.topics):
+            return False
+        return self.since_s is None or letter.time_s >= self.since_s
+
+
+class LeftOut(StrEnum):
+    """The reason why a dead letter is not replayed.
+
+    For a dead letter without bytes (stage ``read``) the record is fetched from its topic.
+    """
+
+    FILTERED = "excluded by --code or --topic"
+    REPLAYED = "replayed by an earlier run"
+    EXHAUSTED = f"failed {MAX_ATTEMPTS} times"
+    TRUNCATED = "truncated, so the record cannot be restored"
+    GONE = "without its bytes, and the record is no longer in its topic"
+    STILL_UNREADABLE = "without its bytes, and the Kafka client still cannot read the record"
+    NULL = "neither key nor value, which cannot be sent"
+    FOREIGN = "from no input topic of the settings"
+    UNREADABLE = "the dead letter itself cannot be read by the Kafka client"
+
+
+@dataclass(slots=True)
+class Tally:
+    """Replayed dead letters by topic, and the others by reason.
+
+    Those that earlier runs replayed are not counted, as most are not read.
+    """
+
+    topics: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[LeftOut] = field(default_factory=Counter)
+
+    @property
+    def replayed_count(self) -> int:
+        """Replayed dead-letter count."""
+        return self.topics.total()
+
+    def replayed(self) -> str:
+        """Return count and topics as text."""
+        topics = ", ".join(f"{topic} {count:,}" for topic, count in sorted(self.topics.items()))
+        return counted(self.replayed_count, "dead letter") + (f" ({topics})" if topics else "")
+
+    def left_out(self) -> list[str]:
+        """Return one line for each reason to leave dead letters out."""
+        return [
+            f"{count:,} left out: {reason}"
+            for reason, count in sorted(self.reasons.items())
+            if count and reason is not LeftOut.REPLAYED
+        ]
 
 
 def message_of(letter: DeadLetter, origin: Position) -> Message:
     """Return the record to send to the original topic.
 
-    The record keeps key, value, record time and all headers; the headers of the dead letter continue the count of
+    The record keeps key, value, record time and all headers; the dead letter's headers continue the count of
     attempts.
     """
     record = letter.record
@@ -40,25 +112,44 @@ def message_of_fetched(letter: DeadLetter, origin: Position, record: Record) -> 
     """Return the record to send for a dead letter without bytes, or None if it has neither key nor value.
 
     Args:
-        letter: The dead letter; the headers are added, except the mark of unread records.
-        origin: Position of the record.
+        letter: The dead letter; the headers are added, except the mark for unread records.
+        origin: Record position.
         record: The record, fetched from there.
     """
     if record.key is None and record.value is None:
         return None
-    own = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]
+    user_headers = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]
     facts = [(name, value) for name, value in letter.record.headers if name != f"{PREFIX}unread"]
-    return message_of(DeadLetter(structs.replace(record, headers=(*own, *facts))), origin)
+    return message_of(DeadLetter(structs.replace(record, headers=(*user_headers, *facts))), origin)
+
+
+def reason_to_leave_out(letter: DeadLetter, partition_counts: Mapping[str, int]) -> LeftOut | None:
+    """Return why a dead letter cannot be replayed, as far as its headers tell; None if it can.
+
+    Args:
+        letter: The dead letter.
+        partition_counts: Partition counts by input topic.
+    """
+    origin, record = letter.origin, letter.record
+    if origin is None or origin.partition >= partition_counts.get(origin.topic, 0):
+        return LeftOut.FOREIGN
+    if not letter.is_unread:
+        if any(name in letter.facts for name in _TRUNCATED):
+            return LeftOut.TRUNCATED
+        if record.key is None and (record.value is None or letter.facts.get("null-value") == "true"):
+            return LeftOut.NULL
+    return LeftOut.EXHAUSTED if letter.attempts >= MAX_ATTEMPTS else None
 
 
 class DeadLetterReplay:
-    """Sends dead letters back to the topics of their records. A context manager.
+    """Sends dead letters back to their records' topics. A context manager.
 
-    Covers the dead letters that exist at construction; failures of replayed records are left for the next run.
+    Covers the dead letters that exist at construction; failures during the replay are left for the next run.
 
     Args:
-        options: Kafka options with the dead-letter topic and the group of the daemons.
-        choice: Options of the replay.
+        options: Kafka options with the dead-letter topic and the daemons' group.
+        accepted: The dead letters to replay.
+        partition_counts: Partition counts by input topic.
 
     Attributes:
         is_recreated: Whether the dead-letter topic was created again since the last run, so that the stored progress is
@@ -69,9 +160,10 @@ class DeadLetterReplay:
         FatalError: The broker refuses permanently, or the dead-letter topic does not exist.
     """
 
-    def __init__(self, options: KafkaOptions, choice: ReplayOptions) -> None:
+    def __init__(self, options: KafkaOptions, accepted: DeadLetterFilter, partition_counts: Mapping[str, int]) -> None:
         self._options = options
-        self._choice = choice
+        self._accepted = accepted
+        self._partition_counts = partition_counts
         self._fetcher: RecordFetcher | None = None
         self.is_recreated = False
         with ExitStack() as stack:
@@ -87,17 +179,17 @@ class DeadLetterReplay:
         self._stack.close()
 
     def count(self) -> Tally:
-        """Return the verdicts of a run without sending anything."""
+        """Return a run's tally without sending anything."""
         tally = Tally()
-        for letter, verdict, _ in self._decided(tally):
-            tally.add(verdict, letter)
+        for _ in self._messages(tally):
+            pass
         return tally
 
     def run(self) -> Iterator[Tally]:
         """Replay, and yield the tally every 2 seconds and at the end.
 
         Steps:
-            1. Send dead letters at the given rate.
+            1. Send dead letters.
             2. Wait until Kafka has stored them.
             3. Commit the progress. Dead letters sent after the last commit are sent again by the next run.
 
@@ -105,15 +197,15 @@ class DeadLetterReplay:
             BrokerUnavailable: Dead letters could not be sent, or the progress not be committed.
             FatalError: The same, and an operator has to resolve the reason.
         """
-        tally, pace, committed_at = Tally(), Pace(self._choice.rate), time.monotonic()
-        with Feeder(replace(self._options, topics=tuple(self._choice.partition_counts))) as feeder:
+        tally, committed_at = Tally(), time.monotonic()
+        with Feeder(replace(self._options, topics=tuple(self._partition_counts))) as feeder:
             try:
-                for letter, verdict, message in self._decided(tally):
+                for letter, message in self._messages(tally):
                     if message is not None:
-                        pace.wait()
                         _send(feeder, message, _origin(letter).partition)
-                    tally.add(verdict, letter)
-                    self._progress[letter.record.position.of].add(letter, wanted=verdict is not Verdict.NOT_WANTED)
+                    self._progress[letter.record.position.topic_partition].add(
+                        letter, accepted=self._accepted.accepts(letter)
+                    )
                     if time.monotonic() - committed_at > COMMIT_INTERVAL_S:
                         self._commit(feeder)
                         committed_at = time.monotonic()
@@ -121,48 +213,47 @@ class DeadLetterReplay:
             except KeyboardInterrupt:
                 self._commit(feeder)
                 raise
-            if tally.replayed_count != self._choice.limit:
-                for partition, end in self._reader.ends.items():
-                    self._progress[partition].advance(end)
+            for partition, end in self._reader.ends.items():
+                self._progress[partition].advance(end)
             self._commit(feeder)
         yield tally
 
-    def _decided(self, tally: Tally) -> Iterator[tuple[DeadLetter, Verdict, Message | None]]:
-        """Yield each dead letter with its verdict and the record to send, up to the limit; count unreadable ones."""
-        skips_earlier, replayed_count = self._choice.uses_progress and not self._choice.again, 0
-        starts = {partition: progress.offset for partition, progress in self._progress.items()}
-        tally.has_earlier = skips_earlier and any(
-            start > self._reader.beginnings[partition] for partition, start in starts.items()
-        )
-        self._reader.start_at(starts if skips_earlier else {})
+    def _messages(self, tally: Tally) -> Iterator[tuple[DeadLetter, Message | None]]:
+        """Yield each dead letter with the record to send, or None; count them."""
+        self._reader.start_at({partition: progress.offset for partition, progress in self._progress.items()})
         for batch in self._reader.batches():
-            tally.verdicts[Verdict.UNREADABLE] += len(batch.unreadable)
+            tally.reasons[LeftOut.UNREADABLE] += len(batch.unreadable)
             for letter in map(DeadLetter, batch.records):
-                progress = self._progress[letter.record.position.of] if skips_earlier else None
-                verdict = self._choice.verdict(letter, progress)
-                message = None
-                if verdict is Verdict.REPLAY:
-                    verdict, message = self._message(letter)
-                yield letter, verdict, message
-                replayed_count += verdict is Verdict.REPLAY
-                if replayed_count == self._choice.limit:
-                    return
+                message = self._message(letter)
+                if isinstance(message, LeftOut):
+                    tally.reasons[message] += 1
+                    yield letter, None
+                else:
+                    tally.topics[letter.topic] += 1
+                    yield letter, message
 
-    def _message(self, letter: DeadLetter) -> tuple[Verdict, Message | None]:
-        """Return the record to send; the record of a dead letter without bytes is fetched from its topic."""
+    def _message(self, letter: DeadLetter) -> Message | LeftOut:
+        """Return the record to send, or the reason to leave it out."""
+        if not self._accepted.accepts(letter):
+            return LeftOut.FILTERED
+        if self._progress[letter.record.position.topic_partition].covers(letter):
+            return LeftOut.REPLAYED
+        if reason := reason_to_leave_out(letter, self._partition_counts):
+            return reason
+        return self._fetched(letter) if letter.is_unread else message_of(letter, _origin(letter))
+
+    def _fetched(self, letter: DeadLetter) -> Message | LeftOut:
+        """Fetch the record from its topic, or the reason to leave it out."""
         origin = _origin(letter)
-        if not letter.is_unread:
-            return Verdict.REPLAY, message_of(letter, origin)
         if self._fetcher is None:
             self._fetcher = self._stack.enter_context(RecordFetcher(self._options))
         try:
             record = self._fetcher.fetch(origin)
         except MessageError:
-            return Verdict.STILL_UNREADABLE, None
+            return LeftOut.STILL_UNREADABLE
         if record is None:
-            return Verdict.GONE, None
-        message = message_of_fetched(letter, origin, record)
-        return (Verdict.NULL, None) if message is None else (Verdict.REPLAY, message)
+            return LeftOut.GONE
+        return message_of_fetched(letter, origin, record) or LeftOut.NULL
 
     def _stored_progress(self) -> dict[Partition, ReplayProgress]:
         progress = {partition: ReplayProgress() for partition in self._reader.ends}
@@ -175,14 +266,16 @@ class DeadLetterReplay:
 
     def _commit(self, feeder: Feeder) -> None:
         feeder.flush()
-        if self._choice.uses_progress:
-            self._offsets.write(
-                {partition: CommittedOffset(one.offset, one.metadata()) for partition, one in self._progress.items()}
-            )
+        self._offsets.write(
+            {
+                partition: CommittedOffset(progress.offset, progress.metadata())
+                for partition, progress in self._progress.items()
+            }
+        )
 
 
 def group_of(group_id: str) -> str:
-    """Return the consumer group that stores the replay progress for a group of daemons."""
+    """Return the consumer group that stores a group's replay progress."""
     return f"{group_id}.dlq-replay"
 
 

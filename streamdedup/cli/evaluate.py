@@ -1,4 +1,4 @@
-"""``streamdedup evaluate``: recall and precision of a profile on the documents of files."""
+"""``streamdedup evaluate``: a profile's recall and precision on files."""
 
 import json
 import time
@@ -12,18 +12,22 @@ from streamdedup.cli.collection import BATCH_DOCUMENTS, first_versions, temporar
 from streamdedup.cli.options import ComparisonOptions, OutputOption, RedisOption, chosen_profile, with_options
 from streamdedup.cli.output import batches, output_to, steps
 from streamdedup.cli.pairs_file import read_pairs
-from streamdedup.cli.rendering.scores import Evaluation, as_lines, as_object
+from streamdedup.cli.rendering.evaluation_json import as_object
+from streamdedup.cli.rendering.evaluation_lines import as_lines
+from streamdedup.cli.rendering.terminal import fitted
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.errors import CorpusError
+from streamdedup.evaluation.join import join
+from streamdedup.evaluation.pairs import ShingleSets, concatenated, gathered, shingle_sets, similarities
+from streamdedup.evaluation.result import Evaluation
 from streamdedup.evaluation.scores import Truth, near_duplicates, score, without_suppressed
 from streamdedup.evaluation.trial import Trial, document_at
-from streamdedup.evaluation.truth import ShingleSets, concatenated, gathered, join, shingle_sets, similarities
 from streamdedup.index.contract import Index
 from streamdedup.indexes import detector_options
 from streamdedup.text.shingles import Shingler
 from streamdedup.wire import Document
 
-#: Pairs of a file with similarities that count, in words.
+#: The pairs that count of a file with similarities, for the output.
 ABOVE_THRESHOLD: Final = "those with at least the threshold's similarity"
 
 
@@ -34,13 +38,13 @@ def evaluate_documents(
 
     Args:
         documents: Made by ``document_at``, with different ids.
-        options: Options of the detector.
+        options: Detector options.
         store: An empty index, open.
         truth_file: File with the true pairs; None for all near-duplicates of ``options``, by an exact join.
 
     Raises:
-        CorpusError: The documents or the true pairs cannot be read, or these name none of the documents.
-        StoreUnavailable: The server of the store does not answer.
+        CorpusError: The documents or the true pairs cannot be read, or no true pair is of two of the documents.
+        StoreUnavailable: The store's server does not answer.
     """
     trial, shingler = Trial(options, store), Shingler(options.shingles)
     ids: list[str] = []
@@ -48,26 +52,28 @@ def evaluate_documents(
     parts: list[ShingleSets] = []
     for batch in batches(documents, BATCH_DOCUMENTS):
         trial.add(batch)
-        parts.append(shingle_sets(shingler, [document.text for document in batch]))
+        texts, scopes = zip(*((document.text, document.scope) for document in batch), strict=True)
+        parts.append(shingle_sets(shingler, texts, scopes))
         ids += [document.id for document in batch]
         sources += [document.source for document in batch]
     findings, sets = trial.findings(), concatenated(parts)
-    started, unknown_count, is_whole = time.perf_counter(), 0, False
+    started, unknown_count, ignores_threshold = time.perf_counter(), 0, False
     if truth_file is None:
         with steps("comparing all pairs", len(ids)) as progress:
-            pairs = gathered(join(sets.hashes, sets.offsets, options.least_similarity, progress, options.measure))
+            joined = join(sets.hashes, sets.offsets, options.least_similarity, progress, options.measure)
+            pairs = gathered(block.within(sets.scopes) for block in joined)
         pairs = pairs.where(near_duplicates(pairs, options, sets))
         origin = "all pairs, by an exact join"
     else:
-        judged = read_pairs(truth_file, {name: at for at, name in enumerate(ids)})
-        pairs, unknown_count = judged.pairs, judged.unknown_count
-        if unknown_count and not len(pairs.left):
+        judged = read_pairs(truth_file, {name: number for number, name in enumerate(ids)})
+        pairs, unknown_count = judged.pairs.within(sets.scopes), judged.unknown_count
+        if unknown_count and not len(judged.pairs.left):
             raise CorpusError(f"{truth_file}: names none of the documents by their ids")
-        is_whole = not judged.has_similarities
-        if is_whole:
+        ignores_threshold = not judged.has_similarities
+        if ignores_threshold:
             computed = similarities(sets, pairs.left, pairs.right, options.measure)
             pairs = pairs._replace(similarities=computed)
-        origin = f"{truth_file}, {'all of its pairs' if is_whole else ABOVE_THRESHOLD}"
+        origin = f"{truth_file}, {'all of its pairs' if ignores_threshold else ABOVE_THRESHOLD}"
     truth_seconds = time.perf_counter() - started
     alerted = without_suppressed(pairs, options.suppression, sources, sets)
     return Evaluation(
@@ -79,7 +85,7 @@ def evaluate_documents(
         unknown_count=unknown_count,
         suppressed_count=len(pairs.left) - len(alerted.left),
         shingle_counts=sets.sizes,
-        scores=score(Truth(alerted, truth_file is None, is_whole), findings, options, sets, ids),
+        scores=score(Truth(alerted, truth_file is None, ignores_threshold), findings, options, sets, ids),
     )
 
 
@@ -100,17 +106,19 @@ def evaluate(
 ) -> None:
     """Measure a profile on files: recall, precision, missed pairs and the reasons.
 
-    An exact join, without buckets, finds the true pairs, unless --truth has them; suppressed pairs are left out. Of
-    pairs without a similarity all count; their similarity is computed, and the number of pairs that each threshold can
+    An exact join, without buckets, finds the true pairs, unless --truth has them; suppressed pairs are left out. Where
+    the file of --truth has no similarities, all of its pairs count, and the output tells how many each threshold can
     find.
 
     Example:  streamdedup evaluate articles.jsonl.gz --threshold 0.7
     """
-    chosen = chosen_profile(options)
-    entries = first_versions(options.entries(chosen, "evaluate"))
-    documents = (document_at(at, entry.id, entry.text, source=entry.source) for at, entry in enumerate(entries))
-    with output_to(output, (*options.inputs(chosen), truth)) as target:
-        with temporary_store(redis, chosen, chosen.bucket_cap) as store:
-            result = evaluate_documents(documents, detector_options("evaluate", chosen), store, truth)
-        lines = [json.dumps(as_object(result), ensure_ascii=False)] if as_json else as_lines(result)
-        target.write("".join(f"{line}\n" for line in lines))
+    profile = chosen_profile(options)
+    entries = first_versions(options.entries(profile, "evaluate"))
+    documents = (
+        document_at(number, entry.id, entry.text, entry.source, entry.scope) for number, entry in enumerate(entries)
+    )
+    with output_to(output, (*options.inputs(profile), truth)) as target:
+        with temporary_store(redis, profile, profile.bucket_cap) as store:
+            result = evaluate_documents(documents, detector_options("evaluate", profile), store, truth)
+        lines = "\n".join(as_lines(result))
+        target.write((json.dumps(as_object(result), ensure_ascii=False) if as_json else fitted(lines, target)) + "\n")

@@ -1,4 +1,4 @@
-"""How ``run`` and ``serve`` end with an error: one line of the log, and an exit code."""
+"""How ``run`` and ``serve`` end with an error: one log line, and an exit code."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ def fatal_errors_logged(log: structlog.stdlib.BoundLogger) -> Iterator[None]:
     Tracebacks have no local variables. Where the log is no JSON, the command line reports a project error itself.
 
     Raises:
-        typer.Exit: The process ends with the exit code of the error.
+        typer.Exit: The process ends with the error's exit code.
         StreamdedupError: A project error, where the log is no JSON.
     """
     try:

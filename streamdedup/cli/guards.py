@@ -1,4 +1,4 @@
-"""Guards of the commands that change data: confirmation by the user, and no running daemons."""
+"""Guards for commands that change data: confirmation by the user, and no running daemons."""
 
 import sys
 import time
@@ -30,8 +30,8 @@ def require_confirmable(effect: str, *, yes: bool) -> None:
     """Refuse to begin if a question will follow and there is no terminal to ask on.
 
     Args:
-        effect: Effect of the command, as in "because this deletes".
-        yes: Value of ``YesOption``.
+        effect: Ends the sentence "because this ...", as in "deletes the index".
+        yes: ``YesOption`` value.
 
     Raises:
         SettingsError: There is no terminal, and ``--yes`` is not given.
@@ -44,7 +44,7 @@ def confirm(question: str, *, yes: bool) -> None:
     """Ask on standard error; any answer but yes ends the command with code 1.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C was pressed instead of an answer.
+        KeyboardInterrupt: Ctrl-C was pressed at the question.
     """
     if yes:
         return
@@ -57,21 +57,21 @@ def confirm(question: str, *, yes: bool) -> None:
         raise
 
 
-def refuse_while_daemons_run(settings: Settings, force: str = "", *, wait: bool = False) -> None:
+def refuse_while_daemons_run(settings: Settings, force_advice: str = "", *, wait: bool = False) -> None:
     """Raise ``StreamdedupError`` if the consumer group has members or Kafka does not answer.
 
     Args:
         settings: Settings.
-        force: Advice about ``--force``, if the command has this option.
-        wait: Wait until the sessions of members end; see ``await_no_members``.
+        force_advice: Sentence about ``--force``; empty for a command without this option.
+        wait: Wait until the members' sessions end; see ``await_no_members``.
     """
     try:
         if wait:
             await_no_members(settings)
         else:
-            refuse_members(settings, force)
+            refuse_members(settings, force_advice)
     except BrokerUnavailable as error:
-        unknown = "; if none does, add --force" if force else ""
+        unknown = "; if none does, add --force" if force_advice else ""
         raise BrokerUnavailable(
             f"{error}\nwithout Kafka it is unknown whether daemons of the group {settings.kafka.group_id} run{unknown}"
         ) from error
@@ -79,6 +79,8 @@ def refuse_while_daemons_run(settings: Settings, force: str = "", *, wait: bool 
 
 def refuse_members(settings: Settings, advice: str) -> None:
     """Raise if the consumer group has members; the error names them and ends with ``advice``.
+
+    For commands that ``--force`` cannot permit; ``refuse_while_daemons_run`` is for the others.
 
     Raises:
         StreamdedupError: The group has members.
@@ -91,7 +93,7 @@ def refuse_members(settings: Settings, advice: str) -> None:
 def await_no_members(
     settings: Settings, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
 ) -> None:
-    """Wait until the consumer group has no members, at most ``kafka.session_timeout`` plus 15 seconds.
+    """Wait until the consumer group has no members, at most ``kafka.session_timeout`` plus ``_REMOVAL_S``.
 
     A killed daemon, or one with ``kafka.group_instance_id``, stays a member until its session ends. Until then such a
     member cannot be told from a running daemon.

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from streamdedup.cli.assembly import index_upkeep, kafka_options, rebuilder
+from streamdedup.cli.assembly import kafka_options, rebuilder
 from streamdedup.cli.guards import (
     YesOption,
     confirm,
@@ -18,13 +18,12 @@ from streamdedup.cli.guards import (
     require_confirmable,
 )
 from streamdedup.cli.index_status import collect_status, is_lost, render_status
-from streamdedup.cli.output import counting, measuring
-from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings, profile_names
+from streamdedup.cli.output import counting, measuring, tell
+from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings, profile_names, with_same_settings
 from streamdedup.daemon.rebuild import Progress, keeping_membership
 from streamdedup.errors import EXIT_INDEX_LOST, BrokerUnavailable, SettingsError
-from streamdedup.index.redis.connection import check_server, read_facts
-from streamdedup.index.redis.servers import Servers
-from streamdedup.indexes import connect_store, redis_store
+from streamdedup.index.backend import Backend
+from streamdedup.indexes import connect_backend
 from streamdedup.kafka.admin import check_topics
 from streamdedup.kafka.consumer import KafkaSource
 from streamdedup.kafka.producer import KafkaTransport
@@ -53,8 +52,8 @@ def chosen_profiles(settings: Settings, names: Sequence[str] | None) -> list[str
     """
     for name in names or ():
         if name not in settings.profiles:
-            known = ", ".join(sorted(settings.profiles))
-            raise SettingsError(f"--profile {name}: the settings have no such profile; they have {known}")
+            existing = ", ".join(sorted(settings.profiles))
+            raise SettingsError(f"--profile {name}: the settings have no such profile; they have {existing}")
     return list(dict.fromkeys(names or settings.profiles))
 
 
@@ -76,14 +75,14 @@ def status(
     """
     settings = load_settings(config, assignments)
     names = chosen_profiles(settings, profile)
-    with connect_store(settings) as servers, counting("counting keys") as on_keys:
-        found = collect_status(settings, names, servers, on_keys if exact else None)
+    with connect_backend(settings) as backend, counting("counting keys") as on_keys:
+        state = collect_status(settings, names, backend, on_keys if exact else None)
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        typer.echo(json.dumps(state, indent=2))
     else:
-        for line in render_status(found):
-            typer.echo(line)
-    if is_lost(found):
+        for line in render_status(state, with_same_settings("topics", "create")):
+            tell(line)
+    if is_lost(state):
         raise typer.Exit(EXIT_INDEX_LOST)
 
 
@@ -108,22 +107,20 @@ def drop(
     require_confirmable("deletes", yes=yes)
     if not force:
         refuse_while_daemons_run(settings, "Or add --force, and they end by themselves")
-    with connect_store(settings) as servers:
-        read_facts(servers)
-        counts = {name: redis_store(settings, name, servers).count_documents() for name in names}
+    with connect_backend(settings) as backend:
+        backend.servers()  # refuses servers of another kind
+        counts = {name: backend.index(name).count_documents() for name in names}
         indexes = ", ".join(f"{name} (about {counted(count, 'document')})" for name, count in counts.items())
-        confirm(f"Delete the index of {indexes} at {settings.redis.shown_url}?", yes=yes)
+        confirm(f"Delete the index of {indexes} at {backend.address}?", yes=yes)
         for name in names:
             with counting(f"deleting {name}") as on_keys:
-                deleted = index_upkeep(settings, name, servers).drop(on_keys)
-            typer.echo(f"{name}: {counted(deleted, 'key')} deleted" if deleted else f"{name}: there was no index")
+                deleted = backend.upkeep(name).drop(on_keys)
+            tell(f"{name}: {counted(deleted, 'key')} deleted" if deleted else f"{name}: there was no index")
     group = settings.kafka.group_id
-    typer.echo(
-        f"The committed offsets of the group {group} stay. A daemon that finds them without an index stops at once."
-    )
-    typer.echo("To rebuild the index from the topics, publishing nothing: streamdedup index rebuild.")
-    typer.echo("To rebuild it and publish all pairs again: another kafka.group_id.")
-    typer.echo("To begin with an empty index: --set service.on_index_lost=continue, once.")
+    tell(f"The committed offsets of the group {group} stay. A daemon that finds them without an index stops at once.")
+    tell("To rebuild the index from the topics, publishing nothing: streamdedup index rebuild.")
+    tell("To rebuild it and publish all pairs again: another kafka.group_id.")
+    tell("To begin with an empty index: --set service.on_index_lost=continue, once.")
 
 
 @index.command()
@@ -148,26 +145,26 @@ def rebuild(
     settings = load_settings(config, assignments)
     names = chosen_profiles(settings, profile)
     refuse_while_daemons_run(settings, wait=wait)
-    with connect_store(settings) as servers:
-        check_server(servers)
-        existing = [name for name in names if index_upkeep(settings, name, servers).fingerprint() is not None]
+    with connect_backend(settings) as backend:
+        backend.check()
+        existing = [name for name in names if backend.upkeep(name).fingerprint() is not None]
         if existing:
             require_confirmable("replaces an index", yes=yes)
-            confirm(f"Replace the index of {', '.join(existing)} at {settings.redis.shown_url}?", yes=yes)
+            confirm(f"Replace the index of {', '.join(existing)} at {backend.address}?", yes=yes)
         with counting("deleting") as on_keys, measuring("offsets") as progress:
-            counts = _rebuild(settings, names, servers, on_keys, progress)
+            counts = _rebuild(settings, names, backend, on_keys, progress)
     for name, count in counts.items():
-        typer.echo(f"{name}: rebuilt from {counted(count, 'record')}")
+        tell(f"{name}: rebuilt from {counted(count, 'record')}")
 
 
 def _rebuild(
-    settings: Settings, names: Sequence[str], servers: Servers, on_keys: Callable[[int], None], progress: Progress
+    settings: Settings, names: Sequence[str], backend: Backend, on_keys: Callable[[int], None], progress: Progress
 ) -> dict[str, int]:
-    """Rebuild the indexes of profiles up to the committed offsets; return the number of records of each profile.
+    """Rebuild the indexes of profiles up to the committed offsets; return the record count by profile.
 
-    ``on_keys`` gets the number of keys of the old index deleted since its last call.
+    ``on_keys`` gets the count of newly deleted keys of the old index.
     """
-    builder = rebuilder(settings, servers, on_keys)
+    builder = rebuilder(settings, backend, on_keys)
     try:
         for name in names:
             builder.begin(name)
@@ -175,14 +172,15 @@ def _rebuild(
         with _group_membership(settings) as (source, generation):
             committed = source.all_committed()
             step = keeping_membership(source, lambda: None)
-            return {name: builder.rebuild(name, committed, generation, step, progress) for name in names}
+            missing = source.missing_topics()
+            return {name: builder.rebuild(name, committed, generation, step, progress, missing) for name in names}
     finally:
         builder.abandon()
 
 
 @contextmanager
 def _group_membership(settings: Settings) -> Iterator[tuple[KafkaSource, int]]:
-    """Join the consumer group; yield the source and the generation of the group.
+    """Join the consumer group; yield the source and the group generation.
 
     Raises:
         BrokerUnavailable: The group did not assign partitions in time.
@@ -222,10 +220,10 @@ def unfence(
     counts = check_topics(kafka_options(settings))
     refuse_members(settings, "There is no way around: the index could not tell it from its successor")
     confirm(f"Let the group {settings.kafka.group_id} write to its index again, with generations from 1?", yes=yes)
-    with connect_store(settings) as servers:
+    with connect_backend(settings) as backend:
         for name, profile in settings.profiles.items():
-            store = redis_store(settings, name, servers)
+            index = backend.index(name)
             for topic in profile.topics:
                 for number in range(counts[topic]):
-                    store.unfence(Partition(topic, number))
-                typer.echo(f"profile {name}, topic {topic}: {counted(counts[topic], 'partition')} unfenced")
+                    index.unfence(Partition(topic, number))
+                tell(f"profile {name}, topic {topic}: {counted(counts[topic], 'partition')} unfenced")

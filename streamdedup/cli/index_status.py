@@ -1,16 +1,15 @@
 """``streamdedup index status``: collect the state of the indexes, and render it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from streamdedup.cli.assembly import index_upkeep, kafka_options
+from streamdedup.cli.assembly import kafka_options
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
+from streamdedup.index.backend import Backend, IndexUpkeep, PartitionFacts
 from streamdedup.index.fingerprints import ADVISORY_PARAMETERS, differences
-from streamdedup.index.redis.admin import IndexUpkeep, PartitionFacts
-from streamdedup.index.redis.connection import read_facts
-from streamdedup.index.redis.servers import Servers
-from streamdedup.index.values import LogState, is_recreated
-from streamdedup.indexes import redis_store
+from streamdedup.index.values import BrokerState, is_recreated
+from streamdedup.kafka.errors import missing_topics_text
 from streamdedup.kafka.group import GroupState, describe_group
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
@@ -18,7 +17,7 @@ from streamdedup.settings import Settings
 #: Explanations of the states of a high-water mark compared with the committed offset.
 _STATE_TEXTS = {
     "lost": "offsets are committed, but the index has never seen this partition: it was lost, or it is another one; "
-    "restore redis.url, redis.key_prefix or the name of the profile if they changed, else: streamdedup index rebuild",
+    "restore the settings of the store or the name of the profile if they changed, else: streamdedup index rebuild",
     "behind": "the committed offset is higher: a daemon ended right after a commit, or Redis lost writes in a failover",
     "recreated": "the topic was deleted and created again; a daemon begins at its oldest record and emits as usual",
     "ahead": "the committed offset was reset; records below the mark publish nothing again",
@@ -26,14 +25,14 @@ _STATE_TEXTS = {
 
 
 def collect_status(
-    settings: Settings, names: Sequence[str], servers: Servers, on_keys: Callable[[int], None] | None
+    settings: Settings, names: Sequence[str], backend: Backend, on_keys: Callable[[int], None] | None
 ) -> dict[str, Any]:
     """Collect the state from store and Kafka.
 
     Args:
         settings: Settings.
         names: Names of the profiles.
-        servers: Connection to the store.
+        backend: Store of the indexes.
         on_keys: Called with the number of scanned keys; None to scan no keys.
 
     Returns:
@@ -43,20 +42,20 @@ def collect_status(
         StoreUnavailable: The store does not answer.
         StoreMisconfigured: The store refuses, or contradicts the settings.
     """
-    facts = read_facts(servers)
+    servers = backend.servers()
     group, problem = _group(settings)
     return {
         "store": {
-            "address": settings.redis.shown_url,
-            "mode": settings.redis.mode,
-            "masters": [_master(name, info) for name, info in facts.items()],
+            "address": backend.address,
+            "mode": backend.mode,
+            "masters": [asdict(server) for server in servers],
         },
         "group": {
             "id": settings.kafka.group_id,
             "members": None if group is None else list(group.members),
             "problem": problem,
         },
-        "profiles": [_profile(settings, name, servers, group, on_keys) for name in names],
+        "profiles": [_profile(settings, name, backend, group, on_keys) for name in names],
     }
 
 
@@ -68,43 +67,31 @@ def _group(settings: Settings) -> tuple[GroupState | None, str | None]:
         return None, str(error)
 
 
-def _master(name: str, info: Mapping[str, Any]) -> dict[str, Any]:
-    valkey = info.get("valkey_version")
-    return {
-        "address": name,
-        "software": f"Valkey {valkey}" if valkey else f"Redis {info.get('redis_version')}",
-        "used_bytes": info.get("used_memory"),
-        "limit_bytes": info.get("maxmemory") or None,
-        "eviction_policy": info.get("maxmemory_policy"),
-    }
-
-
 def _profile(
     settings: Settings,
     name: str,
-    servers: Servers,
+    backend: Backend,
     group: GroupState | None,
     on_keys: Callable[[int], None] | None,
 ) -> dict[str, Any]:
-    upkeep = index_upkeep(settings, name, servers)
+    upkeep, index = backend.upkeep(name), backend.index(name)
     stored = upkeep.fingerprint()
-    store = redis_store(settings, name, servers)
-    configured = store.options.stored_fingerprint(settings.profiles[name].fingerprint())
-    found = {} if stored is None else differences(stored, configured)
-    kinds = None if on_keys is None else upkeep.survey(on_keys)
+    deviations = {} if stored is None else differences(stored, backend.configured(name))
+    survey = None if on_keys is None else upkeep.survey(on_keys)
     return {
         "name": name,
         "exists": stored is not None,
         "half_dropped": upkeep.is_half_dropped(),
-        "differences": [text for parameter, text in found.items() if parameter not in ADVISORY_PARAMETERS],
-        "advisories": [text for parameter, text in found.items() if parameter in ADVISORY_PARAMETERS],
-        "documents": store.count_documents(),
-        "claims": store.count_claims(),
-        "exact_documents": None if kinds is None else kinds["records"].count,
+        "differences": [text for parameter, text in deviations.items() if parameter not in ADVISORY_PARAMETERS],
+        "advisories": [text for parameter, text in deviations.items() if parameter in ADVISORY_PARAMETERS],
+        "documents": index.count_documents(),
+        "claims": index.count_claims(),
+        "exact_documents": None if survey is None else survey.documents_count,
+        "missing_topics": group and sorted(group.missing_topics.intersection(settings.profiles[name].topics)),
         "partitions": list(_partitions(settings, name, upkeep, group)),
         "keys": None
-        if kinds is None
-        else {kind: {"count": keys.count, "bytes": keys.used_bytes} for kind, keys in kinds.items()},
+        if survey is None
+        else {kind: {"count": keys.count, "bytes": keys.used_bytes} for kind, keys in survey.kinds.items()},
     }
 
 
@@ -112,11 +99,12 @@ def _partitions(
     settings: Settings, name: str, upkeep: IndexUpkeep, group: GroupState | None
 ) -> Iterator[dict[str, Any]]:
     topics = settings.profiles[name].topics
-    committed = {} if group is None else {of: at for of, at in group.committed.items() if of.topic in topics}
-    known = upkeep.partitions(topics, committed)
+    offsets = {} if group is None else group.committed
+    committed = {partition: offset for partition, offset in offsets.items() if partition.topic in topics}
+    stored = upkeep.partitions(topics, committed)
     is_running = group is not None and bool(group.members)
-    for partition in sorted(known.keys() | committed.keys()):
-        facts = known.get(partition, PartitionFacts(None, None))
+    for partition in sorted(stored.keys() | committed.keys()):
+        facts = stored.get(partition, PartitionFacts(None, None))
         offset = committed.get(partition)
         topic_id = "" if group is None else group.topic_ids.get(partition.topic, "")
         yield {
@@ -132,37 +120,45 @@ def _partitions(
 def _partition_state(facts: PartitionFacts, committed: int | None, topic_id: str, *, is_running: bool) -> str | None:
     """Return the unusual state of a partition, or None.
 
-    While daemons run, high-water mark and committed offset change between the two requests.
+    While daemons run, high-water mark and committed offset differ, because they change between the two requests.
     """
     high_water = facts.high_water_mark
-    if high_water is not None and is_recreated(high_water, facts.topic_id, LogState(topic_id)):
+    if high_water is not None and is_recreated(high_water, facts.topic_id, BrokerState(topic_id)):
         return "recreated"
     if committed is None:
         return None
     if high_water is None:
-        return "lost"
+        # An operator has set offset 0; nothing was read, so nothing is lost.
+        return "lost" if committed else None
     if high_water == committed or is_running:
         return None
     return "behind" if high_water < committed else "ahead"
 
 
-def is_lost(found: Mapping[str, Any]) -> bool:
+def is_lost(state: Mapping[str, Any]) -> bool:
     """Return whether an index does not know a partition with committed offsets."""
-    return any(row["state"] == "lost" for profile in found["profiles"] for row in profile["partitions"])
+    return any(row["state"] == "lost" for profile in state["profiles"] for row in profile["partitions"])
 
 
-def render_status(found: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the state as lines."""
-    store, group = found["store"], found["group"]
+def render_status(state: Mapping[str, Any], create_command: str) -> Iterator[str]:
+    """Yield the state as lines.
+
+    Args:
+        state: The state, as from ``collect_status``.
+        create_command: Command line that creates missing topics.
+    """
+    store, group = state["store"], state["group"]
     yield f"store    {store['address']}"
     for master in store["masters"]:
         address = f"{master['address']}: " if store["mode"] != "single" else ""
         yield f"         {address}{master['software']}, {_memory(master)}, maxmemory-policy {master['eviction_policy']}"
     members = f"unknown: {group['problem']}" if group["members"] is None else _members(group["members"])
     yield f"group    {group['id']}, members: {members}"
-    for profile in found["profiles"]:
+    for profile in state["profiles"]:
         yield ""
         yield from _profile_lines(profile, committed_is_known=group["members"] is not None)
+        if profile["missing_topics"]:
+            yield f"  {missing_topics_text(profile['missing_topics'], create_command)}"
 
 
 def _members(members: Sequence[str]) -> str:
@@ -201,7 +197,7 @@ def _profile_lines(profile: Mapping[str, Any], *, committed_is_known: bool) -> I
     yield f"  claims     about {profile['claims']:,}"
     yield from _partition_lines(profile["partitions"], committed_is_known=committed_is_known)
     if profile["keys"] is not None:
-        width = max(10, *map(len, profile["keys"])) + 2
+        width = max([10, *map(len, profile["keys"])]) + 2
         yield f"  {'keys':<{width}}{'count':>14}{'memory':>14}"
         for kind, keys in profile["keys"].items():
             yield f"  {kind:<{width}}{keys['count']:>14,}{_size(keys['bytes']):>14}"

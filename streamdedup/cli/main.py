@@ -1,7 +1,7 @@
-"""The command line: the table of commands, and errors as messages and exit codes.
+"""The command line: the command table, and errors as messages and exit codes.
 
-The module of a command is imported when the command is called, so that ``--help`` does not import clients and numpy. To
-add a command: write ``streamdedup/cli/NAME.py`` with a function or group of that name, and add a line to
+A command's module is imported when the command is called, so that ``--help`` does not import clients and numpy. To
+add a command: write ``streamdedup/cli/NAME.py`` with a function or group by that name, and add a line to
 ``COMMANDS``.
 """
 
@@ -11,6 +11,7 @@ import importlib
 import inspect
 import os
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TextIO
@@ -50,12 +51,11 @@ COMMANDS = {
     "evaluate": "Measure a profile on files: recall, precision, missed pairs and the reasons.",
     "stop-shingles": "Learn from a sample which shingles are boilerplate that many texts share.",
     "tune": "Try settings on a sample: pairs found and missed, cost, and a recommendation.",
-    "plan": "Say what to scale for a stream: partitions, daemons, Redis, memory, network.",
     "produce": "Send a corpus into an input topic, each document keyed by its id.",
     "dlq": "Inspect the dead-letter topic, and replay dead letters.",
     "topics": "Create the topics that the daemon needs.",
     "index": "Operate on the index in Redis.",
-    "config": "Check settings, or show the effective ones.",
+    "config": "Check settings, show the effective ones, or print an example.",
     "schema": "Print the JSON Schema of a message.",
 }
 
@@ -71,9 +71,9 @@ EXAMPLES = (
     "streamdedup scan articles.jsonl.gz --threshold 0.7",
     "streamdedup run --config streamdedup.toml",
     "streamdedup check --config streamdedup.toml",
-    "streamdedup dlq inspect --config streamdedup.toml --last 20",
+    "streamdedup dlq inspect --config streamdedup.toml --since 2h",
 )
-#: Meanings of the exit codes; the README explains them.
+#: Meanings of the exit codes; docs/commands.md explains them.
 EXIT_CODES = {
     EXIT_OK: "done",
     EXIT_FAILED: "could not be done",
@@ -88,10 +88,11 @@ EXIT_CODES = {
 
 
 class _Commands(TyperGroup):
-    """Lists the commands of the table, and imports a command when it is called."""
+    """Lists the commands, and imports each when it is called."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
+        # For the list of commands; `resolve_command` returns the real ones.
         for name, text in COMMANDS.items():
             self.add_command(TyperCommand(name=name, help=text, short_help=text))
 
@@ -104,7 +105,7 @@ class _Commands(TyperGroup):
         return name, command, rest
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; an error about an argument loses the prefix of pydantic."""
+        """Run the command; an error about an argument loses pydantic's prefix."""
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
@@ -113,32 +114,40 @@ class _Commands(TyperGroup):
 
 
 def _keep_lines(command: Any) -> None:
-    """Keep the lines of examples, and the whole one-line texts, in the help of a command and of its subcommands."""
+    """Stop the help from joining example lines, and from cutting the one-line texts in the list of commands."""
     paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
     # Without a short help, the list of commands shows the help cut to the width of the terminal.
     command.short_help = paragraphs[0].replace("\n", " ")
-    command.help = "\n\n".join(_VERBATIM + text if text.startswith("Example:") else text for text in paragraphs)
+    command.help = "\n\n".join(
+        _VERBATIM + _example(text) if text.startswith("Example:") else text for text in paragraphs
+    )
     for inner in getattr(command, "commands", {}).values():
         _keep_lines(inner)
 
 
+def _example(text: str) -> str:
+    """Return an example in lines of at most 78 characters, which a shell takes as one."""
+    lines = textwrap.wrap(" ".join(text.split()[1:]), 66, break_long_words=False, break_on_hyphens=False)
+    return "Example:  " + " \\\n              ".join(lines)
+
+
 def load_command(name: str) -> Any:
-    """Import the module of a command and return the command: its function or group, which has the name of the module.
+    """Import a command's module and return the command: the function or group with the module's name.
 
     Raises:
-        LookupError: The module has no function or group of that name.
+        LookupError: The module has no such function or group.
     """
     own_name = name.replace("-", "_")
-    found = getattr(importlib.import_module(f"streamdedup.cli.{own_name}"), own_name, None)
-    if found is None:
+    command = getattr(importlib.import_module(f"streamdedup.cli.{own_name}"), own_name, None)
+    if command is None:
         raise LookupError(f"the module of the command {name} has no command of that name")
     parent = typer.Typer(rich_markup_mode=None)
     # With a callback, typer makes a group even of a single command.
     parent.callback()(lambda: None)
-    if isinstance(found, typer.Typer):
-        parent.add_typer(found, name=name)
+    if isinstance(command, typer.Typer):
+        parent.add_typer(command, name=name)
     else:
-        parent.command(name)(found)
+        parent.command(name)(command)
     return typer.main.get_group(parent).commands[name]
 
 
@@ -160,8 +169,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(f"streamdedup {__version__}")
         raise typer.Exit
 
@@ -179,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit with its code; a ``StreamdedupError`` prints its lines without a traceback.
 
     Args:
-        arguments: Arguments of the program; those of the process if None.
+        arguments: Program arguments; the process's if None.
     """
     # In a process with closed streams these are None.
     sys.stdout, sys.stderr = sys.stdout or _null_stream(), sys.stderr or _null_stream()
@@ -198,6 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         text = f"its encoding, {encoding}, lacks {character}; set PYTHONIOENCODING=utf-8 in the environment"
         code = _fail(f"cannot write the output: {text}", EXIT_FAILED)
     except OSError as error:
+        # Without a file name, and not about writing: a defect of the program.
         if error.filename is None and error.errno not in _WRITE_ERRORS:
             raise
         code = _fail(f"{error.filename or 'cannot write the output'}: {error.strerror}", EXIT_FAILED)
@@ -222,7 +232,7 @@ def _run(arguments: Sequence[str] | None) -> int | str | None:
 
 
 def _is_output_error(error: UnicodeEncodeError) -> bool:
-    """Return whether the encoding of standard output lacks the character."""
+    """Return whether standard output's encoding lacks the character."""
     # The name of the codec does not tell: table-driven codecs are called "charmap" in errors.
     try:
         error.object[error.start].encode(sys.stdout.encoding or "utf-8")
@@ -233,9 +243,11 @@ def _is_output_error(error: UnicodeEncodeError) -> bool:
 
 def _fail(text: str, code: int) -> int:
     """Print an error; return the code."""
+    from streamdedup.cli.output import say  # noqa: PLC0415  not for --help
+
     with contextlib.suppress(OSError):
         for line in text.splitlines():
-            typer.echo(f"streamdedup: {line}", err=True)
+            say(line)
     return code
 
 

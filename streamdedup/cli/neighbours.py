@@ -1,4 +1,4 @@
-"""``streamdedup neighbours``: the documents of files that are nearest to one of them."""
+"""``streamdedup neighbours``: the documents nearest to one document in files."""
 
 import json
 from collections.abc import Iterable
@@ -12,16 +12,15 @@ from streamdedup.cli.options import (
     CorpusOptions,
     OutputOption,
     ShingleSettings,
-    TextSettings,
     chosen_profile,
     with_options,
 )
-from streamdedup.cli.output import batches, output_to
+from streamdedup.cli.output import batches, output_to, tell
 from streamdedup.cli.rendering.terminal import printable
 from streamdedup.corpora import Entry
 from streamdedup.errors import CorpusError
 from streamdedup.evaluation.nearest import NearestDocuments
-from streamdedup.evaluation.truth import ShingleSets, shingle_sets
+from streamdedup.evaluation.pairs import ShingleSets, shingle_sets
 from streamdedup.settings import Profile
 from streamdedup.settings.units import counted
 from streamdedup.similarity.measures import MEASURES
@@ -29,18 +28,18 @@ from streamdedup.text.shingles import Shingler
 
 
 @dataclass(frozen=True)
-class NeighbourOptions(TextSettings, ShingleSettings, CorpusOptions):
-    """Options of documents and shingles."""
+class NeighbourOptions(ShingleSettings, CorpusOptions):
+    """Document and shingle options."""
 
 
 def find_neighbours(
     entries: Iterable[Entry], profile: Profile, document_id: str, top: int, threshold: float
 ) -> NearestDocuments:
-    """Compare one document with all others, in one reading of the files; no text is kept.
+    """Compare one document with all others of its scope, in one reading; no text is kept.
 
     Args:
-        entries: The documents; the first of each id counts.
-        profile: Profile with the shingles and the measure of similarity.
+        entries: The documents; each id's first counts.
+        profile: Profile with shingles and similarity measure.
         document_id: The document.
         top: Most neighbours to return, at least 1.
         threshold: Least similarity.
@@ -53,10 +52,12 @@ def find_neighbours(
     nearest: NearestDocuments | None = None
     for batch in batches(first_versions(entries), BATCH_DOCUMENTS):
         others = [entry for entry in batch if entry.id != document_id]
-        if len(others) < len(batch):
-            target = shingle_sets(shingler, [entry.text for entry in batch if entry.id == document_id])
-            nearest = NearestDocuments(target.hashes, top, threshold, MEASURES[profile.similarity])
-        before.append(([entry.id for entry in others], shingle_sets(shingler, [entry.text for entry in others])))
+        for entry in batch:
+            if entry.id == document_id:
+                target = shingle_sets(shingler, [entry.text], [entry.scope])
+                nearest = NearestDocuments(target, top, threshold, MEASURES[profile.similarity])
+        sets = shingle_sets(shingler, [entry.text for entry in others], [entry.scope for entry in others])
+        before.append(([entry.id for entry in others], sets))
         if nearest is not None:
             for ids, sets in before:
                 nearest.compare(ids, sets)
@@ -67,21 +68,21 @@ def find_neighbours(
     return nearest
 
 
-def describe(found: NearestDocuments, document_id: str, top: int, threshold: float) -> str:
-    """Return a sentence with the number of neighbours, and of those listed."""
+def describe(nearest: NearestDocuments, document_id: str, top: int, threshold: float) -> str:
+    """Return a sentence with the counts of neighbours and listed ones."""
     what = f"with a similarity of at least {threshold:g}" if threshold else "that shares a shingle"
-    among = f"among {counted(found.compared_count, 'document')}"
+    among = f"among {counted(nearest.compared_count, 'document')}"
     name = printable(document_id)
-    if not found.target.size:
+    if not nearest.target.hashes.size:
         return f"{name}: none, because its text has no shingle"
-    if not found.near_count:
+    if not nearest.near_count:
         return f"{name}: none {what}, {among}"
-    what = what.replace("shares", "share") if found.near_count > 1 else what
-    if found.near_count == 1:
+    what = what.replace("shares", "share") if nearest.near_count > 1 else what
+    if nearest.near_count == 1:
         return f"{name}: one {what}, {among}" + ("" if top == 1 else f"; {top:,} were asked for")
-    if found.near_count < top:
-        return f"{name}: {found.near_count:,} {what}, {among}; fewer than the {top:,} asked for"
-    return f"{name}: the nearest {top:,} of {found.near_count:,} {what}, {among}"
+    if nearest.near_count < top:
+        return f"{name}: {nearest.near_count:,} {what}, {among}; fewer than the {top:,} asked for"
+    return f"{name}: the nearest {top:,} of {nearest.near_count:,} {what}, {among}"
 
 
 @with_options
@@ -102,22 +103,22 @@ def neighbours(
 
     Example:  streamdedup neighbours articles.jsonl.gz --id wire-902 --top 5
     """
-    chosen = chosen_profile(options)
-    entries = options.entries(chosen, "neighbours")
-    with output_to(output, options.inputs(chosen)) as target:
-        found = find_neighbours(entries, chosen, document_id, top, threshold)
+    profile = chosen_profile(options)
+    entries = options.entries(profile, "neighbours")
+    with output_to(output, options.inputs(profile)) as target:
+        result = find_neighbours(entries, profile, document_id, top, threshold)
         if as_json:
             shown = {
                 "id": document_id,
                 "asked_for": top,
                 "threshold": threshold,
-                "near": found.near_count,
-                "compared": found.compared_count,
-                "neighbours": [one._asdict() for one in found.nearest],
+                "near": result.near_count,
+                "compared": result.compared_count,
+                "neighbours": [neighbour._asdict() for neighbour in result.nearest],
             }
             target.write(json.dumps(shown, ensure_ascii=False) + "\n")
         else:
-            for one in found.nearest:
-                more = f"\t{one.containment:.6f}" if chosen.containment_threshold is not None else ""
-                target.write(f"{one.id}\t{one.similarity:.6f}{more}\n")
-    typer.echo(describe(found, document_id, top, threshold), err=True)
+            for neighbour in result.nearest:
+                more = f"\t{neighbour.containment:.6f}" if profile.containment_threshold is not None else ""
+                target.write(f"{neighbour.id}\t{neighbour.similarity:.6f}{more}\n")
+    tell(describe(result, document_id, top, threshold), err=True)

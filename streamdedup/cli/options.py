@@ -1,8 +1,8 @@
-"""Options of the commands that read files. Each field of a data class here is an option.
+"""Options for commands that read files. Each field of a data class here is an option.
 
-A field with the name of a profile setting overrides this setting. A command has one data class, composed of those here;
-the options of the last base come first. ``with_options`` turns a function with data classes as arguments into a
-command.
+A field named like a profile setting overrides this setting, unless it is None. A command composes its options of these
+data classes by inheritance; those of the last base come first. ``with_options`` turns a function with data classes as
+arguments into a command.
 """
 
 import dataclasses
@@ -15,15 +15,14 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from streamdedup.cli.assembly import decoder_of
-from streamdedup.cli.collection import scan_profile
-from streamdedup.cli.output import BadLines, read_with_progress, say
+from streamdedup.cli.output import BadLines, read_with_progress, say, tell
 from streamdedup.cli.settings_options import profile_names
 from streamdedup.corpora import FORMAT_TITLES, Columns, CorpusReader, Entry, Format, shown_name
-from streamdedup.errors import CorpusError, SettingsError
-from streamdedup.settings import Profile, Redis, Settings
+from streamdedup.errors import CorpusError
+from streamdedup.settings import Profile
+from streamdedup.settings.presets import named_profile
 from streamdedup.settings.profile import ENGLISH, NO_STOPS
 from streamdedup.settings.units import counted
-from streamdedup.similarity.measures import MEASURES
 
 FilesArgument = Annotated[list[str], typer.Argument(help=f"Corpora: {FORMAT_TITLES}; - for stdin.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="Format of the files.")]
@@ -70,30 +69,35 @@ class CorpusOptions:
     source_field: Annotated[
         str | None, typer.Option("--source-field", "--source-column", help="Field or column of the source.")
     ] = None
+    scope_field: Annotated[
+        str | None,
+        typer.Option("--scope-field", "--scope-column", help="Field or column of the scope to compare within."),
+    ] = None
     corpus_format: FormatOption = "auto"
     skip_unreadable: SkipUnreadableOption = False
 
     def inputs(self, profile: Profile) -> tuple[str | Path | None, ...]:
         """Return the files that a command with these options and their profile reads."""
-        lists = (each for each in (profile.stop_words, profile.stop_shingles) if each not in (NO_STOPS, ENGLISH))
+        lists = (name for name in (profile.stop_words, profile.stop_shingles) if name not in (NO_STOPS, ENGLISH))
         return (*(self.files or ()), self.config, *lists)
 
     def arguments(self) -> tuple[str, ...]:
         """Return the arguments that name the same files and the same profile on another command line, for output."""
         texts = [part for field in self.text_fields or () for part in ("--text-field", field)]
-        given = {"--config": self.config, "--profile": self.profile, "--id-field": self.id_field}
-        given |= {"--source-field": self.source_field, "--format": self.corpus_format}
+        options = {"--config": self.config, "--profile": self.profile, "--id-field": self.id_field}
+        options |= {"--source-field": self.source_field, "--scope-field": self.scope_field}
+        options |= {"--format": self.corpus_format}
         defaults = {"--profile": "articles", "--format": "auto"}
-        named = [part for name, value in given.items() if value != defaults.get(name) for part in (name, str(value))]
+        named = [part for name, value in options.items() if value != defaults.get(name) for part in (name, str(value))]
         arguments = (*self.files, *named, *texts, *(["--skip-unreadable"] if self.skip_unreadable else []))
         return tuple(map(shown_name, arguments))
 
     def entries(self, profile: Profile, command: str) -> Iterator[Entry]:
-        """Yield the documents of the files, with a progress bar on standard error; other lines are reported there.
+        """Yield the files' documents, with a progress bar on standard error; malformed lines are reported there.
 
         Args:
-            profile: Profile with the field names of documents.
-            command: Name of the command, for messages.
+            profile: Profile with document field names.
+            command: Command name, for messages.
 
         Raises:
             CorpusError: A file cannot be read, or a line is malformed and ``skip_unreadable`` is not set.
@@ -111,53 +115,44 @@ class CorpusOptions:
                         )
                     bad_lines.report(entry)
                 elif entry.op != "upsert":
-                    typer.echo(f"{entry.file}:{entry.line}: op {entry.op} is passed over by {command}", err=True)
+                    tell(f"{entry.file}:{entry.line}: op {entry.op} is passed over by {command}", err=True)
                 else:
                     documents += 1
                     with_id += self.id_field is not None and entry.has_id
                     with_source += entry.source is not None
-                    yield entry
+                    yield _scoped(entry, profile)
             if documents and self.id_field is not None and not with_id:
                 say(f"{file}: no document has --id-field {self.id_field}; files and lines are the ids")
             if documents and self.source_field is not None and not with_source:
                 say(f"{file}: no document has --source-field {self.source_field}")
         if bad_lines.count:
-            typer.echo(f"{counted(bad_lines.count, 'line')} left out: no documents", err=True)
+            tell(f"{counted(bad_lines.count, 'line')} left out: no documents", err=True)
+
+
+def _scoped(entry: Entry, profile: Profile) -> Entry:
+    """Return a document with its scope, which the decoder has set, except in formats without fields.
+
+    Raises:
+        CorpusError: The format has no scopes, and the profile has no default.
+    """
+    if profile.scope_field is None or entry.scope is not None:
+        return entry
+    if profile.default_scope is None:
+        raise CorpusError(f"{entry.file}: a file in this format has no field {profile.scope_field} for the scope")
+    return dataclasses.replace(entry, scope=profile.default_scope)
 
 
 @dataclasses.dataclass(frozen=True)
 class ShingleSettings:
-    """Unit and size of shingles."""
+    """Shingle unit and size."""
 
     shingle_unit: Annotated[str | None, typer.Option("--unit", help="Unit of shingles: word, char.")] = None
     shingle_size: Annotated[int | None, typer.Option("--size", help="Words or characters in a shingle.")] = None
 
 
 @dataclasses.dataclass(frozen=True)
-class TextSettings:
-    """Normalisation of texts."""
-
-    similarity: Annotated[str | None, typer.Option(help=f"Similarity measure: {', '.join(MEASURES)}.")] = None
-    short_texts: Annotated[str | None, typer.Option(help="Texts shorter than a shingle: whole, skip.")] = None
-    letters_only: Annotated[
-        bool | None, typer.Option("--letters-only/--keep-digits", help="Drop digits, or keep them.")
-    ] = None
-    stop_words: Annotated[str | None, typer.Option(help="Words to leave out: none, english, or a file.")] = None
-
-
-@dataclasses.dataclass(frozen=True)
-class LimitSettings:
-    """Limits of skipped texts and of exact comparison."""
-
-    exact_limit: Annotated[
-        str | None, typer.Option(help="Compare texts with up to this many distinct shingles exactly, or none.")
-    ] = None
-    min_words: Annotated[int | None, typer.Option(help="Skip texts with fewer words.")] = None
-
-
-@dataclasses.dataclass(frozen=True)
 class MatchSettings:
-    """Threshold and recall."""
+    """Which pairs to find."""
 
     threshold: Annotated[float | None, typer.Option("--threshold", "-t", help="Least similarity, above 0 up to 1.")] = (
         None
@@ -165,54 +160,33 @@ class MatchSettings:
     containment_threshold: Annotated[
         float | None, typer.Option(help="Also pairs below the threshold with this share of the smaller text in common.")
     ] = None
-    min_recall: Annotated[
-        float | None, typer.Option(help="Least share of the pairs at the lowest similarity to find.")
-    ] = None
 
 
 @dataclasses.dataclass(frozen=True)
-class ComparisonOptions(MatchSettings, LimitSettings, TextSettings, ShingleSettings, CorpusOptions):
-    """All options of documents and of the pairs to find."""
+class ComparisonOptions(MatchSettings, ShingleSettings, CorpusOptions):
+    """All options for documents and the pairs to find."""
 
 
 def chosen_profile(options: CorpusOptions, **overrides: object) -> Profile:
-    """Return the profile of the options.
+    """Return the options' profile.
 
     Args:
-        options: Options with the name of the profile; their fields override settings.
-        overrides: Further settings to override.
+        options: Options with the profile name.
+        overrides: Settings that override those of the options.
 
     Raises:
         SettingsError: The profile does not exist, or an override is wrong.
     """
-    given = {
+    overridden = {
         field.name: getattr(options, field.name)
         for field in dataclasses.fields(options)
-        if field.name in Profile.model_fields and getattr(options, field.name) != []
+        if field.name in Profile.model_fields
     }
-    limit = given.get("exact_limit")
-    if limit not in (None, "none"):
-        try:
-            given["exact_limit"] = int(limit)
-        except ValueError:
-            raise SettingsError(f"--exact-limit {limit}: must be a whole number or none") from None
-    return scan_profile(options.config, options.profile, given | overrides)
-
-
-def measured_profile(options: CorpusOptions, retention: str | None) -> tuple[Profile, Redis]:
-    """Return the profile to measure with another retention, and the settings of its index.
-
-    Raises:
-        SettingsError: The profile does not exist, or an option is wrong.
-    """
-    if options.config is None:
-        # Without a settings file the topic has the name of the profile.
-        return chosen_profile(options, retention=retention, topics=options.profile), Redis.model_construct()
-    return chosen_profile(options, retention=retention), Settings.load(options.config).redis
+    return named_profile(options.config, options.profile, overridden | overrides)
 
 
 def with_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Return a command with the options of a function and of its data classes."""
+    """Return a command with the options in a function and its data classes."""
     groups: dict[str, type[Any]] = {}
     parameters: list[inspect.Parameter] = []
     for name, annotation in get_type_hints(function, include_extras=True).items():
@@ -224,10 +198,10 @@ def with_options(function: Callable[..., None]) -> Callable[..., None]:
             parameters.append(inspect.signature(function).parameters[name])
 
     @functools.wraps(function)
-    def command(**given: Any) -> None:
+    def command(**arguments: Any) -> None:
         for name, group in groups.items():
-            given[name] = group(**{field.name: given.pop(field.name) for field in dataclasses.fields(group)})
-        function(**given)
+            arguments[name] = group(**{field.name: arguments.pop(field.name) for field in dataclasses.fields(group)})
+        function(**arguments)
 
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     # Required parameters precede those with defaults, as in any signature.

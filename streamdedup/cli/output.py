@@ -1,4 +1,4 @@
-"""Output of commands: files, messages and progress bars on standard error, and the report of malformed lines."""
+"""Command output: files, messages and progress bars on standard error, and the report about malformed lines."""
 
 import io
 import os
@@ -23,6 +23,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from streamdedup.cli.rendering.terminal import fitted
 from streamdedup.corpora import STDIN, CorpusReader, Entry, corpus_files
 from streamdedup.errors import CorpusError, SettingsError
 
@@ -35,13 +36,18 @@ _REPORTED_LINES = 5
 
 def say(text: str) -> None:
     """Print a message on standard error."""
-    typer.echo(f"streamdedup: {text}", err=True)
+    tell(f"streamdedup: {text}", err=True)
+
+
+def tell(text: str, *, err: bool = False) -> None:
+    """Print lines for people; a terminal gets them broken between words."""
+    typer.echo(fitted(text, sys.stderr if err else sys.stdout), err=err)
 
 
 class _OutputFile(io.FileIO):
     """A file that keeps its old content until the first write, so that a command that fails before does not delete it.
 
-    Write errors have the name of the file; those of ``io.FileIO`` have none.
+    Write errors name the file; ``io.FileIO`` names none.
     """
 
     def __init__(self, path: str) -> None:
@@ -64,16 +70,16 @@ class _OutputFile(io.FileIO):
 
 @contextmanager
 def output_to(path: str | None, inputs: Iterable[str | Path | None] = (), option: str = "--output") -> Iterator[TextIO]:
-    """Open the file of an option for writing; None and ``-`` are standard output.
+    """Open an option's file for writing; None and ``-`` are standard output.
 
     Args:
         path: The file.
-        inputs: Files that the command reads, and its other files of output; ``-`` is standard input.
-        option: Name of the option, for messages.
+        inputs: Files that the command reads, and its other output files; ``-`` is standard input.
+        option: Option name, for messages.
 
     Raises:
         OSError: The file cannot be written; the error names the file.
-        SettingsError: The file is one of ``inputs``, or is read as a part of a folder.
+        SettingsError: The file is one of ``inputs``, or is read from a folder.
     """
     if path is None or path == "-":
         yield sys.stdout
@@ -88,14 +94,14 @@ def output_to(path: str | None, inputs: Iterable[str | Path | None] = (), option
 
 
 def _is_same_file(path: str, read: str | Path) -> bool:
-    """Return whether two names are names of one regular file, or the first that of a file of the folder ``read``."""
+    """Return whether two names name one regular file, or the first a file in the folder ``read``."""
     try:
         written = Path(path).stat()
         others = [os.fstat(0)] if read == STDIN else [Path(file).stat() for file in corpus_files(str(read))]
     except (OSError, ValueError, CorpusError):
         # A missing file is no other one; a file that cannot be read is reported by its reader.
         return False
-    return stat.S_ISREG(written.st_mode) and any(os.path.samestat(written, other) for other in others)
+    return stat.S_ISREG(written.st_mode) and any(os.path.samestat(written, file) for file in others)
 
 
 def json_text(value: object) -> str:
@@ -107,16 +113,16 @@ class BadLines:
     """Reports the first malformed lines on standard error and counts all.
 
     Attributes:
-        count: Number of malformed lines.
+        count: Malformed line count.
     """
 
     def __init__(self) -> None:
         self.count = 0
 
-    def report(self, entry: Entry, *, is_known: bool = False) -> None:
-        """Report a line, unless an earlier pass over the file did so."""
+    def report(self, entry: Entry) -> None:
+        """Report a line."""
         self.count += 1
-        if is_known or self.count > _REPORTED_LINES + 1:
+        if self.count > _REPORTED_LINES + 1:
             return
         if self.count > _REPORTED_LINES:
             say("further ones are only counted")
@@ -131,7 +137,7 @@ def progress_bar(*columns: ProgressColumn) -> Progress:
 
 
 def read_with_progress(reader: CorpusReader, title: str) -> Iterator[Entry]:
-    """Yield the entries of a corpus and show the share of its files that is read."""
+    """Yield a corpus's entries and show the share read."""
     if not Console(stderr=True).is_terminal:
         yield from reader
         return
@@ -145,10 +151,10 @@ def read_with_progress(reader: CorpusReader, title: str) -> Iterator[Entry]:
 
 @contextmanager
 def counting(title: str) -> Iterator[Callable[[int], None]]:
-    """Show a number of keys, from the first key on.
+    """Show a key count, from the first key on.
 
     Yields:
-        Takes the number of keys since the last call.
+        Takes the count of new keys.
     """
     with progress_bar(_TITLE, TextColumn("{task.completed:,.0f} keys")) as progress:
         task = progress.add_task(title, total=None, visible=False)
@@ -157,10 +163,10 @@ def counting(title: str) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def steps(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show the share of ``total`` steps that is done.
+    """Show the done share of ``total`` steps.
 
     Yields:
-        Takes the number of steps since the last call.
+        Takes the count of new steps.
     """
     with progress_bar(_TITLE, BarColumn(), TaskProgressColumn(), TimeRemainingColumn()) as progress:
         task = progress.add_task(title, total=total)
@@ -169,13 +175,13 @@ def steps(title: str, total: int) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def measuring(unit: str) -> Iterator[Callable[[str, int, int], None]]:
-    """Show one bar for each part of some work.
+    """Show one bar for each part.
 
     Args:
-        unit: Unit of work, in the plural.
+        unit: Work unit, in the plural.
 
     Yields:
-        Takes the title of the part, the units done, and the units in total.
+        Takes the part's title, the units done, and the units in total.
     """
     amount = TextColumn("{task.completed:,.0f} of {task.total:,.0f} " + unit)
     tasks: dict[str, TaskID] = {}
@@ -190,7 +196,7 @@ def measuring(unit: str) -> Iterator[Callable[[str, int, int], None]]:
 
 
 def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Yield lists of at most ``size`` items."""
+    """Yield lists with at most ``size`` items."""
     iterator = iter(items)
     while batch := list(islice(iterator, size)):
         yield batch

@@ -1,4 +1,4 @@
-"""Reads pairs of ids from a file, written by ``scan`` or judged by people."""
+"""Reads id pairs from a file, written by ``scan`` or judged by people."""
 
 import gzip
 import math
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from streamdedup.errors import CorpusError
-from streamdedup.evaluation.truth import Pairs
+from streamdedup.evaluation.pairs import Pairs
 
 #: First bytes of a compressed file.
 _GZIP: Final = b"\x1f\x8b"
@@ -19,10 +19,10 @@ _SCAN_COLUMNS: Final = 5
 
 
 class JudgedPairs(NamedTuple):
-    """Pairs of documents that were read from a file.
+    """Document pairs that were read from a file.
 
     Attributes:
-        pairs: Pairs of known documents, each once.
+        pairs: Known document pairs, each once.
         has_similarities: The file has similarities; otherwise all pairs have 1.
         unknown_count: Pairs with an unknown document.
     """
@@ -35,17 +35,17 @@ class JudgedPairs(NamedTuple):
 def read_pairs(path: Path, numbers: Mapping[str, int]) -> JudgedPairs:
     """Read pairs: id, id and perhaps a similarity, with tabs between them; gzip-compressed or not.
 
-    A first line whose third column is no number is a header. The last line of a repeated pair counts. A line
-    of ``scan`` with a rule of containment also has containment and reason, which are not read.
+    A first line whose third column is no number is a header. A repeated pair's last line counts. A line
+    of ``scan`` with a containment rule also has containment and reason, which are not read.
 
     Args:
         path: The file.
-        numbers: Numbers of the documents, by id.
+        numbers: Document numbers by id.
 
     Raises:
         CorpusError: The file cannot be read, or a line is not such a pair; the text names file and line.
     """
-    found: dict[tuple[int, int], float] = {}
+    similarities: dict[tuple[int, int], float] = {}
     unknown_count = 0
     columns: set[int] = set()
     for number, line in enumerate(_lines(path), start=1):
@@ -61,13 +61,13 @@ def read_pairs(path: Path, numbers: Mapping[str, int]) -> JudgedPairs:
                 f"with tabs between them"
             )
         columns.add(len(fields))
-        ends = [numbers[one] for one in fields[:2] if one in numbers]
+        ends = [numbers[name] for name in fields[:2] if name in numbers]
         if len(ends) == 2:
-            found[min(ends), max(ends)] = similarity
+            similarities[min(ends), max(ends)] = similarity
         else:
             unknown_count += 1
-    both = np.array(list(found), np.int64).reshape(-1, 2)
-    pairs = Pairs(both[:, 0], both[:, 1], np.array(list(found.values()), np.float64))
+    both = np.array(list(similarities), np.int64).reshape(-1, 2)
+    pairs = Pairs(both[:, 0], both[:, 1], np.array(list(similarities.values()), np.float64))
     return JudgedPairs(pairs, 3 in columns, unknown_count)
 
 

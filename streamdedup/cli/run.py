@@ -8,32 +8,33 @@ from typing import get_args
 
 import structlog
 
-from streamdedup import __version__, indexes
+from streamdedup import __version__
 from streamdedup.cli import assembly
-from streamdedup.cli.checks import kafka_findings, redis_findings
+from streamdedup.cli.checks import kafka_findings, registry_findings, store_findings
 from streamdedup.cli.fatal import fatal_errors_logged
+from streamdedup.cli.rendering.terminal import fitted_to_stderr
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.cli.warm_up import freeze_heap, warm_up
 from streamdedup.daemon import logs
 from streamdedup.daemon.batch import INVALID
+from streamdedup.daemon.crash_points import StepObserver
 from streamdedup.daemon.health import HealthServer
 from streamdedup.daemon.loop import Loop
 from streamdedup.daemon.metrics import Metrics
-from streamdedup.daemon.shutdown import StopSignals, StopTimer, Watchdog, exit_at_once
+from streamdedup.daemon.shutdown import STOP_TIMEOUT_S, StopSignals, StopTimer, Watchdog, exit_at_once, thread_stacks
 from streamdedup.detection.model import Skip
 from streamdedup.detection.suppression import SuppressionRule
 from streamdedup.errors import (
     EXIT_FORCED,
     EXIT_STALLED,
-    BrokerUnavailable,
     SettingsError,
-    StoreUnavailable,
+    TransientError,
 )
 from streamdedup.findings import Finding, warnings_of
-from streamdedup.index.redis.servers import Servers
+from streamdedup.index.backend import Backend
+from streamdedup.indexes import connect_backend
 from streamdedup.kafka.producer import KafkaTransport
 from streamdedup.settings import Settings
-from streamdedup.testing.crash_points import Steps
 from streamdedup.wire import ErrorCode, Op
 
 #: Number of objects created and not freed after which Python searches for reference cycles. At its default, 700, Python
@@ -44,7 +45,7 @@ log = structlog.get_logger("streamdedup.run")
 
 
 class _Pulse:
-    """Time of the last step of the loop."""
+    """Time of the loop's last step."""
 
     def __init__(self, watchdog: Watchdog, limit_s: float) -> None:
         self._watchdog = watchdog
@@ -70,18 +71,17 @@ def run_daemon(settings: Settings) -> None:
         SettingsError: The address for metrics cannot be bound, or there is no such crash point.
         FatalError: Continuing would lose or double pairs, or cannot succeed.
     """
-    service = settings.service
     metrics = _new_metrics(settings)
     with ExitStack() as stack:
         # First opened and last closed: the time of stopping includes the closing of everything below.
-        timer = stack.enter_context(StopTimer(service.stop_timeout_s, _end_at_once("stop_forced", EXIT_FORCED)))
+        timer = stack.enter_context(StopTimer(STOP_TIMEOUT_S, _end_at_once("stop_forced", EXIT_FORCED)))
         stop = stack.enter_context(StopSignals(on_stop=timer.begin))
-        watchdog = stack.enter_context(Watchdog(service.watchdog_s, _end_at_once("fatal", EXIT_STALLED)))
-        pulse = _Pulse(watchdog, service.watchdog_s)
-        store = stack.enter_context(indexes.connect_store(settings))
-        steps = assembly.crash_steps()
-        transport = _kafka_transport(settings, steps)
-        pipelines = assembly.pipelines(settings, store, steps)
+        watchdog = stack.enter_context(Watchdog(settings.watchdog_s, _end_at_once("fatal", EXIT_STALLED)))
+        pulse = _Pulse(watchdog, settings.watchdog_s)
+        backend = stack.enter_context(connect_backend(settings))
+        observer = assembly.crash_observer()
+        transport = _kafka_transport(settings, observer)
+        pipelines = assembly.pipelines(settings, backend, observer)
         loop = Loop(
             transport=transport,
             pipelines=pipelines,
@@ -89,7 +89,7 @@ def run_daemon(settings: Settings) -> None:
             metrics=metrics,
             stop=stop,
             tick=pulse.tick,
-            rebuilder=assembly.rebuilder(settings, store, lambda _count: pulse.tick()),
+            rebuilder=assembly.rebuilder(settings, backend, lambda _count: pulse.tick()),
         )
         metrics.loop_age_seconds.set_function(pulse.age_s)
         health = _serve_health(settings, metrics, loop, pulse)
@@ -98,7 +98,7 @@ def run_daemon(settings: Settings) -> None:
         for hint in settings.hints():
             log.warning("settings_hint", reason=hint)
         warm_up(pipelines.values())
-        _await_servers(settings, store, stop, pulse, loop)
+        _await_servers(settings, backend, stop, pulse, loop)
         freeze_heap()
         loop.run()
         log.info("stopped")
@@ -108,18 +108,25 @@ def _end_at_once(event: str, code: int) -> Callable[[str], None]:
     """Return an action that ends the process even if its main thread is stuck."""
 
     def end(reason: str) -> None:
-        line = logs.last_line(event, level="critical", logger="streamdedup.run", reason=reason, exit_code=code)
+        line = logs.last_line(
+            event,
+            level="critical",
+            logger="streamdedup.run",
+            reason=reason,
+            exit_code=code,
+            threads=thread_stacks(),
+        )
         exit_at_once(line, code)
 
     return end
 
 
-def _kafka_transport(settings: Settings, steps: Steps | None) -> KafkaTransport:
+def _kafka_transport(settings: Settings, observer: StepObserver | None) -> KafkaTransport:
     options = assembly.kafka_options(settings)
-    if steps is None:
+    if observer is None:
         return KafkaTransport(options)
     log.error("crash_point_set", reason="the environment asks this daemon to end as if killed; never in service")
-    return KafkaTransport(options, steps.of_source, steps.of_producer)
+    return KafkaTransport(options, observer.wrap_source, observer.wrap_producer)
 
 
 def _new_metrics(settings: Settings) -> Metrics:
@@ -150,15 +157,16 @@ def _serve_health(settings: Settings, metrics: Metrics, loop: Loop, pulse: _Puls
         raise SettingsError(f"service.metrics_port: cannot listen on {host}:{port}: {text}; choose another") from error
 
 
-def _await_servers(settings: Settings, store: Servers, stop: StopSignals, pulse: _Pulse, loop: Loop) -> None:
-    """Wait until both servers answer, and check their configurations once.
+def _await_servers(settings: Settings, backend: Backend, stop: StopSignals, pulse: _Pulse, loop: Loop) -> None:
+    """Wait until all servers answer, and check their configurations once.
 
     Raises:
-        FatalError: The configuration of a server is unusable.
+        FatalError: A server's configuration is unusable.
     """
     checks: dict[str, Callable[[], None]] = {
-        "the store": lambda: _warn_of_store(_ticking(redis_findings(settings, store), pulse)),
-        "Kafka": lambda: _warn_of_kafka(_ticking(kafka_findings(settings), pulse)),
+        "the store": lambda: _warn_of_store(_ticking(store_findings(settings, backend), pulse)),
+        "the schema registry": lambda: _warn_of_topics(_ticking(registry_findings(settings), pulse)),
+        "Kafka": lambda: _warn_of_topics(_ticking(kafka_findings(settings), pulse)),
     }
     for awaited, check in checks.items():
         loop.readiness.wait_for(awaited)
@@ -166,7 +174,7 @@ def _await_servers(settings: Settings, store: Servers, stop: StopSignals, pulse:
             pulse.tick()
             try:
                 check()
-            except (StoreUnavailable, BrokerUnavailable) as error:
+            except TransientError as error:
                 stop.wait(loop.readiness.retry_delay_s(awaited, error))
             else:
                 loop.readiness.end_failures()
@@ -191,12 +199,12 @@ def _warn_of_store(findings: Iterable[Finding]) -> None:
         log.warning("store_warning", reason=warning.sentence)
 
 
-def _warn_of_kafka(findings: Iterable[Finding]) -> None:
-    """Log the warnings of the checks of Kafka and its topics.
+def _warn_of_topics(findings: Iterable[Finding]) -> None:
+    """Log the warnings of the checks of Kafka, its topics and their schemas.
 
     Raises:
-        BrokerUnavailable: No broker answers.
-        BrokerMisconfigured: A topic or a right is missing, or the configuration of a topic is unusable.
+        TransientError: The server does not answer.
+        FatalError: A topic or a right is missing, or a topic's configuration or schema is unusable.
     """
     for warning in warnings_of(findings):
         if warning.check == "topic_settings":
@@ -214,7 +222,7 @@ def run(config: ConfigOption = None, assignments: SetOption = None) -> None:
     Example:  streamdedup run --config streamdedup.toml
     """
     settings = load_settings(config, assignments)
-    logs.configure(settings.service.log_level, settings.service.log_format)
+    logs.configure(settings.service.log_level, fit=fitted_to_stderr)
     gc.set_threshold(_COLLECT_AFTER_OBJECTS)
     with fatal_errors_logged(log):
         run_daemon(settings)

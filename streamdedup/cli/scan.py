@@ -1,4 +1,4 @@
-"""``streamdedup scan``: all near-duplicate pairs of files, without any server."""
+"""``streamdedup scan``: all near-duplicate pairs in files, without any server."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -8,7 +8,7 @@ import typer
 
 from streamdedup.cli.collection import BATCH_DOCUMENTS, temporary_store
 from streamdedup.cli.options import ComparisonOptions, OutputOption, RedisOption, chosen_profile, with_options
-from streamdedup.cli.output import batches, output_to
+from streamdedup.cli.output import batches, output_to, tell
 from streamdedup.cli.rendering.pairs import Pair, write_pairs
 from streamdedup.evaluation.trial import DetectorRun, document_at
 from streamdedup.indexes import detector_options
@@ -18,14 +18,14 @@ from streamdedup.wire import Document, Match
 
 
 def find_pairs(run: DetectorRun, documents: Iterable[Document]) -> Iterator[Pair]:
-    """Yield the pairs of a stream of documents as they are found; only the index is kept of the documents."""
+    """Yield a document stream's pairs as they are found; only the index is kept."""
     for batch in batches(documents, BATCH_DOCUMENTS):
         for detection in run.index(batch).detections:
             yield from (_pair(detection.document.id, match) for match in detection.matches)
 
 
 def _pair(document_id: str, match: Match) -> Pair:
-    """Return a match as a pair of sorted ids."""
+    """Return a match as sorted ids."""
     id1, id2 = sorted((document_id, match.id))
     sides = {"document": document_id, "match": match.id}
     return Pair(
@@ -35,9 +35,9 @@ def _pair(document_id: str, match: Match) -> Pair:
         match.method,
         match.shared_bands,
         match.containment or 0.0,
-        match.containment_error,
+        match.containment_error or 0.0,
         "both" if match.contained not in sides else "id1" if sides[match.contained] == id1 else "id2",
-        match.reason,
+        match.reason or "similarity",
     )
 
 
@@ -54,35 +54,37 @@ def scan(
     containment and reason. A summary goes to standard error. The limits for storms are those of --config: where
     documents reach them, the summary says so; without it there are none.
 
-    Example:  streamdedup scan articles.jsonl.gz --threshold 0.7 --output pairs.tsv
+    Example:  streamdedup scan articles.jsonl.gz -t 0.7 --output pairs.tsv
     """
-    chosen = chosen_profile(options)
+    profile = chosen_profile(options)
     if options.config is None:
-        chosen = chosen.model_copy(update={"bucket_cap": None, "max_candidates": None})
-    entries = options.entries(chosen, "scan")
-    documents = (document_at(at, entry.id, entry.text, source=entry.source) for at, entry in enumerate(entries))
+        profile = profile.model_copy(update={"bucket_cap": None, "max_candidates": None})
+    entries = options.entries(profile, "scan")
+    documents = (
+        document_at(number, entry.id, entry.text, entry.source, entry.scope) for number, entry in enumerate(entries)
+    )
     started = time.perf_counter()
     with (
-        output_to(output, options.inputs(chosen)) as target,
-        temporary_store(redis, chosen, chosen.bucket_cap) as store,
+        output_to(output, options.inputs(profile)) as target,
+        temporary_store(redis, profile, profile.bucket_cap) as store,
     ):
-        detecting = detector_options("scan", chosen)
+        detecting = detector_options("scan", profile)
         run = DetectorRun(detecting, store)
         pairs = list(find_pairs(run, documents))
-        write_pairs(pairs, target, as_json=as_json, with_containment=chosen.containment_threshold is not None)
+        write_pairs(pairs, target, as_json=as_json, with_containment=profile.containment_threshold is not None)
     suppressed = f", suppressed: {listed_counts(run.suppressed)}" if detecting.suppression is not None else ""
-    typer.echo(
+    tell(
         f"{counted(run.documents_count, 'document')}, skipped: {listed_counts(run.skipped)}; "
-        f"{counted(len(pairs), 'pair')} with similarity of at least {chosen.threshold:g}"
-        f"{_by_containment(chosen, pairs)}{suppressed}; {chosen.banding()}; {time.perf_counter() - started:.1f} s",
+        f"{counted(len(pairs), 'pair')} with similarity of at least {profile.threshold:g}"
+        f"{_by_containment(profile, pairs)}{suppressed}; {profile.banding()}; {time.perf_counter() - started:.1f} s",
         err=True,
     )
     if reached := run.limits.sentence():
-        typer.echo(reached, err=True)
+        tell(reached, err=True)
 
 
 def _by_containment(profile: Profile, pairs: Iterable[Pair]) -> str:
-    """Return the rule of containment and the number of its pairs; empty without the rule."""
+    """Return the containment rule and its pair count; empty without the rule."""
     rule = profile.containment_rule()
     if rule is None:
         return ""

@@ -1,4 +1,4 @@
-"""``streamdedup schema``: JSON Schemas of the messages, for validators and code generators."""
+"""``streamdedup schema``: message JSON Schemas, for validators and code generators."""
 
 from typing import Annotated, Literal
 

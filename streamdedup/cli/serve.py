@@ -10,29 +10,26 @@ from typing import Any
 
 import structlog
 
-from streamdedup import __version__, indexes
-from streamdedup.cli.assembly import decoder_of, kafka_options
+from streamdedup import __version__
+from streamdedup.cli.assembly import kafka_options, topic_decoder
 from streamdedup.cli.fatal import fatal_errors_logged
+from streamdedup.cli.rendering.terminal import fitted_to_stderr
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.cli.topic_reading import reading_options
 from streamdedup.cli.warm_up import freeze_heap, warm_up_lookups
 from streamdedup.daemon import logs
 from streamdedup.detection.lookup import IndexLookup
 from streamdedup.errors import SettingsError
-from streamdedup.index.redis.servers import Servers
+from streamdedup.index.backend import Backend
+from streamdedup.indexes import connect_backend, detector_options
 from streamdedup.kafka.admin import check_topics
-from streamdedup.kafka.group import GroupMonitor
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.reader import KafkaSpan, RecordFetcher, SpanReader
 from streamdedup.serve.access import AllowedHosts, Gate, Limits, Tokens
 from streamdedup.serve.clusters import ClusterMemory
-from streamdedup.serve.daemon_metrics import DaemonMetrics
 from streamdedup.serve.engine import Engine, ServedProfile
 from streamdedup.serve.feed import Feed, Feeds
 from streamdedup.serve.metrics import ServeMetrics
-from streamdedup.serve.pipeline import KafkaPipeline, PipelineSource
-from streamdedup.serve.sampler import StateSampler
-from streamdedup.serve.schemas import StoreBody
 from streamdedup.serve.stream_kinds import ALERTS, DEAD_LETTERS, StreamKind
 from streamdedup.serve.texts import TextAligner
 from streamdedup.settings import Settings
@@ -44,6 +41,9 @@ _STOP_S = 5
 _TEXTS_S = 3.0
 #: Longest time in which a background task connects to Kafka, in seconds; a stop waits for it.
 _BACKGROUND_S = 5.0
+#: Age of the first alerts that are read at the start for the members of clusters, in milliseconds: an hour is read in
+#: seconds, and a page shows clusters that are growing.
+_LOOKBACK_MS = 3_600_000
 #: Connections that may wait to be accepted.
 _BACKLOG = 512
 #: Time without a request after which a connection is closed, in seconds.
@@ -69,22 +69,17 @@ def run_service(settings: Settings) -> None:
     tokens = Tokens.read(api.tokens_file) if api.tokens_file is not None else None
     with ExitStack() as stack:
         listener = stack.enter_context(_listen(api.host, api.port))
-        servers = stack.enter_context(indexes.connect_store(settings, from_replicas=api.read_from == "replica"))
-        profiles = _served_profiles(settings, servers)
-        engine = stack.enter_context(closing(Engine(profiles, metrics, api.gather_s, _now_ms)))
+        backend = stack.enter_context(connect_backend(settings, from_replicas=api.read_from == "replica"))
+        profiles = _served_profiles(settings, backend)
+        engine = stack.enter_context(closing(Engine(profiles, metrics, _now_ms)))
         of_texts = replace(kafka_options(settings), connect_timeout_s=_TEXTS_S, fetch_timeout_s=_TEXTS_S)
-        # Together below the time for a request, so that a comparison is answered without texts rather than not at all.
-        read_s, align_s = min(_TEXTS_S, api.timeout_s / 3), api.timeout_s / 2
-        aligner = TextAligner(lambda: open_fetcher(of_texts), read_s, align_s)
+        aligner = TextAligner(lambda: open_fetcher(of_texts), _TEXTS_S)
         stack.callback(aligner.close)
         feeds = _feeds(settings, metrics)
         clusters = stack.enter_context(closing(_cluster_memory(settings, metrics)))
-        source = _pipeline_source(settings, clusters)
-        sampler = StateSampler(source, engine, lambda: _store_memory(servers), _now_ms)
-        stack.callback(sampler.close)
-        limits = Limits(api.max_requests, api.max_bodies_bytes, api.max_connections, api.timeout_s)
+        limits = Limits.of_texts(max(profile.max_text_bytes for profile in profiles.values()))
         gate = Gate(
-            create_app(engine, aligner, feeds, sampler, clusters, metrics, api.max_body_bytes),
+            create_app(engine, aligner, feeds, clusters, metrics, limits.max_body_bytes),
             tokens,
             limits,
             metrics,
@@ -104,44 +99,21 @@ def _feeds(settings: Settings, metrics: ServeMetrics) -> Feeds:
     """Return the streams of alerts and dead letters."""
 
     def feed(kind: StreamKind, topic: str) -> Feed:
-        options = reading_options(settings, None, topic)
-        return Feed(kind, topic, lambda: SpanReader(options), metrics, settings.api.max_subscribers)
+        options = reading_options(settings, topic)
+        return Feed(kind, topic, lambda: SpanReader(options), metrics)
 
     return Feeds(feed(ALERTS, settings.kafka.duplicates_topic), feed(DEAD_LETTERS, settings.kafka.dead_letter_topic))
 
 
 def _cluster_memory(settings: Settings, metrics: ServeMetrics) -> ClusterMemory:
     """Return the memory of the members of clusters."""
-    api, options = settings.api, reading_options(settings, None, settings.kafka.duplicates_topic)
+    options = reading_options(settings, settings.kafka.duplicates_topic)
     options = replace(options, connect_timeout_s=_BACKGROUND_S)
-    lookback_ms = round(api.cluster_lookback_s * 1000)
-    return ClusterMemory(
-        lambda since_ms: KafkaSpan(options, since_ms, None), api.max_cluster_members, lookback_ms, metrics, _now_ms
-    )
+    return ClusterMemory(lambda since_ms: KafkaSpan(options, since_ms, None), _LOOKBACK_MS, metrics, _now_ms)
 
 
 def _now_ms() -> float:
     return time.time() * 1000
-
-
-def _pipeline_source(settings: Settings, clusters: ClusterMemory) -> PipelineSource:
-    """Return the source of the state: the metrics of daemons where they are configured, otherwise Kafka."""
-    if settings.api.daemon_metrics:
-        return DaemonMetrics(settings.api.daemon_metrics, _now_ms)
-    options = replace(kafka_options(settings), connect_timeout_s=_BACKGROUND_S)
-    return KafkaPipeline(lambda: GroupMonitor(options), clusters.alerts_count)
-
-
-def _store_memory(servers: Servers) -> StoreBody:
-    """Return the memory of all masters together.
-
-    Raises:
-        StoreUnavailable: Redis does not answer.
-        StoreMisconfigured: The user may not call ``INFO``.
-    """
-    masters = servers.on_masters("INFO", "memory").values()
-    limits = [int(info.get("maxmemory") or 0) for info in masters]
-    return StoreBody(sum(int(info["used_memory"]) for info in masters), sum(limits) if all(limits) else None)
 
 
 def open_fetcher(options: KafkaOptions) -> RecordFetcher:
@@ -155,21 +127,22 @@ def open_fetcher(options: KafkaOptions) -> RecordFetcher:
     return RecordFetcher(options)
 
 
-def _served_profiles(settings: Settings, servers: Servers) -> dict[str, ServedProfile]:
+def _served_profiles(settings: Settings, backend: Backend) -> dict[str, ServedProfile]:
     """Return all profiles with readers of their indexes."""
     served = {}
     for name, profile in settings.profiles.items():
-        reader = indexes.redis_reader(settings, name, servers)
+        reader = backend.reader(name)
         served[name] = ServedProfile(
             name=name,
             topics=profile.topics,
             similarity=profile.similarity,
             retention_s=profile.retention_s,
             max_text_bytes=profile.max_text_bytes,
+            bucket_cap=profile.bucket_cap,
             fingerprint=profile.fingerprint(),
-            decoder=decoder_of(profile),
+            decoder=topic_decoder(settings, profile),
             reader=reader,
-            lookup=IndexLookup(indexes.detector_options(name, profile), reader),
+            lookup=IndexLookup(detector_options(name, profile), reader),
         )
     return served
 
@@ -238,6 +211,6 @@ def serve(config: ConfigOption = None, assignments: SetOption = None) -> None:
     Example:  streamdedup serve --config streamdedup.toml
     """
     settings = load_settings(config, assignments)
-    logs.configure(settings.service.log_level, settings.service.log_format)
+    logs.configure(settings.service.log_level, fit=fitted_to_stderr)
     with fatal_errors_logged(log):
         run_service(settings)

@@ -1,63 +1,59 @@
-"""Options of the commands that read settings, and the completion of names from the settings file."""
+"""Options for commands that read settings, and completion with names from the settings file."""
 
+import shlex
+import time
+from contextvars import ContextVar
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from streamdedup.corpora import shown_name
 from streamdedup.errors import SettingsError
-from streamdedup.settings import Settings
+from streamdedup.settings import Settings, settings_file
 from streamdedup.settings.base import is_secret
-from streamdedup.settings.kafka import SERVERS_ALLOWED, TOPIC_ALLOWED, check_server, is_topic
 from streamdedup.settings.schema import field_at
-from streamdedup.settings.validation import shown
+from streamdedup.settings.units import parse_duration
+
+#: Options of the settings that were loaded last, as on a command line.
+_options_in_use: ContextVar[tuple[str, ...]] = ContextVar("options_in_use", default=())
 
 
-def check_bootstrap_servers(servers: str | None) -> str | None:
-    """Return the value of ``BootstrapServersOption`` without blanks.
+def parse_since(text: str) -> float:
+    """Parse ``--since`` as seconds since the epoch: a time without a zone is local time.
+
+    Args:
+        text: A time, such as ``2026-05-01T09:00``, or an age, such as ``2h``.
 
     Raises:
-        SettingsError: A part is not ``host:port``.
+        SettingsError: Anything else.
     """
-    if servers is None:
-        return None
     try:
-        return ",".join(check_server(name.strip()) for name in servers.split(","))
+        return time.time() - parse_duration(text)
     except ValueError:
+        pass
+    try:
+        return datetime.fromisoformat(text.strip()).timestamp()
+    except (ValueError, OverflowError):
         raise SettingsError(
-            f"--bootstrap-servers {shown(servers)}: not valid; allowed: {SERVERS_ALLOWED}, with commas between them"
+            f"--since {text}: must be a time, such as 2026-05-01T09:00, or how long ago, such as 2h"
         ) from None
 
 
-def check_topic(option: typer.CallbackParam, name: str | None) -> str | None:
-    """Return the value of an option that names a topic.
-
-    With a name that is not UTF-8 the Kafka client (kafka-python 3.0) would never answer.
-
-    Raises:
-        SettingsError: Kafka accepts no such name.
-    """
-    if name is None or is_topic(name):
-        return name
-    given = shown(shown_name(name))
-    raise SettingsError(f"{option.opts[0]} {given}: not valid; allowed: {TOPIC_ALLOWED}")
-
-
 def profile_names(ctx: typer.Context) -> list[str]:
-    """Complete names of profiles: those of the settings file, or the built-in ones."""
+    """Complete profile names, from the settings file or built in."""
     settings = _settings_of(ctx)
     return ["articles", "reviews"] if settings is None else sorted(settings.profiles)
 
 
 def topic_names(ctx: typer.Context) -> list[str]:
-    """Complete input topics of the settings file."""
+    """Complete input topics from the settings file."""
     settings = _settings_of(ctx)
     return [] if settings is None else sorted(t for profile in settings.profiles.values() for t in profile.topics)
 
 
 def _settings_of(ctx: typer.Context) -> Settings | None:
-    """Return the settings of an incomplete command line; None, without a message, if they are missing or wrong."""
+    """Return an incomplete command line's settings; None, without a message, if they are missing or wrong."""
     config = ctx.params.get("config")
     try:
         return Settings.load(None if config is None else Path(config))
@@ -79,20 +75,10 @@ SetOption = Annotated[
         help="Override one setting of file and environment: --set kafka.batch_records=1000",
     ),
 ]
-BootstrapServersOption = Annotated[
-    str | None,
-    typer.Option(
-        "--bootstrap-servers",
-        "-b",
-        metavar="SERVERS",
-        callback=check_bootstrap_servers,
-        help="Brokers as host:port, instead of settings.",
-    ),
-]
 
 
 def load_settings(config: Path | None, assignments: list[str] | None = None) -> Settings:
-    """Load the settings of ``ConfigOption`` and ``SetOption``.
+    """Load the settings that ``ConfigOption`` and ``SetOption`` name.
 
     Raises:
         SettingsError: Settings are wrong, or the command line holds a secret; one line per mistake.
@@ -105,7 +91,18 @@ def load_settings(config: Path | None, assignments: list[str] | None = None) -> 
         mistakes.append(str(error))
     if mistakes or settings is None:
         raise SettingsError("\n".join(mistakes))
+    file = settings_file(config)
+    named = () if file is None else ("--config", str(file.absolute()))
+    _options_in_use.set((*named, *(word for text in assignments or () for word in ("--set", text))))
     return settings
+
+
+def with_same_settings(*words: str) -> str:
+    """Return a command line of ``streamdedup`` for a shell, with the settings that were loaded last.
+
+    Settings file and ``--set`` are repeated, which hold no secret (``parse_assignments``); the environment is not.
+    """
+    return shlex.join(["streamdedup", *words, *_options_in_use.get()])
 
 
 def parse_assignments(assignments: list[str]) -> tuple[dict[str, str], list[str]]:

@@ -1,4 +1,4 @@
-"""``streamdedup stop-shingles``: learn the shingles of boilerplate from a sample, and write them to a file."""
+"""``streamdedup stop-shingles``: learn boilerplate shingles from a sample, and write them to a file."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -8,18 +8,19 @@ from typing import Annotated, Final
 import typer
 
 from streamdedup.cli.collection import first_versions
-from streamdedup.cli.dead_letters import parse_since
 from streamdedup.cli.options import CorpusOptions, OutputOption, ShingleSettings, chosen_profile, with_options
-from streamdedup.cli.output import output_to, steps
-from streamdedup.cli.rendering.tuning_tables import boilerplate_text
+from streamdedup.cli.output import output_to, steps, tell
+from streamdedup.cli.rendering.boilerplate_text import boilerplate_text
+from streamdedup.cli.settings_options import load_settings, parse_since
 from streamdedup.cli.topic_reading import window_documents
 from streamdedup.corpora import Entry
 from streamdedup.errors import CorpusError, SettingsError
-from streamdedup.settings import Profile, Settings
+from streamdedup.settings import Profile
 from streamdedup.settings.units import counted
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.text.stop_shingles import DEFAULT_SHARE, LEAST_SOURCE_DOCUMENTS, Learnt, learn_stop_shingles
-from streamdedup.tuning.boilerplate import MOST_CHARACTERS, study_boilerplate
+from streamdedup.tuning.boilerplate import study_boilerplate
+from streamdedup.tuning.pair_change import MOST_CHARACTERS
 from streamdedup.tuning.sample import BoundedTexts
 
 #: Runs of boilerplate in the report.
@@ -28,7 +29,7 @@ _SHOWN: Final = 20
 
 @dataclass(frozen=True)
 class LearningOptions(ShingleSettings, CorpusOptions):
-    """Options of documents and shingles; texts are normalised as the profile says."""
+    """Document and shingle options; texts are normalised as the profile says."""
 
     files: Annotated[
         list[str],
@@ -41,7 +42,7 @@ class LearningOptions(ShingleSettings, CorpusOptions):
 
 @dataclass(frozen=True)
 class WindowOptions:
-    """The part of the input topics to learn from, instead of files."""
+    """The input topics' part to learn from, instead of files."""
 
     from_topic: Annotated[
         bool, typer.Option("--from-topic", help="Read the input topics of the profile in --config, not files.")
@@ -83,9 +84,9 @@ def stop_shingles(
     Example:  streamdedup stop-shingles --from-topic --since 2d --config streamdedup.toml --output boilerplate.txt
     """
     # The profile may name the file that is written; the old content must not matter.
-    chosen = chosen_profile(options, stop_shingles="none")
-    shingles, texts = chosen.shingle_options(), BoundedTexts(MOST_CHARACTERS)
-    documents = _bounded(_documents(options, window, chosen), texts)
+    profile = chosen_profile(options, stop_shingles="none")
+    shingles, texts = profile.shingle_options(), BoundedTexts(MOST_CHARACTERS)
+    documents = _bounded(_documents(options, window, profile), texts)
     try:
         learnt = learn_stop_shingles(
             documents, shingles, share, by_source=by_source, least_source_documents=min_documents
@@ -94,19 +95,19 @@ def stop_shingles(
         raise SettingsError(f"--share {share:g}: {error}") from None
     if not learnt.stops.documents:
         advice = "; an earlier --since may find some" if window.from_topic else ""
-        raise CorpusError(f"{', '.join(options.files or chosen.topics)}: no document to learn from{advice}")
-    with output_to(output, options.inputs(chosen)) as target:
+        raise CorpusError(f"{', '.join(options.files or profile.topics)}: no document to learn from{advice}")
+    with output_to(output, options.inputs(profile)) as target:
         target.write(learnt.stops.encoded())
-    typer.echo(_summary(learnt), err=True)
+    tell(_summary(learnt), err=True)
     if learnt.stops.counts:
-        typer.echo(_report(texts, learnt, shingles, chosen), err=True)
+        tell(_report(texts, learnt, shingles, profile), err=True)
 
 
 def _documents(options: LearningOptions, window: WindowOptions, profile: Profile) -> Iterator[tuple[str, str | None]]:
-    """Yield the texts and sources of the files, or of the topics; of several versions of a document the first.
+    """Yield texts and sources from the files or topics; a document's first version counts.
 
     Raises:
-        SettingsError: The options name no documents, or two kinds of them.
+        SettingsError: The options name no documents, or two kinds.
     """
     if not window.from_topic:
         if not options.files:
@@ -117,14 +118,13 @@ def _documents(options: LearningOptions, window: WindowOptions, profile: Profile
         raise SettingsError(f"--from-topic reads no files: {', '.join(options.files)}")
     if options.config is None:
         raise SettingsError("--from-topic needs --config, with brokers and a profile")
-    settings, since_s = Settings.load(Path(options.config)), parse_since(window.since)
-    assert since_s is not None
+    settings, since_s = load_settings(Path(options.config)), parse_since(window.since)
     documents = window_documents(settings, profile, since_s, window.limit)
     return ((document.text, document.source) for document in first_versions(documents))
 
 
 def _bounded(documents: Iterable[tuple[str, str | None]], texts: BoundedTexts) -> Iterator[tuple[str, str | None]]:
-    """Yield the documents, and keep some of their texts."""
+    """Yield the documents, and keep some texts."""
     for text, source in documents:
         texts.add(text)
         yield text, source
@@ -132,15 +132,15 @@ def _bounded(documents: Iterable[tuple[str, str | None]], texts: BoundedTexts) -
 
 def _summary(learnt: Learnt) -> str:
     everything, *sources = learnt.groups
-    found = counted(len(learnt.stops.counts), "stop shingle")
-    of = counted(everything.documents, "different document")
+    stops = counted(len(learnt.stops.counts), "stop shingle")
+    documents = counted(everything.documents, "different document")
     if sources:
         text = (
-            f"{found}, each in at least {learnt.stops.share:.3g} of {of} or of those of one of "
+            f"{stops}, each in at least {learnt.stops.share:.3g} of {documents} or of those of one of "
             f"{counted(len(sources), 'source')}; {len(everything.counts):,} of them in all documents"
         )
     else:
-        text = f"{found}, each in at least {learnt.stops.least_documents:,} of {of}"
+        text = f"{stops}, each in at least {learnt.stops.least_documents:,} of {documents}"
     few = f"{counted(learnt.small_sources, 'source')} of fewer than {learnt.least_source_documents:,} documents"
     return f"{text}; {few} passed over" if learnt.small_sources else text
 

@@ -11,12 +11,12 @@ import typer
 from streamdedup.cli.output import say
 from streamdedup.cli.rendering.pairs import AlertView
 from streamdedup.cli.rendering.terminal import make_console
-from streamdedup.cli.settings_options import BootstrapServersOption, ConfigOption, SetOption, check_topic
-from streamdedup.cli.topic_reading import KafkaTexts, decoders_of, load_reading_settings, reading_options
+from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
+from streamdedup.cli.topic_reading import KafkaTexts, decoders_of, reading_options
 from streamdedup.errors import MessageError, SettingsError
 from streamdedup.kafka.protocols import Record
 from streamdedup.kafka.reader import RecordFetcher, TopicReader
-from streamdedup.wire import AlertPart, decode_alert
+from streamdedup.wire import Alert, decode_alert
 
 #: Longest wait for records, in seconds; Ctrl-C ends it at once.
 _POLL_S = 1.0
@@ -25,13 +25,6 @@ _POLL_S = 1.0
 def tail(
     config: ConfigOption = None,
     assignments: SetOption = None,
-    bootstrap_servers: BootstrapServersOption = None,
-    topic: Annotated[
-        str | None,
-        typer.Option(
-            "--topic", "-t", callback=check_topic, help="Topic of the alerts; default: of the settings, or duplicates."
-        ),
-    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write each alert as one line of JSON.")] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Fetch both texts and show the differences.")] = False,
     from_beginning: Annotated[bool, typer.Option(help="Start at the oldest alert; default: new alerts only.")] = False,
@@ -43,34 +36,33 @@ def tail(
 
     Example:  streamdedup tail --config streamdedup.toml --diff
 
-    Example:  streamdedup tail -b localhost:9092 --from-beginning --limit 100 --json | jq .document.id
+    Example:  streamdedup tail --config streamdedup.toml --from-beginning --limit 100 --json | jq .document.id
     """
     if as_json and diff:
         raise SettingsError("--json and --diff: give one of them")
-    settings = load_reading_settings(config, assignments, bootstrap_servers)
-    followed = topic or ("duplicates" if settings is None else settings.kafka.duplicates_topic)
-    options = reading_options(settings, bootstrap_servers, followed)
+    settings = load_settings(config, assignments)
+    topic = settings.kafka.duplicates_topic
+    options = reading_options(settings, topic)
     with ExitStack() as stack:
         reader = stack.enter_context(TopicReader(options, from_beginning=from_beginning))
         fetch = None
         if diff:
-            fetcher = stack.enter_context(RecordFetcher(options))
-            fetch = KafkaTexts(fetcher, {} if settings is None else decoders_of(settings)).side
+            fetch = KafkaTexts(stack.enter_context(RecordFetcher(options)), decoders_of(settings)).side
         view = AlertView(make_console(), fetch)
         if not as_json:
-            say(f"following {followed} from its {'beginning' if from_beginning else 'end'}; Ctrl-C ends")
+            say(f"following {topic} from its {'beginning' if from_beginning else 'end'}; Ctrl-C ends")
         count = 0
-        for record, part in _alerts(reader):
+        for record, alert in _alerts(reader):
             if as_json:
                 _write_json(record.value or b"")
             else:
-                view.show(part.alert)
-            count += part.part == part.parts
+                view.show(alert)
+            count += alert.part == alert.parts
             if count == limit:
                 return
 
 
-def _alerts(reader: TopicReader) -> Iterator[tuple[Record, AlertPart]]:
+def _alerts(reader: TopicReader) -> Iterator[tuple[Record, Alert]]:
     """Yield records and their alerts without end; report unreadable ones."""
     while True:
         batch = reader.poll(_POLL_S)

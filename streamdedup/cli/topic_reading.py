@@ -1,14 +1,12 @@
-"""Reading of topics by ``tail``, ``dlq``, ``demo`` and ``stop-shingles``: Kafka options, texts and documents."""
+"""Topics as ``tail``, ``dlq``, ``demo``, ``serve`` and ``stop-shingles`` read them: options, texts and documents."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
-from streamdedup.cli.assembly import decoder_of, kafka_options
+from streamdedup.cli.assembly import kafka_options, topic_decoder
 from streamdedup.cli.output import say, steps
 from streamdedup.cli.rendering.pairs import Side
-from streamdedup.cli.settings_options import load_settings
 from streamdedup.errors import MessageError
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Record
@@ -19,21 +17,9 @@ from streamdedup.settings.units import counted
 from streamdedup.wire import Decoder, Document, content_digest
 
 
-def load_reading_settings(config: Path | None, assignments: list[str] | None, servers: str | None) -> Settings | None:
-    """Load the settings of a command that also works with ``--bootstrap-servers`` alone; None in that case.
-
-    Raises:
-        SettingsError: Settings are wrong, or neither settings nor servers are given.
-    """
-    return load_settings(config, assignments) if servers is None or config is not None or assignments else None
-
-
-def reading_options(settings: Settings | None, servers: str | None, topic: str) -> KafkaOptions:
-    """Return the Kafka options for reading one topic; ``servers`` overrides the brokers of the settings."""
-    if settings is None:
-        return KafkaOptions(bootstrap_servers=servers or "", group_id="", topics=(topic,), delivery="at-least-once")
-    options = replace(kafka_options(settings), topics=(topic,))
-    return replace(options, bootstrap_servers=servers) if servers else options
+def reading_options(settings: Settings, topic: str) -> KafkaOptions:
+    """Return the Kafka options for reading one topic."""
+    return replace(kafka_options(settings), topics=(topic,))
 
 
 def decoders_of(settings: Settings) -> dict[str, Decoder]:
@@ -41,7 +27,7 @@ def decoders_of(settings: Settings) -> dict[str, Decoder]:
     return {
         topic: decoder
         for profile in settings.profiles.values()
-        for decoder in [decoder_of(profile)]
+        for decoder in [topic_decoder(settings, profile)]
         for topic in profile.topics
     }
 
@@ -53,16 +39,17 @@ def window_documents(settings: Settings, profile: Profile, since_s: float, most_
     are passed over; their number goes to standard error.
 
     Args:
-        settings: Brokers and security.
+        settings: All settings.
         profile: Topics and field names.
         since_s: Time of the first records, in seconds since the epoch.
-        most_count: Most records.
+        most_count: Most offsets that are read, the newest of all partitions.
 
     Raises:
         BrokerUnavailable: No broker answers.
         FatalError: The broker refuses the client permanently, or a topic does not exist.
     """
-    options, decoder = replace(kafka_options(settings), topics=tuple(profile.topics)), decoder_of(profile)
+    options = replace(kafka_options(settings), topics=tuple(profile.topics))
+    decoder = topic_decoder(settings, profile)
     passed_over = 0
     with KafkaSpan(options, round(since_s * 1000), None, most_count) as span, ExitStack() as stack:
         step, done = stack.enter_context(steps(", ".join(profile.topics), span.total_count)), 0
@@ -82,7 +69,7 @@ def window_documents(settings: Settings, profile: Profile, since_s: float, most_
 
 def _upserted(decoder: Decoder, record: Record) -> Document | None:
     try:
-        document = decoder.decode(record.position, record.timestamp_ms, record.key, record.value)
+        document = decoder.decode(record.position, record.timestamp_ms, record.key, record.value, record.headers)
     except MessageError:
         return None  # the daemon made a dead letter of it
     return document if document.op == "upsert" else None
@@ -103,19 +90,19 @@ class KafkaTexts:
     default: Decoder = field(default_factory=Decoder)
 
     def side(self, document_id: str, digest: str, position: Position) -> Side:
-        """Return a document with its text, or without if Kafka no longer has the text of that digest."""
-        text = self._text(position)
+        """Return a document with its text, or without one if the record is gone or its text has another digest."""
+        document = self._document(position)
         # A topic that was deleted and created again has other records at the same offsets.
-        if text is not None and content_digest(text).hex() != digest:
-            text = None
-        return Side(document_id, position, text)
+        if document is None or content_digest(document.text, document.scope).hex() != digest:
+            return Side(document_id, position, None)
+        return Side(document_id, position, document.text)
 
-    def _text(self, position: Position) -> str | None:
+    def _document(self, position: Position) -> Document | None:
         decoder = self.decoders.get(position.topic, self.default)
         try:
             record = self.fetcher.fetch(position)
             if record is None:
                 return None
-            return decoder.decode(record.position, record.timestamp_ms, record.key, record.value).text
+            return decoder.decode(record.position, record.timestamp_ms, record.key, record.value, record.headers)
         except MessageError:
             return None  # unreadable for the client or the decoder; the daemon made a dead letter of it

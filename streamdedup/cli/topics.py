@@ -6,17 +6,18 @@ import typer
 
 from streamdedup.cli.assembly import kafka_options
 from streamdedup.cli.checks import duplicates_kept_ms
+from streamdedup.cli.output import tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.indexes import lifetime_ms
 from streamdedup.kafka.admin import BROKERS_DEFAULT, CreatedTopics, create_topics
 from streamdedup.settings import Settings
 from streamdedup.settings.units import counted
 
-#: Settings of the dead-letter topic. A dead letter has the time of its record: a retention would remove those of
-#: old records at once; a compacted topic refuses records without a key.
-DEAD_LETTER_CONFIG = {"retention.ms": "-1", "cleanup.policy": "delete"}
+#: Settings of the dead-letter topic. A dead letter has the time of its record, so a retention would remove dead letters
+#: about old records at once. A compacted topic refuses records without a key.
+_DEAD_LETTER_CONFIG = {"retention.ms": "-1", "cleanup.policy": "delete"}
 #: Kafka's default of ``max.message.bytes``, the least value for new output topics.
-DEFAULT_LIMIT_BYTES = 1_048_588
+_DEFAULT_LIMIT_BYTES = 1_048_588
 
 topics = typer.Typer(no_args_is_help=True, help="Create the topics that the daemon needs.")
 
@@ -58,16 +59,16 @@ def create(
         {topic: lifetime_ms(profile) for profile in settings.profiles.values() for topic in profile.topics},
     )
     for name in names:
-        typer.echo(f"{name}: {_outcome_text(name, outcome, partitions)}")
+        tell(f"{name}: {_outcome_text(name, outcome, partitions)}")
 
 
 def output_configs(settings: Settings) -> dict[str, dict[str, str]]:
     """Return the topic settings of the output topics."""
-    limit = {"max.message.bytes": str(max(DEFAULT_LIMIT_BYTES, settings.kafka.max_message_bytes))}
-    kept = {"cleanup.policy": "delete", "retention.ms": str(duplicates_kept_ms(settings)), "retention.bytes": "-1"}
+    limit = {"max.message.bytes": str(max(_DEFAULT_LIMIT_BYTES, settings.kafka.max_message_bytes))}
+    retention = {"cleanup.policy": "delete", "retention.ms": str(duplicates_kept_ms(settings)), "retention.bytes": "-1"}
     return {
-        settings.kafka.duplicates_topic: limit | kept,
-        settings.kafka.dead_letter_topic: limit | DEAD_LETTER_CONFIG,
+        settings.kafka.duplicates_topic: limit | retention,
+        settings.kafka.dead_letter_topic: limit | _DEAD_LETTER_CONFIG,
     }
 
 
@@ -77,5 +78,5 @@ def _outcome_text(name: str, outcome: CreatedTopics, partitions: int) -> str:
     count = outcome.partition_counts.get(name)
     if count is None:
         return "exists, unchanged"
-    other = "" if count == partitions else f" instead of {partitions:,}"
-    return f"exists with {counted(count, 'partition')}{other}, unchanged"
+    difference = "" if count == partitions else f" instead of {partitions:,}"
+    return f"exists with {counted(count, 'partition')}{difference}, unchanged"

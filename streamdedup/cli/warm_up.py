@@ -1,8 +1,8 @@
 """Work that daemon and HTTP service do before the first document or request, so that none waits for it.
 
 The first text beyond ASCII builds the Unicode tables (0.2 s), and makes NumPy import modules that it imports late (for
-``np.unique``). A full garbage collection visits the modules, classes and settings of the process (40 ms). All scripts
-are loaded into Redis when an index is opened, before the daemon is ready.
+``np.unique``). A full garbage collection visits all modules, classes and settings (40 ms). Lua scripts need no warm-up:
+opening an index loads them into Redis.
 """
 
 import gc
@@ -36,10 +36,10 @@ _PARTITION = Partition("", 0)
 
 
 def warm_up(pipelines: Iterable[Pipeline]) -> None:
-    """Take sample documents in all scripts through the stages that need no server.
+    """Prepare a sample document for each path of the normalisation, which needs no server.
 
     Args:
-        pipelines: Pipelines of the daemon. Their settings, such as ``fold_variants``, decide which tables are built.
+        pipelines: The daemon's pipelines. Their settings, such as ``fold_variants``, decide which tables are built.
     """
     documents = _documents()
     for pipeline in pipelines:
@@ -47,10 +47,10 @@ def warm_up(pipelines: Iterable[Pipeline]) -> None:
 
 
 def warm_up_lookups(profiles: Iterable[DetectorOptions]) -> None:
-    """Insert sample documents in all scripts in an index in memory, and look them up.
+    """Insert the same sample documents in an index in memory, and look them up.
 
     Args:
-        profiles: Options of each profile that is served.
+        profiles: Options by served profile.
     """
     for options in profiles:
         index = MemoryIndex()
@@ -61,7 +61,7 @@ def warm_up_lookups(profiles: Iterable[DetectorOptions]) -> None:
 
 
 def _documents() -> list[Document]:
-    return [Document(str(at), text, Position(*_PARTITION, at), 0) for at, text in enumerate(_TEXTS)]
+    return [Document(str(offset), text, Position(*_PARTITION, offset), 0) for offset, text in enumerate(_TEXTS)]
 
 
 def freeze_heap() -> None:

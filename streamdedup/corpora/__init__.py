@@ -1,4 +1,4 @@
-"""Corpora: files of documents, read one document at a time.
+"""Corpora: document files, read one document at a time.
 
 Formats: JSON lines, tables with named columns (CSV, TSV), plain text with one document per line, and the SGML of
 Reuters-21578 (a file, a folder of ``.sgm`` files, or a tar archive). Every format may be gzip-compressed, which is
@@ -6,8 +6,8 @@ detected by the first bytes, and may come from standard input. Memory holds one 
 limited to ``MAX_LINE_BYTES``, so that neither a decompression bomb nor a file without line ends exhausts it. Members of
 an archive are never extracted.
 
-A defect of a whole file (missing, truncated, binary) raises ``CorpusError``. A malformed line raises it too, or becomes
-an entry with its raw bytes and the reason (``on_bad``).
+A defect that concerns a whole file (missing, truncated, binary) raises ``CorpusError``. A malformed line raises it
+too, or becomes an entry with its raw bytes and the reason (``on_bad``).
 
 To add a format: write a parser and add a row to ``formats.FORMATS``.
 """

@@ -1,7 +1,7 @@
 """Members of a tar archive, read in place: nothing is extracted or written.
 
-``tarfile`` reads the extended headers of an archive (long names, sparse maps) into memory at the size that the archive
-declares. Only plain headers are parsed here, so that a hostile archive cannot exhaust memory.
+``tarfile`` reads extended headers (long names, sparse maps) into memory at the size that the archive declares. Only
+plain headers are parsed here, so that a hostile archive cannot exhaust memory.
 """
 
 import tarfile
@@ -13,28 +13,28 @@ from streamdedup.errors import CorpusError
 
 
 def members(archive: ByteStream) -> Iterator[ByteStream]:
-    """Yield the SGML files of a tar archive; each has to be read before the next.
+    """Yield the SGML files in a tar archive; each has to be read before the next.
 
     Raises:
         CorpusError: The archive is damaged or truncated, or has no SGML file.
     """
-    found = False
+    is_empty = True
     while (header := _next_header(archive)) is not None:
         content = _Member(archive, header.size)
         member = ByteStream(content.read, f"{archive.name}:{header.name}")
         if header.isreg() and (is_reuters_name(header.name) or starts_with(member.head(), REUTERS_STARTS)):
-            found = True
+            is_empty = False
             yield member
         content.skip()
     # gzip verifies its checksum at the end, so the archive is read to the end.
     while archive.read(CHUNK_BYTES):
         pass
-    if not found:
+    if is_empty:
         raise CorpusError(f"{archive.name}: an archive without .sgm files")
 
 
 class _Member:
-    """The content of one member: the next ``size`` bytes of the archive."""
+    """One member's content: the next ``size`` bytes in the archive."""
 
     def __init__(self, archive: ByteStream, size: int) -> None:
         self._archive = archive
@@ -53,7 +53,7 @@ class _Member:
 
 
 def _next_header(archive: ByteStream) -> tarfile.TarInfo | None:
-    """Return the header of the next member, or None at the end of the archive."""
+    """Return the next member's header, or None at the end."""
     block = archive.read_exactly(tarfile.BLOCKSIZE)
     if not any(block):
         return None

@@ -1,14 +1,12 @@
-"""The entry: one document of a corpus, or one line that could not be read as a document."""
+"""The entry: a document in a corpus, or a line that could not be read as one."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from streamdedup.errors import MessageError
 from streamdedup.position import Position
-from streamdedup.wire import Decoder, Op
+from streamdedup.wire import Decoder, Op, encode_fields
 
 #: The default field names of documents.
 _DEFAULT_NAMES: Final = Decoder()
@@ -16,20 +14,21 @@ _DEFAULT_NAMES: Final = Decoder()
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One document of a corpus, or one line that could not be read as a document.
+    """A document in a corpus, or a line that could not be read as one.
 
     Attributes:
         id: Id in the corpus, or ``<file name>:<line>`` if the corpus gives none.
         text: Text to compare; may be empty.
-        file: File of the entry; ``archive:member`` inside an archive.
+        file: File name; ``archive:member`` inside an archive.
         line: Number of the first line in the file, from 1.
-        raw: The line as read, without line end, or the JSON object made of a table row. None for an entry of a format
-            other than JSON, unless the entry is unreadable.
-        source: Name of the source, as given.
-        published_at: Time of publication, as given, not interpreted.
+        raw: The line without its end, or a table row as a JSON object. None for another format, unless the entry is
+            unreadable.
+        source: Source, unchanged.
+        published_at: Publication time, unchanged and not interpreted.
         op: Operation; always "upsert" except in JSON lines.
         problem: Why the line is not a document; ``text`` is empty then. None for a document.
-        code: Error code of the dead letter that the line would become.
+        code: Error code that its dead letter would have.
+        scope: Scope; None without one.
     """
 
     id: str
@@ -42,15 +41,16 @@ class Entry:
     op: Op = "upsert"
     problem: str | None = None
     code: str | None = None
+    scope: str | None = None
 
     @property
     def has_id(self) -> bool:
-        """Whether the corpus gives the id; an id in the form of the default one counts as none."""
+        """Whether the corpus gives the id; an id that looks like the default one counts as none."""
         return self.id != line_id(self.file, self.line)
 
     @property
     def key(self) -> bytes | None:
-        """Record key: the id, so that all versions of a document share a partition. None if unreadable."""
+        """Record key: the id, so that all document versions share a partition. None if unreadable."""
         return None if self.problem is not None else self.id.encode()
 
     def value(self, names: Decoder = _DEFAULT_NAMES) -> bytes:
@@ -62,13 +62,14 @@ class Entry:
             names.text_fields[0]: self.text,
             names.source_field: self.source,
             names.published_at_field: self.published_at,
-            names.op_field: None if self.op == "upsert" else self.op,
         }
-        return msgspec.json.encode({name: value for name, value in fields.items() if value is not None})
+        if names.scope_field is not None:
+            fields[names.scope_field] = self.scope
+        return encode_fields(fields)
 
 
 def line_id(file: str, line: int) -> str:
-    """Return the id of a document to which the corpus gives none."""
+    """Return the id for a document to which the corpus gives none."""
     return f"{Path(file).name}:{line}"
 
 
@@ -79,4 +80,14 @@ def decoded(decoder: Decoder, file: str, line: int, default_id: str, raw: bytes)
         document = decoder.decode(Position(file, 0, line), 0, default_id.encode(), raw)
     except MessageError as error:
         return Entry(default_id, "", file, line, raw, problem=str(error), code=error.code)
-    return Entry(document.id, document.text, file, line, raw, document.source, document.published_at, document.op)
+    return Entry(
+        document.id,
+        document.text,
+        file,
+        line,
+        raw,
+        document.source,
+        document.published_at,
+        document.op,
+        scope=document.scope,
+    )

@@ -1,6 +1,7 @@
-"""The registry of file formats, their detection, and the parsers of JSON lines and plain text.
+"""The file formats: their table and detection, and the parsers for JSON lines and plain text.
 
-A format is one parser and one row of ``FORMATS``. Detection uses the first bytes of a file, then its name.
+A format is one parser and one row in ``FORMATS``; the row says whether the parser reads bytes or lines. Detection uses
+a file's first bytes, then its name.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,8 +18,14 @@ from streamdedup.errors import CorpusError
 from streamdedup.wire import Decoder, ErrorCode
 
 Format = Literal["auto", "jsonl", "csv", "tsv", "tsv-unquoted", "text", "reuters"]
-#: Turns the lines of a file into entries; the decoder gives the field names, ``Columns`` the columns of tables.
-Parser = Callable[[Lines, Decoder, Columns], Iterator[Entry]]
+#: Turns a file into entries; the decoder gives the field names, ``Columns`` those in tables.
+ByteParser = Callable[[ByteStream, Decoder, Columns], Iterator[Entry]]
+LineParser = Callable[[Lines, Decoder, Columns], Iterator[Entry]]
+
+
+def _by_lines(parse: LineParser) -> ByteParser:
+    """Return a parser for bytes from one for lines."""
+    return lambda stream, decoder, columns: parse(Lines(stream), decoder, columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +33,15 @@ class FileFormat:
     """One file format.
 
     Attributes:
-        parse: Parser of a file.
-        title: Name in help texts; empty for a variant of another format.
+        parse: Parser for a file's bytes; ``_by_lines`` makes one from a parser for lines.
+        title: Name in help texts; empty for a variant.
         suffixes: File name suffixes that select the format, in lower case.
-        starts: First bytes that select the format before the file name does, in lower case.
+        starts: First bytes that select the format before the file name does, in lower case. A binary file is selected
+            by its first bytes only.
         is_table: Whether the file names its columns.
     """
 
-    parse: Parser
+    parse: ByteParser
     title: str = ""
     suffixes: tuple[str, ...] = ()
     starts: tuple[bytes, ...] = ()
@@ -41,7 +49,7 @@ class FileFormat:
 
 
 def _read_jsonl(lines: Lines, decoder: Decoder, _: Columns) -> Iterator[Entry]:
-    """Yield the documents of JSON lines."""
+    """Yield the documents in JSON lines."""
     for default_id, raw in lines.documents():
         yield decoded(decoder, lines.file, lines.number, default_id, raw)
 
@@ -57,17 +65,17 @@ def _read_text(lines: Lines, _: Decoder, __: Columns) -> Iterator[Entry]:
 
 
 FORMATS: Final[dict[Format, FileFormat]] = {
-    "jsonl": FileFormat(_read_jsonl, "JSON lines", (".jsonl", ".ndjson", ".json")),
-    "csv": FileFormat(partial(read_table, delimiter=","), "CSV", (".csv",), is_table=True),
-    "tsv": FileFormat(partial(read_table, delimiter="\t"), "TSV", (".tsv", ".tab"), is_table=True),
-    "tsv-unquoted": FileFormat(partial(read_table, delimiter="\t", quoted=False), is_table=True),
-    "text": FileFormat(_read_text, "plain text", (".txt",)),
-    "reuters": FileFormat(read_reuters, "Reuters-21578", REUTERS_SUFFIXES, REUTERS_STARTS),
+    "jsonl": FileFormat(_by_lines(_read_jsonl), "JSON lines", (".jsonl", ".ndjson", ".json")),
+    "csv": FileFormat(_by_lines(partial(read_table, delimiter=",")), "CSV", (".csv",), is_table=True),
+    "tsv": FileFormat(_by_lines(partial(read_table, delimiter="\t")), "TSV", (".tsv", ".tab"), is_table=True),
+    "tsv-unquoted": FileFormat(_by_lines(partial(read_table, delimiter="\t", quoted=False)), is_table=True),
+    "text": FileFormat(_by_lines(_read_text), "plain text", (".txt",)),
+    "reuters": FileFormat(_by_lines(read_reuters), "Reuters-21578", REUTERS_SUFFIXES, REUTERS_STARTS),
 }
 #: All formats, for help texts.
 FORMAT_TITLES: Final = ", ".join(form.title for form in FORMATS.values() if form.title)
 
-#: First bytes of files that cannot be read, with the advice to give. UTF-32 precedes UTF-16, whose mark it begins with.
+#: First bytes in files that cannot be read, with advice. UTF-32 precedes UTF-16, whose mark it begins with.
 _FOREIGN: Final = {
     b"PK\x03\x04": "a zip archive; unpack it first",
     b"\x28\xb5\x2f\xfd": "compressed with zstd; only gzip is read",
@@ -80,23 +88,23 @@ _FOREIGN: Final = {
 }
 
 
-def detect_format(stream: ByteStream, wanted: Format) -> Format:
-    """Return the format of a file: the wanted one, or the detected one for "auto".
+def detect_format(stream: ByteStream, requested: Format) -> Format:
+    """Return a file's format: the requested one, or the detected one for "auto".
 
     Raises:
-        CorpusError: The first bytes are those of an unsupported format.
+        CorpusError: The first bytes tell an unsupported format.
     """
     head = stream.head()
     for magic, advice in _FOREIGN.items():
         if head.startswith(magic):
             raise CorpusError(f"{stream.name}: {advice}")
-    if wanted != "auto":
-        return wanted
-    if b"\0" in head:
-        raise CorpusError(f"{stream.name}: a binary file, neither text nor gzip-compressed text")
+    if requested != "auto":
+        return requested
     for name, form in FORMATS.items():
         if starts_with(head, form.starts):
             return name
+    if b"\0" in head:
+        raise CorpusError(f"{stream.name}: a binary file, neither text nor gzip-compressed text")
     suffix = Path(stream.name.lower().removesuffix(".gz")).suffix
     for name, form in FORMATS.items():
         if suffix in form.suffixes:

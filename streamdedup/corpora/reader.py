@@ -1,4 +1,4 @@
-"""The reader of a corpus: its files, in order, with the parser of each."""
+"""The corpus reader: files, in order, each with its parser."""
 
 import stat
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from streamdedup.corpora.archive import members
 from streamdedup.corpora.entries import Entry
 from streamdedup.corpora.formats import FORMATS, FileFormat, Format, detect_format
 from streamdedup.corpora.reuters import is_reuters_name
-from streamdedup.corpora.sources import STDIN, ByteStream, Lines, open_file, unzipped
+from streamdedup.corpora.sources import STDIN, ByteStream, open_file, unzipped
 from streamdedup.corpora.tables import Columns
 from streamdedup.errors import CorpusError
 from streamdedup.wire import Decoder
@@ -22,21 +22,21 @@ _TAR_MAGIC: Final = (b"ustar", 257)
 
 
 class CorpusReader:
-    """Reads the entries of one corpus, in order; each iteration starts again (standard input can be read once).
+    """Reads the entries in a corpus, in order; each iteration starts again (standard input can be read once).
 
     Args:
-        path: A file, a folder of ``.sgm`` files, or "-" for standard input.
-        format: Format of the files; "auto" detects it.
+        path: A file, a folder with ``.sgm`` files, or "-" for standard input.
+        format: File format; "auto" detects it.
         on_bad: "raise" raises ``CorpusError`` for a malformed line; "pass" yields an entry with a ``problem``.
-        decoder: Field names of documents, and the rules for a valid document, as in the daemon.
-        columns: Columns of a table that are not named like the decoder's fields.
+        decoder: Field names, and the rules for a valid document, as in the daemon.
+        columns: Table columns that are not named like the decoder's fields.
 
     Attributes:
-        total_bytes: Size of the files as stored (compressed, if they are); None if unknown.
-        bytes_read: Bytes read of these; grows during an iteration.
+        total_bytes: Sum of the file sizes as stored, compressed or not; None if unknown.
+        bytes_read: Stored bytes that were read; grows during an iteration.
 
     Raises:
-        CorpusError: There is no such file, or no ``.sgm`` file in the folder.
+        CorpusError: There is no such file, no ``.sgm`` file in the folder, or another format is requested for a folder.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class CorpusReader:
         columns: Columns = _NO_COLUMNS,
     ) -> None:
         self._files = corpus_files(str(path))
-        self._format = _of_several(f"{path}: a folder", format) if Path(path).is_dir() else format
+        self._format = _reuters_format(f"{path}: a folder", format) if Path(path).is_dir() else format
         self._on_bad = on_bad
         self._decoder = decoder or Decoder()
         self._columns = columns
@@ -65,42 +65,46 @@ class CorpusReader:
         """
         self.bytes_read = 0
         for file in self._files:
-            for lines, form in self._parts(file):
-                for entry in form.parse(lines, self._decoder, self._columns):
+            for stream, form in self._parts(file):
+                for entry in form.parse(stream, self._decoder, self._columns):
                     if entry.problem is not None and self._on_bad == "raise":
                         raise CorpusError(f"{entry.file}:{entry.line}: {entry.problem}")
                     yield entry
 
-    def _parts(self, file: str) -> Iterator[tuple[Lines, FileFormat]]:
-        """Yield the content of a file: one part, or one for each member of an archive."""
+    def _parts(self, file: str) -> Iterator[tuple[ByteStream, FileFormat]]:
+        """Yield a file's content: one part, or one for each archive member."""
         with open_file(file) as stored:
             stream = unzipped(ByteStream(stored.read1, "stdin" if file == STDIN else file, self._count))
             is_archive = stream.head().startswith(*_TAR_MAGIC)
-            wanted = _of_several(f"{stream.name}: a tar archive", self._format) if is_archive else self._format
-            name = detect_format(stream, wanted)
+            requested = _reuters_format(f"{stream.name}: a tar archive", self._format) if is_archive else self._format
+            name = detect_format(stream, requested)
             form = FORMATS[name]
             if self._columns and self._columns.tables_only and not form.is_table:
                 raise CorpusError(f"{stream.name}: columns are named, but it is read as {name}; say what format it has")
             for part in members(stream) if is_archive else (stream,):
-                yield Lines(part), form
+                yield part, form
 
     def _count(self, length: int) -> None:
         self.bytes_read += length
 
 
-def _of_several(what: str, wanted: Format) -> Format:
-    """Return the format of the files in a folder or an archive.
+def _reuters_format(container: str, requested: Format) -> Format:
+    """Return the only file format that is read from folders and archives.
+
+    Args:
+        container: The folder or archive, for the error.
+        requested: Format in the options.
 
     Raises:
-        CorpusError: Another format is wanted; ``what`` names the folder or the archive.
+        CorpusError: Another format is requested.
     """
-    if wanted not in ("auto", "reuters"):
-        raise CorpusError(f"{what}, of which only reuters is read, not {wanted}")
+    if requested not in ("auto", "reuters"):
+        raise CorpusError(f"{container}, of which only reuters is read, not {requested}")
     return "reuters"
 
 
 def corpus_files(path: str) -> list[str]:
-    """Return the files of a corpus in reading order."""
+    """Return the files in reading order."""
     if path == STDIN or not Path(path).is_dir():
         return [path]
     try:
@@ -113,7 +117,7 @@ def corpus_files(path: str) -> list[str]:
 
 
 def _total_bytes(files: list[str]) -> int | None:
-    """Return the size of the files, or None if one is a stream."""
+    """Return the summed file size, or None if one is a stream."""
     if STDIN in files:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The SGML of the Reuters-21578 collection."""
+"""The Reuters-21578 collection: articles in SGML."""
 
 import re
 import sys
@@ -22,12 +22,12 @@ _NAMED_ENTITIES: Final = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos":
 
 
 def is_reuters_name(name: str) -> bool:
-    """Return whether a file name has the suffix of SGML files, ``.gz`` allowed behind it."""
+    """Return whether a file name has an SGML suffix, ``.gz`` allowed behind it."""
     return name.lower().removesuffix(".gz").endswith(REUTERS_SUFFIXES)
 
 
 def read_reuters(lines: Lines, _: Decoder, __: Columns) -> Iterator[Entry]:
-    """Yield the articles of one SGML file; lines between two articles are ignored.
+    """Yield the articles in an SGML file; lines between two articles are ignored.
 
     Articles begin and end on lines of their own, as the collection guarantees. Invalid UTF-8 (one byte in file 017)
     becomes U+FFFD, which separates words.
@@ -59,8 +59,8 @@ def read_reuters(lines: Lines, _: Decoder, __: Columns) -> Iterator[Entry]:
 
 
 def _article(sgml: str, file: str, line: int) -> Entry:
-    """Return an article: OLDID (1 to 22,173, unique) as id, BODY as text."""
-    number = re.search(r'\bOLDID="([^"]+)"', sgml[: sgml.find(">")])
+    """Return an article: OLDID (1 to 22,173, unique) as id, BODY as text; an OLDID that is no number counts as none."""
+    number = re.search(r'\bOLDID="([0-9]{1,9})"', sgml[: sgml.find(">")])
     return Entry(
         number[1] if number else line_id(file, line),
         _element(sgml, "BODY"),
@@ -72,13 +72,13 @@ def _article(sgml: str, file: str, line: int) -> Entry:
 
 
 def _element(sgml: str, name: str) -> str:
-    """Return the text of the first element of that name, stripped; empty if absent."""
+    """Return the text in the first element with that name, stripped; empty if absent."""
     content = sgml.partition(f"<{name}>")[2].partition(f"</{name}>")[0]
     return _ENTITY.sub(_character, content).strip()
 
 
 def _character(entity: re.Match[str]) -> str:
-    """Return the character of an entity; control characters, which the wire service used as marks, become blanks."""
+    """Return the character for an entity; control characters, which the wire service used as marks, become blanks."""
     if entity[2]:
         return _NAMED_ENTITIES[entity[2]]
     code = int(entity[1])

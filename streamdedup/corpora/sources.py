@@ -1,4 +1,4 @@
-"""Bytes and lines of a corpus: files, standard input, gzip. Read errors are ``CorpusError`` and name the file."""
+"""Corpus bytes and lines: files, standard input, gzip. Read errors are ``CorpusError`` and name the file."""
 
 import gzip
 import io
@@ -26,7 +26,7 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
 def shown_name(file: str) -> str:
-    """Return the name of a file with escapes for bytes that are not UTF-8.
+    """Return a file name with escapes for bytes that are not UTF-8.
 
     Python decodes such bytes to lone surrogates, which no id, no message and no JSON text may hold.
     """
@@ -44,24 +44,24 @@ def open_file(file: str) -> AbstractContextManager[io.BufferedReader]:
 
 
 def unzipped(stream: "ByteStream") -> "ByteStream":
-    """Return the stream, decompressed if its first bytes are those of gzip."""
+    """Return the stream, decompressed if its first bytes tell gzip."""
     if not stream.head().startswith(_GZIP_MAGIC):
         return stream
     return ByteStream(gzip.GzipFile(fileobj=io.BufferedReader(stream, CHUNK_BYTES)).read1, stream.name)
 
 
 def starts_with(head: bytes, starts: tuple[bytes, ...]) -> bool:
-    """Return whether text begins with one of ``starts``, in any case, after a byte order mark and blanks."""
+    """Return whether text begins with an item from ``starts``, in any case, after a byte order mark and blanks."""
     return head.removeprefix(_BOM).lstrip().lower().startswith(starts)
 
 
 class ByteStream(io.RawIOBase):
-    """A stream of bytes with a look at its beginning; every read error is a ``CorpusError``.
+    """A byte stream with a look at its beginning; every read error is a ``CorpusError``.
 
     Args:
         read: Returns up to the given number of bytes as soon as some are there; nothing at the end.
         name: Name in errors.
-        count: Called with the length of each piece read.
+        count: Called with the length after each read.
     """
 
     def __init__(self, read: Callable[[int], bytes], name: str, count: Callable[[int], None] | None = None) -> None:
@@ -126,11 +126,11 @@ class ByteStream(io.RawIOBase):
 
 
 class Lines:
-    """The lines of a stream, numbered from 1, limited to ``MAX_LINE_BYTES``.
+    """The lines in a stream, numbered from 1, limited to ``MAX_LINE_BYTES``.
 
     Attributes:
-        file: Name of the file.
-        number: Number of the last line read.
+        file: File name.
+        number: Line number after the last read.
     """
 
     def __init__(self, stream: ByteStream) -> None:
@@ -146,7 +146,7 @@ class Lines:
             yield line.removeprefix(_BOM) if self.number == 1 else line
 
     def documents(self) -> Iterator[tuple[str, bytes]]:
-        """Yield default id and content of each line that is not blank."""
+        """Yield default id and content for each line that is not blank."""
         name = Path(self.file).name
         for line in self:
             if not line.isspace():

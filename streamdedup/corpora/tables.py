@@ -1,4 +1,4 @@
-"""Tables, CSV and TSV: each row with named columns becomes a JSON object with the field names of the decoder.
+"""Tables, CSV and TSV: each row with named columns becomes a JSON object with the decoder's field names.
 
 Quoting follows RFC 4180: a quoted field may hold separators, line breaks and doubled quotation marks. A malformed row
 is one entry with a problem; reading continues with the next line.
@@ -9,13 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-import msgspec
-
 from streamdedup.corpora import sources
 from streamdedup.corpora.entries import Entry, decoded, line_id
 from streamdedup.corpora.sources import Lines
 from streamdedup.errors import CorpusError
-from streamdedup.wire import Decoder, ErrorCode
+from streamdedup.wire import Decoder, ErrorCode, encode_fields
 
 #: Columns that an error lists, and characters of each name: the first row may be text instead of a header.
 _LISTED_COLUMNS, _LISTED_CHARS = 20, 40
@@ -25,19 +23,19 @@ _EXPLANATIONS: Final = (
     ("expected after", "text behind a closing quotation mark; one inside a field is written twice"),
     ("new-line character", "a carriage return without a line feed, outside of quotation marks"),
 )
-#: Error code of a row that breaks the rules of the table.
+#: Error code of a row that breaks the rules of the table: `produce` sends such a row as it is.
 _MALFORMED: Final = ErrorCode.NOT_JSON
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Columns of a table; a field without a column is read from the column with the decoder's field name.
+    """Columns in a table. A field that is None here has the column with the decoder's field name.
 
     Attributes:
-        id: Column of the id.
-        text: Columns of the text, joined by line breaks.
-        source: Column of the source.
-        published_at: Column of the time of publication.
+        id: Id column.
+        text: Text columns, joined by line breaks.
+        source: Source column.
+        published_at: Publication time column.
         tables_only: Whether named columns are an error for a format without columns.
     """
 
@@ -55,14 +53,14 @@ class Columns:
 def read_table(
     lines: Lines, decoder: Decoder, columns: Columns, *, delimiter: Literal[",", "\t"], quoted: bool = True
 ) -> Iterator[Entry]:
-    """Yield the rows of a table except blank ones; the first row names the columns.
+    """Yield the rows except blank ones; the first row names the columns.
 
     Args:
-        lines: Lines of the file.
-        decoder: Field names of documents.
-        columns: Columns of the fields.
-        delimiter: Separator of fields.
-        quoted: Whether a quotation mark at the start of a field encloses it.
+        lines: File lines.
+        decoder: Field names.
+        columns: Column names.
+        delimiter: Field separator.
+        quoted: Whether a quotation mark at the start encloses a field.
 
     Raises:
         CorpusError: The header or a column is missing, a column occurs twice, or a row is too long.
@@ -90,7 +88,7 @@ def read_table(
             continue
         default_id = line_id(lines.file, feed.line)
         if problem is None:
-            yield decoded(decoder, lines.file, feed.line, default_id, msgspec.json.encode(header.document(cells)))
+            yield decoded(decoder, lines.file, feed.line, default_id, encode_fields(header.document(cells)))
         else:
             yield Entry(default_id, "", lines.file, feed.line, feed.raw, problem=problem, code=code)
     if header is None:
@@ -98,7 +96,7 @@ def read_table(
 
 
 class _RowLines:
-    """Passes lines to the parser and keeps those of the current row."""
+    """Passes lines to the parser and keeps the current row."""
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
@@ -129,18 +127,18 @@ class _RowLines:
             yield line.decode("utf-8", "surrogateescape")
 
     def error(self, reason: str) -> CorpusError:
-        """Return an error that names the first line of the row."""
+        """Return an error that names the row's first line."""
         return CorpusError(f"{self._lines.file}:{self.line}: {reason}")
 
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """Places of the fields in a row.
+    """Column numbers by field.
 
     Attributes:
-        width: Number of columns.
-        single: Place of each field with one column.
-        texts: Places of each text field.
+        width: Column count.
+        single: Column number for each field with one column.
+        texts: Column numbers for each text field.
     """
 
     width: int
@@ -148,10 +146,12 @@ class _Header:
     texts: Mapping[str, tuple[int, ...]]
 
     def document(self, cells: list[str]) -> dict[str, str]:
-        """Return the fields of a row without empty ones; there is at least one text field."""
-        found = {field: cells[at] for field, at in self.single.items() if cells[at]}
-        texts = {field: "\n".join(cells[at] for at in places if cells[at]) for field, places in self.texts.items()}
-        return found | ({field: text for field, text in texts.items() if text} or dict.fromkeys(list(texts)[:1], ""))
+        """Return the fields in a row without empty ones; there is at least one text field."""
+        fields = {field: cells[column] for field, column in self.single.items() if cells[column]}
+        joined = {field: "\n".join(cells[c] for c in columns if cells[c]) for field, columns in self.texts.items()}
+        texts = {field: text for field, text in joined.items() if text}
+        # A row without any text has an empty text, which is skipped, and not a missing one, which is an error.
+        return fields | (texts or dict.fromkeys(list(joined)[:1], ""))
 
 
 def _problem(cells: list[str], header: _Header | None) -> tuple[str | None, ErrorCode | None]:
@@ -186,7 +186,7 @@ def _read_header(feed: _RowLines, cells: list[str], problem: str | None, columns
     names = [cell.strip() for cell in cells]
     listed = _listed(names)
 
-    def place(name: str, *, required: bool) -> int | None:
+    def number_of(name: str, *, required: bool) -> int | None:
         if names.count(name) > 1:
             raise feed.error(f"two columns are called `{name}`; the columns are {listed}")
         if name in names:
@@ -195,17 +195,22 @@ def _read_header(feed: _RowLines, cells: list[str], problem: str | None, columns
             raise feed.error(f"there is no column `{name}`; the columns are {listed}")
         return None
 
-    wanted = {
+    named = {
         decoder.id_field: columns.id,
         decoder.source_field: columns.source,
         decoder.published_at_field: columns.published_at,
     }
-    places = {field: place(name or field, required=name is not None) for field, name in wanted.items()}
-    single = {field: at for field, at in places.items() if at is not None}
+    numbers = {field: number_of(name or field, required=name is not None) for field, name in named.items()}
+    if decoder.scope_field is not None:
+        is_required = decoder.default_scope is None
+        numbers[decoder.scope_field] = number_of(decoder.scope_field, required=is_required)
+    single = {field: number for field, number in numbers.items() if number is not None}
     if columns.text:
-        joined = [at for name in columns.text if (at := place(name, required=True)) is not None]
+        joined = [number for name in columns.text if (number := number_of(name, required=True)) is not None]
         return _Header(len(names), single, {decoder.text_fields[0]: tuple(joined)})
-    texts = {field: (at,) for field in decoder.text_fields if (at := place(field, required=False)) is not None}
+    texts = {
+        field: (number,) for field in decoder.text_fields if (number := number_of(field, required=False)) is not None
+    }
     if not texts:
         missing = " or ".join(f"`{field}`" for field in decoder.text_fields)
         raise feed.error(

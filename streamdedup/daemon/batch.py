@@ -1,28 +1,30 @@
 """The stages of a batch: decode the records, prepare the documents in chunks, index the chunks.
 
-    Batch --> DecodedBatch --> PreparedBatch --> BatchResult
-        decode         prepare            index
+    Batch --> ChunkedBatch ------------------------> BatchResult
+        decode         chunk by chunk: prepare, index
 
-The values between the stages are immutable. Decoding and preparing compute and have no effect outside the process, so
+The index takes chunks out of a ``ChunkedBatch``, so that the memory of an indexed chunk is free; all other values are
+immutable. Decoding and preparing compute and have no effect outside the process, so
 they may be repeated and may run in another thread (``read_ahead``). Indexing writes to the index. A rebuild takes
 records through the same stages as the loop.
 """
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectionResult, Prepared
-from streamdedup.errors import DecodeError, MessageError
+from streamdedup.errors import DecodeError, FatalError, MessageError, TransientError
 from streamdedup.index.contract import Index
 from streamdedup.index.values import Fence, Fingerprint
 from streamdedup.kafka.protocols import Batch, Record
-from streamdedup.position import Partition, Position
+from streamdedup.position import Partition
 from streamdedup.wire import Decoder, Document, ErrorCode
 from streamdedup.wire.dead_letters import Stage
 
@@ -45,18 +47,16 @@ class Pipeline:
     """Decoder, detector and index of one profile.
 
     Attributes:
-        name: Name of the profile.
+        name: Profile name.
         decoder: Decodes the records of its topics.
         detector: Finds near-duplicates.
         index: The index that the detector uses.
-        fingerprint: Parameters of the index.
-        threshold: Least similarity of a pair that is published.
-        max_matches: Largest number of matches in one alert message.
+        fingerprint: Index parameters.
+        threshold: Least similarity that is published.
         silent_until_ms: Records with earlier times emit no dead letters, milliseconds since the epoch; None for none.
-        in_order: Whether the records of each partition are promised to be in the order of their times.
-        slack_ms: Allowed out-of-orderness, in milliseconds.
-        lifetime_ms: Time to live of index entries, in milliseconds; None for ever.
-        containment_threshold: Least containment of a pair below the threshold that is published; None without a rule.
+        max_start_age_ms: Age from which on records of a partition without a committed offset are skipped, in
+            milliseconds; None for no limit (``window_start``).
+        containment_threshold: Least containment that is published below the threshold; None without a rule.
     """
 
     name: str
@@ -65,11 +65,8 @@ class Pipeline:
     index: Index
     fingerprint: Fingerprint
     threshold: float
-    max_matches: int
     silent_until_ms: int | None = None
-    in_order: bool = False
-    slack_ms: int = 0
-    lifetime_ms: int | None = None
+    max_start_age_ms: int | None = None
     containment_threshold: float | None = None
 
     def is_warm_up(self, record: Record) -> bool:
@@ -93,16 +90,14 @@ class FailedRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DecodedBatch:
-    """Documents and failures of a batch.
+    """A decoded batch: documents and failures.
 
     Attributes:
-        batch: The batch, with the incarnation of each partition in its positions.
+        batch: The batch; its positions have the incarnations.
         documents: Documents by profile, in order.
         failures: Records that cannot be read or decoded.
-        kinds: Topic of each record, and its operation or ``INVALID``.
-        future_count: Number of documents whose record time lay in the future.
-        without_time: Positions of documents whose record time is absent or lay in the future; the time of decoding
-            replaces it.
+        kinds: For each record topic and operation, or topic and ``INVALID``.
+        future_count: Documents whose record time lay in the future.
     """
 
     batch: Batch
@@ -110,17 +105,16 @@ class DecodedBatch:
     failures: Sequence[FailedRecord]
     kinds: Sequence[tuple[str, str]]
     future_count: int
-    without_time: frozenset[Position]
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Documents of one profile that are indexed at once, in order.
+    """Documents that are indexed at once, in order, all in one profile.
 
     Attributes:
-        profile: Name of the profile.
+        profile: Profile name.
         documents: The documents: either deletions only, or no deletion.
-        prepared: Shingles, sketches and band keys of the documents; None for deletions.
+        prepared: Shingles, sketches and band keys; None for deletions.
         failures: Records whose documents cannot be prepared.
     """
 
@@ -130,17 +124,19 @@ class Chunk:
     failures: Sequence[FailedRecord] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedBatch:
-    """A batch that is ready for the index.
+@dataclass(slots=True)
+class ChunkedBatch:
+    """A decoded batch with the chunks that are not indexed yet.
 
     Attributes:
         decoded: The decoded batch.
-        chunks: The chunks of the batch, for one iteration. The iteration computes each chunk that was not read ahead.
+        waiting: Profile and documents for each chunk that is not prepared yet.
+        prepared: Chunks that were prepared ahead; they come before the waiting ones.
     """
 
     decoded: DecodedBatch
-    chunks: Iterator[Chunk]
+    waiting: deque[tuple[str, Sequence[Document]]]
+    prepared: deque[Chunk] = field(default_factory=deque)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +145,7 @@ class BatchResult:
 
     Attributes:
         decoded: The decoded batch.
-        detected: Result of the detector, by profile.
+        detected: Detector results by profile.
         failures: Records that cannot be read, decoded or prepared, and those that the detector refused.
     """
 
@@ -162,7 +158,7 @@ class BatchProcessor:
     """Takes batches through the stages.
 
     Args:
-        pipelines: Pipeline of each topic.
+        pipelines: Pipelines by topic.
         timed: Measures the stages ``prepare`` and ``index``.
         tick: Called for each chunk, for the watchdog; in the thread that runs the stage.
     """
@@ -178,30 +174,34 @@ class BatchProcessor:
         self._timed = timed
         self._tick = tick
 
-    def prepare(self, batch: Batch) -> PreparedBatch:
-        """Decode a batch and prepare it chunk by chunk.
+    def decode(self, batch: Batch) -> ChunkedBatch:
+        """Decode a batch and split its documents into chunks; nothing is prepared yet.
 
         Args:
-            batch: The batch, with the incarnation of each partition in its positions.
+            batch: The batch; its positions have the incarnations.
         """
         decoded = decode_batch(batch, self._by_topic)
-        return PreparedBatch(decoded, self._chunks(decoded))
+        chunks = [
+            (name, documents)
+            for name, of_profile in decoded.documents.items()
+            for documents in split_documents(of_profile, CHUNK_DOCUMENTS, CHUNK_CHARACTERS)
+        ]
+        return ChunkedBatch(decoded, deque(chunks))
 
-    def _chunks(self, decoded: DecodedBatch) -> Iterator[Chunk]:
-        for name, documents in decoded.documents.items():
-            for chunk in split_documents(documents, CHUNK_DOCUMENTS, CHUNK_CHARACTERS):
-                self._tick()
-                if chunk[0].op == "delete":
-                    yield Chunk(name, chunk, None)
-                else:
-                    yield _prepared_chunk(name, self._by_name[name].detector, chunk, decoded.batch)
+    def prepare(self, batch: ChunkedBatch) -> Chunk:
+        """Prepare the next waiting chunk, and take it out of the batch."""
+        self._tick()
+        name, documents = batch.waiting.popleft()
+        if documents[0].op == "delete":
+            return Chunk(name, documents, None)
+        return _prepared_chunk(name, self._by_name[name].detector, documents, batch.decoded.batch)
 
-    def index(self, prepared: PreparedBatch, fences: Mapping[Partition, Fence]) -> BatchResult:
-        """Index a batch, chunk by chunk.
+    def index(self, batch: ChunkedBatch, fences: Mapping[Partition, Fence]) -> BatchResult:
+        """Index a batch, chunk by chunk; prepare each chunk that was not prepared ahead.
 
         Args:
-            prepared: The batch.
-            fences: Fence of each partition of the batch.
+            batch: The batch; its chunks are taken out.
+            fences: Fences by partition.
 
         Raises:
             StoreUnavailable: Try the batch again.
@@ -209,22 +209,23 @@ class BatchProcessor:
             IndexLost: The index is gone.
         """
         detected: dict[str, DetectionResult] = {}
-        failures = list(prepared.decoded.failures)
-        while (chunk := self._next(prepared.chunks)) is not None:
+        failures = list(batch.decoded.failures)
+        while batch.prepared or batch.waiting:
+            chunk = self._next(batch)
             self._tick()
             failures += chunk.failures
             result = self._index(chunk, fences)
             detected[chunk.profile] = detected.get(chunk.profile, DetectionResult()) + result
-        failures += _refused(prepared.decoded.batch, detected)
-        return BatchResult(prepared.decoded, detected, failures)
+        failures += _refused(batch.decoded.batch, detected)
+        return BatchResult(batch.decoded, detected, failures)
 
-    def _next(self, chunks: Iterator[Chunk]) -> Chunk | None:
+    def _next(self, batch: ChunkedBatch) -> Chunk:
         with self._timed("prepare"):
-            return next(chunks, None)
+            return batch.prepared.popleft() if batch.prepared else self.prepare(batch)
 
     def _index(self, chunk: Chunk, fences: Mapping[Partition, Fence]) -> DetectionResult:
         detector = self._by_name[chunk.profile].detector
-        partitions = {document.position.of for document in chunk.documents}
+        partitions = {document.position.topic_partition for document in chunk.documents}
         of_chunk = {partition: fences[partition] for partition in partitions}
         with self._timed("index"):
             if chunk.prepared is None:
@@ -233,41 +234,45 @@ class BatchProcessor:
 
 
 def decode_batch(batch: Batch, pipelines: Mapping[str, Pipeline]) -> DecodedBatch:
-    """Decode the records of a batch.
+    """Decode a batch.
 
     Args:
-        batch: The batch, with the incarnation of each partition in its positions.
-        pipelines: Pipeline of each topic.
+        batch: The batch; its positions have the incarnations.
+        pipelines: Pipelines by topic.
+
+    Raises:
+        TransientError: A server that a value format needs does not answer.
+        FatalError: A value format needs the help of an operator.
     """
-    now = now_ms()
+    present_ms = now_ms()
     documents: dict[str, list[Document]] = {}
     failures: list[FailedRecord] = []
     kinds: list[tuple[str, str]] = []
-    without_time: set[Position] = set()
     future_count = 0
     for record in batch.records:
         topic = record.position.topic
         pipeline = pipelines[topic]
         try:
-            document = pipeline.decoder.decode(record.position, record.timestamp_ms, record.key, record.value)
-        except MemoryError:
+            document = pipeline.decoder.decode(
+                record.position, record.timestamp_ms, record.key, record.value, record.headers
+            )
+        except (MemoryError, TransientError, FatalError):
             raise
         except Exception as error:  # noqa: BLE001  includes defects that only this record triggers
             failures.append(FailedRecord(record, error, _stage(error)))
             kinds.append((topic, INVALID))
             continue
-        if document.time_ms > now or document.time_ms < 0:
+        if document.time_ms > present_ms or document.time_ms < 0:
             # A document of the future would match for longer than the window, one without a time nothing with a time.
-            future_count += document.time_ms > now
-            document = replace(document, time_ms=now)
-            without_time.add(document.position)
+            future_count += document.time_ms > present_ms
+            document = replace(document, time_ms=present_ms)
         documents.setdefault(pipeline.name, []).append(document)
         kinds.append((topic, document.op))
     for unreadable in batch.unreadable:
         record = Record(unreadable.position, timestamp_ms=-1, key=None, value=None)
         failures.append(FailedRecord(record, DecodeError(ErrorCode.UNREADABLE, unreadable.reason), Stage.READ))
         kinds.append((unreadable.position.topic, INVALID))
-    return DecodedBatch(batch, documents, failures, kinds, future_count, frozenset(without_time))
+    return DecodedBatch(batch, documents, failures, kinds, future_count)
 
 
 def _stage(error: Exception) -> Stage:
@@ -284,9 +289,9 @@ def split_documents(documents: Sequence[Document], size: int, characters: int) -
     were claimed.
 
     Args:
-        documents: Documents of one profile.
-        size: Largest number of documents in a chunk.
-        characters: Largest number of characters in a chunk of several documents.
+        documents: Documents in one profile.
+        size: Most documents in a chunk.
+        characters: Most characters in a chunk with several documents.
     """
     chunk: list[Document] = []
     length = 0
@@ -307,7 +312,7 @@ def split_documents(documents: Sequence[Document], size: int, characters: int) -
 
 
 def _is_redelivery(document: Document, earlier: Document) -> bool:
-    is_same_partition = document.position.of == earlier.position.of
+    is_same_partition = document.position.topic_partition == earlier.position.topic_partition
     return is_same_partition and document.op == earlier.op == "upsert" and document.text == earlier.text
 
 
@@ -345,8 +350,8 @@ def _error_alone(detector: Detector, document: Document) -> Exception | None:
 
 
 def _refused(batch: Batch, detected: Mapping[str, DetectionResult]) -> list[FailedRecord]:
-    """Return the records that the detector refused, in the order of its results."""
-    refused = [each for result in detected.values() for each in result.refused]
+    """Return the records that the detector refused, in result order."""
+    refused = [refusal for result in detected.values() for refusal in result.refused]
     if not refused:
         return []
     records = {record.position: record for record in batch.records}

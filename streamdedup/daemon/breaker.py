@@ -1,4 +1,4 @@
-"""The dead-letter breaker: halts the daemon when too many records of a topic fail, instead of draining the topic."""
+"""The dead-letter breaker: halts the daemon when too many records of a topic would become dead letters."""
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Sequence
@@ -16,8 +16,9 @@ class BreakerOptions:
     """When to halt.
 
     Attributes:
-        limit: Largest number of dead letters among the last ``window`` records of a topic; None for no limit.
-        window: Number of records of a topic, greater than ``limit``.
+        limit: Most dead letters among a topic's last ``window`` records; None for no limit.
+        window: Record count, greater than ``limit``. The default, half a batch of default size, halts
+            the daemon within a batch, and holds enough records that a short fault of a producer passes.
     """
 
     limit: int | None = 500
@@ -25,7 +26,7 @@ class BreakerOptions:
 
 
 class DeadLetterBreaker:
-    """Remembers for the last records of each topic whether they became dead letters.
+    """Remembers for each topic which last records became dead letters.
 
     Args:
         options: When to halt.
@@ -43,17 +44,17 @@ class DeadLetterBreaker:
             dead_letters: Its records that would become dead letters.
 
         Raises:
-            DeadLetterBurst: With this batch, more than ``limit`` of the last ``window`` records of a topic would be
-                dead letters.
+            DeadLetterBurst: With this batch, more than ``limit`` among a topic's last ``window`` records would be dead
+                letters.
         """
         limit = self._options.limit
         if limit is None or not dead_letters:
             return
-        failed = {each.record.position for each in dead_letters}
+        failed = {letter.record.position for letter in dead_letters}
         for topic in {position.topic for position in failed}:
             count = self._largest_count(topic, batch, failed)
             if count > limit:
-                codes = Counter(_code(each) for each in dead_letters if each.record.position.topic == topic)
+                codes = Counter(_code(letter) for letter in dead_letters if letter.record.position.topic == topic)
                 by_code = ", ".join(f"{code_count} {code}" for code, code_count in codes.most_common())
                 raise DeadLetterBurst(
                     f"{count} of the last {self._options.window} records of {topic} would be dead letters ({by_code} "
@@ -65,12 +66,12 @@ class DeadLetterBreaker:
         """Remember a committed batch."""
         if self._options.limit is None:
             return
-        failed = {each.record.position for each in dead_letters}
+        failed = {letter.record.position for letter in dead_letters}
         for position in batch.positions():
             self._recent[position.topic].append(position in failed)
 
     def _largest_count(self, topic: str, batch: Batch, failed: Collection[Position]) -> int:
-        """Return the largest number of dead letters in a window of records that ends in this batch."""
+        """Return the largest dead-letter count in a record window that ends in this batch."""
         window = self._recent[topic].copy()
         largest = count = sum(window)
         for position in batch.positions():

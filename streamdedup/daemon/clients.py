@@ -26,6 +26,7 @@ class KafkaClients:
 
     def __init__(self, transport: Transport, clock: Callable[[], float]) -> None:
         self.source: Source | None = None
+        self._missing_topics: frozenset[str] = frozenset()
         self._sink: Sink | None = None
         self._transport = transport
         self._clock = clock
@@ -42,6 +43,11 @@ class KafkaClients:
             self.source, self._sink = self._transport.open()
             log.info("connected")
         return self.source, self._sink
+
+    def missing_topics(self) -> frozenset[str]:
+        """Return the input topics that do not exist, as the last source knows; may be called from any thread."""
+        source = self.source
+        return self._missing_topics if source is None else source.missing_topics()
 
     def rewind(self, batches: list[Batch]) -> None:
         """Make the next poll return batches again, whose publishing was not begun; the lowest offsets last."""
@@ -67,14 +73,16 @@ class KafkaClients:
         Raises:
             ProducerFenced: A second takeover within ``_FENCED_TWICE_S``.
         """
-        now = self._clock()
-        if self._fenced_at is not None and now - self._fenced_at < _FENCED_TWICE_S:
+        time_s = self._clock()
+        if self._fenced_at is not None and time_s - self._fenced_at < _FENCED_TWICE_S:
             raise error
-        self._fenced_at = now
+        self._fenced_at = time_s
 
     def close(self) -> None:
         """Close both clients, if there are any."""
         source, sink = self.source, self._sink
+        if source is not None:
+            self._missing_topics = source.missing_topics()
         self.source = self._sink = None
         if sink is not None:
             sink.close()  # first: an open transaction must end before the membership

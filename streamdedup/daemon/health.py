@@ -1,8 +1,8 @@
 """Readiness of the daemon, and the HTTP server of ``/metrics``, ``/livez`` and ``/readyz``.
 
 Liveness shows whether the loop makes progress. A server that is away does not end liveness, so no supervisor restarts
-the daemon because of an absent server. Readiness shows whether the daemon is at work. The HTTP server runs in threads
-of its own.
+the daemon because of an absent server. Readiness shows whether the daemon is at work for all of its topics. The HTTP
+server runs in threads of its own.
 """
 
 import random
@@ -56,6 +56,7 @@ class Readiness:
         metrics: Shows the state at each scrape.
         on_wait: Called whenever the daemon begins to wait.
         clock: Monotonic seconds.
+        missing_topics: Returns the input topics that do not exist.
 
     Attributes:
         halted: Why the daemon publishes nothing further; None while the daemon publishes.
@@ -67,11 +68,13 @@ class Readiness:
         metrics: Metrics,
         on_wait: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
+        missing_topics: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
         self.halted: str | None = None
         self.awaited: str | None = "the store"
         self._on_wait = on_wait
         self._clock = clock
+        self._missing_topics = missing_topics
         self._request_began_at: float | None = None
         self._failures_count = 0
         #: The wait that was logged last.
@@ -129,11 +132,15 @@ class Readiness:
         return self.awaited
 
     def problem(self) -> str | None:
-        """Describe why the daemon is not at work; None while the daemon is at work."""
+        """Describe why the daemon is not at work, or not for all topics; None while the daemon is at work."""
         if self.halted is not None:
             return f"halted: {self.halted}"
-        awaited = self.waiting_for()
-        return None if awaited is None else f"waiting for {awaited}"
+        awaited, missing = self.waiting_for(), sorted(self._missing_topics())
+        problems = [
+            *([f"waiting for {awaited}"] if awaited is not None else ()),
+            *([f"no such topic: {', '.join(missing)}"] if missing else ()),
+        ]
+        return "; ".join(problems) or None
 
 
 class HealthServer:

@@ -16,15 +16,21 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TextIO
 
 import structlog
 
-#: Loggers of libraries that log secrets or documents below this level; their sub-loggers inherit the level. The last
-#: one warns at every connection about a password in the clear, which a setting has allowed.
-CLIENT_LEVELS: Final = {"kafka": logging.WARNING, "redis": logging.WARNING, "kafka.net.sasl": logging.ERROR}
+#: Loggers of libraries that log secrets or documents below this level; their sub-loggers inherit the level.
+#: ``kafka.net.sasl`` warns at every connection about a password in the clear, which a setting has allowed. ``uvicorn``
+#: warns at every request that is not HTTP, as often as a client sends one.
+CLIENT_LEVELS: Final = {
+    "kafka": logging.WARNING,
+    "redis": logging.WARNING,
+    "kafka.net.sasl": logging.ERROR,
+    "uvicorn": logging.WARNING,
+}
 #: Levels by their names in the settings.
 LEVELS: Final = {
     "debug": logging.DEBUG,
@@ -38,6 +44,9 @@ REPEAT_S: Final = 60.0
 _REMEMBERED_LINES: Final = 1000
 #: Event of a log record without an event.
 FOREIGN_EVENT: Final = "library_message"
+#: Beginnings of lines of the Kafka client that nobody can act on: a processor that is busy with a batch delays the task
+#: of a connection, and the client takes the delay for work of the task.
+_USELESS_LINES: Final = re.compile(r"Task .* blocking the event loop", re.DOTALL)
 #: Part of a line that is ignored when lines are compared.
 _DIGITS: Final = re.compile(r"\d+")
 #: First fields of every JSON line.
@@ -45,7 +54,7 @@ _FIRST_FIELDS: Final = ("timestamp", "level", "event", "logger")
 
 
 class ClientRepeats(logging.Filter):
-    """Passes a line of a client once in ``REPEAT_S``, and all lines of other loggers.
+    """Passes a line of a client once in ``REPEAT_S``, useless ones never, and all lines of other loggers.
 
     Two lines are equal if they have the same logger, level and text, except for digits and arguments.
 
@@ -64,16 +73,18 @@ class ClientRepeats(logging.Filter):
         """Tell whether a log record passes; set the attribute ``left_out`` if equal lines before were omitted."""
         if record.name.partition(".")[0] not in CLIENT_LEVELS:
             return True
+        if _USELESS_LINES.match(str(record.msg)):
+            return False
         line = (record.name, record.levelno, _DIGITS.sub("#", str(record.msg)))
-        now = self._clock()
+        time_s = self._clock()
         with self._lock:
             passed_at, left_out_count = self._lines.get(line, (-math.inf, 0))
-            if now - passed_at < REPEAT_S:
+            if time_s - passed_at < REPEAT_S:
                 self._lines[line] = passed_at, left_out_count + 1
                 return False
             if len(self._lines) >= _REMEMBERED_LINES:
                 self._lines.clear()
-            self._lines[line] = now, 0
+            self._lines[line] = time_s, 0
         if left_out_count:
             record.left_out = left_out_count
         return True
@@ -91,19 +102,20 @@ class _LogHandler(logging.StreamHandler[TextIO]):
 
 def configure(
     level: Literal["debug", "info", "warning", "error"] = "info",
-    log_format: Literal["auto", "json", "console"] = "auto",
     stream: TextIO | None = None,
+    fit: Callable[[str], str] = str,
 ) -> None:
     """Configure all logging of the process and its libraries to one stream; a further call replaces the configuration.
 
+    A terminal gets lines for people, any other stream JSON lines.
+
     Args:
         level: Lowest level to log.
-        log_format: ``auto`` is ``console`` on a terminal and ``json`` elsewhere.
         stream: Output; standard error if None.
+        fit: Breaks the lines of an event for the terminal; JSON lines stay whole.
     """
     target = sys.stderr if stream is None else stream
-    terminal = target.isatty()
-    json_lines = log_format == "json" or (log_format == "auto" and not terminal)
+    json_lines = not target.isatty()
     shared = _shared_processors(json_lines=json_lines)
     handler = _LogHandler(target)
     handler.json_lines = json_lines
@@ -112,7 +124,7 @@ def configure(
             foreign_pre_chain=[*shared, _name_foreign_event, structlog.stdlib.ExtraAdder()],
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                *_renderers(json_lines=json_lines, colors=terminal),
+                *_renderers(json_lines=json_lines, fit=fit),
             ],
         )
     )
@@ -139,7 +151,9 @@ def writes_json() -> bool:
     return any(isinstance(handler, _LogHandler) and handler.json_lines for handler in logging.getLogger().handlers)
 
 
-def last_line(event: str, *, level: str, logger: str, reason: str, exit_code: int) -> str:
+def last_line(
+    event: str, *, level: str, logger: str, reason: str, exit_code: int, threads: Mapping[str, Sequence[str]]
+) -> str:
     """Return the last log line of a process that may be stuck, without taking a lock of ``logging``.
 
     Args:
@@ -148,12 +162,14 @@ def last_line(event: str, *, level: str, logger: str, reason: str, exit_code: in
         logger: Name of the logger.
         reason: Why the process ends.
         exit_code: Exit code of the process.
+        threads: Calls of each thread. Where the log is not JSON, they precede the line, one call a line.
     """
     if not writes_json():
-        return f"streamdedup: {reason}; exiting with {exit_code}"
-    now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-    first = {"timestamp": now, "level": level, "event": event, "logger": logger}
-    return json.dumps({**first, "exit_code": exit_code, "reason": reason})
+        calls = [line for name, stack in threads.items() for line in (f"thread {name}:", *(f"  {c}" for c in stack))]
+        return "\n".join([*calls, f"streamdedup: {reason}; exiting with {exit_code}"])
+    timestamp = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+    first = {"timestamp": timestamp, "level": level, "event": event, "logger": logger}
+    return json.dumps({**first, "exit_code": exit_code, "reason": reason, "threads": threads})
 
 
 def _shared_processors(*, json_lines: bool) -> list[structlog.typing.Processor]:
@@ -161,17 +177,16 @@ def _shared_processors(*, json_lines: bool) -> list[structlog.typing.Processor]:
     return [
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
-        structlog.processors.TimeStamper(fmt="iso" if json_lines else "%H:%M:%S", utc=json_lines),
+        structlog.processors.TimeStamper(fmt="iso" if json_lines else "%H:%M:%S%z", utc=json_lines),
     ]
 
 
-def _renderers(*, json_lines: bool, colors: bool) -> list[structlog.typing.Processor]:
+def _renderers(*, json_lines: bool, fit: Callable[[str], str]) -> list[structlog.typing.Processor]:
     """Return the processors that render events. Tracebacks have no local variables, which may contain secrets."""
     if json_lines:
         return [structlog.processors.format_exc_info, _order_fields, structlog.processors.JSONRenderer(default=str)]
-    return [
-        structlog.dev.ConsoleRenderer(colors=colors, pad_event_to=0, exception_formatter=structlog.dev.plain_traceback)
-    ]
+    console = structlog.dev.ConsoleRenderer(pad_event_to=0, exception_formatter=structlog.dev.plain_traceback)
+    return [lambda logger, method, fields: fit(console(logger, method, fields))]
 
 
 def _name_foreign_event(_logger: object, _method: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -189,8 +204,8 @@ def _order_fields(_logger: object, _method: str, fields: MutableMapping[str, Any
 
 def _limit_clients(level: int) -> None:
     """Set the levels of the clients' loggers, and reset the levels of their sub-loggers."""
-    for client, least in CLIENT_LEVELS.items():
-        logging.getLogger(client).setLevel(max(level, least))
+    for client, lowest in CLIENT_LEVELS.items():
+        logging.getLogger(client).setLevel(max(level, lowest))
         for name in list(logging.root.manager.loggerDict):
             if name.startswith(f"{client}."):
                 logging.getLogger(name).setLevel(logging.NOTSET)

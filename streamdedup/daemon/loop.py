@@ -6,16 +6,20 @@ A batch is either published and committed as a whole, or undone as a whole and r
 The class of an error (``errors``) decides the reaction:
 
 - ``StoreUnavailable``: undo the batch; ping the indexes and keep the group membership until all of them answer.
+- ``RegistryUnavailable``: undo the batch, wait and poll it again; it was not written yet.
 - ``BatchRefused``: another daemon owns a partition; undo the batch, and learn the assignment from the next poll.
 - ``IndexLost``: undo the batch; end, or recover in the next turn (``recovery``).
 - ``DeadLetterBurst``: undo the batch; publish nothing further, and keep the partitions until a restart.
 - ``BrokerSilent``: Kafka does not answer outside a transaction. Undo the batch and keep the clients; new ones would
   wait for the end of the old session.
-- ``BrokerUnavailable``, ``ProducerFenced``: the batch may be committed or not, so no rewind is safe. Open new clients,
-  which read from the committed offset.
+- ``BrokerUnavailable``, ``MembershipEnded``, ``ProducerFenced``: the batch may be committed or not, so no rewind is
+  safe. Open new clients, which read from the committed offset.
 - ``Rejoin``: an index may have gone back in time, a rebuild begins, or a topic was created again. Open new clients: the
   group begins a new generation, so Kafka refuses the batches that any daemon has indexed before.
 - ``FatalError``: end.
+
+A batch that was undone for its time or its membership (``BatchRefused``, ``MembershipEnded``, ``ProducerFenced``) may
+be too large: ``slow_start`` begins again at one record.
 """
 
 import time
@@ -24,30 +28,34 @@ from dataclasses import replace
 
 import structlog
 
-from streamdedup.daemon.backlog_expiry import BacklogExpiry
-from streamdedup.daemon.batch import BatchProcessor, Pipeline
-from streamdedup.daemon.batch_limits import BatchLimits
+from streamdedup.daemon.batch import BatchProcessor, BatchResult, Pipeline
 from streamdedup.daemon.clients import KafkaClients
 from streamdedup.daemon.health import Readiness
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.daemon.partitions import PartitionOwnership
-from streamdedup.daemon.publisher import LoopOptions, Publisher
+from streamdedup.daemon.publisher import LoopOptions, Publication, Publisher
 from streamdedup.daemon.read_ahead import POLL_S, ReadAhead
 from streamdedup.daemon.rebuild import Rebuilder
 from streamdedup.daemon.recovery import Recovery
 from streamdedup.daemon.shutdown import StopSignals
+from streamdedup.daemon.slow_start import SlowStart
 from streamdedup.daemon.statistics import Statistics
+from streamdedup.daemon.window_start import WindowStart
 from streamdedup.errors import (
     BatchRefused,
     BrokerSilent,
     BrokerUnavailable,
     DeadLetterBurst,
     IndexLost,
+    MembershipEnded,
     ProducerFenced,
+    RegistryUnavailable,
     Rejoin,
     StoreUnavailable,
 )
+from streamdedup.index.values import Fence
 from streamdedup.kafka.protocols import Batch, Sink, Source, Transport
+from streamdedup.position import Partition
 
 log = structlog.get_logger("streamdedup.loop")
 
@@ -82,23 +90,24 @@ class Loop:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         statistics = Statistics(metrics, {pipeline.name: pipeline.index for pipeline in pipelines.values()})
-        limits = BatchLimits(options.batch_records)
         self._stop = stop
         self._tick = tick
         self._metrics = metrics
         self._statistics = statistics
-        self.readiness = Readiness(metrics, statistics.waiting, clock)
+        self._slow_start = SlowStart(options.batch_records)
         self._clients = KafkaClients(transport, clock)
+        self.readiness = Readiness(metrics, statistics.waiting, clock, self._clients.missing_topics)
+        metrics.observe_topics(pipelines, self._clients.missing_topics)
         self._ownership = PartitionOwnership(
-            pipelines, options.daemon.group, limits, self.readiness.asking_kafka, statistics.topic_recreated, clock
+            pipelines, options.daemon.group, self.readiness.asking_kafka, statistics.topic_recreated, clock
         )
         self._recovery = Recovery(
             pipelines, self._ownership, options.on_index_lost, rebuilder, statistics.index_lost, self._rebuild_step
         )
         self._processor = BatchProcessor(pipelines, statistics.timed, tick)
-        self._reader = ReadAhead(self._processor, limits, self._ownership.held, statistics.timed)
-        self._backlog_expiry = BacklogExpiry(pipelines, self._ownership, metrics, tick)
+        self._reader = ReadAhead(self._processor, self._slow_start, self._ownership.held, statistics.timed)
         self._publisher = Publisher(options, pipelines)
+        self._window_start = WindowStart(pipelines, self._ownership.held, self.readiness.asking_kafka)
 
     def run(self) -> None:
         """Process batches until asked to stop.
@@ -125,7 +134,6 @@ class Loop:
             if self.readiness.halted is not None:
                 source.hold(POLL_S)
                 return
-            self._backlog_expiry.run(source)
             batch = self._reader.poll(source)
             self._statistics.observe(source)
             if self._recovery.recovered(source, batch):
@@ -137,6 +145,7 @@ class Loop:
             self._reset(batch)
             self._await_indexes(error)
         except BatchRefused as error:
+            self._outlasted(batch)
             self._reset(batch)
             self._refused(batch, error)
         except IndexLost as error:
@@ -145,59 +154,90 @@ class Loop:
         except DeadLetterBurst as error:
             self._reset(batch)
             self._halt(error)
-        except BrokerSilent as error:
+        except (BrokerSilent, RegistryUnavailable) as error:
             self._reset(batch)
-            self._await_kafka(error)
+            self._await_server(error)
         except (BrokerUnavailable, ProducerFenced, Rejoin) as error:
-            self._replace_clients(error)
+            self._replace_clients(batch, error)
+
+    # The pipeline
 
     def _process(self, batch: Batch, source: Source, sink: Sink) -> None:
-        """Take one batch through all stages.
+        """Take one polled batch through all stages, in the order of their effects; an error undoes the batch.
 
-        Steps:
-            1. Take over: each partition without a fence under this consumer-group generation gets one. A fence tells
-               the incarnation of the topic. If an earlier process may have ended in the middle of a batch, the
-               batch size is halved (``batch_limits``): a larger batch is undone and polled again in parts.
-            2. Decode the records and prepare the documents. A record that cannot be decoded becomes a dead letter. In
-               a backlog this thread also polls the next batch, and a second thread prepares it; if a rebalance ends
-               the generation during that poll, both batches are undone.
-            3. Index: candidates, verified pairs, claims. The pairs claimed by a position (topic partition and offset)
-               stay claimed by the same position when the batch is repeated. Documents of a backlog are listed for
-               eviction (``backlog_expiry``). Too many dead letters (``DeadLetterBurst``) end the batch here.
-            4. Announce: store the attempt id in every slot of the index, now that the batch is completely written. The
-               commit carries the same id, so that the next fence recognises an index that has gone back in time. A
-               connection to the store that was opened meanwhile ends the batch (``Rejoin``): the server may have
-               forgotten a part of the batch.
-            5. Publish alerts and dead letters and commit the offsets, atomically.
-            6. Raise the high-water marks of the index to the committed offsets: records below emit nothing when they
-               are read again. A failure here costs nothing: the next fence of a partition raises the high-water mark.
+        =============  ===============================  ================================================
+        stage          effect                           result
+        =============  ===============================  ================================================
+        1. take over   index: fences of new partitions  fences, topic incarnations
+        2. prepare     none                             documents, sketches, band keys; undecodable records
+        3. index       index: entries, buckets, claims  matches, the same when the batch is repeated
+        4. announce    index: attempt id                the index is known to have the batch
+        5. publish     Kafka: one transaction           alerts, dead letters, committed offsets
+        6. finish      index: high-water marks          statistics
+        =============  ===============================  ================================================
         """
-        # 1. Take over.
-        fences = self._ownership.take_over(batch, source)
-        if self._reader.is_oversized(batch):
-            self._reset(batch)
+        if self._begins_later(batch, source):
             return
-        batch = batch.in_incarnations({partition: fence.incarnation for partition, fence in fences.items()})
-        # 2. Prepare.
+        batch, fences = self._take_over(batch, source)
         prepared = self._reader.prepared(batch)
+        # In a backlog this thread polls the next batch, and a second thread prepares it.
         if not self._reader.read_ahead(source, batch):
+            # A rebalance has ended the generation of this batch.
+            self._outlasted(batch)
             self._reset(batch)
             return
-        # 3. Index.
         result = self._processor.index(prepared, fences)
-        self._backlog_expiry.list_late(result, fences)
+        # Too many dead letters end the batch here (``DeadLetterBurst``).
         publication = self._publisher.publication(result, fences)
-        # 4. Announce.
+        attempt_id = self._announce(batch, fences)
+        self._publish(batch, publication, attempt_id, sink)
+        self._finish(batch, fences, result, publication)
+
+    def _begins_later(self, batch: Batch, source: Source) -> bool:
+        """Undo a batch of which a partition has to begin later (``window_start``); the next poll begins there."""
+        later = self._window_start.offsets(batch, source)
+        if later:
+            self._reset(batch)
+            source.seek(later)
+        return bool(later)
+
+    def _take_over(self, batch: Batch, source: Source) -> tuple[Batch, Mapping[Partition, Fence]]:
+        """Fence each partition that has no fence under this consumer-group generation.
+
+        Returns:
+            The batch with the incarnation of each topic in its positions, and the fences.
+        """
+        fences = self._ownership.take_over(batch, source)
+        return batch.in_incarnations({partition: fence.incarnation for partition, fence in fences.items()}), fences
+
+    def _announce(self, batch: Batch, fences: Mapping[Partition, Fence]) -> str:
+        """Store the attempt id in every slot of the index, now that the batch is completely written.
+
+        The commit carries the same id, so that the next fence recognises an index that has gone back in time.
+
+        Raises:
+            Rejoin: A connection to the store was opened meanwhile: the server may have forgotten a part of the batch.
+        """
         with self._statistics.timed("index"):
             attempt_id = self._ownership.announce(batch.generation, fences)
             self._recovery.check_connections()
-        # 5. Publish and commit.
+        return attempt_id
+
+    def _publish(self, batch: Batch, publication: Publication, attempt_id: str, sink: Sink) -> None:
+        """Publish alerts and dead letters and commit the offsets, atomically."""
         with self._statistics.timed("publish"), self.readiness.asking_kafka():
             sink.publish(publication.messages, replace(batch, metadata=attempt_id))
         self._ownership.committed(batch.ends, attempt_id)
-        self._reader.committed(batch)
-        self._backlog_expiry.committed(result)
-        # 6. Raise the high-water marks.
+
+    def _finish(
+        self, batch: Batch, fences: Mapping[Partition, Fence], result: BatchResult, publication: Publication
+    ) -> None:
+        """Raise the high-water marks of the index to the committed offsets, and count the batch.
+
+        Records below a high-water mark emit nothing when they are read again. A failure here costs nothing: the next
+        fence of a partition raises the high-water mark.
+        """
+        self._slow_start.committed(sum(detected.replayed_count for detected in result.detected.values()))
         self._ownership.finish(batch.ends, fences, result.detected)
         self._publisher.committed(batch, publication)
         self._statistics.committed(result, publication)
@@ -206,8 +246,13 @@ class Loop:
         """Undo a batch whose publishing was not begun, and the batch ahead; forget all fences."""
         ahead = self._reader.discard()
         # The current batch last, because it begins at lower offsets.
-        self._clients.rewind([each for each in (ahead, batch) if each is not None])
+        self._clients.rewind([undone for undone in (ahead, batch) if undone is not None])
         self._ownership.reset()
+
+    def _outlasted(self, batch: Batch | None) -> None:
+        """Begin with small batches again, behind one that was undone for its time or its membership."""
+        if batch:
+            self._slow_start.restart(len(batch.records))
 
     def _succeeded(self, source: Source) -> None:
         """Record a turn without an error."""
@@ -236,8 +281,10 @@ class Loop:
             self._ownership.reset()
             self._statistics.clients_closed()
 
-    def _replace_clients(self, error: BrokerUnavailable | ProducerFenced | Rejoin) -> None:
+    def _replace_clients(self, batch: Batch | None, error: BrokerUnavailable | ProducerFenced | Rejoin) -> None:
         """Close the clients and wait; the next turn opens new ones."""
+        if isinstance(error, (MembershipEnded, ProducerFenced)):
+            self._outlasted(batch)
         awaited = "partitions" if isinstance(error, Rejoin) else "Kafka"
         self.readiness.wait_for(awaited)  # before closing, which takes seconds
         # New clients would evict a process that has replaced this one under the same static membership.
@@ -251,10 +298,13 @@ class Loop:
 
     # Failures
 
-    def _await_kafka(self, error: BrokerSilent) -> None:
+    def _await_server(self, error: BrokerSilent | RegistryUnavailable) -> None:
         """Keep the clients: new ones would have to wait for the end of the old session."""
-        self._metrics.broker_errors.inc()
-        self._wait("Kafka", error)
+        if isinstance(error, RegistryUnavailable):
+            self._wait("the schema registry", error)
+        else:
+            self._metrics.broker_errors.inc()
+            self._wait("Kafka", error)
 
     def _await_indexes(self, error: StoreUnavailable) -> None:
         """Ping all indexes until each answers; keep the group membership meanwhile."""

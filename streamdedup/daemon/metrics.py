@@ -1,4 +1,4 @@
-"""The metrics of the daemon."""
+"""The daemon's metrics."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,21 +38,27 @@ Kind = TypeVar("Kind")
 #: Stages of a batch. The first four take time of the loop; ``ahead`` is the time of the thread that reads ahead.
 STAGES = ("poll", "prepare", "index", "publish", "ahead")
 #: Everything that the daemon can wait for: name in the log, and label of the metric.
-WAITING_FOR = {"the store": "store", "Kafka": "kafka", "partitions": "partitions", "the index": "index"}
+WAITING_FOR = {
+    "the store": "store",
+    "Kafka": "kafka",
+    "the schema registry": "schema_registry",
+    "partitions": "partitions",
+    "the index": "index",
+}
 
 
 class BatchHistogram(Collector):
-    """A histogram with one label that observes many values at once; that of the client observes one at a time.
+    """A histogram with one label that observes many values at once; the client's observes single values.
 
     Args:
-        name: Name of the metric.
+        name: Metric name.
         text: Help text.
-        labels: Name of the label.
-        buckets: Upper bounds of the buckets, ascending; a bucket without a bound follows.
+        labels: Label name.
+        buckets: Upper bounds, ascending; a bucket without a bound follows.
         registry: Shows the metric.
 
     Attributes:
-        label: Name of the label.
+        label: Label name.
     """
 
     def __init__(
@@ -95,17 +101,19 @@ class BatchHistogram(Collector):
 
 
 class _Metric(Generic[Kind]):
-    """Declares a metric of ``Metrics``, whose name is that of the attribute.
+    """Declares a metric in ``Metrics``, named as the attribute.
 
     Args:
-        kind: Class of the metric.
+        kind: Metric class.
         text: Help text.
-        labels: Names of the labels.
-        options: Further arguments of the class.
+        action: What an operator does about which value, as docs/metrics.md shows it.
+        labels: Label names.
+        options: Further arguments for the class.
     """
 
-    def __init__(self, kind: Callable[..., Kind], text: str, *labels: str, **options: Any) -> None:
+    def __init__(self, kind: Callable[..., Kind], text: str, action: str, *labels: str, **options: Any) -> None:
         self.kind = kind
+        self.action = action
         self.labels = labels
         self._text = text
         self._options = options
@@ -114,7 +122,7 @@ class _Metric(Generic[Kind]):
         self._name = name
 
     def __get__(self, metrics: "Metrics", _owner: type) -> Kind:
-        """Create the metric at the first use; from then on the attribute of the instance comes first."""
+        """Create the metric at the first use; from then on the instance attribute comes first."""
         metric = self.kind(
             f"{_PREFIX}{self._name}", self._text, self.labels, registry=metrics.registry, **self._options
         )
@@ -123,96 +131,252 @@ class _Metric(Generic[Kind]):
 
 
 class Metrics:
-    """The metrics of the daemon in a registry of their own, with those of the process (memory, time, open files)."""
+    """The daemon's metrics in their own registry, with process metrics (memory, time, open files)."""
 
     # Documents
 
-    records = _Metric(Counter, "Records consumed and committed; kind is the operation, or invalid.", "topic", "kind")
-    documents_indexed = _Metric(Counter, "Documents inserted into the index.", "profile")
-    documents_replayed = _Metric(Counter, "Documents that an earlier attempt had already inserted.", "profile")
+    records = _Metric(
+        Counter,
+        "Records consumed and committed; kind is the operation, or invalid.",
+        "None for an hour: [nothing comes in](operating.md#nothing-comes-in).",
+        "topic",
+        "kind",
+    )
+    documents_indexed = _Metric(
+        Counter, "Documents inserted into the index.", "No action: the base of shares and rates.", "profile"
+    )
+    documents_replayed = _Metric(
+        Counter,
+        "Documents that an earlier attempt had already inserted.",
+        "Rises: find the failures in the log; no pair is lost or doubled.",
+        "profile",
+    )
     documents_silent = _Metric(
         Counter,
         "Documents indexed without alerts: below the committed offset, or before index_silently_until.",
+        "Rises beyond a reset of offsets and a warm-up: [documents are silent](operating.md#documents-are-silent).",
         "profile",
     )
     documents_silent_unexplained = _Metric(
         Counter,
         "Documents indexed without alerts although no offset was set back: the committed offset is gone.",
+        "Any: pairs may be missing; [documents are silent](operating.md#documents-are-silent).",
         "profile",
     )
-    documents_outdated = _Metric(Counter, "Expired documents evicted during catch-up.", "profile")
-    documents_deleted = _Metric(Counter, "Deletions processed, also of documents that did not exist.", "profile")
-    skipped = _Metric(Counter, "Documents skipped, which is no error; reason says why.", "profile", "reason")
-    future_times = _Metric(Counter, "Documents whose record time was in the future and was replaced by the present.")
-    dead_letters = _Metric(Counter, "Records published to the dead-letter topic, by input topic.", "topic", "code")
+    documents_deleted = _Metric(
+        Counter, "Deletions processed, also of documents that did not exist.", "No action.", "profile"
+    )
+    skipped = _Metric(
+        Counter,
+        "Documents skipped, which is no error; reason says why.",
+        "A share that jumps: look the reason up, and ask the producer.",
+        "profile",
+        "reason",
+    )
+    future_times = _Metric(
+        Counter,
+        "Documents whose record time was in the future and was replaced by the present.",
+        "More than 1 % of the records: [set the producer's clock](operating.md#times-in-the-future).",
+    )
+    dead_letters = _Metric(
+        Counter,
+        "Records published to the dead-letter topic, by input topic.",
+        "Any: `streamdedup dlq inspect`; [dead letters](operating.md#dead-letters).",
+        "topic",
+        "code",
+    )
     dead_letters_silent = _Metric(
-        Counter, "Invalid records without dead letters: below the committed offset, or before index_silently_until."
+        Counter,
+        "Invalid records without dead letters: below the committed offset, or before index_silently_until.",
+        "No action: published before, or older than the start.",
     )
 
     # Detections
 
-    alerts = _Metric(Counter, "Documents with at least one new near-duplicate.", "profile")
-    pairs = _Metric(Counter, "Near-duplicate pairs published.", "profile")
-    candidates = _Metric(Counter, "Candidates found in buckets.", "profile")
+    alerts = _Metric(
+        Counter,
+        "Documents with at least one new near-duplicate.",
+        "Stops, or jumps: compare with the indexed documents, then look at the producers.",
+        "profile",
+    )
+    pairs = _Metric(
+        Counter,
+        "Near-duplicate pairs published.",
+        "Many for each alert: copies of one text; see the clusters.",
+        "profile",
+    )
+    candidates = _Metric(
+        Counter,
+        "Candidates found in buckets.",
+        "Hundreds for each document: boilerplate; [buckets are full](operating.md#buckets-are-full).",
+        "profile",
+    )
     candidates_verified = _Metric(
-        Counter, "Candidates that verification accepted as near-duplicates, suppressed ones included.", "profile"
+        Counter,
+        "Candidates that verification accepted as near-duplicates, suppressed ones included.",
+        "A small share of the candidates: `streamdedup tune`.",
+        "profile",
     )
-    suppressed = _Metric(Counter, "Near-duplicates that a rule of the profile keeps out of alerts.", "profile", "rule")
+    suppressed = _Metric(
+        Counter,
+        "Near-duplicates that a rule of the profile keeps out of alerts.",
+        "More than intended: check the rules. A pair counts twice where each document finds the other one.",
+        "profile",
+        "rule",
+    )
     candidates_rejected = _Metric(
-        Counter, "Candidates that verification rejected: not similar, too far apart in time, or deleted.", "profile"
+        Counter,
+        "Candidates that verification rejected: not similar, too far apart in time, or deleted.",
+        "A large share of the candidates: `streamdedup tune`.",
+        "profile",
     )
-    candidates_dropped = _Metric(Counter, "Candidates beyond max_candidates, which are not verified.", "profile")
-    full_buckets = _Metric(Counter, "Buckets that were full, so that a document was not inserted into them.", "profile")
+    candidates_dropped = _Metric(
+        Counter,
+        "Candidates beyond max_candidates, which are not verified.",
+        "Rises: pairs may be missed; [buckets are full](operating.md#buckets-are-full).",
+        "profile",
+    )
+    full_buckets = _Metric(
+        Counter,
+        "Buckets that were full, so that a document was not inserted into them.",
+        "Rises: pairs may be missed; [buckets are full](operating.md#buckets-are-full).",
+        "profile",
+    )
 
     # Times
 
-    batch_records = _Metric(Histogram, "Records in a batch.", buckets=_COUNT_BUCKETS)
+    batch_records = _Metric(
+        Histogram,
+        "Records in a batch.",
+        "Full batches and a lag: [more daemons or processors](operating.md#lag-grows).",
+        buckets=_COUNT_BUCKETS,
+    )
     batch_seconds = _Metric(
         Histogram,
         "Time of a batch by stage: poll, prepare, index, publish; ahead: prepare of the next batch in a thread.",
+        "One stage grows: index is the store, publish is Kafka; [lag grows](operating.md#lag-grows).",
         "stage",
         buckets=_STAGE_BUCKETS,
     )
     latency_seconds = _Metric(
-        BatchHistogram, "Time from the record time to the commit of the batch.", "topic", buckets=_LATENCY_BUCKETS
+        BatchHistogram,
+        "Time from the record time to the commit of the batch.",
+        "The 99th percentile is above a minute: [latency is high](operating.md#latency-is-high).",
+        "topic",
+        buckets=_LATENCY_BUCKETS,
     )
-    last_commit_timestamp_seconds = _Metric(Gauge, "Time of the last commit, seconds since the epoch.")
-    loop_age_seconds = _Metric(Gauge, "Time since the last step of the loop.")
+    last_commit_timestamp_seconds = _Metric(
+        Gauge,
+        "Time of the last commit, seconds since the epoch.",
+        "Stands still beside a lag: [the daemon is not ready](operating.md#the-daemon-is-not-ready).",
+    )
+    loop_age_seconds = _Metric(
+        Gauge,
+        "Time since the last step of the loop.",
+        "Above 30 s: [the loop is stuck](operating.md#the-loop-is-stuck).",
+    )
 
     # Kafka
 
-    lag_records = _Metric(Gauge, "Records that are not read yet.", "topic", "partition")
-    partitions_assigned = _Metric(Gauge, "Partitions assigned to this daemon.")
-    rebalances = _Metric(Counter, "Times that partitions were assigned or revoked.")
-    topics_recreated = _Metric(Counter, "Times that a topic was deleted and created again.", "topic")
-    rebuilds = _Metric(Counter, "Times that the Kafka clients were closed and opened again.")
-    broker_errors = _Metric(Counter, "Failed attempts to use Kafka.")
-    batches_refused = _Metric(Counter, "Batches dropped because another daemon owns a partition.")
+    lag_records = _Metric(
+        Gauge,
+        "Records that are not read yet.",
+        "Grows: [lag grows](operating.md#lag-grows). Absent while the daemon waits or has halted.",
+        "topic",
+        "partition",
+    )
+    partitions_assigned = _Metric(
+        Gauge,
+        "Partitions assigned to this daemon.",
+        "Unequal among daemons: as many daemons as divide the partitions; 0 is a spare.",
+    )
+    rebalances = _Metric(
+        Counter,
+        "Times that partitions were assigned or revoked.",
+        "Rises without restarts: [the clients are rebuilt](operating.md#the-clients-are-rebuilt-again-and-again).",
+    )
+    topic_missing = _Metric(
+        Gauge,
+        "1 while the input topic does not exist.",
+        "1: [a topic is missing](operating.md#a-topic-is-missing).",
+        "topic",
+    )
+    topics_recreated = _Metric(
+        Counter,
+        "Times that a topic was deleted and created again.",
+        "Any: [a topic was created again](operating.md#a-topic-was-created-again).",
+        "topic",
+    )
+    rebuilds = _Metric(
+        Counter,
+        "Times that the Kafka clients were closed and opened again.",
+        "Rises: [the clients are rebuilt](operating.md#the-clients-are-rebuilt-again-and-again).",
+    )
+    broker_errors = _Metric(
+        Counter, "Failed attempts to use Kafka.", "Rises: [Kafka is away](operating.md#kafka-is-away)."
+    )
+    batches_refused = _Metric(
+        Counter,
+        "Batches dropped because another daemon owns a partition.",
+        "More than ten in 15 minutes: [batches are refused](operating.md#batches-are-refused).",
+    )
 
     # Index
 
-    index_documents = _Metric(Gauge, "Documents in the index: an estimate, within about 1 %.", "profile")
+    index_documents = _Metric(
+        Gauge,
+        "Documents in the index: an estimate, within about 1 %.",
+        "Far from the documents of one retention period: check `retention`.",
+        "profile",
+    )
     index_lost_timestamp_seconds = _Metric(
         Gauge,
         "When the index was found lost or gone back in time, seconds since the epoch; 0 if it is complete.",
+        "Not 0: [the index is lost](operating.md#the-index-is-lost).",
         "profile",
     )
-    store_used_bytes = _Metric(Gauge, "Memory in use by the server of the index.")
-    store_limit_bytes = _Metric(Gauge, "Memory limit of the server of the index; 0 for no limit.")
-    store_errors = _Metric(Counter, "Failed attempts to use the server of the index.")
+    store_used_bytes = _Metric(
+        Gauge,
+        "Memory in use by the server of the index.",
+        "Above 85 % of the limit: [store memory is nearly full](operating.md#store-memory-is-nearly-full).",
+    )
+    store_limit_bytes = _Metric(
+        Gauge,
+        "Memory limit of the server of the index; 0 for no limit.",
+        "0: set `maxmemory`, so that the growth can be watched.",
+    )
+    store_errors = _Metric(
+        Counter,
+        "Failed attempts to use the server of the index.",
+        "Rises: [the store is away](operating.md#the-store-is-away).",
+    )
 
     # Health
 
-    ready = _Metric(Gauge, "1 while the daemon is at work, 0 while it waits or has halted.")
-    waiting = _Metric(Gauge, "1 while the daemon waits for this: store, kafka, partitions or index.", "what")
-    halted = _Metric(Gauge, "1 after too many dead letters: the daemon publishes nothing until a restart.")
-    build = _Metric(Info, "Version of the software.")
+    ready = _Metric(
+        Gauge,
+        "1 while the daemon is at work for all topics, 0 while it waits or has halted, or a topic is missing.",
+        "0 for 5 minutes: [the daemon is not ready](operating.md#the-daemon-is-not-ready).",
+    )
+    waiting = _Metric(
+        Gauge,
+        "1 while the daemon waits for this: store, kafka, schema_registry, partitions or index.",
+        "1 for a minute: [the store](operating.md#the-store-is-away), [Kafka](operating.md#kafka-is-away) or the "
+        "[schema registry](operating.md#the-daemon-is-not-ready) is away.",
+        "what",
+    )
+    halted = _Metric(
+        Gauge,
+        "1 after too many dead letters: the daemon publishes nothing until a restart.",
+        "1: [the dead-letter breaker has opened](operating.md#the-dead-letter-breaker-has-opened).",
+    )
+    build = _Metric(Info, "Version of the software.", "Differs between daemons after an upgrade: one was forgotten.")
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         # The first use of an attribute creates its metric: a scrape shows all of them from the start.
-        for name in _DECLARED:
+        for name in DECLARED:
             getattr(self, name)
         for label in WAITING_FOR.values():
             self.waiting.labels(label).set(0)
@@ -229,11 +393,11 @@ class Metrics:
         """Create all series with known labels, because a rate does not see the first value of a new series.
 
         Args:
-            profile_of: Name of the profile of each input topic.
-            kinds: Kinds of records.
-            codes: Codes of dead letters.
+            profile_of: Profile name by input topic.
+            kinds: Record kinds.
+            codes: Dead-letter codes.
             reasons: Reasons for skipping a document.
-            rules: Rules of suppression.
+            rules: Suppression rules.
         """
         kinds, codes, reasons, rules = tuple(kinds), tuple(codes), tuple(reasons), tuple(rules)
         for stage in STAGES:
@@ -250,7 +414,7 @@ class Metrics:
             for rule in rules:
                 self.suppressed.labels(profile, rule)
             self.index_lost_timestamp_seconds.labels(profile)
-            for name, declared in _DECLARED.items():
+            for name, declared in DECLARED.items():
                 if declared.kind is Counter and declared.labels == ("profile",):
                     getattr(self, name).labels(profile)
 
@@ -269,6 +433,15 @@ class Metrics:
         for name, label in WAITING_FOR.items():
             self.waiting.labels(label).set_function(is_awaited(name))
 
+    def observe_topics(self, topics: Iterable[str], missing: Callable[[], frozenset[str]]) -> None:
+        """Read at each scrape which of the input topics do not exist."""
+
+        def is_missing(topic: str) -> Callable[[], float]:
+            return lambda: float(topic in missing())
+
+        for topic in topics:
+            self.topic_missing.labels(topic).set_function(is_missing(topic))
+
 
 #: All metrics by name.
-_DECLARED = {name: declared for name, declared in vars(Metrics).items() if isinstance(declared, _Metric)}
+DECLARED = {name: declared for name, declared in vars(Metrics).items() if isinstance(declared, _Metric)}

@@ -1,8 +1,8 @@
 """Partition ownership: the partitions that are assigned to this daemon, with their fences.
 
-A partition is fenced before its first batch under each generation of the consumer group. The fence refuses the writes
-of earlier owners and returns the high-water mark. Each batch is announced in the index before it is published: the
-attempt id is stored in every part of the index, and committed with the offsets. A committed attempt id beyond the
+A partition is fenced before its first batch under each consumer-group generation. The fence refuses writes by
+earlier owners and returns the high-water mark. Each batch is announced in the index before it is published: the
+attempt id is stored in every slot, and committed with the offsets. A committed attempt id beyond the
 announced one shows that the index was lost or has gone back to an earlier time.
 """
 
@@ -16,7 +16,6 @@ from typing import NamedTuple
 import structlog
 
 from streamdedup.daemon.batch import Pipeline
-from streamdedup.daemon.batch_limits import BatchLimits
 from streamdedup.detection.model import DetectionResult
 from streamdedup.errors import (
     BatchRefused,
@@ -27,7 +26,7 @@ from streamdedup.errors import (
     StoreUnavailable,
 )
 from streamdedup.index.contract import PartitionStore
-from streamdedup.index.values import Fence, LogState, PartitionState
+from streamdedup.index.values import BrokerState, Fence, PartitionState
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Source
 from streamdedup.position import Partition
 
@@ -41,7 +40,7 @@ log = structlog.get_logger("streamdedup.loop")
 
 
 class Loss(NamedTuple):
-    """A partition of which more is committed than the index knows.
+    """A partition with a committed offset that the index does not know.
 
     Attributes:
         partition: The partition.
@@ -58,9 +57,9 @@ class _Refusals(NamedTuple):
     """Consecutive refusals under one generation.
 
     Attributes:
-        generation: Generation of the refused batches; None for refusals without a batch.
-        first_s: Time of the first refusal, in seconds of the monotonic clock.
-        last_s: Time of the last refusal.
+        generation: Generation that was refused; None for refusals without a batch.
+        first_s: First refusal, monotonic seconds.
+        last_s: Last refusal, monotonic seconds.
     """
 
     generation: int | None
@@ -68,7 +67,7 @@ class _Refusals(NamedTuple):
     last_s: float
 
 
-def announced_attempt(committed: CommittedOffset | None) -> str:
+def committed_attempt(committed: CommittedOffset | None) -> str:
     """Return the attempt id that is committed with an offset; empty if another program committed the offset."""
     return committed.metadata if committed is not None and _ATTEMPT_ID.fullmatch(committed.metadata) else ""
 
@@ -77,11 +76,10 @@ class PartitionOwnership:
     """Fences partitions before their first batch, announces batches, and detects a lost index.
 
     Args:
-        pipelines: Pipeline of each topic.
-        group: Name of the consumer group, for error texts.
-        limits: Sets the batch size according to the offset at which earlier processes began to read.
-        asking_kafka: Context of each request to Kafka.
-        on_recreated: Called with the fence of each partition whose topic was deleted and created again.
+        pipelines: Pipelines by topic.
+        group: Consumer-group name, for error texts.
+        asking_kafka: Context for each request to Kafka.
+        on_recreated: Called with each fence whose topic was deleted and created again.
         clock: Monotonic seconds.
     """
 
@@ -89,19 +87,17 @@ class PartitionOwnership:
         self,
         pipelines: Mapping[str, Pipeline],
         group: str,
-        limits: BatchLimits,
         asking_kafka: Callable[[], AbstractContextManager[None]] = nullcontext,
         on_recreated: Callable[[Fence], None] = lambda _fence: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._pipelines = pipelines
         self._group = group
-        self._limits = limits
         self._asking_kafka = asking_kafka
         self._on_recreated = on_recreated
         self._clock = clock
         self._fences: dict[Partition, Fence] = {}
-        #: Offset committed under each fence.
+        #: Offset that this process last committed under each fence.
         self._ends: dict[Partition, int] = {}
         #: Assigned partitions at the last check for losses.
         self._checked: frozenset[Partition] = frozenset()
@@ -119,14 +115,14 @@ class PartitionOwnership:
     # Fences
 
     def take_over(self, batch: Batch, source: Source) -> dict[Partition, Fence]:
-        """Fence the partitions of a batch under its generation; see rules 6, 7 and 11 of ``index.contract``.
+        """Fence the batch partitions under the batch generation; see rules 6, 7 and 11 in ``index.contract``.
 
         Returns:
-            Fence of each partition of the batch.
+            Fences by partition.
 
         Raises:
             BatchRefused: A later generation owns a partition.
-            IndexLost: The index does not know the committed offset of a partition.
+            IndexLost: The index does not know a committed offset.
             BrokerUnavailable: A partition was read from below its committed offset: open new clients.
             BrokerMisconfigured: New clients read from below the committed offset again.
         """
@@ -134,11 +130,11 @@ class PartitionOwnership:
         new = [
             partition
             for partition, start in starts.items()
-            # A start below a committed offset is the oldest record of a topic that was created again.
+            # Under one generation, only a topic that was created again is read from below the committed offset.
             if not self._is_held(partition, batch.generation) or start < self._ends.get(partition, 0)
         ]
         for partition in new:
-            state = LogState(batch.topic_ids.get(partition.topic, ""), source.end(partition))
+            state = BrokerState(batch.topic_ids.get(partition.topic, ""), source.end(partition))
             self._fences[partition] = self._fence(partition, batch.generation, starts[partition], source, state)
         if new:
             # After the fences: of two processes with the same static membership, one may be frozen before this point.
@@ -155,7 +151,7 @@ class PartitionOwnership:
         fence = self._fences.get(partition)
         return fence is not None and fence.generation == generation
 
-    def _fence(self, partition: Partition, generation: int, start: int, source: Source, state: LogState) -> Fence:
+    def _fence(self, partition: Partition, generation: int, start: int, source: Source, state: BrokerState) -> Fence:
         with self._asking_kafka():
             committed = source.committed(partition)
         if committed is not None and not state.topic_id and state.end is not None and state.end < committed.offset:
@@ -165,19 +161,23 @@ class PartitionOwnership:
         self._read_behind.pop(partition, None)
         self._ends.pop(partition, None)
         index = self._pipelines[partition.topic].index
-        known = index.partition_states([partition])[partition]
-        reason = None if committed is None else _loss(partition, committed, known)
+        state_in_index = index.partition_states([partition])[partition]
+        reason = None if committed is None else _loss(partition, committed, state_in_index)
         if reason is not None:
             raise IndexLost(reason)
-        # Decisive is the comparison inside of `fence`, which is atomic with the fencing.
-        fence = index.fence(partition, generation, start, announced_attempt(committed), state)
+        # `fence` compares the attempt ids once more, atomically with the fencing.
+        fence = index.fence(partition, generation, start, committed_attempt(committed), state)
         if fence.recreated:
             self._on_recreated(fence)
-        index.save_read_start(self._limits.begin(partition, start, known.read_start), fence)
         return replace(fence, has_commit=committed is not None)
 
     def _behind(self, partition: Partition, start: int, committed: int) -> None:
-        """Request new clients, which read from the committed offset; the second time that offset does not exist."""
+        """Request new clients, which read from the committed offset.
+
+        Raises:
+            BrokerUnavailable: Open new clients.
+            BrokerMisconfigured: New clients cannot read from the committed offset, so it does not exist.
+        """
         if self._read_behind.get(partition) == committed:
             raise BrokerMisconfigured(
                 f"offset {committed} of {partition} is committed, but reading can only begin at {start}: the topic has "
@@ -192,18 +192,18 @@ class PartitionOwnership:
 
         Args:
             error: The refusal.
-            generation: Generation of the batch; None without a batch.
+            generation: Batch generation; None without a batch.
 
         Raises:
-            StaleFence: All batches of this generation were refused for ``_STALE_FENCE_S``. Refusals further apart than
-                that, as of an idle daemon, do not count together.
+            StaleFence: All batches under this generation were refused for ``_STALE_FENCE_S``. Refusals further apart
+                than that, as in an idle daemon, do not count together.
         """
-        now = self._clock()
+        now_s = self._clock()
         before = self._refusals
-        is_same = before is not None and before.generation == generation and now - before.last_s <= _STALE_FENCE_S
-        first_s = before.first_s if before is not None and is_same else now
-        self._refusals = _Refusals(generation, first_s, now)
-        if now - first_s > _STALE_FENCE_S:
+        is_same = before is not None and before.generation == generation and now_s - before.last_s <= _STALE_FENCE_S
+        first_s = before.first_s if before is not None and is_same else now_s
+        self._refusals = _Refusals(generation, first_s, now_s)
+        if now_s - first_s > _STALE_FENCE_S:
             raise StaleFence(
                 f"{error}, and has been for {_STALE_FENCE_S:.0f} s. If the consumer group was deleted it counts from 1 "
                 "again: stop all daemons of the group and run `streamdedup index unfence`"
@@ -212,11 +212,11 @@ class PartitionOwnership:
     # Attempts at batches
 
     def announce(self, generation: int, fences: Mapping[Partition, Fence]) -> str:
-        """Announce in the indexes of a batch that the batch is completely written.
+        """Announce to the indexes that a batch is completely written.
 
         Args:
-            generation: Generation of the batch.
-            fences: Fence of each partition of the batch.
+            generation: Batch generation.
+            fences: Fences by partition.
 
         Returns:
             The attempt id, 28 characters. Attempt ids ascend with the generation, then with time.
@@ -229,7 +229,7 @@ class PartitionOwnership:
         return attempt_id
 
     def committed(self, ends: Mapping[Partition, int], attempt_id: str) -> None:
-        """Record the committed offset of each partition of a batch, and the attempt id."""
+        """Record committed offsets and attempt id."""
         for partition, end in ends.items():
             if partition in self._fences:
                 self._fences[partition] = replace(self._fences[partition], attempt_id=attempt_id)
@@ -238,9 +238,9 @@ class PartitionOwnership:
     def finish(
         self, ends: Mapping[Partition, int], fences: Mapping[Partition, Fence], detected: Mapping[str, DetectionResult]
     ) -> None:
-        """Raise the high-water marks to the committed offsets of a batch, and remove its pending matches.
+        """Raise the high-water marks to the committed offsets, and remove the pending matches.
 
-        A failure costs nothing: the next fence of the partition raises the high-water mark.
+        A failure costs nothing: the next fence raises the high-water mark.
         """
         for pipeline, partitions in self._by_pipeline(ends):
             positions = detected[pipeline.name].pending_positions if pipeline.name in detected else ()
@@ -252,7 +252,7 @@ class PartitionOwnership:
                 self._fences.clear()
 
     def _by_pipeline(self, partitions: Iterable[Partition]) -> Iterator[tuple[Pipeline, list[Partition]]]:
-        """Group partitions by the pipeline of their topic."""
+        """Group partitions by pipeline."""
         groups: dict[str, tuple[Pipeline, list[Partition]]] = {}
         for partition in partitions:
             pipeline = self._pipelines[partition.topic]
@@ -262,9 +262,9 @@ class PartitionOwnership:
     # Losses
 
     def losses(self, source: Source) -> list[Loss]:
-        """Check, after each assignment of partitions, whether the index knows all committed offsets.
+        """Check, after each assignment, whether the index knows all committed offsets.
 
-        Includes the partitions of other daemons and those without records: documents of every partition may have to be
+        Includes other daemons' partitions and those without records: documents in every partition may have to be
         compared with a document that the index has lost.
         """
         assigned = source.assigned()
@@ -275,9 +275,9 @@ class PartitionOwnership:
             committed = source.all_committed()
         losses: list[Loss] = []
         for pipeline, partitions in self._by_pipeline(sorted(committed)):
-            known = pipeline.index.partition_states(partitions)
+            states = pipeline.index.partition_states(partitions)
             for partition in partitions:
-                reason = _loss(partition, committed[partition], known[partition])
+                reason = _loss(partition, committed[partition], states[partition])
                 if reason is not None:
                     losses.append(Loss(partition, committed[partition], reason))
         if not losses:
@@ -285,7 +285,7 @@ class PartitionOwnership:
         return losses
 
     def accept_losses(self, losses: Sequence[Loss], generation: int) -> None:
-        """Make the index know the committed offsets of partitions, without their documents.
+        """Make the index know committed offsets without their documents.
 
         Raises:
             BatchRefused: A later generation owns a partition.
@@ -294,18 +294,18 @@ class PartitionOwnership:
         for partition, committed, _ in losses:
             index: PartitionStore = self._pipelines[partition.topic].index
             fence = index.fence(partition, generation, committed.offset)
-            attempt_id = announced_attempt(committed)
+            attempt_id = committed_attempt(committed)
             if attempt_id:
                 index.announce(attempt_id, [fence])
 
 
-def _loss(partition: Partition, committed: CommittedOffset, known: PartitionState) -> str | None:
-    """Describe how the index shows the loss of a committed offset; None without a loss."""
+def _loss(partition: Partition, committed: CommittedOffset, state: PartitionState) -> str | None:
+    """Describe how the index shows that a committed offset was lost; None without a loss."""
     if not committed.offset:
         return None  # set by an operator, before anything was read
     where = f"offset {committed.offset} of {partition} is committed, but the index"
-    if known.high_water_mark is None:
+    if state.high_water_mark is None:
         return f"{where} has never seen this partition: it was lost, or it is another one"
-    if known.announced < announced_attempt(committed):
+    if state.announced < committed_attempt(committed):
         return f"{where} does not know of it: it has gone back to an earlier time"
     return None

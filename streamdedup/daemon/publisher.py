@@ -1,4 +1,4 @@
-"""Turns the result of a batch into messages: alerts and dead letters."""
+"""Turns batch results into messages: alerts and dead letters."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,24 +9,26 @@ from streamdedup.daemon.breaker import BreakerOptions, DeadLetterBreaker
 from streamdedup.detection.model import Detection
 from streamdedup.index.values import Fence
 from streamdedup.kafka.protocols import Batch, Message
-from streamdedup.position import Partition
-from streamdedup.wire import Alert, encode_alert
+from streamdedup.position import Partition, Position
+from streamdedup.wire import ALERT_VERSION, Alert, AlertDocument, encode_alert, rfc_3339
+from streamdedup.wire.copied_headers import SentHeaders, copied_headers, headers_bytes
 from streamdedup.wire.dead_letters import DaemonInfo, Failure, Stage, dead_letter
 
 
 @dataclass(frozen=True, slots=True)
 class LoopOptions:
-    """Options of the loop that do not depend on a profile.
+    """Options of loop and publisher that do not depend on a profile.
 
     Attributes:
-        duplicates_topic: Topic of the alerts.
-        dead_letter_topic: Topic of the dead letters.
-        max_message_bytes: Largest size of a message.
-        daemon: Name of this daemon in dead letters.
+        duplicates_topic: Alert topic.
+        dead_letter_topic: Dead-letter topic.
+        max_message_bytes: Largest message size.
+        daemon: How dead letters name this daemon.
         on_index_lost: Reaction to committed offsets that the index does not know: end, continue without the lost
             documents (their pairs are missed), or rebuild the index.
         breaker: When dead letters halt the daemon.
-        batch_records: Largest number of records in a batch.
+        batch_records: Most records in a batch.
+        copy_headers: Names of the record headers to copy to alerts; a dead letter that is too large drops them last.
     """
 
     duplicates_topic: str
@@ -36,16 +38,17 @@ class LoopOptions:
     on_index_lost: Literal["fail", "continue", "rebuild"] = "fail"
     breaker: BreakerOptions = field(default_factory=BreakerOptions)
     batch_records: int = 2_000
+    copy_headers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """The messages of a batch.
+    """The messages that a batch publishes.
 
     Attributes:
         messages: Alerts and dead letters.
         dead_letters: Failed records that are published as dead letters.
-        silent_failures_count: Number of failed records without a dead letter.
+        silent_failures_count: Failed records without a dead letter.
     """
 
     messages: Sequence[Message]
@@ -54,7 +57,7 @@ class Publication:
 
 
 class Publisher:
-    """Creates the messages of each batch, unless there are too many dead letters."""
+    """Creates the messages for each batch, unless there are too many dead letters."""
 
     def __init__(self, options: LoopOptions, pipelines: Mapping[str, Pipeline]) -> None:
         self._options = options
@@ -63,37 +66,40 @@ class Publisher:
         self._breaker = DeadLetterBreaker(options.breaker)
 
     def publication(self, result: BatchResult, fences: Mapping[Partition, Fence]) -> Publication:
-        """Return the messages of a batch.
+        """Return the messages for a batch.
 
         A failed record below the high-water mark has no dead letter, because the commit that set the mark has published
         it. A record that only warms the index up has none either.
 
         Args:
             result: The indexed batch.
-            fences: Fence of each partition of the batch.
+            fences: Fences by partition.
 
         Raises:
-            DeadLetterBurst: Too many of the last records of a topic would be dead letters.
+            DeadLetterBurst: Too many among a topic's last records would be dead letters.
         """
         dead_letters = [failed for failed in result.failures if self._is_published(failed, fences)]
         self._breaker.check(result.decoded.batch, dead_letters)
+        headers = self._copied_headers(result)
         messages = [
             message
             for name, detected in result.detected.items()
             for detection in detected.detections
-            for message in self._alert_messages(self._by_name[name], detection)
+            for message in self._alert_messages(
+                self._by_name[name], detection, headers.get(detection.document.position, ())
+            )
         ]
         messages += map(self._dead_letter_message, dead_letters)
         return Publication(messages, dead_letters, len(result.failures) - len(dead_letters))
 
     def committed(self, batch: Batch, publication: Publication) -> None:
-        """Count the dead letters of a committed batch towards the limit."""
+        """Count committed dead letters towards the limit of ``LoopOptions.breaker``."""
         self._breaker.committed(batch, publication.dead_letters)
 
     def _is_published(self, failed: FailedRecord, fences: Mapping[Partition, Fence]) -> bool:
         position = failed.record.position
         is_warm_up = self._by_topic[position.topic].is_warm_up(failed.record)
-        return position.offset >= fences[position.of].high_water_mark and not is_warm_up
+        return position.offset >= fences[position.topic_partition].high_water_mark and not is_warm_up
 
     def _dead_letter_message(self, failed: FailedRecord) -> Message:
         letter = dead_letter(
@@ -103,26 +109,44 @@ class Publisher:
             time_ms=now_ms(),
             max_bytes=self._options.max_message_bytes,
             unread=failed.stage is Stage.READ,
+            copy_headers=self._options.copy_headers,
         )
         return Message(self._options.dead_letter_topic, letter.key, letter.value, letter.headers, letter.timestamp_ms)
 
-    def _alert_messages(self, pipeline: Pipeline, detection: Detection) -> list[Message]:
+    def _copied_headers(self, result: BatchResult) -> Mapping[Position, SentHeaders]:
+        """Return the copied headers by record position; none where no alert needs them."""
+        names = self._options.copy_headers
+        if not names or not any(detected.detections for detected in result.detected.values()):
+            return {}
+        return {record.position: copied_headers(record.headers, names) for record in result.decoded.batch.records}
+
+    def _alert_messages(self, pipeline: Pipeline, detection: Detection, headers: SentHeaders) -> list[Message]:
         document = detection.document
+        topic, partition, offset, _ = document.position
         alert = Alert(
+            schema_version=ALERT_VERSION,
             profile=pipeline.name,
-            document_id=document.id,
-            digest=detection.digest.hex(),
-            position=document.position,
-            time_ms=document.time_ms,
-            published_at=document.published_at,
-            source=document.source,
+            document=AlertDocument(
+                id=document.id,
+                digest=detection.digest.hex(),
+                topic=topic,
+                partition=partition,
+                offset=offset,
+                record_time=rfc_3339(document.time_ms),
+                published_at=document.published_at,
+                source=document.source,
+                label=detection.label,
+            ),
             matches=detection.matches,
             cluster_id=detection.cluster_id,
+            cluster_label=detection.cluster_label,
             threshold=pipeline.threshold,
-            detected_at_ms=now_ms(),
+            part=1,
+            parts=1,
+            detected_at=rfc_3339(now_ms()),
             containment_threshold=pipeline.containment_threshold,
             complete=detection.complete,
             suppressed={rule.value: count for rule, count in detection.suppressed.items()},
         )
-        values = encode_alert(alert, pipeline.max_matches, self._options.max_message_bytes)
-        return [Message(self._options.duplicates_topic, document.id.encode(), value) for value in values]
+        values = encode_alert(alert, max_bytes=self._options.max_message_bytes, header_bytes=headers_bytes(headers))
+        return [Message(self._options.duplicates_topic, document.id.encode(), value, headers) for value in values]

@@ -8,16 +8,15 @@ client fetches in the background, and a rebalance that the poll joins is known b
 """
 
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import structlog
 
-from streamdedup.daemon.batch import CHUNK_CHARACTERS, BatchProcessor, Chunk, PreparedBatch
-from streamdedup.daemon.batch_limits import BatchLimits
+from streamdedup.daemon.batch import CHUNK_CHARACTERS, BatchProcessor, ChunkedBatch
+from streamdedup.daemon.slow_start import SlowStart
 from streamdedup.errors import StreamdedupError
 from streamdedup.index.values import Fence
 from streamdedup.kafka.protocols import Batch, Source
@@ -48,7 +47,7 @@ class _Computation(NamedTuple):
     """
 
     thread: ThreadPoolExecutor
-    future: Future[PreparedBatch]
+    future: Future[ChunkedBatch]
 
 
 class ReadAhead:
@@ -56,7 +55,7 @@ class ReadAhead:
 
     Args:
         processor: Prepares batches.
-        limits: Limits the batch size, and decides whether memory may hold a second batch.
+        slow_start: Limits the batch size, and decides whether memory may hold a second batch.
         held: Returns the fences held for partitions under a generation, as ``PartitionOwnership.held``.
         timed: Measures a stage: ``poll``, ``prepare`` (the loop waits for the thread) or ``ahead`` (the thread).
     """
@@ -64,12 +63,12 @@ class ReadAhead:
     def __init__(
         self,
         processor: BatchProcessor,
-        limits: BatchLimits,
+        slow_start: SlowStart,
         held: Callable[[Iterable[Partition], int], Mapping[Partition, Fence]],
         timed: Callable[[str], AbstractContextManager[None]],
     ) -> None:
         self._processor = processor
-        self._limits = limits
+        self._slow_start = slow_start
         self._held = held
         self._timed = timed
         #: Set to end a computation before its next chunk.
@@ -88,17 +87,13 @@ class ReadAhead:
         polled, self._polled = self._polled, None
         if polled is None:
             with self._timed("poll"):
-                return source.poll(POLL_S, self._limits.limit())
+                return source.poll(POLL_S, self._slow_start.limit())
         if isinstance(polled, Batch):
             return polled
         raise polled
 
-    def is_oversized(self, batch: Batch) -> bool:
-        """Tell whether a batch exceeds the limit on records, which the fences may have lowered after the poll."""
-        return len(batch.records) > self._limits.limit()
-
-    def prepared(self, batch: Batch) -> PreparedBatch:
-        """Return a batch decoded and prepared. Chunks that were not read ahead are prepared when they are indexed.
+    def prepared(self, batch: Batch) -> ChunkedBatch:
+        """Return a decoded batch, with the chunks that were prepared ahead.
 
         Args:
             batch: The batch of the last poll, with the incarnation of each partition in its positions.
@@ -108,14 +103,14 @@ class ReadAhead:
         """
         computation, self._computation = self._computation, None
         if computation is None:
-            return self._processor.prepare(batch)
+            return self._processor.decode(batch)
         with self._timed("prepare"), computation.thread:
             try:
                 prepared = computation.future.result()
             except MemoryError:  # of two batches; one alone may fit
-                return self._processor.prepare(batch)
+                return self._processor.decode(batch)
         # The fence of this batch may have another incarnation than the fence that was held at the poll.
-        return prepared if prepared.decoded.batch == batch else self._processor.prepare(batch)
+        return prepared if prepared.decoded.batch == batch else self._processor.decode(batch)
 
     def read_ahead(self, source: Source, batch: Batch) -> bool:
         """In a backlog, poll the next batch and begin to prepare it.
@@ -125,11 +120,11 @@ class ReadAhead:
         Returns:
             Whether the group is still in the generation of the current batch. If not, both batches must be rewound.
         """
-        if not self._limits.may_read_ahead() or not self._is_backlog(source, batch):
+        if not self._slow_start.may_read_ahead() or not self._is_backlog(source, batch):
             return True
         try:
             with self._timed("poll"):
-                self._polled = source.poll_ahead(AHEAD_POLL_S, self._limits.limit()) or None
+                self._polled = source.poll(AHEAD_POLL_S, self._slow_start.limit()) or None
         except StreamdedupError as error:
             self._polled = error
         if source.generation() != batch.generation:
@@ -144,8 +139,8 @@ class ReadAhead:
         Either alone is not enough. Waiting records may be unreadable at present, because a transaction is open or a
         leader is away, and a poll would wait for these records.
         """
-        limit = self._limits.limit()
-        is_full = len(batch.records) >= limit or sum(len(each.value or b"") for each in batch.records) >= FULL_BYTES
+        limit = self._slow_start.limit()
+        is_full = len(batch.records) >= limit or sum(len(record.value or b"") for record in batch.records) >= FULL_BYTES
         return is_full and sum(source.stats().lags.values()) >= limit
 
     def _begin_to_prepare(self, polled: Batch) -> None:
@@ -161,22 +156,18 @@ class ReadAhead:
             except RuntimeError as error:  # the limit of threads is reached; the loop prepares the batch
                 log.info("thread_not_started", reason=str(error))
 
-    def _prepare(self, batch: Batch) -> PreparedBatch:
+    def _prepare(self, batch: Batch) -> ChunkedBatch:
         """Prepare the chunks of a batch, up to ``MOST_CHARACTERS``."""
         with self._timed("ahead"):
-            prepared = self._processor.prepare(batch)
-            chunks: deque[Chunk] = deque()
+            chunked = self._processor.decode(batch)
             characters_count = 0
-            for chunk in prepared.chunks:
-                chunks.append(chunk)
+            while chunked.waiting:
+                chunk = self._processor.prepare(chunked)
+                chunked.prepared.append(chunk)
                 characters_count += sum(len(document.text) for document in chunk.documents)
                 if characters_count > MOST_CHARACTERS - CHUNK_CHARACTERS or self._is_discarded.is_set():
                     break
-        return PreparedBatch(prepared.decoded, _released(chunks, prepared.chunks))
-
-    def committed(self, batch: Batch) -> None:
-        """Record that a batch is committed; enough committed records raise a lowered limit."""
-        self._limits.committed(len(batch.records))
+        return chunked
 
     def discard(self) -> Batch | None:
         """Drop the batch ahead and join the thread.
@@ -199,10 +190,3 @@ class ReadAhead:
         """Drop everything that belongs to a closed source."""
         self.discard()
         self._polled = None
-
-
-def _released(chunks: deque[Chunk], others: Iterator[Chunk]) -> Iterator[Chunk]:
-    """Yield chunks without keeping a reference to those that are taken, then the others."""
-    while chunks:
-        yield chunks.popleft()
-    yield from others

@@ -1,13 +1,13 @@
-"""Rebuilds a lost index: replays the committed records of the topics, and publishes nothing.
+"""Rebuilds a lost index: replays the committed records, and publishes nothing.
 
 The new index is a staging index (``index.staging``) until it is complete, and no daemon can take over a partition
 meanwhile: a document that is compared with half of an index would miss its pairs with the other half for ever.
 
 Steps, for each profile:
-    1. Begin the staging index. From now on the writes of all daemons are refused.
+    1. Begin the staging index. From now on all writes by daemons are refused.
     2. Join the group anew, so that Kafka refuses batches that were indexed before. (Done by the caller.)
     3. Take over all partitions, with the committed offsets as high-water marks. Replay the topics up to these offsets,
-       silently, from the beginning of the window that the next record needs (``rebuild_window``).
+       silently, from the beginning that the next record needs (``rebuild_window``).
     4. Seed claims and clusters from the duplicates topic, which has the published pairs.
     5. Announce the committed attempts, and complete the staging index.
 """
@@ -15,11 +15,11 @@ Steps, for each profile:
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamdedup.daemon.batch import BatchProcessor, Pipeline, now_ms
-from streamdedup.daemon.partitions import announced_attempt
-from streamdedup.daemon.rebuild_window import RebuildWindow, rebuild_window
+from streamdedup.daemon.partitions import committed_attempt
+from streamdedup.daemon.rebuild_window import RebuildWindow, begun_at_window, rebuild_window
 from streamdedup.detection.model import document_number, published_pair_key
 from streamdedup.errors import DecodeError, StoreUnavailable
 from streamdedup.index.staging import StagingIndex
@@ -43,12 +43,12 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class RebuildTarget:
-    """Index, profile and topics of a rebuild.
+    """Index, profile and topics in a rebuild.
 
     Attributes:
         staging: The staging index.
-        pipeline: Pipeline of the profile that works on the staging index.
-        topics: Input topics of the profile.
+        pipeline: Pipeline on the staging index.
+        topics: Input topics.
         kept_ms: Retention plus slack, in milliseconds: how much older than the next record a replayed document may be;
             None for no limit.
     """
@@ -63,9 +63,9 @@ class Rebuilder:
     """Rebuilds indexes.
 
     Args:
-        open_target: Opens the target of a profile by name.
+        open_target: Opens the target for a profile name.
         history: Reads topics.
-        duplicates_topic: Topic of the published alerts.
+        duplicates_topic: Alert topic.
         now_ms: Returns the present, in milliseconds since the epoch.
     """
 
@@ -85,10 +85,10 @@ class Rebuilder:
     def begin(
         self, name: str, is_lost: Callable[[], bool] = lambda: True, tick: Callable[[], None] = lambda: None
     ) -> bool:
-        """Begin to rebuild the index of a profile; delete the present index.
+        """Begin to rebuild a profile's index; delete the present index.
 
         Args:
-            name: Name of the profile.
+            name: Profile name.
             is_lost: See ``StagingIndex.begin``.
             tick: Called at every step.
 
@@ -107,7 +107,7 @@ class Rebuilder:
         return True
 
     def has_begun(self, name: str) -> bool:
-        """Tell whether a rebuild of the index of a profile has begun here."""
+        """Tell whether a rebuild for a profile has begun here."""
         return name in self._targets
 
     def rebuild(
@@ -117,18 +117,20 @@ class Rebuilder:
         generation: int,
         tick: Callable[[], None],
         progress: Progress = lambda _topics, _done, _total: None,
+        missing_topics: frozenset[str] = frozenset(),
     ) -> int:
-        """Rebuild the index of a profile after ``begin``.
+        """Rebuild a profile's index after ``begin``.
 
         Args:
-            name: Name of the profile.
-            committed: Committed offsets of the group, of all partitions.
-            generation: Generation of the group, which began after ``begin``.
+            name: Profile name.
+            committed: Committed offsets for all partitions.
+            generation: Consumer-group generation, which began after ``begin``.
             tick: Called at every step.
             progress: Called with the progress.
+            missing_topics: Input topics that do not exist, and are not read.
 
         Returns:
-            Number of replayed records.
+            How many records were replayed.
 
         Raises:
             StoreUnavailable: The index's server does not answer; begin again.
@@ -136,6 +138,7 @@ class Rebuilder:
             BatchRefused: Another process has taken over the rebuild.
         """
         target = self._targets.pop(name)
+        target = replace(target, topics=[topic for topic in target.topics if topic not in missing_topics])
         step = self._keeping_others(tick)
         try:
             rebuild = _Rebuild(target, self._history, committed, generation, step, progress)
@@ -146,7 +149,7 @@ class Rebuilder:
         return count
 
     def _keeping_others(self, tick: Callable[[], None]) -> Callable[[], None]:
-        """Return a tick that also extends the leases of all staging indexes, which are built one after the other."""
+        """Return a tick that also extends the leases on all staging indexes, which are built one after the other."""
 
         def keep() -> None:
             for target in self._targets.values():
@@ -180,7 +183,7 @@ def _with_keeping(tick: Callable[[], None], keep: Callable[[], None], interval_s
 
 
 class _Rebuild:
-    """Steps 3 to 5 of one rebuild."""
+    """Steps 3 to 5."""
 
     def __init__(
         self,
@@ -195,7 +198,9 @@ class _Rebuild:
         self._pipeline = target.pipeline
         self._target = target
         self._history = history
-        self._committed = {each: offset for each, offset in committed.items() if each.topic in target.topics}
+        self._committed = {
+            partition: offset for partition, offset in committed.items() if partition.topic in target.topics
+        }
         self._generation = generation
         self._tick = tick
         self._progress = progress
@@ -218,7 +223,7 @@ class _Rebuild:
             self._seed(duplicates_topic, window, held)
             # 5. Announce and complete.
             self._staging.restore_attempts(
-                {each: announced_attempt(committed) for each, committed in self._committed.items()}, held
+                {partition: committed_attempt(committed) for partition, committed in self._committed.items()}, held
             )
         self._check_connections()
         self._staging.complete(self._pipeline.fingerprint)
@@ -235,6 +240,8 @@ class _Rebuild:
             return RebuildWindow({}, None)
         offsets = {partition: committed.offset for partition, committed in self._committed.items()}
         progress = self._history.progress(self._target.topics, offsets, now_ms)
+        if self._pipeline.max_start_age_ms is not None:
+            progress = begun_at_window(progress, offsets, now_ms - self._pipeline.max_start_age_ms)
         return rebuild_window(progress, self._target.kept_ms, now_ms)
 
     def _batches(
@@ -243,7 +250,7 @@ class _Rebuild:
         since_ms: Mapping[Partition, int | None] | int | None,
         ends: Mapping[Partition, int] | None,
     ) -> Iterator[Batch]:
-        """Yield the records of topics since the beginning of the window, and report the progress."""
+        """Yield the records since the window began, and report the progress."""
         names = ", ".join(topics)
         with self._history.open(topics, since_ms, ends) as span:
             self._progress(names, 0, span.total_count)
@@ -259,7 +266,7 @@ class _Rebuild:
         ends = {partition: committed.offset for partition, committed in self._committed.items()}
         count = 0
         for batch in self._batches(self._target.topics, window.inputs, ends):
-            processor.index(processor.prepare(batch), fences)
+            processor.index(processor.decode(batch), fences)
             count += len(batch.records)
         return count
 
@@ -270,9 +277,9 @@ class _Rebuild:
             for alert in self._alerts(batch):
                 for match in alert.matches:
                     # No record asks for a claim as this position, because alerts do not contain the incarnation.
-                    owner = alert.position._replace(incarnation=_NO_INCARNATION)
+                    owner = alert.document.position._replace(incarnation=_NO_INCARNATION)
                     claims[published_pair_key(alert.profile, alert, match)] = owner
-                alerts[document_number(alert.profile, alert.document_id)] = alert
+                alerts[document_number(alert.profile, alert.document.id)] = alert
             if len(claims) >= _SEED_PAIRS:
                 self._write(claims, alerts, fences)
                 claims.clear()
@@ -283,7 +290,7 @@ class _Rebuild:
     def _alerts(self, batch: Batch) -> Iterator[Alert]:
         for record in batch.records:
             try:
-                alert = decode_alert(record.value or b"").alert
+                alert = decode_alert(record.value or b"")
             except DecodeError:
                 continue  # another program writes to the topic, too
             if alert.profile == self._pipeline.name:
@@ -300,7 +307,7 @@ class _Rebuild:
                 if not entry.deleted
                 for alert in [alerts[number]]
                 # A document keeps its cluster when text is appended, and loses it with a new version.
-                if alert.position == entry.position or alert.digest == entry.version.hex()
+                if alert.document.position == entry.position or alert.document.digest == entry.version.hex()
             ],
             fences,
         )

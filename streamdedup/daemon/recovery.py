@@ -19,7 +19,7 @@ Policy = Literal["fail", "continue", "rebuild"]
 #: Remedies for a lost index.
 _ADVICE = (
     "Build it anew from the topics with `streamdedup index rebuild` (all daemons stopped), or set "
-    'service.on_index_lost to "rebuild" to have the daemon do so, or to "continue" to go on without the older ones'
+    'service.on_index_lost to "rebuild" to have the daemon do so, or to "continue" to go on without the lost documents'
 )
 
 log = structlog.get_logger("streamdedup.loop")
@@ -77,7 +77,7 @@ class Recovery:
             return
         self._opened.add(name)
         if opening.created and self._loss_found:
-            # Nothing may be committed for the current topics, so no offset shows the loss.
+            # Perhaps nothing is committed for the current topics yet: then no offset shows the loss.
             self._on_lost(name, True)
         log.info("index_open", profile=name, created=opening.created)
         if pipeline.silent_until_ms is not None:
@@ -96,7 +96,7 @@ class Recovery:
             pipeline.index.ping()
 
     def recovered(self, source: Source, batch: Batch) -> bool:
-        """Check for losses after each assignment, and recover from them; create indexes that never existed.
+        """Open or create the indexes of a batch; after an assignment, check for losses and recover from them.
 
         Args:
             source: Knows the assigned partitions and the committed offsets.
@@ -112,16 +112,17 @@ class Recovery:
             BatchRefused: A partition belongs to another daemon.
         """
         generation = source.generation()
-        if generation is not None and self._recovered(source, generation):
+        if generation is not None and self._check(source, generation):
             return True
         # A partition of the batch was assigned when it was polled and is not any more. Its owner opens its index.
         if any(self._by_topic[partition.topic].name not in self._opened for partition in batch.starts):
             raise BatchRefused("a partition of the batch is no longer assigned to this daemon")
         return False
 
-    def _recovered(self, source: Source, generation: int) -> bool:
+    def _check(self, source: Source, generation: int) -> bool:
+        """Recover from losses, or else create missing indexes; tell whether there were losses."""
         self.check_connections()
-        # Before the check: a connection opened during the check counts as a later one.
+        # Before the losses are looked for: a connection that is opened meanwhile causes another check.
         self._connections = self._connections_now()
         losses = self._ownership.losses(source)
         if losses:
@@ -176,7 +177,7 @@ class Recovery:
         self._ownership.accept_losses(losses, generation)
 
     def _begin(self, rebuilder: Rebuilder, names: Sequence[str], source: Source) -> bool:
-        """Begin the rebuilds that have not begun; tell whether there were any."""
+        """Begin the rebuilds that this daemon has not begun; tell whether there were any."""
 
         def is_lost(name: str) -> bool:
             lost = {loss.partition.topic for loss in self._ownership.losses(source)}
@@ -185,7 +186,7 @@ class Recovery:
         try:
             begun = [name for name in names if rebuilder.begin(name, partial(is_lost, name), self._tick)]
         except BaseException:
-            # Each rebuild must begin before the group is joined anew.
+            # A later attempt begins all of them: the group is joined anew only after the last has begun.
             rebuilder.abandon()
             raise
         for name in begun:
@@ -193,12 +194,12 @@ class Recovery:
         return bool(begun)
 
     def _rebuild(self, rebuilder: Rebuilder, names: Sequence[str], source: Source, generation: int) -> None:
-        committed = source.all_committed()
+        committed, missing = source.all_committed(), source.missing_topics()
         step = keeping_membership(source, self._tick)
         try:
             for name in names:
                 if rebuilder.has_begun(name):
-                    count = rebuilder.rebuild(name, committed, generation, step)
+                    count = rebuilder.rebuild(name, committed, generation, step, missing_topics=missing)
                     log.warning("index_rebuilt", profile=name, records=count)
         finally:
             rebuilder.abandon()

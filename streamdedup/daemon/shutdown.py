@@ -12,16 +12,23 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
+from itertools import islice
 from types import FrameType
 from typing import Any, NoReturn, Self
 
+#: Time to finish the batch after a request to stop, in seconds: below the ten seconds after which Docker kills a
+#: process, and below the limits of other supervisors.
+STOP_TIMEOUT_S = 8.0
 #: Number of checks of the watchdog within its limit. The watchdog counts checks, not seconds, so a process that was
 #: frozen (SIGSTOP, a suspended laptop) gets the full limit again.
 WATCHDOG_LOOKS = 10
 #: Signals within this time of the first signal are one request, in seconds: a wrapper may signal the process and its
 #: group.
 SAME_WISH_S = 0.5
+#: Most calls that are shown of a thread.
+MAX_CALLS = 40
 
 
 class StopSignals:
@@ -135,7 +142,9 @@ class Watchdog:
             checks = 0 if self._ticked else checks + 1
             self._ticked = False
             if checks >= WATCHDOG_LOOKS:
-                self._action(f"no progress for {self._limit_s:g} s, at {_place(self._watched)}")
+                frame = _frames().get(self._watched or 0)
+                call = "a thread that has ended" if frame is None else _calls(frame)[0]
+                self._action(f"no progress for {self._limit_s:g} s, at {call}")
                 return
 
 
@@ -185,10 +194,18 @@ def exit_at_once(line: str, code: int) -> NoReturn:
     os._exit(code)
 
 
-def _place(thread: int | None) -> str:
-    """Describe the line that a thread executes."""
-    frame = sys._current_frames().get(thread or 0)  # noqa: SLF001  the documented way to look at another thread
-    if frame is None:
-        return "a thread that has ended"
-    code = frame.f_code
-    return f"{code.co_filename}:{frame.f_lineno} in {code.co_name}"
+def thread_stacks() -> dict[str, list[str]]:
+    """Return the calls of each thread, the innermost first, by the name and the number of the thread."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    return {f"{names.get(number, '?')} {number}": _calls(frame) for number, frame in _frames().items()}
+
+
+def _frames() -> dict[int, FrameType]:
+    """Return the innermost call of each thread."""
+    return sys._current_frames()  # noqa: SLF001  the documented way to look at another thread
+
+
+def _calls(frame: FrameType) -> list[str]:
+    """Describe a call and those around it, at most ``MAX_CALLS``."""
+    calls = traceback.walk_stack(frame)
+    return [f"{call.f_code.co_filename}:{line} in {call.f_code.co_name}" for call, line in islice(calls, MAX_CALLS)]

@@ -1,4 +1,4 @@
-"""Statistics of the loop: turns events and committed batches into metrics and log lines."""
+"""Loop statistics: turns events and committed batches into metrics and log lines."""
 
 import time
 from collections import Counter
@@ -39,8 +39,8 @@ class Statistics:
 
     Args:
         metrics: Metrics to update.
-        indexes: Index of each profile, all on one server.
-        clock: Monotonic seconds, for the limit of repeated log lines.
+        indexes: Indexes by profile, all on one server.
+        clock: Monotonic seconds, to limit repeated log lines.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Statistics:
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
-        """Measure a stage of a batch, if it succeeds."""
+        """Measure a stage, if it succeeds."""
         start = time.perf_counter()
         yield
         self._metrics.batch_seconds.labels(stage).observe(time.perf_counter() - start)
@@ -121,14 +121,14 @@ class Statistics:
             times = times_ms.setdefault(record.position.topic, [])
             if record.timestamp_ms >= 0:  # negative: without a time
                 times.append(record.timestamp_ms)
-        now = now_ms()
+        present_ms = now_ms()
         for topic, times in times_ms.items():
-            self._metrics.latency_seconds.observe(topic, np.maximum(0, now - np.array(times, np.int64)) / 1000)
+            self._metrics.latency_seconds.observe(topic, np.maximum(0, present_ms - np.array(times, np.int64)) / 1000)
 
     # Source and index
 
     def observe(self, source: Source) -> None:
-        """Read the statistics of source and index; log the summary when it is due.
+        """Read source and index statistics; log the summary when it is due.
 
         Raises:
             StoreUnavailable: The index was asked and does not answer.
@@ -140,17 +140,17 @@ class Statistics:
         self._metrics.partitions_assigned.set(len(source.assigned()))
         self._set_lags(stats.lags)
         self._repeats.write_counts()
-        now = time.monotonic()
-        if now - self._stats_at >= _STATS_S:
-            self._stats_at = now
+        now_s = time.monotonic()
+        if now_s - self._stats_at >= _STATS_S:
+            self._stats_at = now_s
             self._observe_indexes()
-        if now - self._summary_at >= _SUMMARY_S:
-            self._summary_at = now
+        if now_s - self._summary_at >= _SUMMARY_S:
+            self._summary_at = now_s
             log.info("summary", **self._summary, lag=sum(stats.lags.values()))
             self._summary.clear()
 
     def _set_lags(self, lags: Mapping[Partition, int]) -> None:
-        """Show the lags of some partitions, and of no others."""
+        """Show the lags for these partitions alone."""
         for partition in self._lags.keys() - lags.keys():
             self._metrics.lag_records.remove(partition.topic, str(partition.number))
         for partition, count in lags.items():
@@ -186,14 +186,14 @@ class Statistics:
         self._repeats.close()
 
     def close(self) -> None:
-        """Log the counts of repeated events and the limits that documents reached, at the end of the loop."""
+        """Log at the end how often events were repeated, and which limits documents have reached."""
         self._repeats.close()
         for profile, reached in self._limits.items():
             if reached.documents:
                 log.warning("limits_reached", profile=profile, **asdict(reached), reason=f"pairs may be missed: {CURE}")
 
     def topic_recreated(self, fence: Fence) -> None:
-        """Record that a topic was deleted and created again, once for all of its partitions."""
+        """Record once that a topic was deleted and created again."""
         topic = fence.partition.topic
         if (topic, fence.incarnation) not in self._recreated:
             self._recreated.add((topic, fence.incarnation))
@@ -201,7 +201,7 @@ class Statistics:
             log.warning("topic_recreated", topic=topic, partition=fence.partition.number, mark=fence.high_water_mark)
 
     def index_lost(self, profile: str, lost: bool) -> None:
-        """Record that the index of a profile is lost, or complete again."""
+        """Record that a profile's index is lost, or complete again."""
         self._metrics.index_lost_timestamp_seconds.labels(profile).set(now_ms() / 1000 if lost else 0)
 
     def clients_closed(self) -> None:
@@ -216,14 +216,14 @@ def _pairs_count(detected: DetectionResult) -> int:
 
 
 def _counts(result: BatchResult, publication: Publication) -> dict[str, int]:
-    """Return the counts of a batch for the log."""
-    detected = result.detected.values()
+    """Return the counts for the log."""
+    profiles = result.detected.values()
     return {
         "records": len(result.decoded.kinds),
-        "alerts": sum(len(each.detections) for each in detected),
-        "pairs": sum(map(_pairs_count, detected)),
-        "skipped": sum(len(each.skipped) for each in detected),
+        "alerts": sum(len(detected.detections) for detected in profiles),
+        "pairs": sum(map(_pairs_count, profiles)),
+        "skipped": sum(len(detected.skipped) for detected in profiles),
         "dead_letters": len(publication.dead_letters),
-        "full_buckets": sum(each.full_buckets_count for each in detected),
-        "dropped_candidates": sum(each.dropped_candidates_count for each in detected),
+        "full_buckets": sum(detected.full_buckets_count for detected in profiles),
+        "dropped_candidates": sum(detected.dropped_candidates_count for detected in profiles),
     }

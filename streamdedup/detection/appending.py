@@ -1,7 +1,8 @@
 """Appends: texts that continue a document in the index.
 
-An append yields the content of the whole text (``content.grown``). Its digest depends on the digest before and on the
-appended text. Pairs keep the version of the text before the first append.
+An append yields the content that the whole text has (``content.grown``). Its digest depends on the digest before and on
+the appended text. ``Content.version`` stays the digest before the first append: pair keys contain it, so that an append
+repeats no alert.
 """
 
 from collections.abc import Sequence
@@ -26,10 +27,10 @@ class Appended(NamedTuple):
     """Result of appends.
 
     Attributes:
-        rows: Appends to a document in the index, also those of an earlier attempt, each with the index entry after the
-            append and the result of an insertion of this entry; a new entry replaces the stored one.
+        rows: Appends to documents that exist: the append, the index entry after the append, and the result as if
+            ``insert_entries`` had stored this entry. An append of an earlier attempt has the result ``REPLAYED``.
         refused: Appends that can never be processed, with the reason.
-        missing_positions: Positions of appends to documents that are not in the index.
+        missing_positions: Appends to documents that are not in the index.
     """
 
     rows: Sequence[tuple[Document, IndexEntry, InsertResult]] = ()
@@ -38,13 +39,13 @@ class Appended(NamedTuple):
 
 
 class Appender:
-    """Computes the entries of appends.
+    """Computes the entries after appends.
 
     Args:
-        profile: Name of the profile.
+        profile: Profile name.
         store: The index.
-        shingler: Makes the shingles of the appended texts.
-        sketcher: Makes the sketches of the whole texts.
+        shingler: Makes shingles from the appended texts.
+        sketcher: Makes sketches for the whole texts.
     """
 
     def __init__(self, profile: str, store: DocumentStore, shingler: Shingler, sketcher: Sketcher) -> None:
@@ -60,15 +61,15 @@ class Appender:
 
         Args:
             appends: The texts.
-            fences: Fences of the partitions of the batch.
+            fences: A fence for each partition.
         """
         if not appends:
             return Appended()
         numbers = [document_number(self._profile, document.id) for document in appends]
-        found = self._store.get_entries(numbers)
-        stored = [found.get(number) for number in numbers]
+        entries = self._store.get_entries(numbers)
+        stored = [entries.get(number) for number in numbers]
         states = [_state(document, entry) for document, entry in zip(appends, stored, strict=True)]
-        missing = self._missing(appends, stored, states, fences)
+        missing = self._missing_at_first_attempt(appends, stored, states, fences)
         rows: list[tuple[Document, IndexEntry, InsertResult]] = []
         refused: list[tuple[Document, MessageError]] = []
         for document, entry, state in zip(appends, stored, states, strict=True):
@@ -79,7 +80,7 @@ class Appender:
             elif state is InsertState.REPLAYED:
                 rows.append((document, entry, InsertResult(state, entry)))
             elif state is InsertState.SUPERSEDED:
-                rows.append((document, _at(document, entry), InsertResult(state)))
+                rows.append((document, _identified_as(document, entry), InsertResult(state)))
             else:
                 try:
                     rows.append((document, self._grown(document, entry), InsertResult(InsertState.REPLACED, entry)))
@@ -87,29 +88,33 @@ class Appender:
                     refused.append((document, MessageError(ErrorCode.BAG_TOO_LARGE, str(error))))
         return Appended(rows, refused, sorted(missing))
 
-    def _missing(
+    def _missing_at_first_attempt(
         self,
         appends: Sequence[Document],
         stored: Sequence[IndexEntry | None],
         states: Sequence[InsertState],
         fences: Sequence[Fence],
     ) -> frozenset[Position]:
-        """Return the positions of appends whose document was missing in the first attempt.
+        """Return the append positions whose document was missing in the first attempt.
 
-        The result of the first attempt is stored with the pending matches, before a later record of the batch can
-        insert the document. It is looked up for an append that a later version has superseded: the document may have
+        The first attempt stores its result with the pending matches, before a later record in the batch can insert the
+        document. It is looked up for an append that a later version has superseded: the document may have
         been inserted after the first attempt.
         """
         pending: list[tuple[Position, PendingMatches]] = []
         for document, entry, state in zip(appends, stored, states, strict=True):
+            # No document, or only the marker of a deletion.
             if entry is None or (entry.deleted and state is InsertState.REPLACED):
                 pending.append((document.position, PendingMatches(document_missing=True)))
             elif state is InsertState.SUPERSEDED:
+                # Empty matches are saved only to get those that the first attempt saved.
                 pending.append((document.position, PendingMatches()))
         if not pending:
             return frozenset()
         saved = self._store.save_pending_matches(pending, fences)
-        return frozenset(position for (position, _), one in zip(pending, saved, strict=True) if one.document_missing)
+        return frozenset(
+            position for (position, _), matches in zip(pending, saved, strict=True) if matches.document_missing
+        )
 
     def _grown(self, document: Document, entry: IndexEntry) -> IndexEntry:
         """Return the entry after an append.
@@ -128,9 +133,9 @@ class Appender:
 
 
 def collision(stored: IndexEntry | None) -> MessageError:
-    """Return the error of a document whose number belongs to another id."""
-    other = "" if stored is None else stored.id
-    text = f"the id shares its document number with the id {other!r}, which is indexed already"
+    """Return the error for a document whose number belongs to another id."""
+    stored_id = "" if stored is None else stored.id
+    text = f"the id shares its document number with the id {stored_id!r}, which is indexed already"
     return MessageError(ErrorCode.ID_COLLISION, text)
 
 
@@ -141,15 +146,15 @@ def _unknown_document() -> MessageError:
     )
 
 
-def _at(document: Document, entry: IndexEntry) -> IndexEntry:
-    """Return a stored entry with id, position and time of an append."""
+def _identified_as(document: Document, entry: IndexEntry) -> IndexEntry:
+    """Return a stored entry with the append's id, position and time."""
     return structs.replace(entry, id=document.id, position=document.position, time_ms=document.time_ms)
 
 
 def _state(document: Document, entry: IndexEntry | None) -> InsertState:
-    """Return the state of an append by position order; its content always differs from the stored one."""
+    """Return the append's state by position order; its content always differs from the stored one."""
     if entry is None:
         return InsertState.CREATED
     if not entry.deleted and entry.position == document.position:
         return InsertState.COLLIDED if entry.id != document.id else InsertState.REPLAYED
-    return decide_version(entry, structs.replace(_at(document, entry), digest=b""))
+    return decide_version(entry, structs.replace(_identified_as(document, entry), digest=b""))

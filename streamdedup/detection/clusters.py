@@ -1,10 +1,9 @@
 """Clusters of near-duplicates: stars, never chains.
 
-A document joins the cluster of its best match only if it is also a near-duplicate of the first document of that
-cluster. So each member of a cluster resembles the first document, however long a chain of small edits grows, and a
-document between two clusters does not unite the clusters. A suppressed pair joins no cluster: neither as the best
-match, nor as the document and the first document of the cluster. The first document depends on the order of arrival;
-pairs never depend on clusters.
+A document joins its best match's cluster only if it also resembles the cluster's first document. So each member
+resembles the first document, however long a chain of small edits grows, and a document between two clusters does not
+unite the clusters. A suppressed pair joins no cluster: neither as the best match, nor as the document and the first
+document. The first document depends on the order of arrival; pairs never depend on clusters.
 """
 
 from collections.abc import Sequence
@@ -25,10 +24,9 @@ class Member(NamedTuple):
     """A document with matches, to be placed in a cluster.
 
     Attributes:
-        entry: Index entry of the document.
-        best: Number of the best match.
-        matches: All matches of the document; the first document of a cluster, where it is one of the matches, is not
-            compared again.
+        entry: Index entry.
+        best: Document number of the best match.
+        matches: All matches; a cluster's first document that is among them is not compared again.
     """
 
     entry: IndexEntry
@@ -37,12 +35,12 @@ class Member(NamedTuple):
 
 
 class Clusters:
-    """The clusters of a profile.
+    """The clusters in a profile.
 
     Args:
         store: The index.
         sketcher: Compares sketches.
-        options: Definition of a near-duplicate; each member of a cluster is a near-duplicate of the first document.
+        options: Definition of a near-duplicate, which holds for each member and the cluster's first document.
     """
 
     def __init__(self, store: EntryStore, sketcher: Sketcher, options: DetectorOptions) -> None:
@@ -50,43 +48,46 @@ class Clusters:
         self._sketcher = sketcher
         self._options = options
 
-    def join(self, members: Sequence[Member], fences: Sequence[Fence]) -> list[str]:
+    def join(self, members: Sequence[Member], fences: Sequence[Fence]) -> list[IndexEntry]:
         """Place documents in clusters, in order, and store the clusters they join.
 
         Args:
             members: The documents.
-            fences: Fences of the partitions of the batch.
+            fences: A fence for each partition.
 
         Returns:
-            For each document the id of the first document of the cluster; the own id of a document that joins no
-            cluster.
+            For each document the cluster's first document; the document itself where it joins no cluster.
         """
-        known = self._store.get_entries([number for member in members for number in (member.best, member.entry.number)])
-        missing = {entry.cluster for entry in known.values()} - known.keys()
-        known |= self._store.get_entries(sorted(missing))
-        ids: list[str] = []
+        entries = self._store.get_entries(
+            [number for member in members for number in (member.best, member.entry.number)]
+        )
+        if missing := {entry.cluster for entry in entries.values()} - entries.keys():
+            entries |= self._store.get_entries(sorted(missing))
+        firsts: list[IndexEntry] = []
         joined: list[tuple[int, Position, int]] = []
         for member in members:
-            entry, first = member.entry, self._first(member, known)
-            ids.append(entry.id if first is None else first.id)
+            entry, first = member.entry, self._first(member, entries)
+            firsts.append(first or entry)
             if first is not None:
                 joined.append((entry.number, entry.position, first.number))
-                known[entry.number] = replace(entry, cluster=first.number)
+                entries[entry.number] = replace(entry, cluster=first.number)
         if joined:
             self._store.set_clusters(joined, fences)
-        return ids
+        return firsts
 
-    def _first(self, member: Member, known: dict[int, IndexEntry]) -> IndexEntry | None:
-        """Return the first document of the cluster that a document joins; None if the document joins no cluster."""
-        best = known.get(member.best)
-        first = None if best is None else known.get(best.cluster)
+    def _first(self, member: Member, entries: dict[int, IndexEntry]) -> IndexEntry | None:
+        """Return the first document in the cluster that a document joins; None if the document joins no cluster."""
+        best = entries.get(member.best)
+        first = None if best is None else entries.get(best.cluster)
         if first is None or first.deleted or first.number == member.entry.number:
             return None
+        if first.content.scope != member.entry.content.scope:
+            return None  # the first document has changed its scope
         digest = first.digest.hex()
         if any((match.id, match.digest) == (first.id, digest) for match in member.matches):
             return first
         options, content = self._options, member.entry.content
         if options.suppression is not None and options.suppression.rule(content, first.content) is not None:
             return None
-        found = self._sketcher.similarities([content.sketch], [first.content.sketch])
-        return first if options.near(found)[0] else None
+        similarities = self._sketcher.similarities([content.sketch], [first.content.sketch])
+        return first if options.near(similarities)[0] else None

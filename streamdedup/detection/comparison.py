@@ -1,14 +1,16 @@
-"""Comparison of documents with candidates: window, similarity, shared bands."""
+"""Comparison of documents with candidates: scope, window, similarity, shared bands."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
+from streamdedup.detection.captions import read_caption
 from streamdedup.detection.model import DetectorOptions, Prepared, pair_key, pair_side
+from streamdedup.detection.scope import band_keys_of
 from streamdedup.index.documents import IndexEntry
 from streamdedup.similarity import containment
-from streamdedup.similarity.sketch import Sketch, Sketcher
+from streamdedup.similarity.sketch import Sketcher
 from streamdedup.wire import Contained, Match
 
 #: Which document of a match is contained, by the side of the comparison, whose left side is the document.
@@ -19,26 +21,27 @@ class Comparer:
     """Compares documents with candidates; needs no index.
 
     Args:
-        options: Options of the detector.
+        options: Detector options.
         sketcher: Compares sketches.
-        least: Pairs from this similarity on are returned as well; None for none below the threshold.
+        threshold: Pairs from this similarity on are returned as well; None for none below the profile's threshold.
     """
 
-    def __init__(self, options: DetectorOptions, sketcher: Sketcher, least: float | None = None) -> None:
+    def __init__(self, options: DetectorOptions, sketcher: Sketcher, threshold: float | None = None) -> None:
         self._options = options
         self._sketcher = sketcher
-        self._least = options.threshold if least is None else min(least, options.threshold)
+        self._threshold = options.threshold if threshold is None else min(threshold, options.threshold)
 
     def _pairs(
         self, batch: Prepared, rows_of: Mapping[int, Sequence[int]], entries: Mapping[int, IndexEntry]
     ) -> list[tuple[int, IndexEntry]]:
-        """Return the pairs of a chunk of candidates within the window: row and entry of the other document."""
+        """Return the pairs within scope and window for a chunk of candidates: row and candidate."""
         return [
-            (row, other)
-            for number, other in entries.items()
-            if not other.deleted
+            (row, candidate)
+            for number, candidate in entries.items()
+            if not candidate.deleted
             for row in rows_of[number]
-            if self.within_window(batch.entries[row], other)
+            if batch.entries[row].content.scope == candidate.content.scope
+            and self.within_window(batch.entries[row], candidate)
         ]
 
     def within_window(self, a: IndexEntry, b: IndexEntry) -> bool:
@@ -54,119 +57,151 @@ class Comparer:
         rows_of: Mapping[int, Sequence[int]],
         entries: Mapping[int, IndexEntry],
     ) -> dict[tuple[int, int], tuple[bytes, Match]]:
-        """Compare a chunk of candidates; of pairs with equal contents only one, because the others are as similar.
+        """Compare a chunk of candidates; pairs with equal contents are compared once.
 
         Args:
             batch: The documents.
             rows_of: Rows to compare with each candidate, by number.
-            entries: Index entries of the candidates of the chunk, by number.
+            entries: Index entries for the candidates, by number.
 
         Returns:
-            Pair key and match of the near-duplicates, by row and number of the other document.
+            Pair key and match for each near-duplicate, by row and candidate number.
         """
         pairs = self._pairs(batch, rows_of, entries)
         if not pairs:
             return {}
-        contents = [(batch.entries[row].digest, other.digest) for row, other in pairs]
-        first: dict[tuple[bytes, bytes], int] = {}
-        for at, content in enumerate(contents):
-            first.setdefault(content, at)
-        compared = dict(zip(first, self._compare(batch, [pairs[at] for at in first.values()]), strict=True))
+        contents = [(batch.entries[row].digest, candidate.digest) for row, candidate in pairs]
+        first_pairs: dict[tuple[bytes, bytes], tuple[int, IndexEntry]] = {}
+        for pair, content in zip(pairs, contents, strict=True):
+            first_pairs.setdefault(content, pair)
+        compared = dict(zip(first_pairs, self._compare(batch, list(first_pairs.values())), strict=True))
         sides = {row: pair_side(batch.entries[row]) for row in {row for row, _ in pairs}}
-        sides_of_others = {number: pair_side(other) for number, other in _distinct(pairs).items()}
-        made: dict[tuple[int, bytes], Match] = {}
-        found: dict[tuple[int, int], tuple[bytes, Match]] = {}
-        for (row, other), content in zip(pairs, contents, strict=True):
+        candidate_sides = {number: pair_side(candidate) for number, candidate in _distinct(pairs).items()}
+        matches: dict[tuple[int, bytes], Match] = {}
+        near: dict[tuple[int, int], tuple[bytes, Match]] = {}
+        for (row, candidate), content in zip(pairs, contents, strict=True):
             alike = compared[content]
             if alike is None:
                 continue
-            match = made.get((other.number, content[0]))
+            match = matches.get((candidate.number, content[0]))
             if match is None:
-                match = alike if alike.id == other.id else replace(alike, id=other.id, position=other.position)
-                made[other.number, content[0]] = match
-            found[row, other.number] = pair_key(sides[row], sides_of_others[other.number]), match
-        return found
+                is_first = alike.id == candidate.id
+                match = alike if is_first else _at(candidate, alike)
+                matches[candidate.number, content[0]] = match
+            near[row, candidate.number] = pair_key(sides[row], candidate_sides[candidate.number]), match
+        return near
 
     def _compare(self, batch: Prepared, pairs: Sequence[tuple[int, IndexEntry]]) -> list[Match | None]:
-        """Return the match of each pair; None for a pair that is no near-duplicate."""
+        """Return the match for each pair; None for a pair that is no near-duplicate."""
         options = self._options
-        row_at = {row: at for at, row in enumerate(dict.fromkeys(row for row, _ in pairs))}
-        others = _distinct(pairs)
-        other_at = {number: at for at, number in enumerate(others)}
-        own_sketches = [batch.entries[row].content.sketch for row in row_at]
-        sketches = [other.content.sketch for other in others.values()]
-        places = [(row_at[row], other_at[other.number]) for row, other in pairs]
-        similarities = self._sketcher.similarities(own_sketches, sketches, places)
+        left_of = {row: index for index, row in enumerate(dict.fromkeys(row for row, _ in pairs))}
+        candidates = _distinct(pairs)
+        right_of = {number: index for index, number in enumerate(candidates)}
+        similarities = self._sketcher.similarities(
+            [batch.entries[row].content.sketch for row in left_of],
+            [candidate.content.sketch for candidate in candidates.values()],
+            [(left_of[row], right_of[candidate.number]) for row, candidate in pairs],
+        )
         compared: list[Match | None] = [None] * len(pairs)
         by_containment = options.contained(similarities) & (similarities.values < options.threshold)
-        near = np.flatnonzero((similarities.values >= self._least) | by_containment).tolist()
+        near = np.flatnonzero((similarities.values >= self._threshold) | by_containment).tolist()
         if not near:
             return compared
-        shared = self._shared_bands(batch, [(pairs[at][0], places[at][1]) for at in near], sketches)
         overlaps = similarities.overlaps.of(near)
         columns = zip(
             near,
             similarities.values[near].tolist(),
             similarities.exact[near].tolist(),
-            shared,
+            self._shared_bands(batch, [pairs[index] for index in near]),
             overlaps.containments().tolist(),
             overlaps.standard_errors().tolist(),
             overlaps.contained(),
             by_containment[near].tolist(),
             strict=True,
         )
-        for at, similarity, exact, shared_bands, share, share_error, contained, is_by_containment in columns:
+        for index, similarity, exact, shared_bands, share, share_error, contained, is_by_containment in columns:
             if shared_bands >= options.min_shared_bands:
-                other = pairs[at][1]
-                compared[at] = Match(
-                    id=other.id,
-                    digest=other.digest.hex(),
-                    position=other.position,
+                candidate = pairs[index][1]
+                topic, partition, offset, _ = candidate.position
+                caption = read_caption(candidate.content.caption)
+                compared[index] = Match(
+                    id=candidate.id,
+                    digest=candidate.digest.hex(),
+                    topic=topic,
+                    partition=partition,
+                    offset=offset,
                     similarity=similarity,
                     method="exact" if exact else "estimated",
                     standard_error=0.0 if exact else options.measure.standard_error(similarity, options.permutations),
                     shared_bands=shared_bands,
                     containment=share,
-                    containment_error=0.0 if exact else share_error,
+                    containment_error=None if exact else share_error,
                     contained=_CONTAINED[contained],
                     reason="containment" if is_by_containment else "similarity",
+                    label=caption.label,
+                    source=caption.source or None,
+                    published_at=caption.published_at or None,
                 )
         return compared
 
-    def _shared_bands(self, batch: Prepared, pairs: Sequence[tuple[int, int]], sketches: Sequence[Sketch]) -> list[int]:
-        """Return the number of shared band keys of each pair of a row and a position in ``sketches``."""
-        rows, others = [row for row, _ in pairs], [other for _, other in pairs]
-        distinct, place = np.unique(np.array(others, np.int64), return_inverse=True)
+    def _shared_bands(self, batch: Prepared, pairs: Sequence[tuple[int, IndexEntry]]) -> list[int]:
+        """Return the shared band keys for each pair, counted.
+
+        The batch has the band keys for its contents; only other contents are signed. The number that the look-up
+        found would not do: buckets may still have an expired version, or not yet all bands of a concurrent insertion.
+        """
         banding = self._options.banding
-        signatures = self._sketcher.signatures([sketches[other] for other in distinct.tolist()], banding.permutations)
-        keys = banding.band_keys(signatures)
-        shared: list[int] = (keys[place] == batch.band_keys[rows]).sum(axis=1).tolist()
+        row_of = {entry.digest: row for row, entry in enumerate(batch.entries)}
+        unsigned = {entry.digest: entry.content for _, entry in pairs if entry.digest not in row_of}
+        row_of |= {digest: row for row, digest in enumerate(unsigned, len(batch.entries))}
+        keys = batch.band_keys
+        if unsigned:
+            keys = np.concatenate([keys, band_keys_of(list(unsigned.values()), self._sketcher, banding)])
+        rows, candidate_rows = [row for row, _ in pairs], [row_of[candidate.digest] for _, candidate in pairs]
+        shared: list[int] = (keys[candidate_rows] == batch.band_keys[rows]).sum(axis=1).tolist()
         return shared
 
 
-def rows_by_candidate(chosen: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
-    """Return the rows to compare with each candidate, by number.
+def rows_by_candidate(candidates: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
+    """Return the rows to compare with each candidate, by candidate number.
 
     Args:
-        chosen: Numbers of the candidates by row.
+        candidates: Candidate numbers by row.
     """
     rows_of: dict[int, list[int]] = {}
-    for row, numbers in chosen.items():
+    for row, numbers in candidates.items():
         for number in numbers:
             rows_of.setdefault(number, []).append(row)
     return rows_of
 
 
 def matches_by_row(
-    chosen: Mapping[int, Sequence[int]], found: Mapping[tuple[int, int], tuple[bytes, Match]]
+    candidates: Mapping[int, Sequence[int]], near: Mapping[tuple[int, int], tuple[bytes, Match]]
 ) -> dict[int, dict[bytes, Match]]:
-    """Return the near-duplicates of each row by pair key, in the order of the candidates: chunks do not change it."""
+    """Return the near-duplicates for each row by pair key, in candidate order: chunks do not change it."""
     matches = {
-        row: dict(found[row, number] for number in numbers if (row, number) in found) for row, numbers in chosen.items()
+        row: dict(near[row, number] for number in numbers if (row, number) in near)
+        for row, numbers in candidates.items()
     }
     return {row: of_row for row, of_row in matches.items() if of_row}
 
 
+def _at(candidate: IndexEntry, match: Match) -> Match:
+    """Return the match for a candidate whose content is the one of ``match``."""
+    topic, partition, offset, _ = candidate.position
+    label, source, published_at = read_caption(candidate.content.caption)
+    return replace(
+        match,
+        id=candidate.id,
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        label=label,
+        source=source or None,
+        published_at=published_at or None,
+    )
+
+
 def _distinct(pairs: Iterable[tuple[int, IndexEntry]]) -> dict[int, IndexEntry]:
-    """Return the other documents of pairs by number."""
-    return {other.number: other for _, other in pairs}
+    """Return the candidates in pairs by number."""
+    return {candidate.number: candidate for _, candidate in pairs}

@@ -1,7 +1,7 @@
-"""The content of an index entry: made from a text, and extended by an append.
+"""The content in an index entry: made from a text, and extended by an append.
 
-An append yields exactly the content that the whole text would have. The shingles across the seam are made from the
-hashes of the last elements (``Content.tail``), so no text is stored.
+An append yields exactly the content that the whole text would have. The shingles across the seam are made from the last
+elements' hashes (``Content.tail``), so no text is stored.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from streamdedup.index.documents import MAX_COUNT, Content
 from streamdedup.similarity.sketch import Sketch, Sketcher
-from streamdedup.text.hashing import repetitions
+from streamdedup.text.shingle_hashes import repetitions
 from streamdedup.text.shingles import ShingleBatch, Shingler
 
 
@@ -22,11 +22,11 @@ class BagTooLarge(ValueError):
 
 
 def contents_of(shingles: ShingleBatch, sketches: Sequence[Sketch]) -> list[Content]:
-    """Return the contents of a batch of texts.
+    """Return the contents for a batch.
 
     Args:
         shingles: Shingles of the texts.
-        sketches: Sketch of each text.
+        sketches: A sketch for each text.
     """
     tails: list[int] = shingles.tails.tolist()
     return [
@@ -43,43 +43,45 @@ def contents_of(shingles: ShingleBatch, sketches: Sequence[Sketch]) -> list[Cont
 
 
 def grown(shingler: Shingler, sketcher: Sketcher, contents: Sequence[Content], texts: Sequence[str]) -> list[Content]:
-    """Append a text to each of some documents, on a new line.
+    """Append a text to each document, on a new line.
 
     Args:
-        shingler: Makes the shingles of the profile.
-        sketcher: Makes the sketches of the profile.
+        shingler: Makes shingles for the profile.
+        sketcher: Makes sketches for the profile.
         contents: n contents before the append.
         texts: n texts to append.
 
     Returns:
-        The contents that the whole texts have, with the versions and incarnations of ``contents``.
+        The contents that the whole texts have; version, incarnation, source and scope stay.
 
     Raises:
-        BagTooLarge: One of the documents is a bag beyond `exact_limit`.
+        BagTooLarge: A document is a bag beyond `exact_limit`.
     """
     empty = [not content.element_count for content in contents]
     more = shingler.appended([np.array(content.tail, np.uint64) for content in contents], empty, texts)
     bounds, tails, ends = more.offsets.tolist(), more.tails.tolist(), more.tail_offsets.tolist()
     results = []
-    for at, content in enumerate(contents):
-        if not more.element_counts[at]:
+    for index, content in enumerate(contents):
+        if not more.element_counts[index]:
             results.append(content)
             continue
-        hashes = more.hashes[bounds[at] : bounds[at + 1]]
+        hashes = more.hashes[bounds[index] : bounds[index + 1]]
         # A text with fewer elements than a shingle was one shingle as a whole, which the longer text does not have.
         before = content.sketch if content.element_count >= shingler.options.size else None
-        stop_only = bool(more.stop_only[at])
+        stop_only = bool(more.stop_only[index])
         if before is not None and before.count and content.stop_only != stop_only:
-            # One side of the seam has other shingles, so the stop shingles of the other side do not count.
+            # Only a text without other shingles keeps its stop shingles, so the side that has nothing else loses them.
             before, hashes = (None, hashes) if content.stop_only else (before, hashes[:0])
             stop_only = False
         results.append(
             replace(
                 content,
                 sketch=_joined(shingler, sketcher, before, hashes),
-                token_count=min(content.token_count + int(more.token_counts[at]), MAX_COUNT),
-                element_count=min(content.element_count + int(more.element_counts[at]) - len(content.tail), MAX_COUNT),
-                tail=tuple(tails[ends[at] : ends[at + 1]]),
+                token_count=min(content.token_count + int(more.token_counts[index]), MAX_COUNT),
+                element_count=min(
+                    content.element_count + int(more.element_counts[index]) - len(content.tail), MAX_COUNT
+                ),
+                tail=tuple(tails[ends[index] : ends[index + 1]]),
                 stop_only=stop_only,
             )
         )
@@ -87,34 +89,34 @@ def grown(shingler: Shingler, sketcher: Sketcher, contents: Sequence[Content], t
 
 
 def _joined(shingler: Shingler, sketcher: Sketcher, before: Sketch | None, hashes: NDArray[np.uint32]) -> Sketch:
-    """Return the sketch of the union of shingles; in a bag, of the sum."""
+    """Return the sketch for the union of shingles; in a bag, for the sum."""
     family, limit = sketcher.family, sketcher.exact_limit
     if before is not None and before.hashes is None:
         if shingler.options.bag:
             raise BagTooLarge(f"a bag of more than {limit} shingles is kept by its signature and cannot be continued")
         assert before.signature is not None
-        own = np.unique(hashes)
-        offsets = np.array([0, len(own)], np.int64)
-        signature = family.update(before.signature[np.newaxis], own, offsets)[0]
-        return sketcher.estimated(before.count + len(own), signature)
-    known = np.empty(0, np.uint32) if before is None or before.hashes is None else before.hashes
+        shingles = np.unique(hashes)
+        offsets = np.array([0, len(shingles)], np.int64)
+        signature = family.update(before.signature[np.newaxis], shingles, offsets)[0]
+        return sketcher.estimated(before.count + len(shingles), signature)  # any count beyond the limit
+    earlier = np.empty(0, np.uint32) if before is None or before.hashes is None else before.hashes
     if shingler.options.bag:
-        hashes = _numbered(known, hashes)
-    union = np.union1d(known, hashes)
+        hashes = _numbered(earlier, hashes)
+    union = np.union1d(earlier, hashes)
     made, _ = sketcher.make(union, np.array([0, len(union)], np.int64))
     return made[0]
 
 
-def _numbered(known: NDArray[np.uint32], hashes: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Number the occurrences of each shingle, beginning after those that the bag has; return their hashes."""
-    there = set(known.tolist())
-    elements: set[int] = set()
+def _numbered(earlier: NDArray[np.uint32], hashes: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return hashes of the further occurrences of each shingle, numbered after those that the bag ``earlier`` has."""
+    in_bag = set(earlier.tolist())
+    numbered: set[int] = set()
     for shingle, count in zip(*(part.tolist() for part in np.unique(hashes, return_counts=True)), strict=True):
         first = 0
-        while _occurrence(shingle, first) in there:
+        while _occurrence(shingle, first) in in_bag:
             first += 1
-        elements.update(_occurrence(shingle, number) for number in range(first, first + count))
-    return np.array(sorted(elements), np.uint32)
+        numbered.update(_occurrence(shingle, number) for number in range(first, first + count))
+    return np.array(sorted(numbered), np.uint32)
 
 
 def _occurrence(shingle: int, number: int) -> int:

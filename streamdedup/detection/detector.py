@@ -4,25 +4,28 @@ A batch passes through two stages. ``prepare`` computes everything that needs no
 and compares. The third stage, publishing the result, belongs to the daemon. The detector knows no Kafka, clock, metric
 or settings file.
 
-The set of reported pairs does not depend on the order of arrival, on batches or on the number of daemons. A pair of
-documents is reported under four conditions, which are symmetric and depend only on the two index entries:
+The reported pairs do not depend on the order of arrival, on batches or on the daemon count. A pair is reported under
+four conditions, which are symmetric and depend only on the two index entries:
 
-- The documents have at least ``min_shared_bands`` band keys in common.
+- The documents have at least ``min_shared_bands`` band keys in common, and the same scope, if any.
 - The record times are within the window.
-- The similarity is at least the threshold; or, by the rule of containment, enough of the smaller document is in the
-  larger one.
+- The similarity is at least the threshold; or, by the containment rule, the larger document has enough of the smaller
+  one.
 - No rule suppresses the pair (``suppression``).
 
 Exceptions are the limits for storms (``bucket_cap``, ``max_candidates``) and documents that change or are deleted: only
 the version that the index has at the time is compared.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from msgspec import structs
 
+from streamdedup.detection.candidates import BucketHits, CopyBuckets, hits_by_row
+from streamdedup.detection.captions import read_caption
 from streamdedup.detection.clusters import Clusters, Member
 from streamdedup.detection.lifecycle import Lifecycle
 from streamdedup.detection.model import (
@@ -35,20 +38,22 @@ from streamdedup.detection.model import (
     document_number,
 )
 from streamdedup.detection.preparation import Preparer
-from streamdedup.detection.suppression import SuppressionRule
-from streamdedup.detection.verification import BucketHits, Verifier, hits_by_row
+from streamdedup.detection.verification import Verification, Verifier
 from streamdedup.index.contract import Index
 from streamdedup.index.documents import InsertState, PendingMatches
-from streamdedup.index.values import Fence, Listed, ListedClaim, ListedDocument
-from streamdedup.position import Partition, Position
+from streamdedup.index.values import Fence
+from streamdedup.position import Partition
 from streamdedup.wire import Document, Match
 
 #: Reason why a document is skipped because of the index, by the state of its insertion.
 _SKIPS = {InsertState.REDELIVERED: Skip.REDELIVERED, InsertState.SUPERSEDED: Skip.SUPERSEDED}
 
+#: States of documents that may have had an index entry before, and so claims.
+_KNOWN_STATES = frozenset({InsertState.REPLACED, InsertState.REPLAYED})
+
 
 class Detector:
-    """Finds near-duplicates among documents of one profile, in an open index."""
+    """Finds near-duplicates for one profile, in an open index."""
 
     def __init__(self, options: DetectorOptions, store: Index) -> None:
         self._options = options
@@ -56,6 +61,7 @@ class Detector:
         self._preparer = Preparer(options)
         sketcher = self._preparer.sketcher
         self._lifecycle = Lifecycle(options, store, self._preparer)
+        self._copy_buckets = CopyBuckets(store)
         self._verifier = Verifier(options, store, sketcher)
         self._clusters = Clusters(store, sketcher, options)
 
@@ -73,18 +79,18 @@ class Detector:
         emitted by the same position as the first time.
 
         Steps, each with calls to the index (the rules: ``index.contract``):
-            1. Insert the entries of new documents; the index decides which version of a document is the latest
+            1. Insert entries for new documents; the index decides which version is the latest for each document
                (``decide_version``). Append to documents. Where the index has an earlier version, remove this version
                from its buckets first, then replace its entry.
             2. Insert in buckets and look up candidates.
-            3. Verify the candidates: window, shared bands, similarity or containment, rules of the profile.
+            3. Verify the candidates: window, shared bands, similarity or containment, suppression rules.
             4. Save the matches as pending, and add the pending matches that an earlier attempt at the position saved.
             5. Claim the pairs.
-            6. Find the cluster of each document with pairs.
+            6. Find the cluster for each document with pairs.
 
         Args:
             prepared: The batch.
-            fences: Fence of each partition of the batch.
+            fences: Fence by partition.
 
         Raises:
             StoreUnavailable: Repeat the batch.
@@ -98,28 +104,29 @@ class Detector:
         hits, counts = self._look_up(batch, fence_list)
         # 3. Verify.
         emitting, emission = self._emission(batch, fences)
-        verified = self._verifier.verify(batch, hits, emitting, fence_list)
+        copies = self._copy_buckets.look_up(batch, hits, fence_list)
+        emitting_hits = {row: hits[row] for row in emitting if row in hits}
+        known_rows = {row for row in emitting if batch.states[row] in _KNOWN_STATES}
+        verified = self._verifier.verify(batch, emitting_hits, copies, known_rows=known_rows)
         counts += emission + verified.counts
         # 4. Save pending matches.
         pending = self._save_pending_matches(batch, emitting, verified.matches, fence_list)
         # 5. Claim.
-        claims, owned = self._claim(batch, pending, verified.other_pairs, fence_list)
+        owned = self._claim(batch, pending, verified.other_pairs, fence_list)
         # 6. Clusters.
-        incomplete = frozenset((*counts.full_bucket_positions, *counts.over_candidates_positions))
         with_matches = [batch.documents[row].position for row, saved in pending.items() if saved.matches]
         return counts + DetectionResult(
-            detections=self._detections(batch, pending, owned, incomplete, verified.suppressed, fence_list),
+            detections=self._detections(batch, pending, owned, verified, fence_list),
             refused=tuple(batch.refused),
-            claims=claims,
             pending_positions=(*batch.missing_positions, *with_matches),
         )
 
     def delete(self, documents: Sequence[Document], fences: Mapping[Partition, Fence]) -> DetectionResult:
-        """Delete documents from the index; a deletion marker stays in place of each entry.
+        """Delete documents from the index; a deletion marker replaces each entry.
 
         Args:
-            documents: Documents to delete, in the order of their positions within each partition.
-            fences: Fence of each partition of the batch.
+            documents: Documents to delete, in position order within each partition.
+            fences: Fence by partition.
 
         Raises:
             StoreUnavailable: Repeat the batch.
@@ -129,60 +136,25 @@ class Detector:
         self._lifecycle.delete(documents, list(fences.values()))
         return DetectionResult(deleted_count=len(documents))
 
-    # Backlog expiry
-
-    def listed(self, documents: Sequence[Document], claims: Sequence[tuple[bytes, Position]]) -> Listed:
-        """Return the entries of the lists for backlog expiry: documents and the claims that the documents asked for.
-
-        Args:
-            documents: Documents.
-            claims: Claimed pairs of these and other documents, each with the position that asked for the claim.
-        """
-        times = {document.position: document.time_ms for document in documents}
-        return Listed(
-            [
-                ListedDocument(document_number(self._options.profile, document.id), document.position, document.time_ms)
-                for document in documents
-            ],
-            [ListedClaim(key, position, times[position]) for key, position in claims if position in times],
-        )
-
-    def evict(self, listed: Listed, fence: Fence) -> int:
-        """Evict expired documents that are still at their listed position.
-
-        Args:
-            listed: The first listed documents and claims of a partition.
-            fence: Fence of the partition.
-
-        Returns:
-            Number of evicted documents.
-
-        Raises:
-            StoreUnavailable: Try again.
-            BatchRefused: Another daemon owns the partition.
-            IndexLost: The index is gone.
-        """
-        return self._lifecycle.evict(listed, fence)
-
     # Steps of index
 
     def _look_up(self, batch: InsertedBatch, fences: Sequence[Fence]) -> tuple[dict[int, BucketHits], DetectionResult]:
         """Insert documents in their buckets and look up the other members.
 
         Returns:
-            Candidates by row, of rows that have any; and the full buckets.
+            Candidates by row, for rows that have any; and the full buckets.
         """
         rows = batch.looked_up
         if not rows:
             return {}, DetectionResult()
         numbers = [batch.entries[row].number for row in rows]
-        found = self._store.insert_and_look_up(numbers, batch.band_keys[rows], fences)
-        full = tuple(batch.documents[rows[at]].position for at in sorted(found.full))
-        counts = DetectionResult(full_buckets_count=found.full_buckets_count, full_bucket_positions=full)
-        return hits_by_row(rows, found), counts
+        hits = self._store.insert_and_look_up(numbers, batch.band_keys[rows], fences)
+        full = tuple(batch.documents[rows[index]].position for index in sorted(hits.full))
+        counts = DetectionResult(full_buckets_count=hits.full_buckets_count, full_bucket_positions=full)
+        return hits_by_row(rows, hits), counts
 
     def _emission(self, batch: InsertedBatch, fences: Mapping[Partition, Fence]) -> tuple[list[int], DetectionResult]:
-        """Find the rows that may emit pairs, and count the rows by the effect of their insertion.
+        """Find the rows that may emit pairs, and count the rows by insertion effect.
 
         Returns:
             Rows that may emit pairs: the offset is not below the high-water mark; and the skipped documents, whose rows
@@ -226,22 +198,22 @@ class Detector:
         self,
         batch: InsertedBatch,
         emitting: Sequence[int],
-        found: Mapping[int, Mapping[bytes, Match]],
+        matches: Mapping[int, Mapping[bytes, Match]],
         fences: Sequence[Fence],
     ) -> dict[int, PendingMatches]:
-        """Save matches as pending; return by row the pending matches of this and of earlier attempts at the position.
+        """Save matches as pending; return by row the pending matches from this and earlier attempts at the position.
 
-        A document without a match is left out if this attempt created the entry: an earlier attempt, with matches of
-        its own, would have created the entry before.
+        A document without a match is left out if this attempt created the entry: an earlier attempt with
+        matches would have created the entry before.
         """
-        rows = [row for row in emitting if row in found or batch.states[row] is not InsertState.CREATED]
+        rows = [row for row in emitting if row in matches or batch.states[row] is not InsertState.CREATED]
         if not rows:
             return {}
         pending = []
         for row in rows:
-            matches, document = dict(found.get(row, {})), batch.documents[row]
-            digest = batch.entries[row].digest if matches and document.op == "append" else None
-            pending.append((document.position, PendingMatches(matches, digest)))
+            by_pair, document = dict(matches.get(row, {})), batch.documents[row]
+            digest = batch.entries[row].digest if by_pair and document.op == "append" else None
+            pending.append((document.position, PendingMatches(by_pair, digest)))
         return dict(zip(rows, self._store.save_pending_matches(pending, fences), strict=True))
 
     def _claim(
@@ -250,50 +222,46 @@ class Detector:
         pending: Mapping[int, PendingMatches],
         other_pairs: Mapping[int, AbstractSet[bytes]],
         fences: Sequence[Fence],
-    ) -> tuple[tuple[tuple[bytes, Position], ...], dict[int, tuple[Match, ...]]]:
-        """Claim the pairs of all matches, and extend the claims of other pairs of documents that had an entry before.
+    ) -> dict[int, tuple[Match, ...]]:
+        """Claim the pair for each match; extend the claims on other pairs whose document had an entry before.
 
         Args:
             batch: The inserted batch.
             pending: Pending matches by row.
             other_pairs: Pair keys without a match, by row; these pairs may have been claimed by an earlier version.
-            fences: Fences of the partitions of the batch.
+            fences: A fence for each partition.
 
         Returns:
-            Pairs whose claims were made or extended, each with the position that asked for the claim; and the matches
-            of the pairs that the position of a row owns, the most similar first, by row.
+            Matches whose pair the row's position owns, the most similar first, by row.
         """
         pairs = [(row, key, match) for row, saved in pending.items() for key, match in saved.matches.items()]
         claims = [(key, batch.documents[row].position) for row, key, _ in pairs]
-        extended = [(key, batch.documents[row].position) for row, keys in other_pairs.items() for key in sorted(keys)]
+        extended = sorted(set().union(*other_pairs.values()))
         if not claims and not extended:
-            return (), {}
+            return {}
         owned = self._store.claim_pairs(claims, fences, extended)
         matches: dict[int, list[Match]] = {}
         for (row, key, match), is_own in zip(pairs, owned, strict=True):
             if is_own:
-                matches.setdefault(row, []).append(replace(match, pair=key.hex()))
-        in_order = {row: tuple(sorted(own, key=lambda m: (-m.similarity, m.id))) for row, own in matches.items()}
-        return (*claims, *extended), in_order
+                matches.setdefault(row, []).append(structs.replace(match, pair=key.hex()))
+        return {row: tuple(sorted(of_row, key=lambda m: (-m.similarity, m.id))) for row, of_row in matches.items()}
 
     def _detections(
         self,
         batch: InsertedBatch,
         pending: Mapping[int, PendingMatches],
         owned: Mapping[int, tuple[Match, ...]],
-        incomplete: AbstractSet[Position],
-        suppressed: Mapping[int, Mapping[SuppressionRule, int]],
+        verified: Verification,
         fences: Sequence[Fence],
     ) -> tuple[Detection, ...]:
-        """Return a detection for each row with pairs, placed in the cluster of its best match.
+        """Return a detection for each row with pairs, placed in its best match's cluster.
 
         Args:
             batch: The inserted batch.
             pending: Pending matches by row.
             owned: Matches to publish, by row.
-            incomplete: Positions of documents whose candidates were not all compared.
-            suppressed: Number of suppressed near-duplicates by rule, by row.
-            fences: Fences of the partitions of the batch.
+            verified: Verification result.
+            fences: A fence for each partition.
         """
         if not owned:
             return ()
@@ -307,15 +275,17 @@ class Detector:
             )
             for row in rows
         ]
-        cluster_ids = self._clusters.join(members, fences)
+        firsts = self._clusters.join(members, fences)
         return tuple(
             Detection(
                 batch.documents[row],
                 member.entry.digest,
                 owned[row],
-                cluster_id,
-                complete=batch.documents[row].position not in incomplete,
-                suppressed=suppressed.get(row, {}),
+                first.id,
+                label=read_caption(member.entry.content.caption).label,
+                cluster_label=read_caption(first.content.caption).label,
+                complete=row not in verified.incomplete,
+                suppressed=Counter(rule for rule, _ in verified.suppressed.get(row, ())),
             )
-            for row, member, cluster_id in zip(rows, members, cluster_ids, strict=True)
+            for row, member, first in zip(rows, members, firsts, strict=True)
         )

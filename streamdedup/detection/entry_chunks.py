@@ -1,4 +1,4 @@
-"""Reads index entries in chunks of bounded weight, so that memory does not grow with the number of candidates."""
+"""Reads index entries in chunks with a bounded weight, so that memory does not grow with the candidate count."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -9,36 +9,37 @@ from streamdedup.index.documents import IndexEntry
 #: reply and decoded. The candidates of an ordinary chunk of 1,000 documents weigh less than
 #: 2 MB, so that they are read in one round trip; 3,000 candidates of 24 kB are read in nine.
 BUDGET_BYTES = 8 * 1_048_576
-#: Most entries that are asked for at once: a reply ends where the budget does, and the request names each entry again
+#: Most entries in a request: a reply ends where the budget does, and the request names each entry again
 #: that did not fit in.
-_ASKED_AT_ONCE = 2_000
+_REQUEST_ENTRIES = 2_000
 
 
 def read_chunks(
     store: EntryReading,
     numbers: Iterable[int],
     budget_bytes: int = BUDGET_BYTES,
-    kept: Mapping[int, IndexEntry] | None = None,
+    read_before: Mapping[int, IndexEntry] | None = None,
 ) -> Iterator[dict[int, IndexEntry]]:
-    """Yield the entries that exist, in chunks of the budget.
+    """Yield the entries that exist, in chunks within the budget.
 
     Args:
         store: The index.
-        numbers: Numbers of the documents; each distinct one is read once.
-        budget_bytes: Weight of the entries that are held at once, in bytes; at least 1. A single entry may weigh more.
-        kept: Entries that were read before and need not be read again; they come first.
+        numbers: Document numbers; each distinct one is read once.
+        budget_bytes: Largest weight for entries that are held at once, in bytes; at least 1. A single entry may weigh
+            more.
+        read_before: Entries that were read before and need not be read again; they come first.
     """
     distinct = dict.fromkeys(numbers)
-    if kept:
-        yield {number: kept[number] for number in distinct if number in kept}
-    pending = [number for number in distinct if not kept or number not in kept]
+    if read_before:
+        yield {number: read_before[number] for number in distinct if number in read_before}
+    pending = [number for number in distinct if not read_before or number not in read_before]
     while pending:
-        asked = pending[:_ASKED_AT_ONCE]
-        read = store.read_entries(asked, budget_bytes)
-        yield {number: entry for number, entry in read.items() if entry is not None}
-        pending = [number for number in asked if number not in read] + pending[_ASKED_AT_ONCE:]
+        requested = pending[:_REQUEST_ENTRIES]
+        entries = store.read_entries(requested, budget_bytes)
+        yield {number: entry for number, entry in entries.items() if entry is not None}
+        pending = [number for number in requested if number not in entries] + pending[_REQUEST_ENTRIES:]
 
 
 def weight_bytes(entries: Iterable[IndexEntry]) -> int:
-    """Return what entries count for in the budget, in bytes."""
+    """Return the weight that entries have in the budget, in bytes."""
     return sum(entry.content.size_bytes for entry in entries)

@@ -1,4 +1,4 @@
-"""Index entries of documents: inserted, replaced, appended to, deleted, evicted.
+"""Index entries: inserted, replaced, appended to, deleted.
 
 An earlier version is removed from its buckets before its entry changes: after a crash in between, the entry still names
 the buckets from which the version has to be removed (rule 9 of ``index.contract``).
@@ -21,7 +21,7 @@ from streamdedup.index.documents import (
     decide_version,
     deletion_marker,
 )
-from streamdedup.index.values import Fence, Listed, ListedDocument
+from streamdedup.index.values import Fence
 from streamdedup.wire import Document
 
 #: States of documents whose version is in the index.
@@ -29,7 +29,7 @@ _INDEXED_STATES = frozenset({InsertState.CREATED, InsertState.REPLACED, InsertSt
 
 
 class Lifecycle:
-    """Writes and removes the index entries of a profile."""
+    """Writes and removes index entries."""
 
     def __init__(self, options: DetectorOptions, store: Index, preparer: Preparer) -> None:
         self._options = options
@@ -38,16 +38,16 @@ class Lifecycle:
         self._appender = Appender(options.profile, store, preparer.shingler, preparer.sketcher)
 
     def insert(self, prepared: Prepared, fences: Sequence[Fence]) -> InsertedBatch:
-        """Insert the entries of a batch.
+        """Insert entries.
 
         Steps:
-            1. Insert entries of new documents; of several versions of a document in the batch only the last.
+            1. Insert entries for new documents; only the last version where the batch has several.
             2. Append to documents.
             3. Remove the replaced versions from their buckets, then replace their entries.
 
         Args:
             prepared: The batch.
-            fences: Fences of the partitions of the batch.
+            fences: A fence for each partition.
         """
         # 1. Insert.
         results = self._insert_last_versions(prepared, fences)
@@ -80,19 +80,19 @@ class Lifecycle:
     def delete(self, documents: Sequence[Document], fences: Sequence[Fence]) -> None:
         """Delete documents: remove them from their buckets, then replace the entries by deletion markers.
 
-        Claims, which consist of hashes and a position, stay until they expire. Without the claim of a pair, a replay of
-        the other document, which has pending matches, would alert the pair a second time.
+        Claims, which consist of hashes and a position, stay until they expire. Without the claim, a replay of the other
+        document, which has pending matches, would alert the pair a second time.
 
         Args:
-            documents: Documents to delete. One that is not in the index gets a marker, too, against a late insertion
-                of an earlier version.
-            fences: Fences of the partitions of the batch.
+            documents: Documents to delete. One that is not in the index gets a marker, too, against an earlier
+                version that is inserted late.
+            fences: A fence for each partition.
         """
         numbers = [document_number(self._options.profile, document.id) for document in documents]
-        found = self._store.get_entries(numbers)
+        entries = self._store.get_entries(numbers)
         markers, removed = [], []
         for document, number in zip(documents, numbers, strict=True):
-            stored = found.get(number)
+            stored = entries.get(number)
             is_stored = stored is not None and not stored.deleted
             if stored is not None and is_stored and stored.id != document.id:
                 continue  # the number belongs to another document, so this one is not in the index
@@ -104,33 +104,16 @@ class Lifecycle:
         if markers:
             self._store.replace_entries(markers, fences)
 
-    def evict(self, listed: Listed, fence: Fence) -> int:
-        """Evict expired documents: remove them from their buckets, then remove their entries.
-
-        Args:
-            listed: Listed documents and claims; a document whose entry has another position by now stays.
-            fence: Fence of the partition.
-
-        Returns:
-            Number of documents that were still at the listed position.
-        """
-        found = self._store.get_entries([each.number for each in listed.documents])
-        documents = set(listed.documents)
-        old = [one for one in found.values() if ListedDocument(one.number, one.position, one.time_ms) in documents]
-        self._remove_from_buckets([entry for entry in old if not entry.deleted], [fence])
-        self._store.evict(listed, fence)
-        return len(old)
-
     def _insert_last_versions(self, prepared: Prepared, fences: Sequence[Fence]) -> list[InsertResult]:
-        """Insert the last version of each document in the batch; return a result for each entry."""
+        """Insert each document's last version in the batch; return a result for each entry."""
         entries, encoded = prepared.entries, prepared.encoded
         decided = _earlier_versions(entries)
         if entries and not decided:
             return self._store.insert_entries(entries, fences, encoded)
         rows = [row for row in range(len(entries)) if row not in decided]
         if rows:
-            chosen = None if encoded is None else [encoded[row] for row in rows]
-            inserted = self._store.insert_entries([entries[row] for row in rows], fences, chosen)
+            encoded = None if encoded is None else [encoded[row] for row in rows]
+            inserted = self._store.insert_entries([entries[row] for row in rows], fences, encoded)
             decided = {**decided, **dict(zip(rows, inserted, strict=True))}
         return [decided[row] for row in range(len(entries))]
 
@@ -145,7 +128,7 @@ class Lifecycle:
             np.array([content.sketch.count for content in contents], np.int64),
         )
         first = len(prepared.entries)
-        band_keys = self._band_keys([content.sketch for content in contents])
+        band_keys = self._band_keys(contents)
         return Prepared(
             [*prepared.documents, *(document for document, _, _ in appended.rows)],
             [*prepared.entries, *entries],
@@ -162,10 +145,10 @@ class Lifecycle:
             self._store.replace_entries([entries[row] for row in rows], fences)
 
     def _remove_from_buckets(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
-        """Remove versions from their buckets, and from the buckets of their contents."""
+        """Remove versions from their buckets, and from the buckets by content."""
         if not entries:
             return
-        keys = self._band_keys([entry.content.sketch for entry in entries])
+        keys = self._band_keys([entry.content for entry in entries])
         self._store.remove_from_buckets([entry.number for entry in entries], keys, fences)
         self._store.remove_copies([(entry.number, entry.digest) for entry in entries], fences)
 
@@ -186,12 +169,12 @@ def _looked_up(prepared: Prepared, results: Sequence[InsertResult]) -> list[int]
 def _current(document: Document, entry: IndexEntry, state: InsertState, stored: IndexEntry) -> IndexEntry:
     """Return the entry that the batch goes on with, where the index had an entry before.
 
-    - Replaced: the new version, with the incarnation of the document.
-    - Replayed: the entry with time and content of the first attempt. Kafka may set back a time in the future, and the
+    - Replaced: the new version, with the document's incarnation.
+    - Replayed: the entry with time and content from the first attempt. Kafka may set back a time in the future, and the
       window must be the same for all attempts.
     - Redelivered by another partition: the stored entry. The document is looked up and compared again, because the
       attempt at this position may have been cut short before the index was lost, and the other partition may have
-      inserted the document silently, below the high-water mark of that partition. Claims suppress pairs that were
+      inserted the document silently, below its high-water mark. Claims suppress pairs that were
       alerted.
     """
     if state is InsertState.REPLACED:
@@ -202,12 +185,16 @@ def _current(document: Document, entry: IndexEntry, state: InsertState, stored: 
 
 
 def _is_inserted_elsewhere(document: Document, state: InsertState, stored: IndexEntry | None) -> bool:
-    """Tell whether another partition has inserted the same content of the document."""
-    return state is InsertState.REDELIVERED and stored is not None and stored.position.log != document.position.log
+    """Tell whether another partition has inserted the same content for the document."""
+    return (
+        state is InsertState.REDELIVERED
+        and stored is not None
+        and stored.position.partition_incarnation != document.position.partition_incarnation
+    )
 
 
 def with_incarnation(entry: IndexEntry, before: IndexEntry) -> IndexEntry:
-    """Return a version with the incarnation of its document.
+    """Return a version with its document's incarnation.
 
     A document that is inserted after its deletion begins a new incarnation, whose pairs are alerted anew; its later
     versions belong to the same incarnation.
@@ -226,10 +213,10 @@ def with_incarnation(entry: IndexEntry, before: IndexEntry) -> IndexEntry:
 
 
 def _earlier_versions(entries: Sequence[IndexEntry]) -> dict[int, InsertResult]:
-    """Decide about the versions of a batch that a later version of the same document in the batch supersedes.
+    """Decide about the versions that a later version in the batch supersedes.
 
     Returns:
-        The result of each such version, by row.
+        The result for each such version, by row.
     """
     decided: dict[int, InsertResult] = {}
     if len({entry.number for entry in entries}) == len(entries):

@@ -14,12 +14,12 @@ CURE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ReachedLimits:
-    """Numbers of documents that reached a limit, so that some of their pairs may be missed.
+    """Counts for documents that reached a limit, so that some of their pairs may be missed.
 
     Attributes:
         in_full_buckets: Documents with a full bucket, which are compared with three candidates.
         over_candidates: Documents with more candidates than ``max_candidates`` and no full bucket.
-        full_buckets: Number of times that a bucket was full.
+        full_buckets: How often a bucket was full.
         dropped_candidates: Candidates that were found and not compared; a full bucket hides further ones.
     """
 
@@ -30,7 +30,7 @@ class ReachedLimits:
 
     @classmethod
     def of(cls, result: DetectionResult) -> "ReachedLimits":
-        """Return the limits that the documents of a batch reached."""
+        """Return the limits that the documents in a batch reached."""
         return cls(
             in_full_buckets=len(result.full_bucket_positions),
             over_candidates=len(result.over_candidates_positions),
@@ -38,9 +38,9 @@ class ReachedLimits:
             dropped_candidates=result.dropped_candidates_count,
         )
 
-    def __add__(self, other: "ReachedLimits") -> "ReachedLimits":
-        """Return the numbers of both."""
-        return ReachedLimits(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+    def __add__(self, added: "ReachedLimits") -> "ReachedLimits":
+        """Return the sums."""
+        return ReachedLimits(*(getattr(self, field.name) + getattr(added, field.name) for field in fields(self)))
 
     @property
     def documents(self) -> int:

@@ -1,4 +1,4 @@
-"""Preparation: everything about a batch of documents that is computed without the index."""
+"""Preparation: everything about documents that is computed without the index."""
 
 from collections.abc import Sequence
 
@@ -6,22 +6,24 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
+from streamdedup.detection.captions import caption_of
 from streamdedup.detection.content import contents_of
 from streamdedup.detection.model import DetectorOptions, Prepared, document_number
+from streamdedup.detection.scope import band_keys_of, scoped_band_keys
 from streamdedup.detection.suppression import source_key
 from streamdedup.index.documents import Content, IndexEntry
 from streamdedup.similarity.minhash import HashFamily
-from streamdedup.similarity.sketch import Sketch, Sketcher
+from streamdedup.similarity.sketch import Sketcher
 from streamdedup.text.shingles import Shingler
-from streamdedup.wire import Document, content_digest
+from streamdedup.wire import Document, content_digest, scope_key
 
 
 class Preparer:
     """Computes shingles, sketches and band keys.
 
     Attributes:
-        shingler: Makes the shingles of the profile.
-        sketcher: Makes and compares the sketches of the profile.
+        shingler: Makes shingles for the profile.
+        sketcher: Makes and compares sketches for the profile.
     """
 
     def __init__(self, options: DetectorOptions) -> None:
@@ -31,37 +33,42 @@ class Preparer:
         self.sketcher = Sketcher(family, options.exact_limit, options.banding.permutations, options.measure)
 
     def prepare(self, documents: Sequence[Document]) -> Prepared:
-        """Compute shingles, sketches and band keys of a batch.
+        """Compute shingles, sketches and band keys.
 
         Args:
-            documents: Documents to insert or to append to, in the order of their positions within each partition. Each
+            documents: Documents to insert or to append to, in position order within each partition. Each
                 id occurs once, unless a partition repeats a text.
         """
         inserted = [document for document in documents if document.op != "append"]
         shingles = self.shingler.shingle([document.text for document in inserted])
         sketches, signatures = self.sketcher.make(shingles.hashes, shingles.offsets)
         contents = contents_of(shingles, sketches)
+        entries = [self._entry(document, content) for document, content in zip(inserted, contents, strict=True)]
+        band_keys = self._options.banding.band_keys(signatures)
         return Prepared(
             documents=inserted,
-            entries=[self._entry(document, content) for document, content in zip(inserted, contents, strict=True)],
-            band_keys=self._options.banding.band_keys(signatures),
+            entries=entries,
+            band_keys=scoped_band_keys(band_keys, [entry.content for entry in entries]),
             skips=self._options.skips(shingles.token_counts, np.diff(shingles.offsets)),
             appends=[document for document in documents if document.op == "append"],
         )
 
-    def band_keys(self, sketches: Sequence[Sketch]) -> NDArray[np.uint32]:
-        """Return the band keys of sketches, (n, bands)."""
-        banding = self._options.banding
-        return banding.band_keys(self.sketcher.signatures(sketches, banding.permutations))
+    def band_keys(self, contents: Sequence[Content]) -> NDArray[np.uint32]:
+        """Return the band keys for contents, (n, bands)."""
+        return band_keys_of(contents, self.sketcher, self._options.banding)
 
     def _entry(self, document: Document, content: Content) -> IndexEntry:
         number = document_number(self._options.profile, document.id)
         if self._options.keep_sources and document.source:
             content = structs.replace(content, source=source_key(document.source))
+        if document.scope is not None:
+            content = structs.replace(content, scope=scope_key(document.scope))
+        if caption := caption_of(document, self._options.label_bytes):
+            content = structs.replace(content, caption=caption)
         return IndexEntry(
             number=number,
             id=document.id,
-            digest=content_digest(document.text),
+            digest=content_digest(document.text, document.scope),
             position=document.position,
             time_ms=document.time_ms,
             cluster=number,

@@ -1,6 +1,7 @@
-"""Suppression: near-duplicates that the rules of a profile keep out of alerts.
+"""Suppression: near-duplicates that a profile's rules keep out of alerts.
 
-A rule reads the index entries of both documents and treats them alike, so the order of arrival changes nothing. The
+A rule reads the index entries of both documents and treats them alike, so the order of arrival changes nothing.
+Detector, look-ups and clusters apply the rules; ``evaluation.scores`` has the same rules for arrays. The
 rules apply to near-duplicates, before matches are saved and pairs are claimed: a suppressed pair has no claim, no
 alert and no part in a cluster. Where an append ends the suppression (``min_shingles``), the pair is alerted then.
 
@@ -15,14 +16,14 @@ rule                    suppresses a pair
 ``ignore_sources``      if the two sources are listed as a pair, in either order
 ======================  ====================================================================================
 
-A document has the source of the upsert that stored its text; appends keep it. A missing or empty source is not known.
+A document has the source from the upsert that stored its text; appends keep it. A missing or empty source is not known.
 The last three rules need both sources: a pair with a source that is not known is alerted.
 
-Where the profile keeps sources (``DetectorOptions.keep_sources``), an index entry has 8 bytes more, BLAKE2b of the
-source; an entry of 100 shingles has about 500 bytes. Without sources it has no byte more. The hash does not depend on
-the rules, so rules can be changed without a new index. 4 bytes would be too few: two sources with the same hash count
-as one source, and the rules lose pairs between them. Among 100,000 sources are 5 * 10^9 couples: with 2^32 hashes about
-one couple has the same hash, with 2^64 hashes one with a probability of 3 in 10^10.
+Where the profile keeps sources (``DetectorOptions.keep_sources``), an index entry has 8 bytes more, BLAKE2b over
+the source; an entry with 100 shingles has about 500 bytes. Without sources it has no byte more. The hash does not
+depend on the rules, so rules can be changed without a new index. 4 bytes would be too few: two sources with the same
+hash count as one source, and the rules lose pairs between them. Among 100,000 sources are 5 * 10^9 couples: with 2^32
+hashes about one couple has the same hash, with 2^64 hashes one with a probability of 3 in 10^10.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +36,7 @@ from streamdedup.index.documents import SOURCE_BYTES, Content, IndexEntry
 
 
 class SuppressionRule(StrEnum):
-    """Name of a rule: the key in the settings, and a metric label."""
+    """Rule name: the key in the settings, and a metric label."""
 
     MIN_SHINGLES = "min_shingles"
     ONLY_SOURCES = "only_sources"
@@ -45,19 +46,19 @@ class SuppressionRule(StrEnum):
 
 @lru_cache(maxsize=4096)
 def source_key(source: str) -> bytes:
-    """Return the stored form of a source."""
+    """Return a source's stored form."""
     return blake2b(source.encode("utf-8", "surrogatepass"), digest_size=SOURCE_BYTES).digest()
 
 
 @dataclass(frozen=True, slots=True)
 class Suppression:
-    """The rules of a profile.
+    """The rules in a profile.
 
     Attributes:
-        min_shingles: Least number of shingles of both documents.
-        only_sources: Keys of the sources of which a pair needs one; empty for all sources.
-        ignore_same_source: Whether pairs of one source are suppressed.
-        ignore_sources: Pairs of keys of sources, each a set of two, or of one for pairs within a source.
+        min_shingles: Least shingle count for both documents.
+        only_sources: Source keys; a pair needs one of them. Empty for all sources.
+        ignore_same_source: Whether pairs within a source are suppressed.
+        ignore_sources: Pairs of source keys, each a set with two members, or with one for pairs within a source.
     """
 
     min_shingles: int = 0
@@ -72,7 +73,7 @@ class Suppression:
         return self.source_rule(a.source, b.source)
 
     def source_rule(self, a: bytes | None, b: bytes | None) -> SuppressionRule | None:
-        """Return the first rule about sources that suppresses pairs of two sources, or None."""
+        """Return the first rule about sources that suppresses pairs between two sources, or None."""
         if a is None or b is None:
             return None
         if self.only_sources and a not in self.only_sources and b not in self.only_sources:
@@ -84,17 +85,17 @@ class Suppression:
         return None
 
     def rules(
-        self, pairs: Iterable[tuple[int, int]], documents: Sequence[IndexEntry], others: Mapping[int, IndexEntry]
+        self, pairs: Iterable[tuple[int, int]], documents: Sequence[IndexEntry], candidates: Mapping[int, IndexEntry]
     ) -> dict[tuple[int, int], SuppressionRule]:
-        """Return the rule of each suppressed pair, without the other pairs.
+        """Return the rule for each suppressed pair, without the other pairs.
 
         Args:
-            pairs: Row and number of the other document.
+            pairs: Row and candidate number.
             documents: Index entries by row.
-            others: Index entries of the other documents by number.
+            candidates: Index entries by number.
         """
-        found = ((pair, self.rule(documents[pair[0]].content, others[pair[1]].content)) for pair in pairs)
-        return {pair: rule for pair, rule in found if rule is not None}
+        rules = ((pair, self.rule(documents[pair[0]].content, candidates[pair[1]].content)) for pair in pairs)
+        return {pair: rule for pair, rule in rules if rule is not None}
 
 
 def suppression_of(
@@ -104,7 +105,7 @@ def suppression_of(
     ignore_same_source: bool,
     ignore_sources: Iterable[tuple[str, str]],
 ) -> Suppression | None:
-    """Return the rules of a profile by the names of sources; None for no rule."""
+    """Return the rules from source names; None for no rule."""
     rules = Suppression(
         min_shingles,
         frozenset(map(source_key, only_sources)),
@@ -115,5 +116,5 @@ def suppression_of(
 
 
 def _shingle_count(content: Content) -> int:
-    """Return the number of shingles besides stop shingles."""
+    """Return the shingle count without stop shingles; all shingles of a ``stop_only`` document are such."""
     return 0 if content.stop_only else content.sketch.count

@@ -26,14 +26,16 @@ _TAKEN_OVER = (
 )
 
 _Item = TypeVar("_Item")
+#: Id, text, source and scope of a document.
+Added = tuple[str, str, str | None, str | None]
 
 
 class IndexWriter:
     """Writes an index as the owner of its one partition.
 
-    The offsets of a call are reserved in the high-water mark before the call writes, so that no later writer gives the
-    same offsets to other documents. Pending matches are kept until the call succeeds: a repeated call has the positions
-    of the first one, and returns the same pairs.
+    A call's offsets are reserved in the high-water mark before the call writes, so that no later writer gives the
+    same offsets to other documents. Pending matches are kept until the call succeeds: a repeated call has the same
+    positions, and returns the same pairs.
     """
 
     def __init__(self, options: DetectorOptions, store: Index, fingerprint: Fingerprint) -> None:
@@ -47,13 +49,13 @@ class IndexWriter:
         #: Documents of the last ``add`` if it failed.
         self._unfinished: list[Document] = []
 
-    def add(self, given: Sequence[tuple[str, str, str | None]]) -> list[tuple[Match, ...]]:
-        """See ``library.Index.add``; ids, texts and sources are valid."""
-        if not given:
+    def add(self, added: Sequence[Added]) -> list[tuple[Match, ...]]:
+        """See ``library.Index.add``; ids, texts, sources and scopes are valid."""
+        if not added:
             return []
         fence = self._owned()
-        if given != [(document.id, document.text, document.source) for document in self._unfinished]:
-            self._unfinished = self._placed(given, fence)
+        if added != [(document.id, document.text, document.source, document.scope) for document in self._unfinished]:
+            self._unfinished = self._placed(added, fence)
         documents, result = self._unfinished, DetectionResult()
         with self._refusals():
             for chunk in chunks(documents):
@@ -70,13 +72,13 @@ class IndexWriter:
         if not ids:
             return
         fence = self._owned()
-        documents = self._placed([(document_id, "", None) for document_id in ids], fence, op="delete")
+        documents = self._placed([(document_id, "", None, None) for document_id in ids], fence, op="delete")
         with self._refusals():
             for chunk in chunks(documents):
                 self._detector.delete(chunk, {_PARTITION: fence})
 
     def _owned(self) -> Fence:
-        """Return the fence of the partition, which is taken before the first write and renewed once a day."""
+        """Return the partition's fence, which is taken before the first write and renewed once a day."""
         if self._is_refused:
             raise IndexNotWritable(_TAKEN_OVER)
         with self._refusals():
@@ -92,16 +94,16 @@ class IndexWriter:
                 self._fenced_at_s = time.monotonic()
         return self._fence
 
-    def _placed(self, given: Sequence[tuple[str, str, str | None]], fence: Fence, op: Op = "upsert") -> list[Document]:
-        """Return documents at positions that no later call of any writer gives to other documents."""
+    def _placed(self, documents: Sequence[Added], fence: Fence, op: Op = "upsert") -> list[Document]:
+        """Return documents at positions that no later call by any writer gives to other documents."""
         first, now_ms = self._next_offset, int(wall_clock_ms())
-        end = first + len(given)
+        end = first + len(documents)
         with self._refusals():
             self._store.finish({_PARTITION: end}, [], [fence])
         self._next_offset = end
         return [
-            Document(document_id, text, fence.log.at(offset), now_ms, op, source)
-            for offset, (document_id, text, source) in enumerate(given, first)
+            Document(document_id, text, fence.position_at(offset), now_ms, op, source, scope=scope)
+            for offset, (document_id, text, source, scope) in enumerate(documents, first)
         ]
 
     @contextmanager

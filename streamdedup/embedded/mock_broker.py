@@ -1,6 +1,6 @@
 """The in-memory broker of librdkafka, for the demo: the real protocol on a TCP port, without installation.
 
-Limitations, measured with the version in the lock file:
+Limitations, measured with the version in `constraints.txt`:
 
 - Transactions are not isolated, and no producer is fenced.
 - A partition keeps about its last 5 MB. A reader further behind is moved by its ``auto_offset_reset``: without notice

@@ -264,7 +264,7 @@ class ManagedProcess(Started):
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def log_tail(self) -> str:
-        """Return the end of the log of the last run, after an introduction, for error messages."""
+        """Return the last run's final log lines, after an introduction, for error messages."""
         if not self.log_path.exists():
             return ""
         with self.log_path.open("rb") as log:

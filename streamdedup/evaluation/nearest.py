@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from streamdedup.evaluation.truth import ShingleSets
+from streamdedup.evaluation.pairs import ShingleSets
 from streamdedup.similarity.containment import Contained, Overlaps
 from streamdedup.similarity.measures import Measure
 
@@ -25,13 +24,13 @@ class Neighbour(NamedTuple):
 
 
 class NearestDocuments:
-    """Keeps the nearest documents of a stream.
+    """Keeps a stream's nearest documents.
 
     Args:
-        target: Shingles of the document, ascending.
-        most: Documents to keep, at least 1.
+        target: The document's shingles; documents of its scope are compared.
+        max_neighbours: Documents to keep, at least 1.
         threshold: Least similarity; a neighbour shares at least one shingle in any case.
-        measure: Measure of similarity.
+        measure: Similarity measure.
 
     Attributes:
         target: The same.
@@ -40,9 +39,9 @@ class NearestDocuments:
         compared_count: Documents so far.
     """
 
-    def __init__(self, target: NDArray[np.uint32], most: int, threshold: float, measure: Measure) -> None:
+    def __init__(self, target: ShingleSets, max_neighbours: int, threshold: float, measure: Measure) -> None:
         self.target = target
-        self._most = most
+        self._most = max_neighbours
         self._threshold = threshold
         self._measure = measure
         self.nearest: list[Neighbour] = []
@@ -50,18 +49,21 @@ class NearestDocuments:
         self.compared_count = 0
 
     def compare(self, ids: Sequence[str], sets: ShingleSets) -> None:
-        """Compare with a batch of other documents."""
-        shared = np.append(0, np.cumsum(np.isin(sets.hashes, self.target)))[sets.offsets]
+        """Compare with further documents."""
+        shared = np.append(0, np.cumsum(np.isin(sets.hashes, self.target.hashes)))[sets.offsets]
         common = np.diff(shared)
-        overlaps = Overlaps(common, np.full_like(sets.sizes, len(self.target)), sets.sizes)
+        overlaps = Overlaps(common, np.full_like(sets.sizes, len(self.target.hashes)), sets.sizes)
         similarities = self._measure.exact(*overlaps)
-        near = np.flatnonzero((similarities >= self._threshold) & (common > 0))
+        is_compared = sets.scopes == self.target.scopes
+        near = np.flatnonzero(is_compared & (similarities >= self._threshold) & (common > 0))
         self.near_count += len(near)
-        self.compared_count += len(ids)
+        self.compared_count += int(is_compared.sum())
         of_near = overlaps.of(near.tolist())
         shares = zip(similarities[near].tolist(), of_near.containments().tolist(), of_near.contained(), strict=True)
-        found = [
-            Neighbour(ids[at], similarity, containment, _SMALLER[contained])
-            for at, (similarity, containment, contained) in zip(near.tolist(), shares, strict=True)
+        neighbours = [
+            Neighbour(ids[number], similarity, containment, _SMALLER[contained])
+            for number, (similarity, containment, contained) in zip(near.tolist(), shares, strict=True)
         ]
-        self.nearest = sorted([*self.nearest, *found], key=lambda one: (-one.similarity, one.id))[: self._most]
+        self.nearest = sorted(
+            [*self.nearest, *neighbours], key=lambda neighbour: (-neighbour.similarity, neighbour.id)
+        )[: self._most]

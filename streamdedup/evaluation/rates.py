@@ -3,7 +3,7 @@
 Pairs that share a document are not independent: a document with an unlucky signature misses all of its pairs. The
 variance of a share p of n pairs then is the cluster-robust one of dyadic data (M. Fafchamps, F. Gubert, "The formation
 of risk sharing networks", 2007; P. Aronow, C. Samii, V. Assenova, "Cluster-robust variance estimation for dyadic data",
-2015), in which each two pairs with a common document count with the product of their residuals, and each pair once:
+2015). It sums the products of the residuals of every two pairs with a common document, and e^2 of each pair once:
 
     V = (sum over documents of S^2 - sum over pairs of e^2) / n^2
 
@@ -11,7 +11,7 @@ of risk sharing networks", 2007; P. Aronow, C. Samii, V. Assenova, "Cluster-robu
 
 n* = p (1 - p) / V independent items have the same variance (L. Kish, "Survey sampling", 1965). n* takes the place of n
 in Wilson's interval, as E. Korn and B. Graubard (1998) do with survey data. As misses are few, V may be too small, and
-it is 0 without a miss; so n* is at most the number of documents less the number of connected components, which is the
+it is 0 without a miss; so n* is at most the document count less the number of connected components, which is the
 number of pairs that connect the documents of all components: n for separate pairs, m - 1 for m copies of one text.
 
 Worked example: 100 copies of one text, of which one misses its 99 pairs. Of 4,950 pairs 4,851 are found, 0.98; n* is
@@ -32,12 +32,12 @@ _Z: Final = NormalDist().inv_cdf(0.975)
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """A share: hits of a total.
+    """A share: hits in a total.
 
     Attributes:
-        hits: Number of hits.
-        total: Number of hits and misses.
-        effective: Number of independent items with the same variance; None for ``total``.
+        hits: Hit count.
+        total: Hits and misses together.
+        effective: Independent items with the same variance; None for ``total``.
     """
 
     hits: int
@@ -46,27 +46,27 @@ class Rate:
 
     @classmethod
     def of(cls, hits: NDArray[np.bool_]) -> "Rate":
-        """Return the share of the true values of independent items."""
+        """Return the hit share among independent items."""
         return cls(int(np.count_nonzero(hits)), len(hits))
 
     @classmethod
     def of_pairs(cls, hits: NDArray[np.bool_], left: NDArray[np.int64], right: NDArray[np.int64]) -> "Rate":
-        """Return the share of the true values of pairs, with bounds by document (module docstring).
+        """Return the hit share among pairs, with bounds by document (module docstring).
 
         Args:
             hits: bool (n,).
-            left: int64 (n,); number of a document of each pair.
-            right: int64 (n,); number of the other document.
+            left: int64 (n,); one document number per pair.
+            right: int64 (n,); the other document number.
         """
         return cls(int(np.count_nonzero(hits)), len(hits), effective_pairs(hits, left, right))
 
     @property
     def share(self) -> float | None:
-        """The share, 0 .. 1; None for a total of 0."""
+        """The share, 0 .. 1; None for total 0."""
         return self.hits / self.total if self.total else None
 
     def bounds(self) -> tuple[float, float] | None:
-        """Return the 95 % bounds of the probability; None for a total of 0.
+        """Return the 95 % bounds of the probability; None for total 0.
 
         Wilson's score interval (1927), which does not claim certainty where all or none are hits:
 
@@ -83,21 +83,21 @@ class Rate:
         scale = 1 + zz / n
         return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
 
-    def __add__(self, other: "Rate") -> "Rate":
-        """Pool two shares of different documents."""
+    def __add__(self, rate: "Rate") -> "Rate":
+        """Pool two shares over different documents."""
         effective = None
-        if self.effective is not None or other.effective is not None:
-            effective = sum(one.total if one.effective is None else one.effective for one in (self, other))
-        return Rate(self.hits + other.hits, self.total + other.total, effective)
+        if self.effective is not None or rate.effective is not None:
+            effective = sum(term.total if term.effective is None else term.effective for term in (self, rate))
+        return Rate(self.hits + rate.hits, self.total + rate.total, effective)
 
 
 def effective_pairs(hits: NDArray[np.bool_], left: NDArray[np.int64], right: NDArray[np.int64]) -> float:
-    """Return the number of independent pairs with the same variance of their share of hits (module docstring).
+    """Return the independent pair count with the same hit-share variance (module docstring).
 
     Args:
         hits: bool (n,).
-        left: int64 (n,); number of a document of each pair.
-        right: int64 (n,); number of the other document.
+        left: int64 (n,); one document number per pair.
+        right: int64 (n,); the other document number.
 
     Returns:
         At least 1, except for 0 without pairs; at most n.
@@ -105,31 +105,31 @@ def effective_pairs(hits: NDArray[np.bool_], left: NDArray[np.int64], right: NDA
     if not hits.size:
         return 0.0
     documents, ends = np.unique(np.stack((left, right)), return_inverse=True)
-    one, other = ends.reshape(2, -1)
-    most = len(documents) - len(np.unique(components(one, other, len(documents))))
+    left_ends, right_ends = ends.reshape(2, -1)
+    max_independent = len(documents) - len(np.unique(components(left_ends, right_ends, len(documents))))
     share = float(hits.mean())
     residuals = hits - share
-    sums = np.bincount(one, residuals, len(documents)) + np.bincount(other, residuals, len(documents))
+    sums = np.bincount(left_ends, residuals, len(documents)) + np.bincount(right_ends, residuals, len(documents))
     variance = float(sums @ sums - residuals @ residuals) / len(hits) ** 2
     if variance <= 0.0:
-        return float(most)
-    return min(max(share * (1 - share) / variance, 1.0), float(most))
+        return float(max_independent)
+    return min(max(share * (1 - share) / variance, 1.0), float(max_independent))
 
 
 def components(left: NDArray[np.int64], right: NDArray[np.int64], documents: int) -> NDArray[np.int64]:
     """Return the first document of the connected component of each document, int64 (documents,).
 
     Args:
-        left: int64 (n,); number of a document of each pair.
-        right: int64 (n,); number of the other document.
-        documents: Number of documents.
+        left: int64 (n,); one document number per pair.
+        right: int64 (n,); the other document number.
+        documents: Document count.
     """
     first = np.arange(documents)
     while True:
         before = first.copy()
-        least = np.minimum(first[left], first[right])
-        np.minimum.at(first, left, least)
-        np.minimum.at(first, right, least)
+        smaller = np.minimum(first[left], first[right])
+        np.minimum.at(first, left, smaller)
+        np.minimum.at(first, right, smaller)
         first = first[first]
         if np.array_equal(first, before):
             return first

@@ -18,9 +18,9 @@ from streamdedup.detection.model import DetectorOptions
 from streamdedup.detection.suppression import Suppression, source_key
 from streamdedup.evaluation.by_document import ByDocument, by_document
 from streamdedup.evaluation.misses import Miss, MissClassifier, compared_exactly
+from streamdedup.evaluation.pairs import Pairs, ShingleSets, contained, similarities
 from streamdedup.evaluation.rates import Rate
 from streamdedup.evaluation.trial import Findings
-from streamdedup.evaluation.truth import Pairs, ShingleSets, contained, similarities
 from streamdedup.similarity.containment import standard_error
 
 #: Standard errors that an estimated pair may be off.
@@ -35,19 +35,19 @@ class Truth(NamedTuple):
     """The pairs that should be found.
 
     Attributes:
-        pairs: All true pairs; those below the threshold count only if they count whole.
-        computed: ``pairs`` are all pairs with an exact Jaccard similarity of at least the threshold. Otherwise they
-            were judged elsewhere, and a found pair is right if it is among them.
-        whole: All pairs count, also those below the threshold.
+        pairs: The true pairs that no rule suppresses.
+        computed: The exact join has found ``pairs``, and a found pair is right if its exact similarity or containment
+            says so. Otherwise a file has them, and a found pair is right if the file has it.
+        ignores_threshold: Pairs below the threshold should be found too: the file has no similarities.
     """
 
     pairs: Pairs
     computed: bool
-    whole: bool = False
+    ignores_threshold: bool = False
 
 
 class BandScore(NamedTuple):
-    """Recall of the true pairs with a similarity from ``low`` to below ``high``; 1 and 1 is the band of equal sets."""
+    """Recall among the true pairs with a similarity from ``low`` to below ``high``; 1 and 1: equal sets."""
 
     low: float
     high: float
@@ -55,7 +55,7 @@ class BandScore(NamedTuple):
 
 
 class MissedPair(NamedTuple):
-    """A missed pair: numbers of its documents, similarity, and reason."""
+    """A missed pair: its document numbers, similarity, and reason."""
 
     left: int
     right: int
@@ -64,16 +64,16 @@ class MissedPair(NamedTuple):
 
 
 class ClusterScore(NamedTuple):
-    """Agreement of the clusters with the true ones; None where there is nothing to judge.
+    """Agreement between found and true clusters; None where there is nothing to judge.
 
-    Pairwise: of the pairs of documents in one cluster, the share in one true cluster (precision), and of the pairs in
-        one true cluster, the share in one cluster (recall). B-cubed (A. Bagga, B. Baldwin, 1998): the same for the
+    Pairwise: of the document pairs in a found cluster, the share in one true cluster (precision), and of the pairs in
+        a true cluster, the share in one found cluster (recall). B-cubed (A. Bagga, B. Baldwin, 1998): the same for the
         companions of each document, itself included, as a mean over the documents with a companion in either
         clustering.
 
     Attributes:
-        found_count: Clusters of at least two documents.
-        true_count: The same of the true ones.
+        found_count: Found clusters with at least two documents.
+        true_count: True clusters with at least two documents.
         pairwise_precision: See above.
         pairwise_recall: See above.
         b_cubed_precision: See above.
@@ -89,7 +89,7 @@ class ClusterScore(NamedTuple):
 
 
 class ThresholdShare(NamedTuple):
-    """A threshold, with the number of judged pairs from it on, and their share of all judged pairs."""
+    """The true pairs with at least the similarity ``threshold``: their number, and their share of all true pairs."""
 
     threshold: float
     pairs: int
@@ -97,25 +97,26 @@ class ThresholdShare(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """Scores of a trial; bounds of shares of pairs are those by document (``rates``).
+    """Scores of a trial. All rates have bounds by document (``rates``).
 
     Attributes:
         recall: Found pairs among the true pairs, by similarity and by containment.
-        precision: True pairs among the found pairs.
-        exact_recall: Recall of the true pairs that the detector compares exactly.
-        exact_precision: Precision of the found pairs that it reports as exact.
-        estimated_recall: Recall of the true pairs that it estimates, from ``estimated_from`` on.
-        estimated_precision: Precision of the pairs that it reports as estimated, from ``estimated_at`` on.
+        precision: Right pairs among the found pairs.
+        exact_recall: Recall among the true pairs that the detector compares exactly.
+        exact_precision: Precision among the found pairs that it reports as exact.
+        estimated_recall: Recall among the true pairs that it estimates, from ``estimated_from`` on.
+        estimated_precision: Precision among the pairs that it reports as estimated, from ``estimated_at`` on.
         estimated_from: The threshold plus three standard errors, at most 1.
         estimated_at: The threshold minus three standard errors.
-        containment_recall: Recall of the true pairs below the threshold.
-        containment_precision: Precision of the found pairs with a similarity below the threshold.
+        containment_recall: Recall among the true pairs below the threshold.
+        containment_precision: Precision among the found pairs with a similarity below the threshold.
         bands: Recall by similarity.
-        missed: Missed pairs by reason, without reasons of no pair.
-        examples: Some of them.
-        clusters: Agreement of the clusters.
+        missed: Missed pair count by reason, for reasons that occur.
+        examples: The most similar missed pairs of each reason.
+        clusters: Cluster agreement.
         by_document: True and missed pairs by document.
-        thresholds: Judged pairs by threshold, where all of them count; else empty.
+        thresholds: Shares of the true pairs that thresholds can find, for a truth that ignores the threshold; else
+            empty.
     """
 
     recall: Rate
@@ -137,13 +138,17 @@ class Scores(NamedTuple):
 
 
 def lowest_judged(options: DetectorOptions) -> float:
-    """Return the least true similarity of an estimated pair that counts as right."""
-    error = options.measure.standard_error(options.threshold, options.permutations)
-    return max(options.threshold - TOLERANCE * error, 0.0)
+    """Return the least exact similarity with which an estimated pair counts as right."""
+    return max(options.threshold - _tolerance(options), 0.0)
+
+
+def _tolerance(options: DetectorOptions) -> float:
+    """Return how far the estimate for a pair at the threshold may be off."""
+    return TOLERANCE * options.measure.standard_error(options.threshold, options.permutations)
 
 
 def _tolerant(options: DetectorOptions) -> DetectorOptions:
-    """Return the options by which an estimated pair counts as right: all limits are lower by three standard errors."""
+    """Return the options by which an estimated pair counts as right: each limit is lower by its tolerance."""
     rule = options.containment
     if rule is not None:
         similarity, permutations = rule.min_similarity, options.permutations
@@ -174,77 +179,78 @@ def without_suppressed(
     """Return the pairs that are alerted.
 
     Args:
-        pairs: Pairs of documents.
-        suppression: Rules of the profile; None for no rule.
-        sources: Source of each document.
-        sets: Shingles of all documents.
+        pairs: Document pairs.
+        suppression: Profile rules; None for no rule.
+        sources: Each document's source.
+        sets: All documents' shingles.
     """
     if suppression is None or not len(pairs.left):
         return pairs
     shingle_counts = np.where(sets.stop_only, 0, sets.sizes)
     is_short = np.minimum(shingle_counts[pairs.left], shingle_counts[pairs.right]) < suppression.min_shingles
     keys = [source_key(source) if source else None for source in sources]
-    distinct = {key: at for at, key in enumerate(dict.fromkeys(keys))}
+    distinct = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     source_at = np.array([distinct[key] for key in keys], np.int64)
     # The rules are asked once for each combination of sources.
-    combinations, place = np.unique(
+    combinations, combination = np.unique(
         np.stack((source_at[pairs.left], source_at[pairs.right])), axis=1, return_inverse=True
     )
     names = list(distinct)
     is_ignored = np.array(
         [suppression.source_rule(names[a], names[b]) is not None for a, b in combinations.T.tolist()], np.bool_
     )
-    return pairs.where(~(is_short | is_ignored[place.reshape(-1)]))
+    return pairs.where(~(is_short | is_ignored[combination.reshape(-1)]))
 
 
 def score(truth: Truth, findings: Findings, options: DetectorOptions, sets: ShingleSets, ids: list[str]) -> Scores:
     """Compare findings with the truth.
 
     Args:
-        truth: The pairs that should be found.
-        findings: Findings of the trial.
-        options: Options of the detector.
-        sets: Shingles of all documents.
-        ids: Ids of all documents.
+        truth: The true pairs.
+        findings: Trial findings.
+        options: Detector options.
+        sets: All documents' shingles.
+        ids: All document ids.
     """
-    pairs, estimated_at = findings.pairs, lowest_judged(options)
-    wanted = truth.pairs if truth.whole else truth.pairs.where(near_duplicates(truth.pairs, options, sets))
-    found = np.isin(_codes(wanted, ids), _codes(pairs, ids))
-    exact = compared_exactly(sets, options, wanted.left, wanted.right)
-    estimated_from = min(2 * options.threshold - estimated_at, 1.0)
-    sure = ~exact & (wanted.similarities >= estimated_from)
-    below = wanted.similarities < options.threshold
-    missed = wanted.where(~found)
+    found, expected = findings.pairs, truth.pairs
+    if not truth.ignores_threshold:
+        expected = expected.where(near_duplicates(expected, options, sets))
+    is_found = np.isin(_codes(expected, ids), _codes(found, ids))
+    exact = compared_exactly(sets, options, expected.left, expected.right)
+    estimated_from = min(options.threshold + _tolerance(options), 1.0)
+    sure = ~exact & (expected.similarities >= estimated_from)
+    below = expected.similarities < options.threshold
+    missed = expected.where(~is_found)
     reasons = MissClassifier(options, sets, findings).reasons(missed.left, missed.right)
     if truth.computed:
-        true = Pairs(pairs.left, pairs.right, similarities(sets, pairs.left, pairs.right, options.measure))
-        right, nearly_right = near_duplicates(true, options, sets), near_duplicates(true, _tolerant(options), sets)
+        compared = Pairs(found.left, found.right, similarities(sets, found.left, found.right, options.measure))
+        right, nearly_right = (near_duplicates(compared, limits, sets) for limits in (options, _tolerant(options)))
     else:
-        right, nearly_right = (np.isin(_codes(pairs, ids), _codes(judged, ids)) for judged in (wanted, truth.pairs))
+        right, nearly_right = (np.isin(_codes(found, ids), _codes(judged, ids)) for judged in (expected, truth.pairs))
     return Scores(
-        recall=_rate(wanted, found),
-        precision=_rate(pairs, right),
-        exact_recall=_rate(wanted, found, exact),
-        exact_precision=_rate(pairs, right, findings.exact),
-        estimated_recall=_rate(wanted, found, sure),
-        estimated_precision=_rate(pairs, nearly_right, ~findings.exact),
+        recall=_rate(expected, is_found),
+        precision=_rate(found, right),
+        exact_recall=_rate(expected, is_found, exact),
+        exact_precision=_rate(found, right, findings.exact),
+        estimated_recall=_rate(expected, is_found, sure),
+        estimated_precision=_rate(found, nearly_right, ~findings.exact),
         estimated_from=estimated_from,
-        estimated_at=estimated_at,
-        containment_recall=_rate(wanted, found, below),
-        containment_precision=_rate(pairs, right, pairs.similarities < options.threshold),
-        bands=_bands(wanted, found, 0.0 if truth.whole else options.least_similarity),
+        estimated_at=lowest_judged(options),
+        containment_recall=_rate(expected, is_found, below),
+        containment_precision=_rate(found, right, found.similarities < options.threshold),
+        bands=_bands(expected, is_found, 0.0 if truth.ignores_threshold else options.least_similarity),
         missed={reason: count for reason in Miss if (count := Counter(reasons)[reason])},
         examples=_examples(missed, reasons),
-        clusters=compare_clusters(findings.clusters, star_clusters(wanted, ids)),
-        by_document=by_document(wanted, found, len(ids)),
-        thresholds=_thresholds(wanted.similarities, options.threshold) if truth.whole else [],
+        clusters=compare_clusters(findings.clusters, star_clusters(expected, ids)),
+        by_document=by_document(expected, is_found, len(ids)),
+        thresholds=_thresholds(expected.similarities, options.threshold) if truth.ignores_threshold else [],
     )
 
 
-def _rate(pairs: Pairs, hits: NDArray[np.bool_], chosen: NDArray[np.bool_] | None = None) -> Rate:
-    """Return the share of hits among the chosen pairs, all if None; both arguments bool (n,)."""
-    own: slice | NDArray[np.bool_] = slice(None) if chosen is None else chosen
-    return Rate.of_pairs(hits[own], pairs.left[own], pairs.right[own])
+def _rate(pairs: Pairs, hits: NDArray[np.bool_], mask: NDArray[np.bool_] | None = None) -> Rate:
+    """Return the hit share among the pairs in ``mask``, all if None; ``hits`` and ``mask``: bool (n,)."""
+    selection: slice | NDArray[np.bool_] = slice(None) if mask is None else mask
+    return Rate.of_pairs(hits[selection], pairs.left[selection], pairs.right[selection])
 
 
 def _codes(pairs: Pairs, ids: Sequence[str]) -> NDArray[np.int64]:
@@ -252,7 +258,7 @@ def _codes(pairs: Pairs, ids: Sequence[str]) -> NDArray[np.int64]:
     return pairs.left * len(ids) + pairs.right
 
 
-def _bands(pairs: Pairs, found: NDArray[np.bool_], lowest: float) -> list[BandScore]:
+def _bands(pairs: Pairs, is_found: NDArray[np.bool_], lowest: float) -> list[BandScore]:
     """Return the recall of each band of similarity that has pairs; the lowest begins at ``lowest``."""
     steps = np.arange(round(1 / _BAND) + 1) * _BAND
     edges = [lowest, *(float(round(edge, 2)) for edge in steps if edge > lowest + _BAND / 100), 1.0]
@@ -261,13 +267,13 @@ def _bands(pairs: Pairs, found: NDArray[np.bool_], lowest: float) -> list[BandSc
     for low, high in itertools.pairwise(edges):
         inside = (pairs.similarities >= low) & ((pairs.similarities < high) | (low == high))
         if inside.any():
-            scores.append(BandScore(low, high, _rate(pairs, found, inside)))
+            scores.append(BandScore(low, high, _rate(pairs, is_found, inside)))
     return scores
 
 
-def _thresholds(similarity: NDArray[np.float64], own: float) -> list[ThresholdShare]:
-    """Return the judged pairs that each tenth and the own threshold can find, the highest threshold first."""
-    steps = {round(tenth / 10, 1) for tenth in range(1, 11)} | {own}
+def _thresholds(similarity: NDArray[np.float64], threshold: float) -> list[ThresholdShare]:
+    """Return the share for each tenth and for the options' threshold, the highest first."""
+    steps = {round(tenth / 10, 1) for tenth in range(1, 11)} | {threshold}
     counts = {step: int(np.count_nonzero(similarity >= step)) for step in sorted(steps, reverse=True)}
     return [ThresholdShare(step, count, count / max(len(similarity), 1)) for step, count in counts.items()]
 
@@ -276,11 +282,11 @@ def _examples(missed: Pairs, reasons: Sequence[Miss]) -> list[MissedPair]:
     """Return the most similar missed pairs of each reason."""
     examples: list[MissedPair] = []
     counts: Counter[Miss] = Counter()
-    for at in np.argsort(-missed.similarities, kind="stable").tolist():
-        counts[reasons[at]] += 1
-        if counts[reasons[at]] <= _EXAMPLES:
-            pair = int(missed.left[at]), int(missed.right[at]), float(missed.similarities[at])
-            examples.append(MissedPair(*pair, reasons[at]))
+    for number in np.argsort(-missed.similarities, kind="stable").tolist():
+        counts[reasons[number]] += 1
+        if counts[reasons[number]] <= _EXAMPLES:
+            pair = int(missed.left[number]), int(missed.right[number]), float(missed.similarities[number])
+            examples.append(MissedPair(*pair, reasons[number]))
     return examples
 
 
@@ -292,7 +298,7 @@ def star_clusters(pairs: Pairs, ids: Sequence[str]) -> NDArray[np.int64]:
 
     Args:
         pairs: All true pairs.
-        ids: Ids of all documents; of equally similar matches that with the lesser id is the best.
+        ids: All document ids; of equally similar matches that with the lesser id is the best.
     """
     similar = set(zip(pairs.left.tolist(), pairs.right.tolist(), strict=True))
     best: dict[int, tuple[float, str, int]] = {}
@@ -307,11 +313,13 @@ def star_clusters(pairs: Pairs, ids: Sequence[str]) -> NDArray[np.int64]:
     return first
 
 
-def compare_clusters(found: NDArray[np.int64], true: NDArray[np.int64]) -> ClusterScore:
+def compare_clusters(clusters: NDArray[np.int64], true_clusters: NDArray[np.int64]) -> ClusterScore:
     """Compare two clusterings, each int64 (n,): a cluster number for each document."""
-    _, found_at, found_sizes = np.unique(found, return_inverse=True, return_counts=True)
-    _, true_at, true_sizes = np.unique(true, return_inverse=True, return_counts=True)
-    _, cell_at, cell_sizes = np.unique(np.stack((found, true)), axis=1, return_inverse=True, return_counts=True)
+    _, found_at, found_sizes = np.unique(clusters, return_inverse=True, return_counts=True)
+    _, true_at, true_sizes = np.unique(true_clusters, return_inverse=True, return_counts=True)
+    _, cell_at, cell_sizes = np.unique(
+        np.stack((clusters, true_clusters)), axis=1, return_inverse=True, return_counts=True
+    )
     companions = cell_sizes[cell_at.reshape(-1)]
     judged = (found_sizes[found_at] > 1) | (true_sizes[true_at] > 1)
     together, found_pairs, true_pairs = (

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.limits import ReachedLimits
 from streamdedup.detection.model import DetectionResult, DetectorOptions
-from streamdedup.evaluation.truth import Pairs
+from streamdedup.evaluation.pairs import Pairs
 from streamdedup.index.contract import Index
 from streamdedup.position import Partition, Position
 from streamdedup.wire import Document
@@ -20,16 +20,18 @@ from streamdedup.wire import Document
 PARTITION = Partition("trial", 0)
 
 
-def document_at(number: int, document_id: str, text: str, source: str | None = None) -> Document:
+def document_at(
+    number: int, document_id: str, text: str, source: str | None = None, scope: str | None = None
+) -> Document:
     """Return a document of a run, with its number from 0 on as the offset; all have the same record time."""
-    return Document(document_id, text, Position(*PARTITION, number), 0, source=source)
+    return Document(document_id, text, Position(*PARTITION, number), 0, source=source, scope=scope)
 
 
 class DetectorRun:
     """Indexes documents in one partition; nothing is replayed.
 
     Args:
-        options: Options of the detector.
+        options: Detector options.
         store: An empty index, open.
 
     Attributes:
@@ -38,7 +40,7 @@ class DetectorRun:
         limits: Limits for storms that documents reached.
         suppressed: Suppressed pairs by rule.
         candidates_count: Candidates found in buckets.
-        seconds: Time of the detector and its store.
+        seconds: Detector and store time.
     """
 
     def __init__(self, options: DetectorOptions, store: Index) -> None:
@@ -53,10 +55,10 @@ class DetectorRun:
         self.seconds = 0.0
 
     def index(self, documents: Sequence[Document]) -> DetectionResult:
-        """Index a batch of documents made by ``document_at``, in the order of their numbers.
+        """Index documents made by ``document_at``, in the order of their numbers.
 
         Raises:
-            StoreUnavailable: The server of the store does not answer.
+            StoreUnavailable: The store's server does not answer.
         """
         started = time.perf_counter()
         result = self._detector.index(self._detector.prepare(documents), {PARTITION: self._fence})
@@ -73,7 +75,7 @@ class DetectorRun:
 
 
 class Findings(NamedTuple):
-    """Result of a trial.
+    """Trial result.
 
     Attributes:
         pairs: Pairs that were found, each once, with the similarities that the detector reports.
@@ -83,7 +85,7 @@ class Findings(NamedTuple):
         full_bucket: bool (n_documents,); documents with a full bucket.
         over_candidates: bool (n_documents,); documents with more candidates than are compared.
         skipped_counts: Skipped documents by reason.
-        seconds: Time of the detector and its store.
+        seconds: Detector and store time.
         limits: Limits for storms that documents reached.
         suppressed_counts: Suppressed pairs by rule.
         candidates_count: Candidates found in buckets.
@@ -106,7 +108,7 @@ class Trial:
     """Runs documents with different ids through a detector, and collects the findings.
 
     Args:
-        options: Options of the detector.
+        options: Detector options.
         store: An empty index, open.
     """
 

@@ -1,4 +1,4 @@
-"""Index entries as values, and the rule that decides which of two versions of a document the index keeps."""
+"""Index entries as values, and the rule that decides between two versions of a document."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -10,15 +10,11 @@ from streamdedup.position import Position
 from streamdedup.similarity.sketch import Sketch
 from streamdedup.wire import Match
 
-#: Time to live of a deletion marker where index entries never expire, in milliseconds: 30 days. When offsets are set
-#: back further than that, a deleted document is in the index until its deletion is read again.
-MARKER_LIFETIME_MS = 30 * 86_400_000
-
 
 class InsertState(IntEnum):
     """What the index did with a version; the numbers are those of ``redis/lua/_entries.lua``."""
 
-    #: The index had no entry of this number; the version was stored.
+    #: The index had no entry with this number; the version was stored.
     CREATED = 0
     #: An earlier version or a deletion marker is stored. It is returned, and stays until ``replace_entries``.
     REPLACED = 1
@@ -38,26 +34,31 @@ RETURNING_STATES = frozenset(
 )
 
 
-#: Stored bytes of the hash of a source.
+#: Stored bytes per source hash.
 SOURCE_BYTES = 8
+#: Largest stored caption, in bytes; the stored length has one byte.
+MAX_CAPTION_BYTES = 255
 
 
 class Content(msgspec.Struct, frozen=True, gc=False):
-    """The part of an index entry computed from text and source. The text itself is not stored.
+    """The part of an index entry that the document's fields decide. Of the text only the caption's label is stored.
 
     Attributes:
         sketch: Shingle hashes or signature, for comparing.
-        token_count: Tokens of the text, at most ``MAX_COUNT``.
-        element_count: Tokens or characters, whichever shingles consist of, at most ``MAX_COUNT``.
-        tail: 64-bit hashes of the last elements, one fewer than the elements of a shingle; of all elements of a shorter
-            text. An append makes the shingles across the seam from these hashes.
-        stop_only: Whether all shingles of the text are stop shingles; the sketch then consists of these.
-        version: Digest of the text before the first append, 16 bytes; None without an append. Pair keys contain this
+        token_count: Tokens in the text, at most ``MAX_COUNT``.
+        element_count: Tokens or characters, whichever make up shingles, at most ``MAX_COUNT``.
+        tail: 64-bit hashes of the last elements, one fewer than in a shingle; all elements where the text is shorter.
+            An append makes the shingles across the seam from these hashes.
+        stop_only: Whether all shingles are stop shingles; the sketch then consists of these.
+        version: Text digest before the first append, 16 bytes; None without an append. Pair keys contain this
             digest, so an append does not repeat alerts.
         incarnation: Names a document that was deleted and inserted again, 8 bytes; None for the first incarnation.
             Pair keys contain this name, so a new incarnation is alerted anew.
-        source: Names the source of the document, ``SOURCE_BYTES`` of a hash; None where the source is not known, and in
+        source: Hash of the document's source, ``SOURCE_BYTES`` long; None where the source is not known, and in
             profiles that do not keep sources.
+        scope: Stored form of the document's scope, ``SCOPE_BYTES`` long; None in profiles without scopes.
+        caption: Label, source and publication time for people, at most ``MAX_CAPTION_BYTES``; None without a caption.
+            No comparison reads it.
     """
 
     sketch: Sketch
@@ -68,29 +69,31 @@ class Content(msgspec.Struct, frozen=True, gc=False):
     version: bytes | None = None
     incarnation: bytes | None = None
     source: bytes | None = None
+    scope: bytes | None = None
+    caption: bytes | None = None
 
     @property
     def size_bytes(self) -> int:
-        """Size of the hashes in bytes: nearly all of a stored entry."""
+        """Bytes that the hashes take: nearly the whole stored entry."""
         return self.sketch.size_bytes + 8 * len(self.tail)
 
 
 #: Largest stored number of tokens and elements; a greater one is stored as this.
 MAX_COUNT = 65_535
-#: The content of an empty text, and of deletion markers.
+#: The content for an empty text and for deletion markers.
 EMPTY_CONTENT = Content(Sketch(0, hashes=np.empty(0, np.uint32)), 0, 0)
 
 
 class IndexEntry(msgspec.Struct, frozen=True, gc=False):
-    """The entry of one document in the index.
+    """A document's entry in the index.
 
     Attributes:
         number: Document number, signed 64 bits; the members of buckets are document numbers.
         id: The full id, to distinguish documents with equal numbers.
-        digest: Digest of the content, 16 bytes.
-        position: Position of the record with this version.
-        time_ms: Record time of this version, milliseconds since the epoch.
-        cluster: Document number of the first document of the cluster; the own number in a cluster of one.
+        digest: Content digest, 16 bytes.
+        position: Position of the record.
+        time_ms: Record time, milliseconds since the epoch.
+        cluster: Document number that names the cluster; the document's own number where it is alone.
         content: The part computed from the text.
     """
 
@@ -109,7 +112,7 @@ class IndexEntry(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def version(self) -> bytes:
-        """The digest for pair keys, 16 bytes: the digest of the text before the first append."""
+        """The digest for pair keys, 16 bytes: that before the first append."""
         return self.content.version or self.digest
 
 
@@ -118,9 +121,9 @@ class PendingMatches(msgspec.Struct, frozen=True):
 
     Attributes:
         matches: Matches by pair key.
-        digest: Digest of the document with these matches, 16 bytes, where the record is an append: the next append
-            changes the digest of the index entry. None otherwise.
-        document_missing: Whether the record is an append to a document missing from the index. A later record of the
+        digest: Digest that the document had, 16 bytes, where the record is an append: the next append changes the
+            digest in the index entry. None otherwise.
+        document_missing: Whether the record is an append to a document missing from the index. A later record in the
             batch may insert the document, and a replay must not find it.
     """
 
@@ -134,16 +137,13 @@ class PendingMatches(msgspec.Struct, frozen=True):
 
 
 def deletion_marker(number: int, position: Position, time_ms: int) -> IndexEntry:
-    """Return the entry that replaces the one of a deleted document, for one lifetime of index entries.
-
-    Where index entries never expire, the marker expires after ``MARKER_LIFETIME_MS``.
-    """
+    """Return the entry that replaces a deleted document's entry, for ``values.marker_lifetime``."""
     return IndexEntry(number, "", bytes(16), position, time_ms, number, EMPTY_CONTENT)
 
 
 @dataclass(frozen=True, slots=True)
 class InsertResult:
-    """Result of inserting one version.
+    """Result when a version is inserted.
 
     Attributes:
         state: What the index did.
@@ -155,7 +155,7 @@ class InsertResult:
 
 
 def decide_version(stored: IndexEntry | None, new: IndexEntry) -> InsertState:  # noqa: PLR0911  one return a case
-    """Decide about the version ``new`` of a document whose entry in the index is ``stored`` (rule 3).
+    """Decide about the version ``new`` where the index has the entry ``stored`` (rule 3).
 
     Within a partition the greater offset is the later version. Across partitions the greater record time is the later
     version; this matters only if a topic was created again or producers do not key records by id.
@@ -169,7 +169,7 @@ def decide_version(stored: IndexEntry | None, new: IndexEntry) -> InsertState:  
     same_content = stored.digest == new.digest
     if stored.position == new.position:
         return InsertState.REPLAYED if same_content else InsertState.REPLACED
-    same_partition = stored.position.log == new.position.log
+    same_partition = stored.position.partition_incarnation == new.position.partition_incarnation
     if same_partition and new.position.offset < stored.position.offset:
         return InsertState.SUPERSEDED
     if same_content and not is_deletion:

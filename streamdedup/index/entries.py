@@ -1,40 +1,42 @@
-"""The codec of stored data: index entries, pending matches, entries of lists, fences, high-water marks.
+"""The codec for stored data: index entries, pending matches, fences, high-water marks.
 
 Besides this module, only the scripts know the stored forms.
 
-An index entry, of which the scripts read the first five fields (``redis/lua/_entries.lua``) and ``set_clusters.lua``
+An index entry, where the scripts read the first five fields (``redis/lua/_entries.lua``) and ``set_clusters.lua``
 the last:
 
 ======  ======  ==============================================================
 byte    length  content (numbers big-endian)
 ======  ======  ==============================================================
 0       1       layout: 0x40, or 0x41 where the entry names a cluster
-1       16      digest of the content
+1       16      content digest
 17      8       record time, milliseconds since the epoch
 25      8       offset
-33      2       length p of the partition
-35      p       partition as text, ``topic:number`` (``position.Log``)
-35+p    2       length i of the id
+33      2       partition length p
+35      p       partition as text, ``topic:number`` (``position.PartitionIncarnation``)
+35+p    2       id length i
 37+p    i       id, UTF-8; empty in a deletion marker
 37+p+i  ...     the content, see below
-end-8   8       document number of the first document of the cluster, signed;
+end-8   8       document number that names the cluster, signed;
                 absent where that is the document itself
 ======  ======  ==============================================================
 
 The content (``documents.Content``):
 
 ======  ==============================================================
-length  content (numbers little-endian, the order of the processor)
+length  content (numbers little-endian, as in the processor)
 ======  ==============================================================
 1       flags: 1 version, 2 incarnation, 4 stop shingles only, 8 the sketch
-        is a signature, 16 source
+        is a signature, 16 source, 32 scope, 64 caption
 2       tokens
 2       elements
-1       number n of hashes in the tail
+1       hashes in the tail, n
 4       distinct shingles
 8n      tail, 8 bytes for each hash
 16, 8   version and incarnation, where the flags name them
-8       hash of the source, where the flags name it
+8       source hash, where the flags name it
+8       scope hash, where the flags name it
+1, c    caption length c and caption, where the flags name it
 rest    sketch (``index.sketch_codec``)
 ======  ==============================================================
 """
@@ -43,15 +45,14 @@ import struct
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from streamdedup.index.documents import SOURCE_BYTES, Content, IndexEntry, PendingMatches
 from streamdedup.index.sketch_codec import StoredSketch, decode_sketches, encode_sketches
-from streamdedup.index.values import ListedClaim, ListedDocument
-from streamdedup.position import Log, Partition, Position
-from streamdedup.wire import Match
+from streamdedup.position import PartitionIncarnation, Position
+from streamdedup.wire import SCOPE_BYTES, Match
 
 #: Version of the layout of an entry; part of the fingerprint of an index.
 ENTRY_LAYOUT: Final = 4
@@ -66,14 +67,10 @@ _CONTENT = struct.Struct("<BHHBI")
 #: Tails by number of hashes; the same after the numbers of ``_CONTENT``.
 _TAILS = [struct.Struct(f"<{count}Q") for count in range(256)]
 _CONTENTS = [struct.Struct(f"{_CONTENT.format}{count}Q") for count in range(256)]
-_HAS_VERSION, _HAS_INCARNATION, _STOP_SHINGLES_ONLY, _IS_SIGNATURE, _HAS_SOURCE, _KNOWN_FLAGS = 1, 2, 4, 8, 16, 31
+_HAS_VERSION, _HAS_INCARNATION, _STOP_SHINGLES_ONLY, _IS_SIGNATURE, _HAS_SOURCE, _HAS_SCOPE = 1, 2, 4, 8, 16, 32
+_HAS_CAPTION = 64
+_KNOWN_FLAGS = 127
 _VERSION_BYTES, _INCARNATION_BYTES = 16, 8
-#: Entries of the lists for backlog expiry.
-_LISTED: Final[Mapping[type, struct.Struct]] = {
-    ListedDocument: struct.Struct(">qqq"),
-    ListedClaim: struct.Struct(">16sqq"),
-}
-_Listed = TypeVar("_Listed", ListedDocument, ListedClaim)
 #: First bytes of the fields of pending matches.
 _MATCH, _DIGEST, _MISSING = b"m", b"d", b"u"
 _encode_json = msgspec.json.Encoder().encode
@@ -86,12 +83,12 @@ def encode_number(number: int) -> bytes:
 
 
 def encode_place(position: Position) -> bytes:
-    """Encode a position as in an index entry, from the offset to the end of the partition."""
-    return _NUMBER.pack(position.offset) + _encode_log(position.log)
+    """Encode a position as in an index entry, from the offset to the partition's end."""
+    return _NUMBER.pack(position.offset) + _encode_partition(position.partition_incarnation)
 
 
 def position_token(position: Position) -> bytes:
-    """Return the 8 bytes that name a position in a claim: BLAKE2b of topic, partition, offset and incarnation.
+    """Return the 8 bytes that name a position in a claim: BLAKE2b over topic, partition, offset and incarnation.
 
     Claims only compare positions, and a digest is shorter than the text.
     """
@@ -99,15 +96,15 @@ def position_token(position: Position) -> bytes:
 
 
 @lru_cache(maxsize=4096)
-def _encode_log(log: Log) -> bytes:
-    """Encode the length of the partition and the partition."""
-    text = str(log).encode()
+def _encode_partition(partition: PartitionIncarnation) -> bytes:
+    """Encode a partition after its length."""
+    text = str(partition).encode()
     return _LENGTH.pack(len(text)) + text
 
 
 @lru_cache(maxsize=4096)
-def _decode_log(data: bytes) -> Log:
-    return Log.read(data.decode())
+def _decode_partition(data: bytes) -> PartitionIncarnation:
+    return PartitionIncarnation.parse(data.decode())
 
 
 def encode_entries(entries: Sequence[IndexEntry]) -> list[bytes]:
@@ -121,15 +118,20 @@ def _encode_entry(entry: IndexEntry, encoded_sketch: bytes) -> bytes:
     document_id = entry.id.encode("utf-8", "surrogatepass")
     is_alone = entry.cluster == entry.number
     flags, rare = _IS_SIGNATURE if content.sketch.hashes is None else 0, b""
-    if content.stop_only or content.version or content.incarnation or content.source:
+    if content.caption:
+        flags |= _HAS_CAPTION
+        rare = bytes((len(content.caption),)) + content.caption
+    if content.stop_only or content.version or content.incarnation or content.source or content.scope:
         flags |= (_STOP_SHINGLES_ONLY if content.stop_only else 0) | (_HAS_VERSION if content.version else 0)
         flags |= (_HAS_INCARNATION if content.incarnation else 0) | (_HAS_SOURCE if content.source else 0)
-        rare = (content.version or b"") + (content.incarnation or b"") + (content.source or b"")
+        flags |= _HAS_SCOPE if content.scope else 0
+        names = (content.version, content.incarnation, content.source, content.scope)
+        rare = b"".join(filter(None, names)) + rare
     counts = content.token_count, content.element_count, len(tail), content.sketch.count
     return b"".join(
         (
             _HEAD_START.pack(_ALONE if is_alone else _IN_CLUSTER, entry.digest, entry.time_ms, position.offset),
-            _encode_log(position.log),
+            _encode_partition(position.partition_incarnation),
             _LENGTH.pack(len(document_id)),
             document_id,
             _CONTENTS[len(tail)].pack(flags, *counts, *tail),
@@ -150,10 +152,10 @@ def decode_entries(numbers: Sequence[int], stored: Sequence[bytes]) -> list[Inde
 
     Args:
         numbers: Document numbers.
-        stored: Stored form of the entry of each.
+        stored: Stored entries.
 
     Raises:
-        ValueError: The bytes of one are no entry of this layout; the text says which, and why.
+        ValueError: An entry is damaged or has another layout; the text says which, and why.
     """
     parts = [_parse_entry(number, data) for number, data in zip(numbers, stored, strict=True)]
     try:
@@ -175,15 +177,15 @@ def _parse_entry(number: int, data: bytes) -> _Parts:
     if data and data[0] not in (_ALONE, _IN_CLUSTER):
         raise ValueError(f"index entry {number} is damaged: unknown first byte {data[0]:#x}")
     try:
-        first, digest, time_ms, offset, log_length = _HEAD.unpack_from(data)
-        id_start = _HEAD.size + log_length + _LENGTH.size
+        first, digest, time_ms, offset, partition_length = _HEAD.unpack_from(data)
+        id_start = _HEAD.size + partition_length + _LENGTH.size
         (id_length,) = _LENGTH.unpack_from(data, id_start - _LENGTH.size)
         id_end = id_start + id_length
         cluster, end = number, len(data)
         if first != _ALONE:
             end -= _NUMBER.size
             (cluster,) = _NUMBER.unpack_from(data, end)
-        position = _decode_log(data[_HEAD.size : id_start - _LENGTH.size]).at(offset)
+        position = _decode_partition(data[_HEAD.size : id_start - _LENGTH.size]).position_at(offset)
         document_id = data[id_start:id_end].decode("utf-8", "surrogatepass")
         content, sketch = _parse_content(data, id_end, end)
     except (struct.error, ValueError) as error:
@@ -192,13 +194,16 @@ def _parse_entry(number: int, data: bytes) -> _Parts:
 
 
 def _parse_content(data: bytes, start: int, end: int) -> tuple[tuple[Any, ...], StoredSketch]:
-    """Return the arguments of ``Content`` after the sketch, and the sketch as stored."""
+    """Return the ``Content`` arguments after the sketch, and the sketch as stored."""
     flags, token_count, element_count, tail_count, shingle_count = _CONTENT.unpack_from(data, start)
     tail_start = start + _CONTENT.size
     version_start = tail_start + _TAILS[tail_count].size
     incarnation_start = version_start + (_VERSION_BYTES if flags & _HAS_VERSION else 0)
     source_start = incarnation_start + (_INCARNATION_BYTES if flags & _HAS_INCARNATION else 0)
-    sketch_start = source_start + (SOURCE_BYTES if flags & _HAS_SOURCE else 0)
+    scope_start = source_start + (SOURCE_BYTES if flags & _HAS_SOURCE else 0)
+    scope_end = scope_start + (SCOPE_BYTES if flags & _HAS_SCOPE else 0)
+    caption_start = scope_end + bool(flags & _HAS_CAPTION)
+    sketch_start = caption_start + sum(data[scope_end:caption_start])
     if flags & ~_KNOWN_FLAGS:
         raise ValueError(f"unknown flags {flags:#x}")
     if sketch_start > end:
@@ -210,19 +215,21 @@ def _parse_content(data: bytes, start: int, end: int) -> tuple[tuple[Any, ...], 
         bool(flags & _STOP_SHINGLES_ONLY),
         data[version_start:incarnation_start] or None,
         data[incarnation_start:source_start] or None,
-        data[source_start:sketch_start] or None,
+        data[source_start:scope_start] or None,
+        data[scope_start:scope_end] or None,
+        data[caption_start:sketch_start] or None,
     )
     return content, StoredSketch(data[sketch_start:end], shingle_count, bool(flags & _IS_SIGNATURE))
 
 
 def encode_pending(pending: PendingMatches) -> dict[bytes, bytes]:
-    """Encode pending matches as the fields of a hash; the first byte of a field tells its kind.
+    """Encode pending matches as hash fields; the first byte tells the kind.
 
     ======  =============================  ================================
-    byte    rest of the field              value
+    byte    rest                           value
     ======  =============================  ================================
     ``m``   pair key, 16 bytes             the match, JSON
-    ``d``   -                              digest of the document
+    ``d``   -                              document digest
     ``u``   -                              empty: the document is missing
     ======  =============================  ================================
     """
@@ -235,7 +242,7 @@ def encode_pending(pending: PendingMatches) -> dict[bytes, bytes]:
 
 
 def decode_pending(fields: Mapping[bytes, bytes]) -> PendingMatches:
-    """Decode the fields of a hash of pending matches.
+    """Decode the hash fields with pending matches.
 
     Raises:
         ValueError: A field or a match is damaged; the text says why.
@@ -247,60 +254,33 @@ def decode_pending(fields: Mapping[bytes, bytes]) -> PendingMatches:
     return PendingMatches(matches, fields.get(_DIGEST), _MISSING in fields)
 
 
-def encode_listed(entry: ListedDocument | ListedClaim) -> bytes:
-    """Encode an entry of a list for backlog expiry: document number (8 bytes) or pair key (16), offset, record time.
-
-    Offset and time have 8 bytes; all numbers are big-endian. The topic and the partition are part of the key of the
-    list.
-    """
-    name, position, time_ms = entry
-    return _LISTED[type(entry)].pack(name, position.offset, time_ms)
-
-
-def listed_time(data: bytes) -> int:
-    """Return the record time of an entry of either list, milliseconds since the epoch."""
-    return int.from_bytes(data[-8:], "big", signed=True)
-
-
-def decode_listed(kind: type[_Listed], log: Log, data: bytes) -> _Listed:
-    """Decode an entry of a list of documents or of claims.
-
-    Raises:
-        ValueError: The bytes are no such entry.
-    """
-    try:
-        name, offset, time_ms = _LISTED[kind].unpack(data)
-    except struct.error as error:
-        raise ValueError(f"the list of {log} is damaged: {error}") from error
-    return kind(name, log.at(offset), time_ms)
-
-
-def decode_watermarks(fields: Mapping[bytes, bytes]) -> dict[Partition, int]:
-    """Return the event-time watermark of each partition, milliseconds since the epoch."""
-    watermarks = {}
-    for name, time_ms in fields.items():
-        topic, _, number = name.decode().rpartition(":")
-        watermarks[Partition(topic, int(number))] = int(time_ms)
-    return watermarks
-
-
 def claims_in(catalogue: bytes) -> int:
-    """Return the number of claims in the pages of a catalogue (``redis/lua/_claims.lua``)."""
+    """Return the claim count in a page catalogue (``redis/lua/_claims.lua``)."""
     return sum(int(generation.split()[2]) for generation in catalogue.split(b","))
 
 
-def decode_high_water_mark(stored: bytes) -> tuple[int, str]:
-    """Return offset and topic id of a high-water mark (``redis/lua/raise_high_water_mark.lua``).
+class StoredHighWaterMark(NamedTuple):
+    """A high-water mark as ``redis/lua/raise_high_water_mark.lua`` stores it.
 
-    The topic id is empty when unknown.
+    Attributes:
+        offset: The high-water mark.
+        incarnation: Topic incarnation.
+        topic_id: Kafka's topic id; empty when unknown.
     """
-    offset, _, rest = stored.decode().partition(" ")
-    ids = rest.partition(" ")[2]
-    return int(offset), ids.partition(" ")[0]
+
+    offset: int
+    incarnation: int
+    topic_id: str
+
+
+def decode_high_water_mark(stored: bytes) -> StoredHighWaterMark:
+    """Decode a high-water mark; the earlier topic ids, which follow, are left out."""
+    offset, incarnation, topic_id, *_ = (*stored.decode().split(" "), "", "")
+    return StoredHighWaterMark(int(offset), int(incarnation or 0), topic_id)
 
 
 def encode_fence(generation: int, store: bytes) -> str:
-    """Return the value of a fence: the generation, and the store that sets it."""
+    """Return a fence's value: the generation, and the store that sets it."""
     return f"{generation}:{store.hex()}"
 
 

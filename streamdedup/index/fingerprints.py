@@ -16,39 +16,39 @@ _FORMER_PARAMETERS = frozenset({"content_format"})
 MAINTAINED_BY_PROGRAMS = {"maintained_by": "library"}
 
 
-def differences(stored: Fingerprint, wanted: Fingerprint) -> dict[str, str]:
+def differences(stored: Fingerprint, expected: Fingerprint) -> dict[str, str]:
     """Return the parameters in which two fingerprints differ: name, and a text with both values."""
     return {
-        name: _difference(name, stored, wanted)
-        for name in sorted(stored.keys() | wanted.keys())
-        if stored.get(name) != wanted.get(name)
+        name: _difference(name, stored, expected)
+        for name in sorted(stored.keys() | expected.keys())
+        if stored.get(name) != expected.get(name)
     }
 
 
-def _difference(name: str, stored: Fingerprint, wanted: Fingerprint) -> str:
+def _difference(name: str, stored: Fingerprint, expected: Fingerprint) -> str:
     if name in VERSION_PARAMETERS | _FORMER_PARAMETERS:
-        return f"{name} is {stored.get(name, 'older')} in the index and {wanted.get(name, 'newer')} in this version"
-    return f"{name} is {stored.get(name)!r} in the index and {wanted.get(name)!r} in the settings"
+        return f"{name} is {stored.get(name, 'older')} in the index and {expected.get(name, 'newer')} in this version"
+    return f"{name} is {stored.get(name)!r} in the index and {expected.get(name)!r} in the settings"
 
 
-def compare_fingerprints(stored: Fingerprint, wanted: Fingerprint) -> Opening:
-    """Compare the fingerprint of an index with that of the settings.
+def compare_fingerprints(stored: Fingerprint, expected: Fingerprint) -> Opening:
+    """Compare an index's fingerprint with that from the settings.
 
     Returns:
-        The result of opening the index, with the differences that affect few pairs.
+        The opened index, with the differences that affect few pairs.
 
     Raises:
         IndexMismatch: The index cannot be continued; the text names each difference.
     """
-    found = differences(stored, wanted)
-    mismatches = [text for name, text in found.items() if name not in ADVISORY_PARAMETERS]
+    texts = differences(stored, expected)
+    mismatches = [text for name, text in texts.items() if name not in ADVISORY_PARAMETERS]
     if mismatches:
         restore = (
             "the version of streamdedup"
-            if found.keys() <= VERSION_PARAMETERS | _FORMER_PARAMETERS | ADVISORY_PARAMETERS
+            if texts.keys() <= VERSION_PARAMETERS | _FORMER_PARAMETERS | ADVISORY_PARAMETERS
             else "the settings"
         )
-        if MAINTAINED_BY_PROGRAMS.items() <= wanted.items():
+        if MAINTAINED_BY_PROGRAMS.items() <= expected.items():
             raise IndexMismatch(
                 f"{'; '.join(mismatches)}. Use the profile that the index was built with, or give a new index another "
                 "name=..., or delete this one: Index.delete(url, name=...)"
@@ -57,7 +57,7 @@ def compare_fingerprints(stored: Fingerprint, wanted: Fingerprint) -> Opening:
             f"{'; '.join(mismatches)}. Restore {restore}, or build a new index: another redis.key_prefix or profile "
             "name, and a new consumer group to read the topics again"
         )
-    return Opening(created=False, advisories=tuple(found.values()))
+    return Opening(created=False, advisories=tuple(texts.values()))
 
 
 def decode_fingerprint(key: bytes, data: bytes) -> dict[str, object]:

@@ -1,12 +1,10 @@
-"""The index in memory: the specification of the index in Redis, and the index of ``scan``.
+"""The index in memory: the specification for the index in Redis, and the index that ``scan`` uses.
 
 Every method does in plain Python what ``index.contract`` says.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from itertools import takewhile
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from msgspec.structs import replace
@@ -14,7 +12,6 @@ from numpy.typing import NDArray
 
 from streamdedup.errors import StoreUnavailable
 from streamdedup.index.documents import (
-    MARKER_LIFETIME_MS,
     RETURNING_STATES,
     IndexEntry,
     InsertResult,
@@ -22,7 +19,7 @@ from streamdedup.index.documents import (
     PendingMatches,
     decide_version,
 )
-from streamdedup.index.expiry import ExpiringDict, MemoryExpiryLists
+from streamdedup.index.expiring import ExpiringDict
 from streamdedup.index.fingerprints import compare_fingerprints
 from streamdedup.index.memory_partitions import MemoryPartitions
 from streamdedup.index.reading import hits_of_members
@@ -33,24 +30,13 @@ from streamdedup.index.values import (
     Fingerprint,
     FoundNearCapacity,
     Hits,
-    Listed,
-    ListedClaim,
-    ListedDocument,
     Opening,
     StoreStats,
-    by_log,
     claim_lifetime,
-    is_late,
+    marker_lifetime,
     wall_clock_ms,
 )
-from streamdedup.position import Log, Partition, Position
-
-
-class _Claim(NamedTuple):
-    """A claim: the position that owns the pair, and the position that has asked for it last."""
-
-    owner: Position
-    last: Position
+from streamdedup.position import Position
 
 
 class MemoryIndex(MemoryPartitions):
@@ -58,7 +44,7 @@ class MemoryIndex(MemoryPartitions):
 
     Args:
         lifetime_ms: Time to live of index entries and pending matches after the last write, in milliseconds; None for
-            ever. Claims live twice as long.
+            ever. Claims live twice as long, deletion markers four times.
         bucket_cap: Largest number of members of a bucket; None for no limit.
         now_ms: Clock, in milliseconds.
 
@@ -84,9 +70,7 @@ class MemoryIndex(MemoryPartitions):
         self._removals_count = 0
         #: Number of the last removal of a document with each content.
         self._last_removals: dict[bytes, int] = {}
-        self._claims: ExpiringDict[bytes, _Claim] = ExpiringDict(claim_lifetime(lifetime_ms), now_ms)
-        self._documents_listed: MemoryExpiryLists[ListedDocument] = MemoryExpiryLists(lifetime_ms, now_ms)
-        self._claims_listed: MemoryExpiryLists[ListedClaim] = MemoryExpiryLists(lifetime_ms, now_ms)
+        self._claims: ExpiringDict[bytes, Position] = ExpiringDict(claim_lifetime(lifetime_ms), now_ms)
 
     def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Opening | None:
         """See ``StoreHealth.open``."""
@@ -124,7 +108,7 @@ class MemoryIndex(MemoryPartitions):
         self._check_fences(fences)
         for entry in entries:
             if decide_version(self._entries.get(entry.number), entry) in (InsertState.CREATED, InsertState.REPLACED):
-                self._entries.set(entry.number, entry, MARKER_LIFETIME_MS if entry.deleted else None)
+                self._entries.set(entry.number, entry, marker_lifetime(self._lifetime_ms) if entry.deleted else None)
 
     def insert_and_look_up(
         self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
@@ -134,14 +118,14 @@ class MemoryIndex(MemoryPartitions):
         candidates: list[dict[int, int]] = [{} for _ in numbers]
         full: Counter[int] = Counter()
         near_capacity = set()
-        for place, (number, keys, hits) in enumerate(zip(numbers, band_keys.tolist(), candidates, strict=True)):
+        for row, (number, keys, hits) in enumerate(zip(numbers, band_keys.tolist(), candidates, strict=True)):
             for bucket_key in enumerate(keys):
                 members = self._buckets.get(bucket_key) or {}
                 others = [member for member in members if member != number]
                 if self._bucket_cap is not None and 2 * len(others) >= self._bucket_cap:
-                    near_capacity.add(place)
+                    near_capacity.add(row)
                 if number not in members and self._bucket_cap is not None and len(others) >= self._bucket_cap:
-                    full[place] += 1
+                    full[row] += 1
                     others = others[:SHOWN_OF_FULL]
                 else:
                     members[number] = None
@@ -172,13 +156,16 @@ class MemoryIndex(MemoryPartitions):
         return {0: self._removals_count}
 
     def insert_copies(
-        self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence], found: FoundNearCapacity | None = None
+        self,
+        documents: Sequence[tuple[int, bytes]],
+        fences: Sequence[Fence],
+        near_capacity: FoundNearCapacity | None = None,
     ) -> list[list[int]]:
         """See ``Index.insert_copies``."""
         self._check_fences(fences)
-        if found is not None:
-            for number, digest in found.documents:
-                if self._last_removals.get(digest, 0) <= found.removals[0]:
+        if near_capacity is not None:
+            for number, digest in near_capacity.documents:
+                if self._last_removals.get(digest, 0) <= near_capacity.removals[0]:
                     self._insert_copy(number, digest)
         return [self._insert_copy(number, digest) for number, digest in documents]
 
@@ -204,8 +191,8 @@ class MemoryIndex(MemoryPartitions):
 
     def get_entries(self, numbers: Sequence[int]) -> dict[int, IndexEntry]:
         """See ``EntryReading.get_entries``."""
-        found = ((number, self._entries.get(number)) for number in numbers)
-        return {number: entry for number, entry in found if entry is not None}
+        entries = ((number, self._entries.get(number)) for number in numbers)
+        return {number: entry for number, entry in entries if entry is not None}
 
     def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, IndexEntry | None]:
         """See ``EntryReading.read_entries``."""
@@ -225,35 +212,34 @@ class MemoryIndex(MemoryPartitions):
         self._check_fences(fences)
         saved = []
         for position, new in pending:
-            known = self._pending_matches.get(position) or PendingMatches()
+            merged = self._pending_matches.get(position) or PendingMatches()
             if new:
-                known = PendingMatches(
-                    {**new.matches, **known.matches},
-                    known.digest or new.digest,
-                    known.document_missing or new.document_missing,
+                merged = PendingMatches(
+                    {**new.matches, **merged.matches},
+                    merged.digest or new.digest,
+                    merged.document_missing or new.document_missing,
                 )
-                self._pending_matches.set(position, known)
-            saved.append(known)
+                self._pending_matches.set(position, merged)
+            saved.append(merged)
         return saved
 
     def claim_pairs(
         self,
         claims: Sequence[tuple[bytes, Position]],
         fences: Sequence[Fence],
-        extended: Sequence[tuple[bytes, Position]] = (),
+        extended: Sequence[bytes] = (),
     ) -> list[bool]:
         """See ``PairStore.claim_pairs``."""
         self._check_fences(fences)
         owned = []
         for pair_key, position in claims:
-            claim = self._claims.get(pair_key)
-            owner = position if claim is None else claim.owner
-            self._claims.set(pair_key, _Claim(owner, position))
+            owner = self._claims.get(pair_key) or position
+            self._claims.set(pair_key, owner)
             owned.append(owner == position)
-        for pair_key, position in extended:
-            claim = self._claims.get(pair_key)
-            if claim is not None:
-                self._claims.set(pair_key, claim._replace(last=position))
+        for pair_key in extended:
+            extended_owner = self._claims.get(pair_key)
+            if extended_owner is not None:
+                self._claims.set(pair_key, extended_owner)
         return owned
 
     def count_claims(self) -> int:
@@ -267,65 +253,6 @@ class MemoryIndex(MemoryPartitions):
             entry = self._entries.get(number)
             if entry is not None and entry.position == position:
                 self._entries.amend(number, replace(entry, cluster=cluster))
-
-    def is_late(self, time_ms: int) -> bool:
-        """See ``BacklogStore.is_late``."""
-        return is_late(time_ms, self._lifetime_ms, self._now_ms())
-
-    def list_expiring(self, listed: Listed, fences: Sequence[Fence]) -> None:
-        """See ``BacklogStore.list_expiring``."""
-        self._check_fences(fences)
-        for log, documents in by_log(listed.documents).items():
-            self._documents_listed.append(log, documents)
-        for log, claims in by_log(listed.claims).items():
-            self._claims_listed.append(log, claims)
-
-    def watermarks(self) -> dict[Partition, int]:
-        """See ``BacklogStore.watermarks``."""
-        return dict(self._watermarks.get(None) or {})
-
-    def set_watermarks(
-        self, watermarks: Mapping[Partition, int], fences: Sequence[Fence], *, extend: bool
-    ) -> dict[Partition, int]:
-        """See ``BacklogStore.set_watermarks``."""
-        self._check_fences(fences)
-        before = self.watermarks()
-        if not before and not extend:
-            return {}
-        merged = {**before, **watermarks}
-        if extend:
-            self._watermarks.set(None, merged)
-        else:
-            self._watermarks.amend(None, merged)
-        return dict(merged)
-
-    def expired(self, logs: Sequence[Log], watermark_ms: int, count: int) -> list[Listed]:
-        """See ``BacklogStore.expired``."""
-        limit_ms = watermark_ms - (self._lifetime_ms or 0)
-        limit_of_claims_ms = limit_ms - (self._lifetime_ms or 0)
-        return [
-            Listed(
-                list(takewhile(lambda each: each.time_ms < limit_ms, documents)),
-                list(takewhile(lambda each: each.time_ms < limit_of_claims_ms, claims)),
-            )
-            for documents, claims in (
-                (self._documents_listed.first(log, count), self._claims_listed.first(log, count)) for log in logs
-            )
-        ]
-
-    def evict(self, listed: Listed, fence: Fence) -> None:
-        """See ``BacklogStore.evict``."""
-        self._check_fences([fence])
-        for number, position, time_ms in listed.documents:
-            entry = self._entries.get(number)
-            if entry is not None and (entry.position, entry.time_ms) == (position, time_ms):
-                self._entries.drop(number)
-        for pair_key, position, _ in listed.claims:
-            claim = self._claims.get(pair_key)
-            if claim is not None and claim.last == position:
-                self._claims.drop(pair_key)
-        self._documents_listed.remove_first(fence.log, listed.documents)
-        self._claims_listed.remove_first(fence.log, listed.claims)
 
     def connections_count(self) -> int:
         """See ``StoreHealth.connections_count``."""

@@ -4,8 +4,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 from streamdedup.errors import BatchRefused, IndexLost
 from streamdedup.index.documents import PendingMatches
-from streamdedup.index.expiry import ExpiringDict
-from streamdedup.index.values import UNKNOWN_LOG, Fence, Fingerprint, LogState, PartitionState, is_recreated
+from streamdedup.index.expiring import ExpiringDict
+from streamdedup.index.values import (
+    UNKNOWN_BROKER_STATE,
+    BrokerState,
+    Fence,
+    Fingerprint,
+    PartitionState,
+    is_recreated,
+)
 from streamdedup.position import Partition, Position
 
 
@@ -13,7 +20,7 @@ class MemoryPartitions:
     """A ``PartitionStore`` in memory.
 
     Args:
-        lifetime_ms: Time to live of pending matches and watermarks after the last write; None for ever.
+        lifetime_ms: Time to live of pending matches after the last write; None for ever.
         now_ms: Clock, in milliseconds.
     """
 
@@ -28,12 +35,15 @@ class MemoryPartitions:
         self._incarnations: dict[Partition, tuple[int, str]] = {}
         self._earlier_topic_ids: dict[Partition, set[str]] = {}
         self._announced: dict[Partition, str] = {}
-        self._read_starts: dict[Partition, str] = {}
         self._pending_matches: ExpiringDict[Position, PendingMatches] = ExpiringDict(lifetime_ms, now_ms)
-        self._watermarks: ExpiringDict[None, dict[Partition, int]] = ExpiringDict(lifetime_ms, now_ms)
 
     def fence(
-        self, partition: Partition, generation: int, committed: int, attempt_id: str = "", state: LogState = UNKNOWN_LOG
+        self,
+        partition: Partition,
+        generation: int,
+        committed: int,
+        attempt_id: str = "",
+        state: BrokerState = UNKNOWN_BROKER_STATE,
     ) -> Fence:
         """See ``PartitionStore.fence``."""
         if self._fingerprint is None:
@@ -53,11 +63,13 @@ class MemoryPartitions:
         high_water_mark = max(self._high_water_marks.get(partition, 0), committed)
         self._high_water_marks[partition] = high_water_mark
         for position in self._pending_matches.all_keys():
-            if position.of == partition and (position.incarnation != incarnation or position.offset < committed):
+            if position.topic_partition == partition and (
+                position.incarnation != incarnation or position.offset < committed
+            ):
                 self._pending_matches.drop(position)
         return Fence(partition, generation, high_water_mark, attempt_id, incarnation, recreated)
 
-    def _count_incarnation(self, partition: Partition, state: LogState) -> bool:
+    def _count_incarnation(self, partition: Partition, state: BrokerState) -> bool:
         """Begin the next incarnation if the topic was created again; return whether it was."""
         incarnation, topic_id = self._incarnations.get(partition, (0, ""))
         high_water_mark = self._high_water_marks.get(partition)
@@ -67,7 +79,6 @@ class MemoryPartitions:
             if topic_id and state.topic_id not in {"", topic_id}:
                 self._earlier_topic_ids.setdefault(partition, set()).add(topic_id)
             del self._high_water_marks[partition]
-            (self._watermarks.get(None) or {}).pop(partition, None)
         self._incarnations[partition] = incarnation, state.topic_id or topic_id
         return recreated
 
@@ -76,16 +87,13 @@ class MemoryPartitions:
         if self._fingerprint is None:
             return dict.fromkeys(partitions, PartitionState(None))
         return {
-            each: PartitionState(
-                self._high_water_marks.get(each), self._announced.get(each, ""), self._read_starts.get(each, "")
+            partition: PartitionState(
+                self._high_water_marks.get(partition),
+                self._announced.get(partition, ""),
+                *self._incarnations.get(partition, (0, "")),
             )
-            for each in partitions
+            for partition in partitions
         }
-
-    def save_read_start(self, read_start: str, fence: Fence) -> None:
-        """See ``PartitionStore.save_read_start``."""
-        self._check_fences([fence])
-        self._read_starts[fence.partition] = read_start
 
     def announce(self, attempt_id: str, fences: Sequence[Fence]) -> None:
         """See ``PartitionStore.announce``."""

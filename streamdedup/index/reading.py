@@ -1,4 +1,4 @@
-"""Reading an index without changing it: the Protocols, and the members of buckets as a look-up finds them."""
+"""Reading an index without changing it: the Protocols, and bucket members as a look-up finds them."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ _random = Random()  # noqa: S311  no secret
 
 
 class IndexReader(EntryReading, Protocol):
-    """The index of one profile for a process that owns no partition. Called from one thread.
+    """A profile's index for a process that owns no partition. Called from one thread.
 
-    No method writes, so the index may be a replica, and the results are those of the moment: a daemon may insert and
-    remove documents between two calls. All methods raise ``StoreUnavailable`` and ``StoreMisconfigured`` as those of
+    No method writes, so the index may be a replica, and the results hold for the moment: a daemon may insert and
+    remove documents between two calls. All methods raise ``StoreUnavailable`` and ``StoreMisconfigured`` as those in
     ``index.contract``.
     """
 
@@ -45,10 +45,10 @@ class IndexReader(EntryReading, Protocol):
         """
 
     def look_up_copies(self, documents: Sequence[tuple[int, bytes]]) -> list[list[int]]:
-        """Return the other members of the bucket of each document's content, as ``insert_copies`` does.
+        """Return the other members in the bucket for each document's content, as ``insert_copies`` does.
 
         Args:
-            documents: Number and content digest of each document.
+            documents: Document numbers with content digests.
         """
 
     def count_documents(self) -> int:
@@ -59,18 +59,18 @@ class IndexReader(EntryReading, Protocol):
 
 
 def hits_of_members(numbers: Sequence[int], buckets: Sequence[Sequence[Sequence[int]]], bucket_cap: int | None) -> Hits:
-    """Return the hits of documents from the members of their buckets; of a full bucket some members at random.
+    """Return the hits among bucket members; in a full bucket some members at random.
 
     Args:
         numbers: n document numbers.
-        buckets: Members of the buckets of each document; a bucket without members may be left out.
-        bucket_cap: Most members of a bucket; None for no limit.
+        buckets: Bucket members for each document; a bucket without members may be left out.
+        bucket_cap: Most members in a bucket; None for no limit.
     """
     candidates: list[dict[int, int]] = []
     full: Counter[int] = Counter()
     near_capacity: set[int] = set()
     for row, (number, of_document) in enumerate(zip(numbers, buckets, strict=True)):
-        found: dict[int, int] = {}
+        band_counts: dict[int, int] = {}
         for members in of_document:
             others = [member for member in members if member != number]
             if bucket_cap is not None and 2 * len(others) >= bucket_cap:
@@ -79,6 +79,6 @@ def hits_of_members(numbers: Sequence[int], buckets: Sequence[Sequence[Sequence[
                 full[row] += 1
                 others = _random.sample(others, min(SHOWN_OF_FULL, len(others)))
             for member in others:
-                found[member] = found.get(member, 0) + 1
-        candidates.append(found)
+                band_counts[member] = band_counts.get(member, 0) + 1
+        candidates.append(band_counts)
     return Hits(candidates, full.total(), frozenset(full), frozenset(near_capacity))

@@ -1,4 +1,4 @@
-"""The stored form of sketches, the last and largest part of an index entry (``index.entries``).
+"""The stored form for sketches, the last and largest part in an index entry (``index.entries``).
 
 A signature takes 4 bytes for each value, and so do up to 63 shingle hashes. From 64 hashes on they are an Elias-Fano
 code (P. Elias, "Efficient storage and retrieval by content and address of static files", Journal of the ACM 21, 1974):
@@ -7,9 +7,9 @@ bytes and a batch is encoded by few array operations. A hash takes 3.45 bytes in
 400.
 
 ==============  ==============================================================
-length          content of the code of n hashes
+length          content, for n hashes
 ==============  ==============================================================
-3n              low part of each hash, little-endian
+3n              low parts, little-endian
 (n + 262) // 8  bits, highest of a byte first: bit i + h is set for the i-th
                 hash with the high part h, both counted from 0
 ==============  ==============================================================
@@ -40,7 +40,7 @@ class StoredSketch(NamedTuple):
 
     Attributes:
         data: The bytes.
-        shingles_count: Number of distinct shingles.
+        shingles_count: Distinct shingles.
         is_signature: Whether the sketch is a signature.
     """
 
@@ -50,7 +50,7 @@ class StoredSketch(NamedTuple):
 
 
 def encode_sketches(sketches: Sequence[Sketch]) -> list[bytes]:
-    """Encode the hashes or the signature of each sketch."""
+    """Encode each sketch: its hashes or its signature."""
     coded = [hashes for sketch in sketches if (hashes := sketch.hashes) is not None and len(hashes) >= _FEWEST_CODED]
     codes = iter(_encode_hashes(coded))
     encoded = []
@@ -66,10 +66,10 @@ def decode_sketches(stored: Sequence[StoredSketch]) -> list[Sketch]:
     """Decode sketches; they share no memory with each other nor with the bytes.
 
     Raises:
-        ValueError: The bytes of one are no sketch; the text says why.
+        ValueError: A sketch is damaged; the text says why.
     """
-    plain = [each for each in stored if not each.is_signature and each.shingles_count < _FEWEST_CODED]
-    coded = [each for each in stored if not each.is_signature and each.shingles_count >= _FEWEST_CODED]
+    plain = [sketch for sketch in stored if not sketch.is_signature and sketch.shingles_count < _FEWEST_CODED]
+    coded = [sketch for sketch in stored if not sketch.is_signature and sketch.shingles_count >= _FEWEST_CODED]
     of_plain = _divided(_decode_plain(plain), plain) if plain else iter(())
     of_coded = _divided(_decode_hashes(coded), coded) if coded else iter(())
     sketches = []
@@ -82,8 +82,8 @@ def decode_sketches(stored: Sequence[StoredSketch]) -> list[Sketch]:
 
 
 def _divided(hashes: NDArray[np.uint32], stored: Sequence[StoredSketch]) -> Iterator[NDArray[np.uint32]]:
-    """Return the hashes of each document, after a check that they ascend strictly: every comparison relies on it."""
-    ends = list(accumulate(each.shingles_count for each in stored))
+    """Return each document's hashes, after a check that they ascend strictly: every comparison relies on it."""
+    ends = list(accumulate(sketch.shingles_count for sketch in stored))
     descends = hashes[1:] <= hashes[:-1]
     if len(ends) > 1:
         descends[[end - 1 for end in ends if 0 < end < len(hashes)]] = False
@@ -91,7 +91,7 @@ def _divided(hashes: NDArray[np.uint32], stored: Sequence[StoredSketch]) -> Iter
         raise ValueError("shingle hashes out of order")
     if len(ends) == 1:
         return iter((hashes,))
-    return (hashes[end - each.shingles_count : end].copy() for end, each in zip(ends, stored, strict=True))
+    return (hashes[end - sketch.shingles_count : end].copy() for end, sketch in zip(ends, stored, strict=True))
 
 
 def _decode_signature(data: bytes) -> NDArray[np.uint32]:
@@ -103,10 +103,10 @@ def _decode_signature(data: bytes) -> NDArray[np.uint32]:
 
 
 def _decode_plain(stored: Sequence[StoredSketch]) -> NDArray[np.uint32]:
-    """Decode hashes of 4 bytes each; return those of all documents, joined."""
+    """Decode 4-byte hashes; return those in all documents, joined."""
     for data, count, _ in stored:
         _check_length(data, count, _VALUE.itemsize * count)
-    return np.frombuffer(b"".join([each.data for each in stored]), _VALUE).astype(np.uint32)
+    return np.frombuffer(b"".join([sketch.data for sketch in stored]), _VALUE).astype(np.uint32)
 
 
 def _check_length(data: bytes, count: int, length: int) -> None:
@@ -118,7 +118,7 @@ def _check_length(data: bytes, count: int, length: int) -> None:
 
 
 def _encode_hashes(hashes: Sequence[NDArray[np.uint32]]) -> list[bytes]:
-    """Return the code of the hashes of each document."""
+    """Return the code for each document's hashes."""
     if not hashes:
         return []
     joined = np.concatenate(hashes).astype(_VALUE, copy=False)
@@ -139,13 +139,13 @@ def _encode_hashes(hashes: Sequence[NDArray[np.uint32]]) -> list[bytes]:
 
 
 def _decode_hashes(stored: Sequence[StoredSketch]) -> NDArray[np.uint32]:
-    """Decode the codes of documents; return the hashes of all, joined. Those of a damaged code need not ascend."""
+    """Decode codes; return all hashes, joined. In a damaged code they need not ascend."""
     low, high = [], []
     for data, count, _ in stored:
         _check_length(data, count, _LOW_BYTES * count + _high_length(count))
         low.append(data[: _LOW_BYTES * count])
         high.append(data[_LOW_BYTES * count :])
-    first_bits = _first_bits([each.shingles_count for each in stored])
+    first_bits = _first_bits([sketch.shingles_count for sketch in stored])
     bits = np.unpackbits(np.frombuffer(b"".join(high), np.uint8)).view(np.bool_).nonzero()[0]
     if len(bits) != len(first_bits):
         raise ValueError("damaged high parts of shingle hashes")
@@ -162,12 +162,12 @@ def _decode_hashes(stored: Sequence[StoredSketch]) -> NDArray[np.uint32]:
 
 
 def _high_length(count: Any) -> Any:
-    """Return the length of the high parts of so many hashes, in bytes."""
+    """Return how many bytes the high parts take for so many hashes."""
     return (count + 262) // 8
 
 
 def _first_bits(counts: Sequence[int]) -> NDArray[np.intp]:
-    """Return for each hash of all documents the bit that is set where its high part is 0."""
+    """Return for each hash in all documents the bit that is set where its high part is 0."""
     numbers = np.arange(sum(counts))
     if len(counts) > 1:
         of_each = np.array(counts)

@@ -3,24 +3,29 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from streamdedup.index.contract import Index
 from streamdedup.index.values import Fence, Fingerprint
 from streamdedup.position import Partition
 
 
 class StagingIndex(Protocol):
-    """A staging index of one profile, built by the process that has the lease on it.
+    """A profile's staging index, built by the process that has the lease on it.
 
-    Until the staging index is complete there is no index: ``open`` says that the index is being rebuilt, and ``fence``
-    refuses.
+    Until the staging index is complete there is no index: ``Index.open`` says that the index is being rebuilt, and
+    ``Index.fence`` refuses.
     """
+
+    @property
+    def store(self) -> Index:
+        """The index that is built; only for the process that has the lease, and never opened."""
 
     def begin(self, is_lost: Callable[[], bool], tick: Callable[[], None] = lambda: None) -> bool:
         """Take the lease, delete the old index, and begin the new one.
 
         Args:
-            is_lost: Called when no other process can begin; tells whether the rebuild is still needed, because another
-                process may have completed one just before.
-            tick: Called at every step. Any exception, of a step or of ``tick``, gives up the lease.
+            is_lost: Called with the lease; tells whether the rebuild is still needed. Another process may have
+                completed one meanwhile.
+            tick: Called at every step. Any exception, in a step or in ``tick``, gives up the lease.
 
         Returns:
             Whether the rebuild is needed and was begun.
@@ -34,8 +39,8 @@ class StagingIndex(Protocol):
 
         Args:
             partition: The partition.
-            generation: Generation of the caller.
-            committed: Committed offset of the group; the high-water mark is raised to this offset.
+            generation: The caller's generation.
+            committed: The group's committed offset; the high-water mark is raised to this offset.
 
         Raises:
             BatchRefused: A later generation has fenced the partition.
@@ -43,11 +48,13 @@ class StagingIndex(Protocol):
         """
 
     def restore_attempts(self, attempts: Mapping[Partition, str], fences: Sequence[Fence]) -> None:
-        """Replace the attempt that the staging index has announced by the committed attempt of each partition.
+        """Hand the partitions over to the daemons: announce the committed attempts, which daemons will ask for.
+
+        The attempt that ``take_over`` announced goes.
 
         Args:
             attempts: Committed attempt by partition; empty where there is none.
-            fences: Fences of all these partitions.
+            fences: Fences for these partitions.
 
         Raises:
             IndexLost: The announced attempt is not that of the staging index: the store has gone back to an earlier

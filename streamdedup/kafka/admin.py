@@ -21,7 +21,7 @@ from kafka.protocol.producer import AddOffsetsToTxnRequest
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
 from streamdedup.findings import Finding
 from streamdedup.kafka import compat
-from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, missing_topics, translated
+from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, is_missing, missing_topics_text, translated
 from streamdedup.kafka.options import KafkaOptions
 
 #: Replication factor that selects the broker's ``default.replication.factor``.
@@ -65,7 +65,7 @@ def admin_client(options: KafkaOptions) -> Iterator[Any]:
 
 
 def check_topics(options: KafkaOptions, needed: Mapping[str, str] | None = None) -> dict[str, int]:
-    """Check that topics exist and may be used; return the number of partitions of each.
+    """Check that topics exist and may be used; return their partition counts.
 
     Args:
         options: How to connect.
@@ -77,24 +77,11 @@ def check_topics(options: KafkaOptions, needed: Mapping[str, str] | None = None)
     """
     needed = dict.fromkeys(options.topics, "READ") if needed is None else needed
     with admin_client(options) as admin:
-        return partition_counts(admin, needed)
-
-
-def partition_counts(admin: Any, needed: Mapping[str, str]) -> dict[str, int]:
-    """Return the number of partitions of each topic.
-
-    Args:
-        admin: An admin client.
-        needed: Needed operation by topic.
-
-    Raises:
-        BrokerMisconfigured: A topic is missing, or a right on it.
-    """
-    counts, missing, refused = _look_up(admin, needed)
+        counts, missing, refused = _look_up(admin, needed)
     if refused:
         raise _lacking_rights({name: needed[name] for name in refused})
     if missing:
-        raise missing_topics(missing)
+        raise BrokerMisconfigured(missing_topics_text(missing, options.create_command))
     return counts
 
 
@@ -106,7 +93,7 @@ def _look_up(admin: Any, needed: Mapping[str, str]) -> tuple[dict[str, int], lis
     for topic in admin.describe_topics(sorted(needed)):
         name, kind = topic["name"], kafka_errors.for_code(topic["error_code"])
         granted = topic.get("authorized_operations")  # None where the broker does not tell
-        if kind in {kafka_errors.UnknownTopicOrPartitionError, kafka_errors.InvalidTopicError}:
+        if is_missing(topic["error_code"]):
             missing.append(name)
         elif kind is kafka_errors.TopicAuthorizationFailedError or not (granted is None or needed[name] in granted):
             refused.append(name)
@@ -125,12 +112,12 @@ def _lacking_rights(needed: Mapping[str, str]) -> BrokerMisconfigured:
 
 @dataclass(frozen=True, slots=True)
 class CreatedTopics:
-    """Result of ``create_topics``.
+    """Result from ``create_topics``.
 
     Attributes:
         created: Names of the new topics.
         existed: Names of the existing topics, which are unchanged.
-        partition_counts: Number of partitions of the existing topics, if the user may describe the topic.
+        partition_counts: Partition counts by existing topic, if the user may describe the topic.
     """
 
     created: tuple[str, ...]
@@ -149,7 +136,7 @@ def create_topics(
 
     Args:
         options: How to connect.
-        partition_counts: Number of partitions of each topic.
+        partition_counts: Partition count by topic.
         replication_factor: Copies of each partition, or ``BROKERS_DEFAULT``.
         configs: Settings by topic, such as ``{"max.message.bytes": "4194304"}``.
         kept_ms: Least retention by topic, in milliseconds, for brokers with a shorter default.
@@ -161,7 +148,7 @@ def create_topics(
     created: list[str] = []
     existed: list[str] = []
     with admin_client(options) as admin:
-        wanted = {
+        requests = {
             name: {
                 "num_partitions": count,
                 "replication_factor": replication_factor,
@@ -169,8 +156,8 @@ def create_topics(
             }
             for name, count in partition_counts.items()
         }
-        _extend_retention(admin, wanted, kept_ms or {})
-        for topic in admin.create_topics(wanted, raise_errors=False)["topics"]:
+        _extend_retention(admin, requests, kept_ms or {})
+        for topic in admin.create_topics(requests, raise_errors=False)["topics"]:
             kind = kafka_errors.for_code(topic["error_code"])
             if kind is kafka_errors.NoError:
                 created.append(topic["name"])
@@ -179,26 +166,26 @@ def create_topics(
             else:
                 raise _not_created(kind, topic)
         admin.wait_for_topics(created, timeout_ms=round(options.connect_timeout_s * 1000))
-        known = {
+        existing_counts = {
             topic["name"]: len(topic["partitions"])
             for topic in (admin.describe_topics(existed) if existed else ())
             if kafka_errors.for_code(topic["error_code"]) is kafka_errors.NoError
         }
-    return CreatedTopics(tuple(sorted(created)), tuple(sorted(existed)), known)
+    return CreatedTopics(tuple(sorted(created)), tuple(sorted(existed)), existing_counts)
 
 
-def _extend_retention(admin: Any, wanted: Mapping[str, dict[str, Any]], kept_ms: Mapping[str, int]) -> None:
-    """Set the retention of topics whose default at the broker is shorter than ``kept_ms``.
+def _extend_retention(admin: Any, requests: Mapping[str, dict[str, Any]], kept_ms: Mapping[str, int]) -> None:
+    """Set the retention for topics whose broker default is shorter than ``kept_ms``.
 
     A request that only validates the creation returns the settings of the future topic, if the user may read settings.
     """
-    asked = {name: wanted[name] for name in kept_ms}
-    answer = admin.create_topics(asked, validate_only=True, raise_errors=False) if asked else {"topics": ()}
+    limited = {name: requests[name] for name in kept_ms}
+    answer = admin.create_topics(limited, validate_only=True, raise_errors=False) if limited else {"topics": ()}
     for topic in answer["topics"]:
         default = (topic.get("configs") or {}).get(RETENTION)
         needed_ms = kept_ms[topic["name"]]
         if default is not None and UNLIMITED < int(default["value"]) < needed_ms:
-            wanted[topic["name"]]["configs"][RETENTION] = str(needed_ms)
+            requests[topic["name"]]["configs"][RETENTION] = str(needed_ms)
 
 
 def _not_created(kind: Any, topic: Mapping[str, Any]) -> Exception:
@@ -212,7 +199,7 @@ def _not_created(kind: Any, topic: Mapping[str, Any]) -> Exception:
 
 
 def check_kafka(options: KafkaOptions, needs: Sequence["TopicNeed"]) -> Iterator[Finding]:
-    """Yield the result of each check.
+    """Yield the check results.
 
     The number of requests is fixed, each takes at most ``connect_timeout_s``, and the first unanswered request ends the
     checks. With ``api_version`` set, settings of brokers and topics are not requested, because such a broker may not
@@ -279,7 +266,7 @@ def _check_transactions(admin: Any, options: KafkaOptions) -> Finding:
 
 
 def _broker_limits(admin: Any, options: KafkaOptions, names: Sequence[str]) -> dict[str, int]:
-    """Return settings of one broker, if the user may read them."""
+    """Return broker settings, if the user may read them."""
     if options.api_version is not None:
         return {}
     broker = str(admin.describe_cluster()["brokers"][0]["broker_id"])
@@ -288,8 +275,8 @@ def _broker_limits(admin: Any, options: KafkaOptions, names: Sequence[str]) -> d
         described = admin.describe_configs([resource], config_filter="all")
     except kafka_errors.AuthorizationError:
         return {}
-    found = described.get("broker", {}).get(broker, {})
-    return {name: int(found[name]["value"]) for name in names if name in found}
+    settings = described.get("broker", {}).get(broker, {})
+    return {name: int(settings[name]["value"]) for name in names if name in settings}
 
 
 # Checks of topics
@@ -297,15 +284,15 @@ def _broker_limits(admin: Any, options: KafkaOptions, names: Sequence[str]) -> d
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicNeed:
-    """Requirements of one topic.
+    """Requirements on one topic.
 
     Attributes:
         name: Name of the topic.
         operation: Needed right: ``READ`` or ``WRITE``.
-        message_bytes: Size of the largest written message, in bytes; None for an input topic.
-        compaction_loss: Consequence of compaction, following "it is compacted, which"; None where compaction is
+        message_bytes: Largest written message, in bytes; None for an input topic.
+        compaction_loss: Compaction consequence, following "it is compacted, which"; None where compaction is
             allowed.
-        kept_ms: Least retention of records, in milliseconds; None for any.
+        kept_ms: Least record retention, in milliseconds; None for any.
         kept_for: Purpose of the kept records, for the operator.
     """
 
@@ -322,30 +309,42 @@ def _check_topics(admin: Any, options: KafkaOptions, needs: Sequence[TopicNeed])
     counts, missing, refused = _look_up(admin, operations)
     for name in refused:
         yield Finding.failure("topic_rights", f"topic {name}", _lacking_rights({name: operations[name]}))
-    for name in missing:
-        yield Finding.failure("topic_exists", f"topic {name}", missing_topics([name]), None)
+    yield from _missing_topics(options, operations, missing)
     usable = [need for need in needs if need.name in counts]
     if options.api_version is not None or not usable:
         for need in usable:
             text = f"topic {need.name}: {need.operation} granted; its settings are not asked for (kafka.api_version)"
             yield Finding.ok("topic", f"topic {need.name}", text)
         return
-    asked = dict.fromkeys((SIZE_LIMIT, CLEANUP, RETENTION, RETENTION_BYTES))
-    resources = [ConfigResource(ConfigResourceType.TOPIC, need.name, asked) for need in usable]
-    found = admin.describe_configs(resources, config_filter="all")["topic"]
+    keys = dict.fromkeys((SIZE_LIMIT, CLEANUP, RETENTION, RETENTION_BYTES))
+    resources = [ConfigResource(ConfigResourceType.TOPIC, need.name, keys) for need in usable]
+    configs = admin.describe_configs(resources, config_filter="all")["topic"]
     for need in usable:
-        settings = {key: str(entry["value"]) for key, entry in found.get(need.name, {}).items()}
+        settings = {key: str(entry["value"]) for key, entry in configs.get(need.name, {}).items()}
         yield from judge_topic(options, need, counts[need.name], settings)
 
 
+def _missing_topics(options: KafkaOptions, operations: Mapping[str, str], missing: Sequence[str]) -> Iterator[Finding]:
+    """Yield a finding for each missing topic: a warning for an input topic while another input topic exists."""
+    inputs = {name for name, operation in operations.items() if operation == "READ"}
+    for name in missing:
+        text, subject = missing_topics_text([name], None), f"topic {name}"
+        cure = "; create with" if options.create_command else ""
+        if name in inputs and not inputs <= set(missing):
+            text = f"{text}; the daemon reads its other topics, and this one once it exists{cure}"
+            yield Finding.warning("topic_exists", subject, text, options.create_command)
+        else:
+            yield Finding.failure("topic_exists", subject, BrokerMisconfigured(text + cure), options.create_command)
+
+
 def judge_topic(options: KafkaOptions, need: TopicNeed, count: int, settings: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield the problems of a topic's settings; without problems, a description of the topic.
+    """Yield the problems in a topic's settings; without problems, a topic description.
 
     Args:
         options: How to connect, for the commands that solve the problems.
         need: Requirements.
-        count: Number of partitions.
-        settings: Settings of the topic; empty when the user may not read them.
+        count: Partition count.
+        settings: Topic settings; empty when the user may not read them.
     """
     subject = f"topic {need.name}"
     if not settings:
@@ -388,34 +387,34 @@ def _cleanup(options: KafkaOptions, need: TopicNeed, settings: Mapping[str, str]
 def _kept(options: KafkaOptions, need: TopicNeed, settings: Mapping[str, str]) -> Iterator[Finding]:
     if need.kept_ms is None or "delete" not in settings[CLEANUP]:
         return
-    wanted: dict[str, str] = {}
+    changes: dict[str, str] = {}
     lacks: list[str] = []
     kept_ms, kept_bytes = int(settings[RETENTION]), int(settings[RETENTION_BYTES])
     if kept_ms != UNLIMITED and kept_ms < need.kept_ms:
         lacks.append(f"for {duration_text(kept_ms)} only")
-        wanted[RETENTION] = str(need.kept_ms)
+        changes[RETENTION] = str(need.kept_ms)
     if kept_bytes != UNLIMITED:
         lacks.append(f"at most {kept_bytes:,} bytes of a partition")
-        wanted[RETENTION_BYTES] = str(UNLIMITED)
+        changes[RETENTION_BYTES] = str(UNLIMITED)
     if lacks:
         text = (
             f"topic {need.name} keeps records {' and '.join(lacks)}; {need.kept_for} needs all records of the last "
             f"{duration_text(need.kept_ms)}"
         )
-        command = alter_topic(options, need.name, wanted)
+        command = alter_topic(options, need.name, changes)
         yield Finding.warning("topic_retention", f"topic {need.name}", text, command)
 
 
 def _described(settings: Mapping[str, str]) -> str:
     kept_ms, kept_bytes = int(settings[RETENTION]), int(settings[RETENTION_BYTES])
-    kept = "kept for ever" if kept_ms == UNLIMITED else f"kept for {duration_text(kept_ms)}"
+    retention = "kept for ever" if kept_ms == UNLIMITED else f"kept for {duration_text(kept_ms)}"
     if "delete" not in settings[CLEANUP]:
-        kept = "compacted"
+        retention = "compacted"
     elif "compact" in settings[CLEANUP]:
-        kept += ", compacted"
+        retention += ", compacted"
     elif kept_bytes != UNLIMITED:
-        kept += f", at most {kept_bytes:,} bytes of a partition"
-    return f"messages of up to {int(settings[SIZE_LIMIT]):,} bytes, {kept}"
+        retention += f", at most {kept_bytes:,} bytes of a partition"
+    return f"messages of up to {int(settings[SIZE_LIMIT]):,} bytes, {retention}"
 
 
 def duration_text(duration_ms: int) -> str:
@@ -428,7 +427,7 @@ def duration_text(duration_ms: int) -> str:
 
 
 def alter_topic(options: KafkaOptions, topic: str, configs: Mapping[str, str]) -> str:
-    """Return the command line of Kafka that changes settings of a topic."""
+    """Return Kafka's command line that changes topic settings."""
     words: Sequence[str] = ("kafka-configs.sh", "--bootstrap-server", options.bootstrap_servers)
     if options.security_protocol != "PLAINTEXT":
         # TLS and login, which that program reads from a file of the administrator.

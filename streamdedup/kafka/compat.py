@@ -1,8 +1,8 @@
 """The only module that relies on private parts of the Kafka client (kafka-python 3.0.12).
 
 Each function and class here names the behaviour of the client, the consequence without the workaround, and the test
-that shows the workaround (``Test:``). ``tests/unit/test_kafka_compat.py`` checks that no other module of the package
-uses private parts of the client, and that each named test exists.
+that shows the workaround (``Test:``). ``tests/unit/test_kafka_compat.py`` checks that no other module uses private
+client parts, and that each named test exists.
 
     build, force_close, ClosingSelector
                             clients that leave nothing behind
@@ -61,8 +61,8 @@ class ClosingSelector(selectors.DefaultSelector):
     def close(self) -> None:
         """Close the selector and the sockets."""
         super().close()
-        for each in self._sockets:
-            each.close()
+        for registered in self._sockets:
+            registered.close()
 
 
 def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOptions) -> Any:
@@ -168,7 +168,7 @@ def force_close(producer: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableRange:
-    """Consecutive offsets that the client cannot parse; takes the place of a record in the result of a poll.
+    """Consecutive offsets that the client cannot parse; takes a record's place in the poll result.
 
     Attributes:
         topic: Topic.
@@ -205,9 +205,9 @@ def step_past_unreadable(consumer: Any, max_offsets: int) -> list[UnreadableRang
         A list to which each range is also appended, so that a caller searches the records of a poll for ranges only
         when there are any. The caller empties the list before each poll.
     """
-    found: list[UnreadableRange] = []
-    consumer._fetcher.PartitionRecords = partial(_PartitionRecords, found, max_offsets)
-    return found
+    ranges: list[UnreadableRange] = []
+    consumer._fetcher.PartitionRecords = partial(_PartitionRecords, ranges, max_offsets)
+    return ranges
 
 
 class _RecordBatches:
@@ -226,9 +226,9 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
     """The client's parser of one fetched partition; adds nothing to the work per record."""
 
     def __init__(
-        self, found: list[UnreadableRange], max_offsets: int, offset: int, tp: Any, records: Any, **options: Any
+        self, ranges: list[UnreadableRange], max_offsets: int, offset: int, tp: Any, records: Any, **options: Any
     ) -> None:
-        self._found = found
+        self._ranges = ranges
         self._max_offsets = max_offsets
         self._batches = _RecordBatches(records)
         super().__init__(offset, tp, self._batches, **options)
@@ -250,7 +250,7 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
             missing = codec_missing(error, where)
             if missing is not None:
                 raise missing from error
-            room = self._max_offsets - sum(each.last + 1 - each.offset for each in self._found)
+            room = self._max_offsets - sum(unread.last + 1 - unread.offset for unread in self._ranges)
             if self.next_fetch_offset > self.fetch_offset or room <= 0:
                 return []  # the next fetch begins at the unreadable record
             return [self._range(error, room)]
@@ -268,10 +268,10 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
         first = max(self._at(), batch.base_offset)
         last = min(batch.last_offset, first + max_offsets - 1)
         reason = described(error)[:MAX_REASON_CHARS]
-        found = UnreadableRange(self.topic_partition.topic, self.topic_partition.partition, first, last, reason)
-        self._found.append(found)
+        unreadable = UnreadableRange(self.topic_partition.topic, self.topic_partition.partition, first, last, reason)
+        self._ranges.append(unreadable)
         self.next_fetch_offset = last + 1
-        return found
+        return unreadable
 
 
 # Record batches that decompress to gigabytes
@@ -281,7 +281,7 @@ def bound_decompression(max_bytes: int) -> None:
     """Replace the decoders of the client by decoders that raise ``GrownTooLarge`` above ``max_bytes``.
 
     The client decompresses a record batch to any size: two megabytes of repetitions become gigabytes, and the process
-    is killed for lack of memory, again after each restart. Limits of brokers count compressed bytes. With the limit
+    is killed for want of memory, again after each restart. Limits of brokers count compressed bytes. With the limit
     such a record batch is unreadable.
 
     Test: ``test_the_clients_parsers_use_them``.
@@ -336,15 +336,24 @@ def known_partitions(consumer: Any, topic: str) -> set[int]:
         return set()
 
 
-def watch_topic_ids(consumer: Any, listener: Callable[[Any], None]) -> None:
-    """Call ``listener`` with the client's metadata (``topic_id``) now, and on the network thread at each update.
+def watch_topics(consumer: Any, listener: Callable[[Any], None]) -> None:
+    """Call ``listener`` with each topic in Kafka's metadata: ``name``, ``topic_id``, ``error_code``.
 
-    No public method of the consumer returns topic ids.
+    The calls are made on the network thread, before the client uses the metadata. No public method of the consumer
+    returns topic ids, and the client does not distinguish a topic that does not exist from one that it has not asked
+    for yet.
 
     Test: ``test_a_running_daemon_finds_it_by_itself``.
     """
-    consumer._cluster.add_listener(listener)
-    listener(consumer._cluster)
+    cluster = consumer._cluster
+    update = cluster.update_metadata
+
+    def report_and_update(metadata: Any) -> Any:
+        for topic in metadata.topics if metadata.brokers else ():  # the client ignores an answer without brokers
+            listener(topic)
+        return update(metadata)
+
+    cluster.update_metadata = report_and_update
 
 
 def request_metadata(consumer: Any) -> Any:

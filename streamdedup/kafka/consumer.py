@@ -12,11 +12,18 @@ from kafka import KafkaConsumer
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.structs import MemberState, TopicPartition
 
-from streamdedup.errors import BrokerUnavailable, FatalError, StreamdedupError
+from streamdedup.errors import BrokerUnavailable, FatalError, MembershipEnded, StreamdedupError
 from streamdedup.kafka import compat
 from streamdedup.kafka.compat import UnreadableRange
 from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, is_retriable, translated
-from streamdedup.kafka.group import FencingWatch, SilenceWatch, TopicIds, fetch_committed, offsets_of
+from streamdedup.kafka.group import (
+    FencingWatch,
+    SilenceWatch,
+    TopicWatch,
+    fetch_committed,
+    offsets_of,
+    partitions_of,
+)
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Record, SourceStats, Unreadable
 from streamdedup.position import Partition, Position
@@ -56,7 +63,7 @@ class KafkaSource:
         self._repeats = RepeatLimit(structlog.get_logger(__name__))
         self._fresh = FreshPoll(consumer, self._repeats)
         self._unreadable = compat.step_past_unreadable(consumer, options.max_poll_records)
-        self._topic_ids = TopicIds(consumer, options.topics)
+        self._topics = TopicWatch(consumer, options)
         #: Partitions whose position belongs to the present topic.
         self._verified: frozenset[Partition] = frozenset()
         self._broken: str | None = None
@@ -72,14 +79,15 @@ class KafkaSource:
         consumer = compat.build(KafkaConsumer, options.consumer(), options)
         try:
             listener = RebalanceListener()
+            source = cls(consumer, options, listener)
             consumer.subscribe(topics=list(options.topics), listener=listener)
             _await_metadata(consumer, options)
-            return cls(consumer, options, listener)
         except BaseException:
             close_quietly("close the consumer", consumer.close, options.close_timeout_s)
             raise
+        return source
 
-    def poll(self, timeout_s: float, most: int | None = None) -> Batch:
+    def poll(self, timeout_s: float, max_records: int | None = None) -> Batch:
         """Return the next records; see ``Source.poll``.
 
         Raises:
@@ -91,7 +99,7 @@ class KafkaSource:
         """
         self._raise_if_broken()
         self._repeats.write_counts()
-        polled = self._poll(timeout_s, most)
+        polled = self._poll(timeout_s, max_records)
         try:
             batch = self._in_present_topics(polled)
         except StreamdedupError:
@@ -104,19 +112,11 @@ class KafkaSource:
             self._silence.check()
         return batch
 
-    def poll_ahead(self, timeout_s: float, most: int) -> Batch:
-        """Poll while the last batch is not committed yet; see ``Source.poll_ahead``.
-
-        Raises:
-            StreamdedupError: As ``poll``.
-        """
-        return self.poll(timeout_s, most)
-
-    def _poll(self, timeout_s: float, most: int | None) -> Batch:
+    def _poll(self, timeout_s: float, max_records: int | None) -> Batch:
         # A partition stays paused through a rebalance; nothing else resumes the partitions of ``hold``.
         self._consumer.resume(*self._consumer.paused())
         limit = self._options.max_poll_records
-        limit = limit if most is None else min(most, limit)
+        limit = limit if max_records is None else min(max_records, limit)
         self._unreadable.clear()
         try:
             polled = self._fresh.poll(timeout_s, limit)
@@ -131,11 +131,11 @@ class KafkaSource:
 
     def _in_present_topics(self, batch: Batch) -> Batch:
         """Return the batch; or an empty one where the committed offset belongs to an earlier topic, and rewind to 0."""
-        self._topic_ids.check()
+        self._topics.check()
         assigned = self.assigned()
         arrived = assigned - self._verified
         if arrived:
-            _, earlier = fetch_committed(self._consumer, self._options, self._topic_ids.known(), sorted(arrived))
+            _, earlier = fetch_committed(self._consumer, self._options, self._topics.ids(), sorted(arrived))
             if earlier:
                 self.rewind(batch)
                 self._consumer.seek_to_beginning(*(TopicPartition(*partition) for partition in earlier))
@@ -148,7 +148,32 @@ class KafkaSource:
 
     def rewind(self, batch: Batch) -> None:
         """Make the next poll start again at ``batch``; a rebalance by itself moves no position, in any mode."""
-        self._seek(batch.starts)
+        self.seek(batch.starts)
+
+    def first_since(self, times_ms: Mapping[Partition, int]) -> dict[Partition, int]:
+        """Return the offset of the first record of a time or later; see ``Source.first_since``.
+
+        kafka-python 3 returns no offset for a partition without such a record. The ends are asked for first: a record
+        that arrives between the two requests is behind them, or is found.
+        """
+        times = {TopicPartition(*partition): time_ms for partition, time_ms in times_ms.items()}
+        timeout_ms = round(self._options.fetch_timeout_s * 1000)
+        try:
+            ends = self._consumer.end_offsets(list(times), timeout_ms=timeout_ms)
+            firsts = self._consumer.offsets_for_times(times, timeout_ms=timeout_ms)
+        except CLIENT_ERRORS as error:
+            raise translated(error, "find a time in the topics", self._options.secrets()) from error
+        return {
+            Partition(*partition): end if (first := firsts.get(partition)) is None else first.offset
+            for partition, end in ends.items()
+        }
+
+    def seek(self, offsets: Mapping[Partition, int]) -> None:
+        """Set the next offset of those partitions that are assigned."""
+        assigned = self.assigned()
+        for partition, offset in offsets.items():
+            if partition in assigned:
+                self._consumer.seek(TopicPartition(*partition), offset)
 
     def hold(self, timeout_s: float) -> None:
         """Keep the membership and fetch nothing; see ``Source.hold``.
@@ -176,18 +201,21 @@ class KafkaSource:
             self._retry_or_break("hold_poll_failed", error, "A poll failed while holding", pause_s)
         else:
             compat.finish_rebalance(self._consumer)
-            self._seek({Partition(*partition): records[0].offset for partition, records in polled.items() if records})
+            self.seek({Partition(*partition): records[0].offset for partition, records in polled.items() if records})
 
     def committed(self, partition: Partition) -> CommittedOffset | None:
-        """Return the committed offset of the group, or None; see ``Source.committed``."""
-        return fetch_committed(self._consumer, self._options, self._topic_ids.known(), [partition])[0].get(partition)
+        """Return the group's committed offset, or None; see ``Source.committed``."""
+        return fetch_committed(self._consumer, self._options, self._topics.ids(), [partition])[0].get(partition)
 
     def all_committed(self) -> dict[Partition, CommittedOffset]:
-        """Return the committed offset of every partition of the topics that has one."""
-        return fetch_committed(self._consumer, self._options, self._topic_ids.known())[0]
+        """Return all committed offsets in the existing topics, by partition."""
+        missing = self._topics.missing()
+        topics = [topic for topic in self._options.topics if topic not in missing]
+        partitions = partitions_of(self._consumer, topics)
+        return fetch_committed(self._consumer, self._options, self._topics.ids(), partitions)[0]
 
     def end(self, partition: Partition) -> int | None:
-        """Return the last known end offset of a partition; see ``Source.end``."""
+        """Return a partition's last known end offset; see ``Source.end``."""
         state = compat.assigned_states(self._consumer).get(TopicPartition(*partition))
         return None if state is None else state.highwater
 
@@ -199,14 +227,15 @@ class KafkaSource:
         """Commit ``batch`` outside any transaction.
 
         Raises:
-            BrokerUnavailable: Outcome unknown, or the membership has changed.
+            BrokerUnavailable: Outcome unknown.
+            MembershipEnded: The membership has changed.
             FatalError: The broker refuses the client permanently.
         """
-        now = self._consumer.group_metadata()
-        if (now.generation_id, now.member_id) != (batch.membership.generation_id, batch.membership.member_id):
+        present, polled_as = self._consumer.group_metadata(), batch.membership
+        if (present.generation_id, present.member_id) != (polled_as.generation_id, polled_as.member_id):
             # The client would commit under the present membership, or under none, which no broker refuses.
             self._broken = "the group moved on while the batch was processed; the new owner processes it again"
-            raise BrokerUnavailable(self._broken)
+            raise MembershipEnded(self._broken)
         timeout_ms = round(self._options.fetch_timeout_s * 1000)
         try:
             self._consumer.commit(offsets_of(batch), timeout_ms=timeout_ms)
@@ -219,16 +248,21 @@ class KafkaSource:
         return frozenset(Partition(*partition) for partition in self._consumer.assignment())
 
     def partitions(self) -> frozenset[Partition]:
-        """Return all known partitions of the topics; see ``Source.partitions``."""
+        """Return all known topic partitions; see ``Source.partitions``."""
         return frozenset(
             Partition(topic, number)
             for topic in self._options.topics
             for number in compat.known_partitions(self._consumer, topic)
         )
 
+    def missing_topics(self) -> frozenset[str]:
+        """Return the input topics that do not exist; see ``Source.missing_topics``."""
+        return self._topics.missing()
+
     def generation(self) -> int | None:
-        """Return the generation of the group, or None without membership."""
-        return now.generation_id if _has_joined(now := self._consumer.group_metadata()) else None
+        """Return the group generation, or None without membership."""
+        membership = self._consumer.group_metadata()
+        return membership.generation_id if _has_joined(membership) else None
 
     def stats(self) -> SourceStats:
         """Return counters and lags; no request is sent."""
@@ -257,7 +291,7 @@ class KafkaSource:
         # Read directly after the poll: once heartbeats have stopped the membership is empty, and a broker accepts a
         # commit with an empty membership from any client, for partitions of other members.
         membership = self._consumer.group_metadata()
-        batch = Batch(records, unreadable, membership.generation_id, membership, topic_ids=self._topic_ids.known())
+        batch = Batch(records, unreadable, membership.generation_id, membership, topic_ids=self._topics.ids())
         if _has_joined(membership) and batch.starts.keys() <= self.assigned():
             return batch
         logger.info("A batch came without membership; it is polled again", extra={"event": "batch_without_membership"})
@@ -278,28 +312,22 @@ class KafkaSource:
         time.sleep(pause_s)
 
     def _report(self, unreadable: tuple[Unreadable, ...]) -> None:
-        """Log unreadable positions; with ``on_unreadable = "halt"`` raise."""
+        """Log the positions of unreadable records; with ``on_unreadable = "halt"`` raise."""
         batch = Batch(unreadable=unreadable)
         starts, ends = batch.starts, batch.ends
         if self._options.on_unreadable == "halt":
-            reasons = {each.position.of: each.reason for each in unreadable}
+            reasons = {record.position.topic_partition: record.reason for record in unreadable}
             where = "; ".join(
-                f"{Position(*each, start)} to {ends[each] - 1}: {reasons[each]}" for each, start in starts.items()
+                f"{Position(*partition, start)} to {ends[partition] - 1}: {reasons[partition]}"
+                for partition, start in starts.items()
             )
             self._broken = "a record is unreadable"
             raise FatalError(
                 f"records that the Kafka client cannot parse: {where}. Set on_unreadable to skip to step past them, or "
-                f"move the group's offset behind them"
+                "move the group's offset behind them"
             )
         message = "Stepping past records that the Kafka client cannot parse"
         self._repeats.error("unreadable_skipped", message=message, starts=_named(starts), ends=_named(ends))
-
-    def _seek(self, offsets: Mapping[Partition, int]) -> None:
-        """Set the next offset of those partitions that are assigned."""
-        assigned = self.assigned()
-        for partition, offset in offsets.items():
-            if partition in assigned:
-                self._consumer.seek(TopicPartition(*partition), offset)
 
     def _raise_if_broken(self) -> None:
         if self._broken is not None:
@@ -310,8 +338,8 @@ class FreshPoll:
     """Polls a second time where the first poll returns only records that were fetched earlier.
 
     The client sends the next fetch while a poll returns, and the broker answers the fetch as soon as it has one record.
-    After a cycle of the daemon the client therefore holds the few records from the beginning of that cycle, and the
-    broker holds the others. The second poll fetches the records from the broker, so that these are processed one cycle
+    After a daemon cycle the client therefore holds the few records from the cycle's beginning, and the broker holds
+    the others. The second poll fetches the records from the broker, so that these are processed one cycle
     earlier.
     """
 
@@ -321,14 +349,14 @@ class FreshPoll:
         self._last_count = 0
 
     def poll(self, timeout_s: float, limit: int) -> Polled:
-        """Return the next records of partitions that have been assigned since their records were fetched.
+        """Return the next records whose partitions have been assigned since the fetch.
 
         Args:
             timeout_s: Longest wait for the first record.
             limit: Most records, at least 1.
 
         Raises:
-            Exception: An error of the first poll, or a permanent error of the second; positions are then unchanged.
+            Exception: The first poll failed, or the second permanently; positions are then unchanged.
         """
         has_fetched = compat.has_fetched(self._consumer)
         polled: Polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000), max_records=limit)
@@ -357,20 +385,20 @@ class FreshPoll:
                 raise
             self._repeats.info("poll_retried", message="A second poll failed and is left out", error=repr(error))
             newer = {}
-        kept = self._kept(polled, before)
-        return {partition: [*kept.get(partition, ()), *newer.get(partition, ())] for partition in {**kept, **newer}}
+        older = self._kept(polled, before)
+        return {partition: [*older.get(partition, ()), *newer.get(partition, ())] for partition in {**older, **newer}}
 
     def _states(self, polled: Polled) -> dict[Any, Any]:
         states = compat.assigned_states(self._consumer)
         return {partition: states.get(partition) for partition in polled}
 
     def _kept(self, polled: Polled, before: Mapping[Any, Any]) -> Polled:
-        """Return the records of partitions that have not been revoked since; others come again, or to another owner."""
-        now = self._states(polled)
+        """Return the records whose partitions have not been revoked since; others come again, or to another owner."""
+        states = self._states(polled)
         return {
             partition: records
             for partition, records in polled.items()
-            if before[partition] is not None and now[partition] is before[partition]
+            if before[partition] is not None and states[partition] is before[partition]
         }
 
 
@@ -403,19 +431,19 @@ class RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # the
 
 
 def unpack(polled: Polled, ranges: list[UnreadableRange]) -> tuple[tuple[Record, ...], tuple[Unreadable, ...]]:
-    """Return the records of a poll, and the unreadable positions among them.
+    """Return the polled records, and the unreadable positions among them.
 
     Args:
-        polled: Result of a poll.
-        ranges: The list of ``compat.step_past_unreadable``.
+        polled: Poll result.
+        ranges: The list from ``compat.step_past_unreadable``.
     """
     unreadable: tuple[Unreadable, ...] = ()
     if ranges:
         unreadable = tuple(
-            Unreadable(Position(each.topic, each.partition, offset), each.reason)
-            for each in chain.from_iterable(polled.values())
-            if isinstance(each, UnreadableRange)
-            for offset in range(each.offset, each.last + 1)
+            Unreadable(Position(entry.topic, entry.partition, offset), entry.reason)
+            for entry in chain.from_iterable(polled.values())
+            if isinstance(entry, UnreadableRange)
+            for offset in range(entry.offset, entry.last + 1)
         )
         polled = {
             partition: [record for record in records if not isinstance(record, UnreadableRange)]

@@ -1,4 +1,4 @@
-"""Decoders of the codecs of Kafka with a limit on the size; ``compat.bound_decompression`` gives them to the client.
+"""Decoders for Kafka's codecs with a size limit; ``compat.bound_decompression`` gives them to the client.
 
 Each decoder imports its library itself. Without the library the client refuses the record batch before it calls the
 decoder, and the daemon names the package (``errors.codec_missing``).
@@ -78,23 +78,23 @@ def _snappy_blocks(payload: bytes) -> Iterator[bytes]:
 def _snappy_bytes(block: bytes) -> int:
     """Return the decompressed length that a block declares: a varint at its beginning."""
     length = 0
-    for place, byte in enumerate(block[:5]):
-        length |= (byte & 0x7F) << (7 * place)
+    for index, byte in enumerate(block[:5]):
+        length |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
             break
     return length
 
 
 def _joined(chunks: Iterator[bytes], max_bytes: int) -> bytes:
-    found: list[bytes] = []
+    parts: list[bytes] = []
     total = 0
     for chunk in chunks:
         total += len(chunk)
         if total > max_bytes:
             raise _too_large(max_bytes)
-        found.append(chunk)
-    return b"".join(found)
+        parts.append(chunk)
+    return b"".join(parts)
 
 
 def _too_large(max_bytes: int) -> GrownTooLarge:
-    return GrownTooLarge(f"the record batch decompresses to more than {max_bytes:,} bytes (kafka.max_batch_bytes)")
+    return GrownTooLarge(f"the record batch decompresses to more than {max_bytes:,} bytes")

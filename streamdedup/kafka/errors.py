@@ -1,13 +1,13 @@
-"""Errors of the Kafka client as errors of this package, and calls with a time limit.
+"""Kafka client errors as errors from ``streamdedup.errors``, and calls with a time limit.
 
-The exception types of the client do not show its state: a producer that failed once is unusable after any error. So
-errors are sorted by one question only: will new clients solve the problem, or only an operator?
+The exception types of the client do not show its state: a producer that failed once is unusable after any error. So,
+except for a lost membership, the only question is whether new clients solve the problem, or an operator must.
 """
 
 import logging
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ from streamdedup.errors import (
     BrokerUnavailable,
     CodecMissing,
     FatalError,
+    MembershipEnded,
     ProducerFenced,
     StreamdedupError,
 )
@@ -31,6 +32,9 @@ MAX_TEXT_CHARS = 300
 
 #: Another live producer has taken over the transactional id: the error of the coordinator, and of a partition leader.
 FENCED = (kafka_errors.ProducerFencedError, kafka_errors.InvalidProducerEpochError)
+
+#: The group has gone on without the membership under which a commit was made.
+MEMBERSHIP_ENDED = (kafka_errors.CommitFailedError, kafka_errors.RebalanceInProgressError)
 
 _LACKING = "Kafka refuses us: the user lacks rights"
 
@@ -141,18 +145,20 @@ CLIENT_ERRORS = (kafka_errors.KafkaError, OSError, RuntimeError)
 def translated(
     error: Exception, doing: str, secrets: tuple[str, ...] = (), topic: str | None = None
 ) -> StreamdedupError:
-    """Return the error of this package for ``error``.
+    """Return the ``StreamdedupError`` for ``error``.
 
     Args:
-        error: Error of the client.
+        error: Client error.
         doing: Text for the error, following "cannot".
         secrets: Texts to hide.
         topic: Topic concerned, if known.
     """
     text = described(error, secrets)
-    at = f" (topic {topic})" if topic else ""
+    where = f" (topic {topic})" if topic else ""
     if isinstance(error, FENCED) or "ProducerFencedError" in text:
         return ProducerFenced(f"cannot {doing}: another daemon uses the same kafka.instance_id [{text}]")
+    if isinstance(error, MEMBERSHIP_ENDED):
+        return MembershipEnded(f"cannot {doing}: the group has gone on without this member [{text}]")
     if isinstance(error, (kafka_errors.OffsetOutOfRangeError, kafka_errors.NoOffsetForPartitionError)):
         return FatalError(
             f"cannot {doing}: the group's offset is not in the topic (expired, or none was ever committed); set the "
@@ -160,8 +166,8 @@ def translated(
         )
     advice = _advice(error, text)
     if advice is not None:
-        return BrokerMisconfigured(f"cannot {doing}{at}: {advice} [{text}]")
-    return BrokerUnavailable(f"cannot {doing}{at}: {text}")
+        return BrokerMisconfigured(f"cannot {doing}{where}: {advice} [{text}]")
+    return BrokerUnavailable(f"cannot {doing}{where}: {text}")
 
 
 def not_connected(error: Exception, doing: str, secrets: tuple[str, ...] = ()) -> StreamdedupError:
@@ -178,13 +184,13 @@ def codec_missing(error: Exception, where: str) -> CodecMissing | None:
     """Return the fatal error for a record batch that needs a library that is not installed; None for other errors.
 
     Args:
-        error: Error of the client's parser.
-        where: Beginning of the text: the records.
+        error: Parser error from the client.
+        where: The records, as the beginning of the text.
     """
-    found = _NO_LIBRARY.search(str(error)) if isinstance(error, kafka_errors.UnsupportedCodecError) else None
-    if found is None:
+    match = _NO_LIBRARY.search(str(error)) if isinstance(error, kafka_errors.UnsupportedCodecError) else None
+    if match is None:
         return None
-    codec = found[1]
+    codec = match[1]
     return CodecMissing(
         f"{where}: the records are compressed with {codec}, and its library is not installed here. Install it with "
         f"`pip install {_LIBRARIES.get(codec, codec)}` and start again; nothing is skipped and nothing is committed"
@@ -220,7 +226,7 @@ def _is_tls_alert(text: str) -> bool:
 
 
 def _is(error: Exception, kind: type[Exception]) -> bool:
-    """Return whether ``error`` is of a kind, or is a plain error that names the kind, as for unexpected codes."""
+    """Return whether ``error`` is of a kind, or a bare ``KafkaError`` that names the kind in its text."""
     return isinstance(error, kind) or (type(error) is kafka_errors.KafkaError and kind.__name__ in str(error))
 
 
@@ -229,16 +235,30 @@ def is_retriable(error: Exception) -> bool:
     return isinstance(error, kafka_errors.KafkaError) and bool(error.retriable)
 
 
-def missing_topics(names: list[str]) -> BrokerMisconfigured:
-    """Return the error for topics that do not exist."""
-    return BrokerMisconfigured(f"no such topic: {', '.join(sorted(names))}; create with: streamdedup topics create")
+def is_missing(error_code: int) -> bool:
+    """Return whether the error of a topic in Kafka's metadata means that the topic does not exist."""
+    return kafka_errors.for_code(error_code) in {
+        kafka_errors.UnknownTopicOrPartitionError,
+        kafka_errors.InvalidTopicError,
+    }
+
+
+def missing_topics_text(names: Iterable[str], create_command: str | None) -> str:
+    """Describe topics that do not exist.
+
+    Args:
+        names: Names of the topics.
+        create_command: Command line that creates the topics, or None.
+    """
+    text = f"no such topic: {', '.join(sorted(names))}"
+    return text if create_command is None else f"{text}; create with: {create_command}"
 
 
 def cap_client_logging() -> None:
     """Keep the client from logging at DEBUG, which contains passwords and every record."""
-    logger = logging.getLogger("kafka")
-    if logger.getEffectiveLevel() < logging.INFO:
-        logger.setLevel(logging.INFO)
+    client_logger = logging.getLogger("kafka")
+    if client_logger.getEffectiveLevel() < logging.INFO:
+        client_logger.setLevel(logging.INFO)
 
 
 def described(error: Exception, secrets: tuple[str, ...] = ()) -> str:
@@ -277,8 +297,8 @@ def call_within(timeout_s: float, doing: str, call: Callable[[], Result]) -> Res
     try:
         return outcome.result(timeout_s)
     except TimeoutError:
-        if outcome.done():
-            raise
+        if outcome.done():  # failed with a TimeoutError, or ended just after the wait
+            return outcome.result()
         raise BrokerUnavailable(f"cannot {doing}: Kafka did not answer within {timeout_s:g} s") from None
 
 

@@ -1,32 +1,40 @@
 """The consumer group: membership, committed offsets, and the topics that they belong to."""
 
+import logging
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 from uuid import UUID
 
 from kafka import KafkaAdminClient
 from kafka import errors as kafka_errors
-from kafka.admin import OffsetSpec
-from kafka.protocol.consumer import IsolationLevel
 from kafka.structs import MemberState, OffsetAndMetadata, TopicPartition
 
 from streamdedup.errors import BrokerSilent, BrokerUnavailable, Rejoin
 from streamdedup.kafka import compat
-from streamdedup.kafka.admin import admin_client, partition_counts
-from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, is_retriable, translated
+from streamdedup.kafka.admin import admin_client
+from streamdedup.kafka.errors import (
+    CLIENT_ERRORS,
+    close_quietly,
+    is_missing,
+    is_retriable,
+    missing_topics_text,
+    translated,
+)
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, CommittedOffset
 from streamdedup.position import Partition
+
+logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
 #: An answer that is overdue for this long makes Kafka count as away, in seconds. A new leader is found in less.
 SILENT_S = 5.0
-#: Longest silence with the same clients, in seconds. Only new clients find brokers under other addresses. After the
-#: restart of a broker the old clients go on at once, and new clients wait for the end of the old session.
+#: Longest silence with the same clients, in seconds. Only new clients find brokers under other addresses; but a restart
+#: of a broker is sooner overcome by the old clients, because new ones wait for the end of the old session.
 RENEW_S = 300.0
 #: Time limit for an answer, in seconds; a later answer is overdue.
 ANSWER_S = 1.0
@@ -47,9 +55,9 @@ _RETRY_PAUSE_S = 0.2
 class SilenceWatch:
     """Detects that Kafka has stopped answering a consumer whose polls return nothing; checked after each such poll.
 
-    A poll returns no records from an absent broker, as from an empty topic. A member of a group relies on the answers
-    to its heartbeats, which need no further requests. While the group is joined, which may take minutes without an
-    answer, the broker is asked for metadata.
+    A poll returns no records from an absent broker, as from an empty topic. The answers to the heartbeats of a member
+    show whether Kafka is there. Joining the group may take minutes without an answer; meanwhile the broker is asked for
+    metadata.
     """
 
     def __init__(self, consumer: Any, options: KafkaOptions, clock: Callable[[], float] = time.monotonic) -> None:
@@ -74,9 +82,9 @@ class SilenceWatch:
             BrokerSilent: Kafka has not answered for ``SILENT_S``; poll again, the client reconnects by itself.
             BrokerUnavailable: Kafka has not answered for ``RENEW_S``; open new clients.
         """
-        now = self._clock()
-        passed_s, self._checked_at = now - self._checked_at, now
-        answered = self._is_answered(now)
+        now_s = self._clock()
+        passed_s, self._checked_at = now_s - self._checked_at, now_s
+        answered = self._is_answered(now_s)
         if answered:
             self._silent_s = 0.0
         elif answered is False:
@@ -87,20 +95,20 @@ class SilenceWatch:
                 raise BrokerUnavailable(f"{text}, and has not for {RENEW_S / 60:g} minutes")
             raise BrokerSilent(text)
 
-    def _is_answered(self, now: float) -> bool | None:
+    def _is_answered(self, now_s: float) -> bool | None:
         """Return whether the last answer came in time; None while the answer is not due."""
         if self._consumer.group_metadata().state == MemberState.STABLE:
             self._question = None
             answered_at = compat.heartbeat_answered_at(self._consumer)
-            return now - answered_at <= self._options.heartbeat_interval_s + ANSWER_S
+            return now_s - answered_at <= self._options.heartbeat_interval_s + ANSWER_S
         if self._question is None:
-            self._asked_at = now
+            self._asked_at = now_s
         elif self._question.succeeded():
             self._question = None
             return True
         if self._question is None or self._question.failed():
             self._question = compat.request_metadata(self._consumer)
-        return False if now - self._asked_at > ANSWER_S else None
+        return False if now_s - self._asked_at > ANSWER_S else None
 
 
 class FencingWatch:
@@ -125,7 +133,7 @@ class FencingWatch:
         """Ask the group by a heartbeat whether this process holds the static membership.
 
         Raises:
-            BrokerUnavailable: No, or the group does not answer.
+            BrokerUnavailable: This process is no member, or the group does not answer.
             BrokerMisconfigured: Another process holds the membership.
         """
         if self._options.group_instance_id is None:
@@ -133,34 +141,54 @@ class FencingWatch:
         try:
             compat.send_heartbeat(self._consumer)
         except kafka_errors.RebalanceInProgressError:
-            return  # the answer to a member
+            return  # only a member gets this answer
         except CLIENT_ERRORS as error:
             raise translated(error, "stay in the group", self._options.secrets()) from error
 
 
-class TopicIds:
-    """Kafka's id of each topic, as first seen by a consumer; a topic that is created again has another id.
+class TopicWatch:
+    """Detects input topics that do not exist, and topics that are created again.
 
     kafka-python 3.0.12 fetches by name: after a topic was created again a consumer goes on at its old offset, or at the
-    oldest record when that offset does not exist, and returns records of either topic from its buffers. New clients
-    know the new id before they fetch anything.
+    oldest record when that offset does not exist, and returns records of either topic from its buffers. A topic that is
+    created again has another id, and new clients know the new id before they fetch anything. The client revokes the
+    partitions of a deleted topic and does not tell that the topic is gone.
+
+    Args:
+        consumer: A consumer that is not subscribed yet.
+        options: Its options, with the input topics.
     """
 
-    def __init__(self, consumer: Any, topics: Iterable[str]) -> None:
-        self._topics = tuple(topics)
+    def __init__(self, consumer: Any, options: KafkaOptions) -> None:
+        self._options = options
         self._ids: dict[str, str] = {}
+        self._missing: frozenset[str] = frozenset()
         self._recreated: str | None = None
-        compat.watch_topic_ids(consumer, self._compare)
+        compat.watch_topics(consumer, self._observe)
 
-    def known(self) -> dict[str, str]:
-        """Return the id of each topic that has one."""
+    def ids(self) -> dict[str, str]:
+        """Return the first observed topic ids."""
         return dict(self._ids)
 
-    def _compare(self, cluster: Any) -> None:
-        for topic in self._topics:
-            topic_id = topic_id_of(cluster.topic_id(topic))
-            if topic_id and self._ids.setdefault(topic, topic_id) != topic_id:
-                self._recreated = topic
+    def missing(self) -> frozenset[str]:
+        """Return the input topics that do not exist; may be called from any thread."""
+        return self._missing
+
+    def _observe(self, topic: Any) -> None:
+        """Compare a topic in Kafka's metadata with the topic before; called on the network thread."""
+        name, topic_id = topic.name, topic_id_of(topic.topic_id)
+        if name not in self._options.topics:
+            return
+        if topic_id and self._ids.setdefault(name, topic_id) != topic_id:
+            self._recreated = name
+        if is_missing(topic.error_code):
+            if name not in self._missing:
+                event = {"event": "topic_missing", "topic": name}
+                logger.warning(missing_topics_text([name], self._options.create_command), extra=event)
+            self._missing |= {name}
+        elif name in self._missing and topic.error_code == kafka_errors.NoError.errno:
+            logger.info("The topic exists", extra={"event": "topic_found", "topic": name})
+            self._missing -= {name}
 
     def check(self) -> None:
         """Raise ``Rejoin`` if a topic was deleted and created again."""
@@ -168,16 +196,29 @@ class TopicIds:
             raise Rejoin(f"topic {self._recreated} was deleted and created again: the group is joined anew")
 
 
-def topic_id_of(told: UUID | str | None) -> str:
+def topic_id_of(topic_id: UUID | str | None) -> str:
     """Return a topic id as text; empty for a topic that does not exist, and from a broker before Kafka 2.8."""
-    text = "" if told is None else str(told)
+    text = "" if topic_id is None else str(topic_id)
     return "" if text == _NO_ID else text
 
 
+def partitions_of(consumer: Any, topics: Collection[str]) -> list[Partition]:
+    """Return all partitions of topics that exist.
+
+    Raises:
+        BrokerUnavailable: The partitions of a topic are unknown.
+    """
+    numbers = {topic: consumer.partitions_for_topic(topic) for topic in topics}
+    if unknown := [topic for topic in topics if not numbers[topic]]:
+        # Otherwise their offsets would count as never committed.
+        raise BrokerUnavailable(f"Kafka does not say at the moment which partitions {', '.join(unknown)} has")
+    return [Partition(topic, number) for topic in topics for number in numbers[topic]]
+
+
 def fetch_committed(
-    consumer: Any, options: KafkaOptions, topic_ids: Mapping[str, str], partitions: Sequence[Partition] | None = None
+    consumer: Any, options: KafkaOptions, topic_ids: Mapping[str, str], partitions: Sequence[Partition]
 ) -> tuple[dict[Partition, CommittedOffset], frozenset[Partition]]:
-    """Return the committed offsets of the group, and the partitions whose offset belongs to an earlier topic.
+    """Return the group's committed offsets, and the partitions whose offset belongs to an earlier topic.
 
     Kafka deletes the offsets of a deleted topic, but a group coordinator may delete late, and a batch that was polled
     before the deletion may be committed afterwards.
@@ -185,28 +226,23 @@ def fetch_committed(
     Args:
         consumer: A consumer with a group.
         options: Its options.
-        topic_ids: Present id of each topic, as far as known.
-        partitions: Partitions to look up; None for all of the topics. Partitions without an offset are left out.
+        topic_ids: Present topic ids, as far as known.
+        partitions: Partitions to look up. Partitions without an offset are left out.
 
     Raises:
-        BrokerUnavailable: Kafka did not answer in time, or the partitions of a topic are unknown.
+        BrokerUnavailable: Kafka did not answer in time.
         FatalError: The broker refuses the client permanently.
     """
-    if partitions is None:
-        numbers = {topic: consumer.partitions_for_topic(topic) for topic in options.topics}
-        if unknown := [topic for topic in options.topics if not numbers[topic]]:
-            # Otherwise their offsets would count as never committed.
-            raise BrokerUnavailable(f"Kafka does not say at the moment which partitions {', '.join(unknown)} has")
-        partitions = [Partition(topic, number) for topic in options.topics for number in numbers[topic]]
-    wanted = [TopicPartition(*partition) for partition in partitions]
+    client_partitions = [TopicPartition(*partition) for partition in partitions]
     try:
-        found = compat.fetch_committed_offsets(consumer, wanted, round(options.fetch_timeout_s * 1000))
+        timeout_ms = round(options.fetch_timeout_s * 1000)
+        fetched = compat.fetch_committed_offsets(consumer, client_partitions, timeout_ms)
     except CLIENT_ERRORS as error:
         where = partitions[0] if len(partitions) == 1 else "all partitions"
         raise translated(error, f"read the committed offset of {where}", options.secrets()) from error
     offsets, earlier = {}, set()
-    for place, committed in found.items():
-        partition = Partition(*place)
+    for client_partition, committed in fetched.items():
+        partition = Partition(*client_partition)
         text, topic_id = _parse_metadata(committed.metadata or "")
         present = topic_ids.get(partition.topic, "")
         if topic_id and present and topic_id != present:
@@ -227,7 +263,7 @@ def offsets_of(batch: Batch) -> dict[Any, Any]:
 
 
 def _parse_metadata(metadata: str) -> tuple[str, str]:
-    """Return text and topic id from the metadata of a committed offset; each empty if absent."""
+    """Return text and topic id from committed metadata; empty if absent."""
     match = _METADATA.fullmatch(metadata)
     return (metadata, "") if match is None else (match["text"], match["topic_id"])
 
@@ -237,19 +273,21 @@ class GroupState:
     """A consumer group.
 
     Attributes:
-        members: Client id, ``group.instance.id`` of a static member, and address of each member. A killed member, and a
+        members: Client id and address by member, with the ``group.instance.id`` if static. A killed member, and a
             static member that ended, stays for the session timeout.
-        committed: Committed offset of each partition that has one.
-        topic_ids: Kafka's present id of each input topic, as far as the broker returns it.
+        committed: Committed offsets by partition.
+        topic_ids: Kafka's present ids by input topic, as far as the broker returns them.
+        missing_topics: Input topics that do not exist.
     """
 
     members: tuple[str, ...] = ()
     committed: Mapping[Partition, int] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    missing_topics: frozenset[str] = frozenset()
 
 
 def describe_group(options: KafkaOptions) -> GroupState:
-    """Return the state of the group; an unknown group has no members and no offsets.
+    """Return the group state; an unknown group has no members and no offsets.
 
     Raises:
         BrokerUnavailable: No broker answers, or the group has no coordinator.
@@ -260,9 +298,9 @@ def describe_group(options: KafkaOptions) -> GroupState:
 
 
 def committed_quietly(options: KafkaOptions) -> dict[Partition, int]:
-    """Return the committed offsets of the group, and change nothing at a Kafka that has never had a group.
+    """Return the group's committed offsets, and change nothing at a Kafka that has never had a group.
 
-    A request for the coordinator of a group makes Kafka create its topic of offsets. A group with offsets is listed, so
+    A request for a group coordinator makes Kafka create its offset topic. A group with offsets is listed, so
     the coordinator is looked up for a listed group only.
 
     Raises:
@@ -274,24 +312,24 @@ def committed_quietly(options: KafkaOptions) -> dict[Partition, int]:
             return {}
         doing = f"look up the group {options.group_id}"
         committed = _retrying(options, doing, lambda: _committed_offsets(admin, options.group_id))
-    return {partition: each.offset for partition, each in committed.items()}
+    return {partition: entry.offset for partition, entry in committed.items()}
 
 
 def _is_listed(admin: Any, group: str) -> bool:
     """Return whether Kafka knows a group; asks for no coordinator."""
-    return any(each["group_id"] == group for each in admin.list_groups())
+    return any(listed["group_id"] == group for listed in admin.list_groups())
 
 
 def _committed_offsets(
     admin: Any, group: str, partitions: Collection[Partition] | None = None
 ) -> dict[Partition, CommittedOffset]:
-    """Return the committed offset of each partition that has one; of all partitions without ``partitions``."""
-    wanted = None if partitions is None else [TopicPartition(*partition) for partition in partitions]
-    found = admin.list_group_offsets({group: wanted})[group]
+    """Return the committed offsets by partition; without ``partitions`` all of them."""
+    client_partitions = None if partitions is None else [TopicPartition(*partition) for partition in partitions]
+    offsets = admin.list_group_offsets({group: client_partitions})[group]
     return {
-        Partition(*partition): CommittedOffset(place.offset, place.metadata or "")
-        for partition, place in found.items()
-        if place.offset >= 0
+        Partition(*partition): CommittedOffset(committed.offset, committed.metadata or "")
+        for partition, committed in offsets.items()
+        if committed.offset >= 0
     }
 
 
@@ -299,14 +337,12 @@ def _describe(admin: Any, options: KafkaOptions) -> GroupState:
     group = admin.describe_groups([options.group_id])[options.group_id]
     _raise_error(group.get("error"))
     committed = _committed_offsets(admin, options.group_id)
+    topics = admin.describe_topics(list(options.topics))
     return GroupState(
         members=tuple(sorted(map(_named, group["members"]))),
-        committed={partition: each.offset for partition, each in committed.items()},
-        topic_ids={
-            topic["name"]: topic_id
-            for topic in admin.describe_topics(list(options.topics))
-            if (topic_id := topic_id_of(topic["topic_id"]))
-        },
+        committed={partition: entry.offset for partition, entry in committed.items()},
+        topic_ids={topic["name"]: topic_id for topic in topics if (topic_id := topic_id_of(topic["topic_id"]))},
+        missing_topics=frozenset(topic["name"] for topic in topics if is_missing(topic["error_code"])),
     )
 
 
@@ -327,30 +363,12 @@ def _raise_error(text: str | None) -> None:
         raise kind(text)
 
 
-class _GroupClient:
-    """Common part: an admin client; a context manager."""
-
-    def __init__(self, options: KafkaOptions) -> None:
-        self._options = options
-        self._admin = compat.build(KafkaAdminClient, options.admin(), options)
-
-    def close(self) -> None:
-        """Close the client; never raises."""
-        close_quietly("close the admin client", self._admin.close, self._options.close_timeout_s)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
-
-
-class GroupOffsets(_GroupClient):
-    """Offsets of a consumer group without members. Used from one thread; a context manager.
+class GroupOffsets:
+    """A consumer group's offsets, without members. Used from one thread; a context manager.
 
     Args:
         options: How to connect; the group of the options is not used.
-        group: Name of the group.
+        group: Group name.
 
     Raises:
         BrokerUnavailable: No broker answers.
@@ -358,11 +376,18 @@ class GroupOffsets(_GroupClient):
     """
 
     def __init__(self, options: KafkaOptions, group: str) -> None:
-        super().__init__(options)
+        self._options = options
+        self._admin = compat.build(KafkaAdminClient, options.admin(), options)
         self._group = group
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        close_quietly("close the admin client", self._admin.close, self._options.close_timeout_s)
+
     def read(self, partitions: Collection[Partition]) -> dict[Partition, CommittedOffset]:
-        """Return the committed offset of each partition that has one.
+        """Return the committed offsets by partition.
 
         Raises:
             BrokerUnavailable: Kafka did not answer.
@@ -378,80 +403,17 @@ class GroupOffsets(_GroupClient):
             BrokerUnavailable: Kafka did not answer, or the group has members.
             FatalError: The broker refuses the client permanently.
         """
-        wanted = {
+        client_offsets = {
             TopicPartition(*partition): OffsetAndMetadata(committed.offset, committed.metadata, -1)
             for partition, committed in offsets.items()
         }
 
         def write() -> None:
-            for kind in self._admin.alter_group_offsets(self._group, wanted).values():
+            for kind in self._admin.alter_group_offsets(self._group, client_offsets).values():
                 if kind is not kafka_errors.NoError:
                     raise kind(kind.description)
 
         _retrying(self._options, f"write the offsets of the consumer group {self._group}", write)
-
-
-@dataclass(frozen=True, slots=True)
-class GroupProgress:
-    """How far a group has read its topics.
-
-    Attributes:
-        committed: Committed offset of each partition, or the first offset where there is none; None for a group that
-            Kafka does not know, or that the user may not describe.
-        ends: Offset behind the last committed record of each partition.
-    """
-
-    committed: Mapping[Partition, int] | None
-    ends: Mapping[Partition, int]
-
-
-class GroupMonitor(_GroupClient):
-    """Reads how far a group has read its topics. Used from one thread.
-
-    Args:
-        options: How to connect, the group and its topics.
-
-    Raises:
-        BrokerUnavailable: No broker answers.
-        FatalError: The broker refuses the client permanently.
-    """
-
-    def __init__(self, options: KafkaOptions) -> None:
-        super().__init__(options)
-        self._is_known = False
-
-    def read(self) -> GroupProgress:
-        """Return the progress now.
-
-        Raises:
-            BrokerUnavailable: Kafka did not answer.
-            BrokerMisconfigured: A topic is missing, or the right to describe it.
-        """
-        try:
-            counts = partition_counts(self._admin, dict.fromkeys(self._options.topics, "DESCRIBE"))
-            every = [Partition(topic, number) for topic, count in counts.items() for number in range(count)]
-            ends = self._offsets(every, OffsetSpec.LATEST)
-            return GroupProgress(self._committed(ends), ends)
-        except CLIENT_ERRORS as error:
-            raise translated(error, "read the state of the group", self._options.secrets()) from error
-
-    def _committed(self, ends: Mapping[Partition, int]) -> dict[Partition, int] | None:
-        # A request for the coordinator of a group makes Kafka create its topic of offsets: only for a listed group.
-        group = self._options.group_id
-        self._is_known = self._is_known or _is_listed(self._admin, group)
-        if not self._is_known:
-            return None
-        found = _committed_offsets(self._admin, group, ends)
-        committed = {partition: each.offset for partition, each in found.items()}
-        missing = [partition for partition in ends if partition not in committed]
-        return committed | self._offsets(missing, OffsetSpec.EARLIEST)
-
-    def _offsets(self, partitions: Iterable[Partition], spec: Any) -> dict[Partition, int]:
-        asked = {TopicPartition(*partition): spec for partition in partitions}
-        if not asked:
-            return {}
-        found = self._admin.list_partition_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED)
-        return {Partition(*place): int(each.offset) for place, each in found.items()}
 
 
 def _retrying(options: KafkaOptions, doing: str, ask: Callable[[], Answer]) -> Answer:

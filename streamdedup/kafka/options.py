@@ -1,4 +1,4 @@
-"""Settings of a connection to Kafka, and the client configurations made from the settings.
+"""Kafka connection settings, and the client configurations made from them.
 
 Settings that would break a guarantee (automatic commits, isolation level, acknowledgements, deserializers) do not
 exist.
@@ -35,31 +35,32 @@ PRODUCER_BATCH_BYTES = 131_072
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaOptions:
-    """All settings of a Kafka transport. Durations in seconds, sizes in bytes.
+    """All settings for a Kafka transport. Durations in seconds, sizes in bytes.
 
     Attributes:
         bootstrap_servers: One or more ``host:port``, with commas between them.
         group_id: Consumer group.
         topics: Input topics.
         delivery: ``exactly-once`` (one transaction a batch) or ``at-least-once``.
-        transactional_id: Name of the daemon; the same after a restart, never shared by two live daemons.
+        transactional_id: Daemon name; the same after a restart, never shared by two live daemons.
         group_instance_id: Static membership: a restart within the session timeout moves no partition.
-        on_unreadable: Reaction to unparsable records: skip or stop.
-        on_out_of_range: Reaction to committed offsets missing from the topic: go on at the earliest, or stop.
+        on_unreadable: Reaction to records that the client cannot parse.
+        on_out_of_range: Reaction to committed offsets missing from the topic: go on at the earliest record, or halt.
         api_version: Protocol version, for brokers without negotiation.
         security_protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
-        ssl_cafile: File of trusted certificates.
-        ssl_certfile: File of the client's certificate.
-        ssl_keyfile: File of the client's key.
-        ssl_password: Password of the key file.
+        ssl_cafile: Trusted certificates, a file.
+        ssl_certfile: Client certificate, a file.
+        ssl_keyfile: Client key, a file.
         ssl_check_hostname: Whether the broker's certificate must carry its host name.
         sasl_mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
         sasl_username: User name.
         sasl_password: Password.
-        compression: Codec of output records, or None.
+        compression: Codec of sent records; None for brokers in memory. A topic's ``compression.type`` decides on the
+            stored form.
         max_poll_records: Most records in one batch.
         max_request_bytes: Largest output record.
-        max_batch_bytes: Most decompressed bytes of one record batch.
+        max_batch_bytes: Most decompressed bytes of one record batch, so that a few compressed bytes cannot fill the
+            memory; 64 times the default limit of a broker on the compressed bytes.
         connect_timeout_s: Time limit for opening a client.
         session_timeout_s: Longest time without a heartbeat; then the group reassigns the partitions of a member.
         heartbeat_interval_s: Time between two heartbeats.
@@ -69,6 +70,7 @@ class KafkaOptions:
         delivery_timeout_s: Time limit for one output record, retries included; at most ``transaction_timeout_s``.
         transaction_timeout_s: Age at which the broker aborts an open transaction.
         close_timeout_s: Time limit for closing a client.
+        create_command: Command line that creates the topics, for error texts; None without settings.
     """
 
     bootstrap_servers: str
@@ -84,12 +86,11 @@ class KafkaOptions:
     ssl_cafile: str | None = None
     ssl_certfile: str | None = None
     ssl_keyfile: str | None = None
-    ssl_password: str | None = field(default=None, repr=False)
     ssl_check_hostname: bool = True
     sasl_mechanism: str | None = None
     sasl_username: str | None = None
     sasl_password: str | None = field(default=None, repr=False)
-    compression: Literal["gzip", "lz4", "zstd"] | None = "lz4"
+    compression: Literal["zstd"] | None = "zstd"
     max_poll_records: int = 2_000
     max_request_bytes: int = 1_048_576
     max_batch_bytes: int = 64 * 1_048_576
@@ -102,6 +103,7 @@ class KafkaOptions:
     delivery_timeout_s: float = 25.0
     transaction_timeout_s: float = 30.0
     close_timeout_s: float = 3.0
+    create_command: str | None = None
 
     def __post_init__(self) -> None:
         if self.delivery == "exactly-once" and not self.transactional_id:
@@ -116,7 +118,7 @@ class KafkaOptions:
 
     def secrets(self) -> tuple[str, ...]:
         """Texts to be kept out of messages."""
-        return tuple(secret for secret in (self.sasl_password, self.ssl_password) if secret)
+        return (self.sasl_password,) if self.sasl_password else ()
 
     def connection(self) -> dict[str, Any]:
         """Configuration shared by all clients."""
@@ -130,7 +132,6 @@ class KafkaOptions:
             "ssl_cafile": self.ssl_cafile,
             "ssl_certfile": self.ssl_certfile,
             "ssl_keyfile": self.ssl_keyfile,
-            "ssl_password": self.ssl_password,
             "ssl_check_hostname": self.ssl_check_hostname,
             "sasl_mechanism": self.sasl_mechanism,
             "sasl_plain_username": self.sasl_username,
@@ -138,16 +139,16 @@ class KafkaOptions:
         }
 
     def admin(self) -> dict[str, Any]:
-        """Configuration of an admin client."""
+        """Configuration for an admin client."""
         return self.connection() | {"request_timeout_ms": _ms(self.connect_timeout_s)}
 
     def reader(self) -> dict[str, Any]:
-        """Configuration of a consumer without a group."""
+        """Configuration for a consumer without a group."""
         return self.connection() | {
             # Offsets are committed with the alerts, never by themselves.
             "enable_auto_commit": False,
-            # Also for input without transactions: only a read_committed consumer that takes over a partition waits for
-            # the transaction in which the previous owner commits offsets.
+            # Also for input without transactions: a read_committed consumer that takes over a partition waits for the
+            # open transaction in which the previous owner commits offsets; another one reads the offset before it.
             "isolation_level": "read_committed",
             # The default, latest, would lose records written before the group existed.
             "auto_offset_reset": "earliest" if self.on_out_of_range == "earliest" else "none",
@@ -161,7 +162,7 @@ class KafkaOptions:
         }
 
     def consumer(self) -> dict[str, Any]:
-        """Configuration of the consumer of the group."""
+        """Configuration for the group consumer."""
         return self.reader() | {
             "group_id": self.group_id,
             "group_instance_id": self.group_instance_id,
@@ -172,7 +173,7 @@ class KafkaOptions:
         }
 
     def producer(self) -> dict[str, Any]:
-        """Configuration of the producer, with or without transactions."""
+        """Configuration for the producer, with or without transactions."""
         shared = self.connection() | {
             "acks": "all",
             "allow_auto_create_topics": False,

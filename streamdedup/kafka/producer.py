@@ -1,4 +1,4 @@
-"""The producer: everything of a batch in one transaction or at least once, and many records of a corpus."""
+"""The producer: a whole batch in one transaction or at least once, and many corpus records."""
 
 import contextlib
 import time
@@ -102,7 +102,7 @@ class _ProducerSink(ABC):
         """Publish ``messages`` and commit ``batch``.
 
         A failure ends the use of the sink: a transactional producer keeps the offsets of a failed transaction, and
-        commits them with the next transaction, over the offsets of the new owners of the partitions.
+        commits them with the next transaction, over the offsets that new partition owners have committed.
 
         Raises:
             BrokerUnavailable: Any failure that new clients may solve; the outcome is unknown.
@@ -200,7 +200,7 @@ class PlainSink(_ProducerSink):
 class Feeder:
     """Sends many records outside any transaction, each at least once; exactly once if the broker has producer ids.
 
-    The queue of the client has no bound, so a fast reader of files would fill the memory in front of a slow broker.
+    The client queue has no bound, so a fast file reader would fill the memory in front of a slow broker.
     The feeder waits at a number of unacknowledged records or bytes, and checks every delivery. The end of a ``with``
     block flushes and closes; an exception in the block drops unsent records. Used from one thread.
 

@@ -1,7 +1,8 @@
-"""The message system as the daemon knows it: a source of batches, and a sink that publishes each batch as a whole.
+"""The message system as the daemon knows it: plain data and Protocols.
 
-Plain data and Protocols. Implementations: this package (Kafka) and ``testing.memory_transport`` (in memory, for tests).
-Sources and sinks are used from the thread of the loop only.
+A ``Transport`` opens a ``Source`` of batches and a ``Sink`` that publishes each batch as a whole; only the thread of
+the loop uses these two. ``History`` and ``TopicFollower`` read topics outside any group. The other modules of this
+folder implement the Protocols on Kafka, ``tests/support`` in memory.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
         timestamp_ms: Record time in milliseconds since the epoch.
         key: Key bytes, or None.
         value: Value bytes, or None (a tombstone).
-        headers: Name and value of each header, in order; a value may be None.
+        headers: Header names and values, in order; a value may be None.
     """
 
     position: Position
@@ -40,7 +41,7 @@ class Message:
         topic: Topic.
         key: Key bytes, or None.
         value: Value bytes; None is a tombstone.
-        headers: Name and value of each header.
+        headers: Header names and values.
         timestamp_ms: Record time to set, or None for the time of sending.
     """
 
@@ -81,15 +82,15 @@ class CommittedOffset:
 class Batch:
     """The result of one poll, with the membership under which it was fetched.
 
-    Unreadable records become dead letters with their positions, and are passed when the batch is committed.
+    Unreadable records become dead letters with their positions; committing the batch moves past them too.
 
     Attributes:
         records: Records, in order within each partition.
         unreadable: Unreadable records, in order within each partition.
-        generation: Generation of the consumer group at the poll; never negative.
+        generation: Consumer group generation at the poll; never negative.
         membership: Membership for the commit; opaque to the loop.
-        metadata: Text to commit with each offset.
-        topic_ids: Kafka's id of each topic at the poll, as far as known; committed with the offsets too.
+        metadata: Text to commit with each offset: the attempt id, set before publishing.
+        topic_ids: Kafka's topic ids at the poll, as far as known; committed after ``metadata``.
     """
 
     records: tuple[Record, ...] = ()
@@ -104,38 +105,38 @@ class Batch:
         return bool(self.records or self.unreadable)
 
     def positions(self) -> Iterator[Position]:
-        """Return every position that committing the batch passes, in order within each partition."""
+        """Return the positions of all records, unreadable ones too, in order within each partition."""
         positions = [record.position for record in self.records]
         if not self.unreadable:
             return iter(positions)
         return iter(sorted([*positions, *(record.position for record in self.unreadable)]))
 
     def in_incarnations(self, incarnations: Mapping[Partition, int]) -> "Batch":
-        """Return the batch with the incarnation of each partition in its positions."""
+        """Return the batch with partition incarnations in its positions."""
         if not any(incarnations.values()):
             return self
 
         def moved(position: Position) -> Position:
-            return position._replace(incarnation=incarnations[position.of])
+            return position._replace(incarnation=incarnations[position.topic_partition])
 
         return replace(
             self,
-            records=tuple(msgspec.structs.replace(each, position=moved(each.position)) for each in self.records),
-            unreadable=tuple(replace(each, position=moved(each.position)) for each in self.unreadable),
+            records=tuple(msgspec.structs.replace(record, position=moved(record.position)) for record in self.records),
+            unreadable=tuple(replace(record, position=moved(record.position)) for record in self.unreadable),
         )
 
     @cached_property
     def starts(self) -> Mapping[Partition, int]:
-        """The first offset of each partition in the batch."""
+        """The first offset by partition in the batch."""
         starts: dict[Partition, int] = {}
         for position in self.positions():
-            starts.setdefault(position.of, position.offset)
+            starts.setdefault(position.topic_partition, position.offset)
         return starts
 
     @cached_property
     def ends(self) -> Mapping[Partition, int]:
-        """The offset to commit for each partition: that of its last record, plus one."""
-        return {position.of: position.offset + 1 for position in self.positions()}
+        """The offset to commit by partition: its last record's, plus one."""
+        return {position.topic_partition: position.offset + 1 for position in self.positions()}
 
 
 @dataclass(slots=True)
@@ -152,17 +153,18 @@ class SourceStats:
 
 
 class Source(Protocol):
-    """Batches of records of a consumer group, delivered at least once from the committed offset on."""
+    """Record batches for a consumer group, delivered at least once from the committed offset on."""
 
-    def poll(self, timeout_s: float, most: int | None = None) -> Batch:
+    def poll(self, timeout_s: float, max_records: int | None = None) -> Batch:
         """Return the next records, or an empty batch after ``timeout_s``.
 
         Between two calls at most ``max_poll_interval`` may pass. A batch without a valid membership is never returned:
-        the source rewinds it and returns an empty batch.
+        the source rewinds it and returns an empty batch. The poll may join a later generation of the group, in which
+        an earlier batch cannot be committed any more.
 
         Args:
             timeout_s: Longest wait in seconds.
-            most: Most records of this batch, at least 1, where fewer than usual are wanted.
+            max_records: Most records of this batch, at least 1; None for the usual number.
 
         Raises:
             BrokerSilent: The message system has stopped answering; poll or hold again, the source goes on by itself.
@@ -171,21 +173,28 @@ class Source(Protocol):
             FatalError: The broker refuses the client permanently.
         """
 
-    def poll_ahead(self, timeout_s: float, most: int) -> Batch:
-        """Poll while the last batch is not committed yet; otherwise as ``poll``.
-
-        The poll may join a later generation of the group, in which the last batch cannot be committed any more.
-
-        Raises:
-            StreamdedupError: As ``poll``.
-        """
-
     def rewind(self, batch: Batch) -> None:
         """Make the next poll start again at ``batch``, for the partitions that are still assigned. Never blocks.
 
         Only for a batch whose publishing has not begun. After a failed ``publish`` the outcome is unknown, and only a
         new source, which starts at the committed offset, is correct.
         """
+
+    def first_since(self, times_ms: Mapping[Partition, int]) -> dict[Partition, int]:
+        """Return for each partition the offset of its first record of a time or later.
+
+        Without such a record, the offset behind the last committed one; a record that arrives meanwhile has at least
+        this offset.
+
+        Args:
+            times_ms: Record time by partition, milliseconds since the epoch.
+
+        Raises:
+            BrokerUnavailable: Kafka did not answer in time.
+        """
+
+    def seek(self, offsets: Mapping[Partition, int]) -> None:
+        """Make the next poll start at offsets, for the partitions that are still assigned. Never blocks."""
 
     def hold(self, timeout_s: float) -> None:
         """Wait for ``timeout_s``, keep the group membership, and fetch nothing, also from newly assigned partitions.
@@ -197,7 +206,7 @@ class Source(Protocol):
         """
 
     def committed(self, partition: Partition) -> CommittedOffset | None:
-        """Return the committed offset of the group for ``partition``, or None if there is none.
+        """Return the group's committed offset for ``partition``, or None if there is none.
 
         An offset that was committed for an earlier incarnation of the topic does not count, neither here nor as the
         starting position.
@@ -207,20 +216,20 @@ class Source(Protocol):
         """
 
     def all_committed(self) -> dict[Partition, CommittedOffset]:
-        """Return the committed offset of every partition of the topics that has one, assigned or not.
+        """Return all committed offsets in the existing topics, by partition, assigned or not.
 
         Raises:
             BrokerUnavailable: Kafka did not answer in time.
         """
 
     def end(self, partition: Partition) -> int | None:
-        """Return the last known offset behind the last record of a partition; None if unknown. Sends no request."""
+        """Return the last known end offset of a partition; None if unknown. Sends no request."""
 
     def confirm(self) -> None:
-        """Return if the group counts this process among its members at this moment.
+        """Check that the group counts this process among its members at this moment.
 
-        A dynamic member begins a new generation when it joins, and has nothing to ask. A static member may be a process
-        that was frozen, and whose place and generation another process has taken over.
+        Only for a static member, which may have been frozen while another process took its place and generation. A
+        dynamic member begins a new generation when it joins, and sends no request.
 
         Raises:
             BrokerUnavailable: The process is no member, or the group did not answer; open a new source.
@@ -231,14 +240,21 @@ class Source(Protocol):
         """Commit ``batch`` outside any transaction; only for at-least-once delivery.
 
         Raises:
-            BrokerUnavailable: Outcome unknown, or the membership has changed; close the source, open a new one.
+            BrokerUnavailable: Outcome unknown; close the source, open a new one.
+            MembershipEnded: The membership has changed; close the source, open a new one.
         """
 
     def assigned(self) -> frozenset[Partition]:
         """Return the assigned partitions."""
 
     def partitions(self) -> frozenset[Partition]:
-        """Return all known partitions of the topics; no request is sent."""
+        """Return all known topic partitions; no request is sent."""
+
+    def missing_topics(self) -> frozenset[str]:
+        """Return the input topics that do not exist; no request is sent. May be called from any thread.
+
+        The source reads the other topics, and a missing one as soon as the topic is created.
+        """
 
     def generation(self) -> int | None:
         """Return the generation of the group under which the partitions are assigned, or None without membership."""
@@ -261,6 +277,7 @@ class Sink(Protocol):
 
         Raises:
             BrokerUnavailable: Any failure that new clients may solve.
+            MembershipEnded: The membership of the batch has ended.
             ProducerFenced: Another live producer took over the transactional id.
             FatalError: The broker refuses the client permanently.
         """
@@ -287,7 +304,7 @@ class Span(Protocol):
     """The records that topics held when it was opened, from given times on; a context manager.
 
     Attributes:
-        total_count: Number of offsets.
+        total_count: Offsets to read; aborted and compacted records leave offsets without a record.
     """
 
     total_count: int
@@ -300,7 +317,7 @@ class Span(Protocol):
         """
 
     def done_count(self) -> int:
-        """Return the number of offsets read."""
+        """Return how many of ``total_count`` are read."""
 
     def __enter__(self) -> Self:
         """Begin."""
@@ -321,12 +338,12 @@ class History(Protocol):
         record with a time counts.
 
         Args:
-            topics: Names of the topics.
-            offsets: Next offset to read of each partition; the oldest record where absent.
+            topics: Topic names.
+            offsets: Next offset to read by partition; the oldest record where absent.
             now_ms: Present time in milliseconds since the epoch.
 
         Returns:
-            The progress of each partition that holds records.
+            The progress by partition that holds records.
 
         Raises:
             BrokerUnavailable: No broker answers.
@@ -345,7 +362,7 @@ class History(Protocol):
         read too, so that no record since that time is left out in any order of times.
 
         Args:
-            topics: Names of the topics.
+            topics: Topic names.
             since_ms: Record time to begin at, in milliseconds since the epoch, for all or by partition; None or absent
                 for the oldest record.
             ends: Offset to stop at, by partition; partitions without one are not read. None for the present ends.
@@ -357,11 +374,11 @@ class History(Protocol):
 
 
 class TopicFollower(Protocol):
-    """Reads the committed records of all partitions of topics outside any group, without end.
+    """Reads all committed records in topics outside any group, without end.
 
     Attributes:
-        beginnings: First offset of each partition at construction.
-        ends: Offset behind the last committed record of each partition at construction.
+        beginnings: First offset by partition at construction.
+        ends: Offset behind the last committed record by partition, at construction.
     """
 
     beginnings: dict[Partition, int]
@@ -379,7 +396,7 @@ class TopicFollower(Protocol):
         """
 
     def positions(self) -> dict[Partition, int]:
-        """Return the next offset of each partition: all committed records before it were returned.
+        """Return the next offset by partition: all committed records before it were returned.
 
         Raises:
             BrokerUnavailable: This reader is unusable; close it.

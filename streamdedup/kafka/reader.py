@@ -36,7 +36,7 @@ FETCH_STEP_S = 0.1
 #: Offsets before the end of a partition among which its last record is searched; markers of transactions and records
 #: that were compacted away take up some.
 LOOK_BACK = 100
-#: Records at the committed offset of a partition among which one with a time is searched.
+#: Most records from a committed offset on among which the first one with a time is searched.
 MAX_SEARCHED = 1_000
 
 
@@ -125,8 +125,8 @@ class SpanReader(TopicReader):
         options: How to connect, and ``topics`` to read. Group, delivery and transactional id are not used.
 
     Attributes:
-        beginnings: First offset of each partition at construction.
-        ends: Offset behind the last committed record of each partition at construction.
+        beginnings: First offset by partition at construction.
+        ends: Offset behind the last committed record by partition, at construction.
 
     Raises:
         BrokerUnavailable: No broker answers.
@@ -170,8 +170,8 @@ class SpanReader(TopicReader):
         """Drop records that were written after construction."""
         return replace(
             batch,
-            records=tuple(r for r in batch.records if r.position.offset < self.ends[r.position.of]),
-            unreadable=tuple(u for u in batch.unreadable if u.position.offset < self.ends[u.position.of]),
+            records=tuple(r for r in batch.records if r.position.offset < self.ends[r.position.topic_partition]),
+            unreadable=tuple(u for u in batch.unreadable if u.position.offset < self.ends[u.position.topic_partition]),
         )
 
     def has_new_partitions(self) -> bool:
@@ -179,10 +179,13 @@ class SpanReader(TopicReader):
         return sum(len(self._consumer.partitions_for_topic(topic)) for topic in self._options.topics) > len(self.ends)
 
     def positions(self) -> dict[Partition, int]:
-        """Return the next offset of each partition."""
+        """Return the next offset by partition."""
         timeout_ms = round(self._options.fetch_timeout_s * 1000)
         try:
-            return {each: self._consumer.position(TopicPartition(*each), timeout_ms=timeout_ms) for each in self.ends}
+            return {
+                partition: self._consumer.position(TopicPartition(*partition), timeout_ms=timeout_ms)
+                for partition in self.ends
+            }
         except CLIENT_ERRORS as error:
             raise self._failure(error, "read topics") from error
 
@@ -215,13 +218,13 @@ class KafkaHistory:
 
 
 class KafkaSpan(SpanReader):
-    """The records of topics from times on.
+    """The records of topics from given times on.
 
     Args:
         options: How to connect, and ``topics`` to read. Group, delivery and transactional id are not used.
         since_ms: See ``kafka.protocols.History.open``.
         ends: See ``kafka.protocols.History.open``.
-        most_count: Read the newest offsets only, at most so many of all partitions; each has the same share of them.
+        most_count: Read at most so many offsets, the newest; the same percentage of each partition.
 
     Raises:
         BrokerUnavailable: No broker answers.
@@ -240,7 +243,7 @@ class KafkaSpan(SpanReader):
             since = since_ms if isinstance(since_ms, Mapping) else dict.fromkeys(self.beginnings, since_ms)
             self._starts = self._starts_at(since)
         if ends is not None:
-            self.ends = {each: min(end, ends.get(each, 0)) for each, end in self.ends.items()}
+            self.ends = {partition: min(end, ends.get(partition, 0)) for partition, end in self.ends.items()}
         if most_count is not None:
             self._starts = self._newest(most_count)
         self.start_at(self._starts)
@@ -248,26 +251,34 @@ class KafkaSpan(SpanReader):
 
     def _starts_at(self, since: Mapping[Partition, int | None]) -> dict[Partition, int]:
         """Return the first offset at or behind the time of each partition; its end when there is none."""
-        wanted = {TopicPartition(*each): since[each] for each in self.beginnings if since.get(each) is not None}
-        if not wanted:
+        times_ms = {
+            TopicPartition(*partition): since[partition]
+            for partition in self.beginnings
+            if since.get(partition) is not None
+        }
+        if not times_ms:
             return dict(self.beginnings)
-        found = self._consumer.offsets_for_times(wanted, timeout_ms=round(self._options.fetch_timeout_s * 1000))
-        places = {Partition(*partition): found.get(partition) for partition in wanted}
-        behind = {each: self.ends[each] if place is None else place.offset for each, place in places.items()}
+        starts = self._consumer.offsets_for_times(times_ms, timeout_ms=round(self._options.fetch_timeout_s * 1000))
+        first = {Partition(*partition): starts.get(partition) for partition in times_ms}
+        behind = {
+            partition: self.ends[partition] if start is None else start.offset for partition, start in first.items()
+        }
         return self.beginnings | behind
 
     def _newest(self, count: int) -> dict[Partition, int]:
-        """Return where the newest ``count`` offsets begin, with the same share of each partition."""
-        lengths = {each: max(0, self.ends[each] - start) for each, start in self._starts.items()}
+        """Return where the newest ``count`` offsets begin, with the same percentage of each partition."""
+        lengths = {partition: max(0, self.ends[partition] - start) for partition, start in self._starts.items()}
         total = max(count, sum(lengths.values()))
-        return {each: self.ends[each] - length * count // total for each, length in lengths.items()}
+        return {partition: self.ends[partition] - length * count // total for partition, length in lengths.items()}
 
     def _count_to(self, offsets: Mapping[Partition, int]) -> int:
-        return sum(max(0, offset - self._starts[each]) for each, offset in offsets.items())
+        return sum(max(0, offset - self._starts[partition]) for partition, offset in offsets.items())
 
     def done_count(self) -> int:
         """Return the number of offsets read."""
-        return self._count_to({each: min(at, self.ends[each]) for each, at in self.positions().items()})
+        return self._count_to(
+            {partition: min(offset, self.ends[partition]) for partition, offset in self.positions().items()}
+        )
 
 
 class _ProgressReader(SpanReader):
@@ -275,36 +286,41 @@ class _ProgressReader(SpanReader):
 
     def __init__(self, options: KafkaOptions, offsets: Mapping[Partition, int], now_ms: int) -> None:
         super().__init__(options)
-        self._offsets = {each: max(first, offsets.get(each, first)) for each, first in self.beginnings.items()}
+        self._offsets = {
+            partition: max(first, offsets.get(partition, first)) for partition, first in self.beginnings.items()
+        }
         self._now_ms = now_ms
         self._times: dict[Partition, int] = {}
         self._searched: Counter[Partition] = Counter()
 
     def progress(self) -> dict[Partition, ReadProgress]:
-        """Return the progress of each partition that holds records.
+        """Return the progress by partition that holds records.
 
         Raises:
             BrokerUnavailable: Kafka did not answer in time.
             FatalError: The broker refuses the client permanently.
         """
-        held = {each for each, beginning in self.beginnings.items() if beginning < self.ends[each]}
-        read = {each for each in held if self._offsets[each] >= self.ends[each]}
-        self._search({each: self._offsets[each] for each in held - read}, of_next=True)
+        held = {partition for partition, beginning in self.beginnings.items() if beginning < self.ends[partition]}
+        read = {partition for partition in held if self._offsets[partition] >= self.ends[partition]}
+        self._search({partition: self._offsets[partition] for partition in held - read}, of_next=True)
         # Some partitions hold only markers of transactions, or records that were compacted away.
-        read |= {each for each in held - read if not self._searched[each]}
-        self._search({each: max(self.beginnings[each], self.ends[each] - LOOK_BACK) for each in read}, of_next=False)
-        return {each: ReadProgress(each in read, self._times.get(each)) for each in held}
+        read |= {partition for partition in held - read if not self._searched[partition]}
+        self._search(
+            {partition: max(self.beginnings[partition], self.ends[partition] - LOOK_BACK) for partition in read},
+            of_next=False,
+        )
+        return {partition: ReadProgress(partition in read, self._times.get(partition)) for partition in held}
 
     def _search(self, starts: Mapping[Partition, int], *, of_next: bool) -> None:
-        """Store the time of the first record with a time from ``starts`` on; without ``of_next``, of the last one."""
+        """From ``starts`` on, store the first time of a record in each partition; without ``of_next``, the last one."""
         self.start_at(self.ends | dict(starts))
         for batch in self.batches():
-            self._searched.update(position.of for position in batch.positions())
+            self._searched.update(position.topic_partition for position in batch.positions())
             for record in batch.records:
-                partition, time_ms = record.position.of, record.timestamp_ms
+                partition, time_ms = record.position.topic_partition, record.timestamp_ms
                 if time_ms >= 0 and not (of_next and self._is_found(partition)):
                     self._times[partition] = min(time_ms, self._now_ms)
-            for partition in {position.of for position in batch.positions()} if of_next else ():
+            for partition in {position.topic_partition for position in batch.positions()} if of_next else ():
                 if self._is_found(partition) or self._searched[partition] >= MAX_SEARCHED:
                     self._consumer.seek(TopicPartition(*partition), self.ends[partition])
 
@@ -349,7 +365,7 @@ class RecordFetcher(_Reader):
                 return None
             self._consumer.assign([partition])
             self._consumer.seek(partition, position.offset)
-            self._consumer.resume(partition)  # assigned again, it would still be paused
+            self._consumer.resume(partition)  # assigning the partition again does not end its pause
             return self._await(partition, position)
         except (OffsetOutOfRangeError, UnknownTopicOrPartitionError):
             return None

@@ -21,7 +21,7 @@ import hmac
 import re
 import time
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from http import HTTPStatus
 from ipaddress import ip_address
@@ -42,7 +42,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Any, Any, Any], Awaitable[None]]
 
 #: Paths that probes call without a token and beside the limit of requests.
-_PROBES: Final = frozenset({"/livez", "/readyz"})
+PROBES: Final = frozenset({"/livez", "/readyz"})
 #: Paths of answers without end, once they have begun.
 _STREAMS: Final = frozenset({"/v1/alerts", "/v1/dead-letters"})
 #: Files of the page: the document, and the beginning of the paths of the others.
@@ -66,15 +66,23 @@ _SECURITY_HEADERS: Final = {
 log = structlog.get_logger("streamdedup.serve")
 
 
+#: Modification time, inode and size of a file; None without a file.
+_FileState = tuple[int, int, int] | None
+
+
 class Tokens:
-    """Bearer tokens, kept as digests.
+    """Bearer tokens, kept as digests; those of a file are read again when the file changes.
 
     Args:
         tokens: The tokens.
+        path: File that has them; None for tokens that stay.
+        state: State of the file before it was read.
     """
 
-    def __init__(self, tokens: Collection[str]) -> None:
-        self._digests = [sha256(token.encode()).digest() for token in tokens]
+    def __init__(self, tokens: Collection[str], path: Path | None = None, state: _FileState = None) -> None:
+        self._digests = _digests(tokens)
+        self._path = path
+        self._state = state
 
     @classmethod
     def read(cls, path: Path) -> "Tokens":
@@ -83,29 +91,62 @@ class Tokens:
         Raises:
             SettingsError: The file cannot be read, has no token, or has one that is too short or has blanks.
         """
-        try:
-            lines = [line.strip() for line in path.read_text(encoding="ascii").splitlines()]
-        except OSError as error:
-            raise SettingsError(f"api.tokens_file: cannot be read ({error.strerror}): {path}") from error
-        except UnicodeDecodeError as error:
-            raise SettingsError(f"api.tokens_file: must be ASCII: {path}") from error
-        tokens = [line for line in lines if line and not line.startswith("#")]
-        if not tokens:
-            raise SettingsError(f"api.tokens_file: holds no token: {path}")
-        for number, line in enumerate(lines, start=1):
-            if line in tokens and (len(line) < _SHORTEST_TOKEN or len(line.split()) > 1):
-                advice = (
-                    f"needs a token of at least {_SHORTEST_TOKEN} characters without blanks: openssl rand -base64 32"
-                )
-                raise SettingsError(f"api.tokens_file: line {number} {advice}")
-        return cls(tokens)
+        state = _file_state(path)
+        return cls(_read_tokens(path), path, state)
 
     def allow(self, authorization: bytes) -> bool:
         """Tell whether an Authorization header has one of the tokens; takes the same time whichever one."""
+        self._read_again_if_changed()
         scheme, _, token = authorization.partition(b" ")
         digest = sha256(token.strip()).digest()
-        matches = [hmac.compare_digest(digest, each) for each in self._digests]
+        matches = [hmac.compare_digest(digest, accepted) for accepted in self._digests]
         return scheme.lower() == b"bearer" and any(matches)
+
+    def _read_again_if_changed(self) -> None:
+        """Take the tokens of a file that has changed; keep the present ones if the file cannot be used."""
+        if self._path is None or (state := _file_state(self._path)) == self._state:
+            return
+        self._state = state
+        try:
+            self._digests = _digests(_read_tokens(self._path))
+        except SettingsError as error:
+            log.error("tokens_refused", reason=str(error))  # noqa: TRY400  a traceback tells nothing more
+        else:
+            log.info("tokens_read", tokens=len(self._digests))
+
+
+def _file_state(path: Path) -> _FileState:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_ino, status.st_size
+
+
+def _read_tokens(path: Path) -> list[str]:
+    """Return the tokens of a file.
+
+    Raises:
+        SettingsError: See ``Tokens.read``.
+    """
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="ascii").splitlines()]
+    except OSError as error:
+        raise SettingsError(f"api.tokens_file: cannot be read ({error.strerror}): {path}") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"api.tokens_file: must be ASCII: {path}") from error
+    tokens = [line for line in lines if line and not line.startswith("#")]
+    if not tokens:
+        raise SettingsError(f"api.tokens_file: holds no token: {path}")
+    for number, line in enumerate(lines, start=1):
+        if line in tokens and (len(line) < _SHORTEST_TOKEN or len(line.split()) > 1):
+            advice = f"needs a token of at least {_SHORTEST_TOKEN} characters without blanks: openssl rand -base64 32"
+            raise SettingsError(f"api.tokens_file: line {number} {advice}")
+    return tokens
+
+
+def _digests(tokens: Collection[str]) -> list[bytes]:
+    return [sha256(token.encode()).digest() for token in tokens]
 
 
 class AllowedHosts:
@@ -137,16 +178,28 @@ class Limits:
     """Limits of a process.
 
     Attributes:
-        max_requests: Most requests in progress.
-        max_bodies_bytes: Most bytes of the bodies of requests in progress, together.
-        max_connections: Most open connections.
-        timeout_s: Time for the head of a request, and then until the answer must have begun and ended, in seconds.
+        max_body_bytes: Longest body of a request, at least eight of the longest texts: JSON may escape a character with
+            six.
+        max_bodies_bytes: Most bytes of the bodies of requests in progress, together. A process needs several times as
+            much memory while it answers them.
+        max_requests: Most requests in progress. One pass answers 128 texts, so more requests only wait for longer.
+        max_connections: Most open connections, below the limit of open files that most systems have, 1,024.
+        timeout_s: Time for the head of a request, and then until the answer must have begun and ended, in seconds: far
+            above the time of the largest batch, and below the patience of proxies, 30 s or more.
     """
 
-    max_requests: int
-    max_bodies_bytes: int
-    max_connections: int
-    timeout_s: float
+    max_body_bytes: int = 8_388_608
+    max_bodies_bytes: int = 67_108_864
+    max_requests: int = 256
+    max_connections: int = 512
+    timeout_s: float = 10.0
+
+    @classmethod
+    def of_texts(cls, max_text_bytes: int) -> "Limits":
+        """Return the limits for texts of at most ``max_text_bytes``."""
+        limits = cls()
+        body_bytes = max(limits.max_body_bytes, 8 * max_text_bytes)
+        return replace(limits, max_body_bytes=body_bytes, max_bodies_bytes=max(limits.max_bodies_bytes, body_bytes))
 
 
 class Gate:
@@ -186,7 +239,7 @@ class Gate:
             problem = self._refusal(scope)
             if problem is not None:
                 await response.send_problem(problem)
-            elif scope["path"] in _PROBES | _STREAMS:
+            elif scope["path"] in PROBES | _STREAMS:
                 await self._answer_in_time(scope, receive, response)
             else:
                 await self._answer_counted(scope, receive, response)
@@ -210,7 +263,7 @@ class Gate:
         # A proxy in front may go by another one of several Host headers; RFC 9112, section 3.2, refuses them too.
         if self._tokens is None and not (len(hosts) == 1 and self._hosts.allow(hosts[0])):
             return RequestProblem("host-not-allowed", "without tokens, the Host header must be in api.allowed_hosts")
-        if scope["path"] in _PROBES:
+        if scope["path"] in PROBES:
             return None
         tokens = None if _is_of_page(scope["path"]) else self._tokens
         if tokens is not None and not tokens.allow(headers.get(b"authorization", b"")):
@@ -326,8 +379,8 @@ class _Response:
                 self.deadline.reschedule(None)
                 self.stream_began_at = time.monotonic()
             headers = list(message.get("headers", ()))
-            given = {bytes(name).lower() for name, _ in headers}
-            headers += [(name, value) for name, value in _SECURITY_HEADERS.items() if name not in given]
+            names = {bytes(name).lower() for name, _ in headers}
+            headers += [(name, value) for name, value in _SECURITY_HEADERS.items() if name not in names]
             message = {**message, "headers": headers}
         await self._send(message)
 

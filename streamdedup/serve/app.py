@@ -40,7 +40,6 @@ from streamdedup.serve.requests import (
     decode_lookup,
     decode_path_id,
 )
-from streamdedup.serve.sampler import StateSampler
 from streamdedup.serve.schemas import (
     ID_SCHEMA,
     CompareBody,
@@ -50,7 +49,6 @@ from streamdedup.serve.schemas import (
     LookupBody,
     ProfileBody,
     ProfilesBody,
-    StateBody,
 )
 from streamdedup.serve.streaming import EventStream
 from streamdedup.serve.texts import TextAligner
@@ -85,7 +83,7 @@ def _problems(*statuses: int) -> Mapping[int, ResponseSpec]:
 # Look-ups
 
 
-@post("/v1/profiles/{profile:str}/lookup", status_code=200, responses=_problems(404, 413, 415, 422))
+@post("/v1/profiles/{profile:str}/lookup", status_code=200, responses=_problems(404, 409, 413, 415, 422))
 async def look_up(request: _Request, profile: FromPath[str], engine: NamedDependency[Engine]) -> LookupBody:
     """Find the near-duplicates of a text.
 
@@ -93,8 +91,8 @@ async def look_up(request: _Request, profile: FromPath[str], engine: NamedDepend
     """
     served = _profile(engine, profile)
     check_content_type(request.headers.get("content-type", ""))
-    given = decode_lookup(await request.body(), served.max_text_bytes)
-    return lookup_body(await engine.look_up(served, query_of(given)), int(given.limit))
+    lookup = decode_lookup(await request.body(), served.max_text_bytes)
+    return lookup_body(await engine.look_up(served, query_of(lookup)), int(lookup.limit))
 
 
 @post("/v1/profiles/{profile:str}/lookup:batch", status_code=200, responses=_problems(404, 413, 415, 422))
@@ -128,9 +126,9 @@ async def document_matches(
     served, decoded_id = _profile(engine, profile), decode_path_id(document_id)
 
     def find() -> tuple[StoredDocument, IndexEntry | None, LookupResult]:
-        found = served.document(decoded_id)
-        first = None if found.cluster_id is None else served.lookup.document(found.cluster_id)
-        return found, first and first[0], served.lookup.matches_of(found.entry)
+        stored = served.document(decoded_id)
+        first = None if stored.cluster_id is None else served.lookup.document(stored.cluster_id)
+        return stored, first and first[0], served.lookup.matches_of(stored.entry)
 
     (entry, cluster_id), first, result = await engine.call(served, find)
     return document_matches_body(entry, cluster_id, clusters.members_of(profile, entry, first), result)
@@ -158,22 +156,22 @@ async def compare(
     return compare_body(document_body(*first), document_body(*second), comparison, alignment)
 
 
-@post("/v1/profiles/{profile:str}/compare", status_code=200, responses=_problems(404, 413, 415, 422))
+@post("/v1/profiles/{profile:str}/compare", status_code=200, responses=_problems(404, 409, 413, 415, 422))
 async def compare_text(
     request: _Request, profile: FromPath[str], engine: NamedDependency[Engine], aligner: NamedDependency[TextAligner]
 ) -> CompareBody:
     """Compare a text with a document of the index, and align it where Kafka still has the text of the document."""
     served = _profile(engine, profile)
     check_content_type(request.headers.get("content-type", ""))
-    given = decode_compare(await request.body(), served.max_text_bytes)
+    request_body = decode_compare(await request.body(), served.max_text_bytes)
 
     def find() -> tuple[StoredDocument, DocumentComparison]:
-        found = served.document(given.id, "id")
-        return found, served.lookup.compare_text(given.text, found.entry, int(engine.now_ms()), given.source)
+        stored = served.document(request_body.id, "id")
+        return stored, served.lookup.compare_text(query_of(request_body), stored.entry, int(engine.now_ms()))
 
-    found, comparison = await engine.call(served, find)
-    alignment = await aligner.align(served.decoder, given.text, found.entry)
-    return compare_body(None, document_body(*found), comparison, alignment)
+    stored, comparison = await engine.call(served, find)
+    alignment = await aligner.align(served.decoder, request_body.text, stored.entry)
+    return compare_body(None, document_body(*stored), comparison, alignment)
 
 
 @route("/v1/profiles/{profile:str}/compare", http_method="OPTIONS", status_code=204, include_in_schema=False)
@@ -234,7 +232,8 @@ def _stream_start(recent_count: int, last_event_id: str | None) -> StreamStart:
 @get("/v1/profiles", responses=_problems())
 async def profiles(engine: NamedDependency[Engine]) -> ProfilesBody:
     """Return all profiles with the states of their indexes."""
-    return ProfilesBody([await _profile_body(engine, served) for served in engine.profiles.values()])
+    bodies = (_profile_body(engine, served) for served in engine.profiles.values())
+    return ProfilesBody(await asyncio.gather(*bodies))
 
 
 async def _profile_body(engine: Engine, served: ServedProfile) -> ProfileBody:
@@ -244,12 +243,6 @@ async def _profile_body(engine: Engine, served: ServedProfile) -> ProfileBody:
     except StreamdedupError as error:
         problem = problem_of(error).problem
     return profile_body(served, documents, problem)
-
-
-@get("/v1/state", responses=_problems())
-async def state(sampler: NamedDependency[StateSampler]) -> StateBody:
-    """Return throughput, lag, daemons and memory at the last sample, and the samples of the last hour."""
-    return sampler.state()
 
 
 @route("/livez", http_method=["GET", "HEAD"], media_type=MediaType.TEXT)
@@ -263,8 +256,9 @@ async def livez(engine: NamedDependency[Engine]) -> Response[str]:
 @route("/readyz", http_method=["GET", "HEAD"], media_type=MediaType.TEXT)
 async def readyz(engine: NamedDependency[Engine]) -> Response[str]:
     """Tell whether at least one index can be looked up."""
-    problems = {name: await engine.problem(served) for name, served in engine.profiles.items()}
-    lines = [f"{name}: {problem_of(error).problem.title}\n" for name, error in problems.items() if error is not None]
+    problems = await asyncio.gather(*map(engine.problem, engine.profiles.values()))
+    states = zip(engine.profiles, problems, strict=True)
+    lines = [f"{name}: {problem_of(error).problem.title}\n" for name, error in states if error is not None]
     is_ready = len(lines) < len(problems)
     return Response("".join(lines) or "ok\n", status_code=200 if is_ready else 503, media_type=MediaType.TEXT)
 
@@ -286,9 +280,9 @@ def _profile(engine: Engine, name: str) -> ServedProfile:
 
 
 def _respond(_request: _Request, error: Exception) -> Response[bytes]:
-    found = problem_of(error)
-    body = msgspec.json.encode(found.problem)
-    return Response(body, status_code=found.problem.status, media_type=MEDIA_TYPE, headers=found.headers)
+    shown = problem_of(error)
+    body = msgspec.json.encode(shown.problem)
+    return Response(body, status_code=shown.problem.status, media_type=MEDIA_TYPE, headers=shown.headers)
 
 
 def _on_framework_error(request: _Request, error: HTTPException) -> Response[bytes]:
@@ -326,7 +320,6 @@ _DESCRIBED: Final = (
     alerts,
     dead_letters,
     profiles,
-    state,
 )
 
 
@@ -347,22 +340,20 @@ def _openapi_routes(dependencies: Dependencies) -> list[HTTPRouteHandler]:
 
 
 @asynccontextmanager
-async def _running(*background: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run tasks while the application runs."""
-    tasks = [asyncio.create_task(each) for each in background]
+async def _running(background: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run a task while the application runs."""
+    task = asyncio.create_task(background)
     try:
         yield
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def create_app(
     engine: Engine,
     aligner: TextAligner,
     feeds: Feeds,
-    sampler: StateSampler,
     clusters: ClusterMemory,
     metrics: ServeMetrics,
     max_body_bytes: int,
@@ -373,7 +364,6 @@ def create_app(
         engine: Runs look-ups.
         aligner: Aligns texts.
         feeds: Distribute alerts and dead letters.
-        sampler: Samples the state while the application runs.
         clusters: Follows the members of clusters while the application runs.
         metrics: Metrics to serve.
         max_body_bytes: Longest body of a request.
@@ -384,7 +374,6 @@ def create_app(
         "batches": Provide(lambda: batches, sync_to_thread=False),
         "aligner": Provide(lambda: aligner, sync_to_thread=False),
         "feeds": Provide(lambda: feeds, sync_to_thread=False),
-        "sampler": Provide(lambda: sampler, sync_to_thread=False),
         "clusters": Provide(lambda: clusters, sync_to_thread=False),
         "metrics": Provide(lambda: metrics, sync_to_thread=False),
     }
@@ -397,7 +386,7 @@ def create_app(
             HTTPException: _on_framework_error,
             Exception: _on_defect,
         },
-        lifespan=[lambda _app: _running(sampler.run(), clusters.run())],
+        lifespan=[lambda _app: _running(clusters.run())],
         openapi_config=None,
         request_max_body_size=max_body_bytes,
         logging_config=None,

@@ -1,8 +1,10 @@
 """Look-ups of many texts in one request.
 
-Three limits bound the memory of the answers, because each of 500 texts may have 1,000 matches: the ``limit`` of all
-texts of a request together; groups of texts, whose matches beyond the limit are dropped before the next group is looked
-up; and the number of batches in progress, the others of which wait.
+Each of 500 texts may have 1,000 matches. Three limits bound the memory of the answers:
+
+- The ``limit`` of all texts of a request together is at most ``MAX_BATCH_MATCHES``.
+- Texts are looked up in groups. The matches beyond the ``limit`` of a text are dropped before the next group.
+- At most ``BATCHES`` requests are looked up at the same time; further ones wait.
 """
 
 import asyncio
@@ -15,7 +17,7 @@ from streamdedup.serve.bodies import lookup_body
 from streamdedup.serve.engine import PASS_LIMITS, Engine, ServedProfile
 from streamdedup.serve.problems import Problem, RequestProblem, problem_of
 from streamdedup.serve.requests import decode_lookup
-from streamdedup.serve.schemas import MAX_BATCH_MATCHES, LookupBatchResult, LookupRequest
+from streamdedup.serve.schemas import MAX_BATCH_MATCHES, CompareRequest, LookupBatchResult, LookupRequest
 
 #: Batches that are looked up at the same time; two keep the thread of the index busy.
 BATCHES: Final = 4
@@ -55,9 +57,11 @@ class BatchLookup:
         return [_result(request, answers) for request in requests]
 
 
-def query_of(request: LookupRequest) -> LookupQuery:
+def query_of(request: LookupRequest | CompareRequest) -> LookupQuery:
     """Return the query of a request."""
-    return LookupQuery(request.text, request.id, request.threshold, request.source)
+    if isinstance(request, CompareRequest):
+        return LookupQuery(request.text, source=request.source, scope=request.scope)
+    return LookupQuery(request.text, request.id, request.threshold, request.source, request.scope)
 
 
 def _decoded(text: bytes, max_text_bytes: int) -> LookupRequest | Problem:
@@ -73,20 +77,26 @@ def _check_limits(requests: Sequence[LookupRequest | Problem]) -> None:
     Raises:
         RequestProblem: The limits of the texts are too large together.
     """
-    most = sum(int(request.limit) for request in requests if isinstance(request, LookupRequest))
-    if most > MAX_BATCH_MATCHES:
-        detail = f"the limits of all texts are {most:,} together; a batch returns at most {MAX_BATCH_MATCHES:,} matches"
+    limits_sum = sum(int(request.limit) for request in requests if isinstance(request, LookupRequest))
+    if limits_sum > MAX_BATCH_MATCHES:
+        limit = f"a batch returns at most {MAX_BATCH_MATCHES:,} matches"
+        detail = f"the limits of all texts are {limits_sum:,} together; {limit}"
         raise RequestProblem("invalid-field", detail, field="limit")
 
 
 def _result(request: LookupRequest | Problem, answers: Iterator[LookupResult | Exception]) -> LookupBatchResult:
-    """Return the result of one text; an index that cannot be looked up fails the request as a whole."""
+    """Return the result of one text.
+
+    Raises:
+        StreamdedupError: The index cannot be looked up, which fails the request as a whole.
+    """
     if isinstance(request, Problem):
         return LookupBatchResult(problem=request)
     answer = next(answers)
     if isinstance(answer, LookupResult):
         return LookupBatchResult(answer=lookup_body(answer, int(request.limit)))
     problem = problem_of(answer).problem
+    # The engine answers a `RequestProblem` for a defect that this text alone triggers.
     if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(answer, RequestProblem):
         raise answer
     return LookupBatchResult(problem=problem)

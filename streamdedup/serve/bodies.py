@@ -2,10 +2,10 @@
 
 from typing import Final, Literal
 
+from streamdedup.detection.captions import read_caption
 from streamdedup.detection.lookup import DocumentComparison, LookupResult
 from streamdedup.detection.model import Skip
 from streamdedup.index.documents import IndexEntry
-from streamdedup.serve.alignment import Segment
 from streamdedup.serve.engine import ServedProfile
 from streamdedup.serve.problems import Problem
 from streamdedup.serve.schemas import (
@@ -20,7 +20,8 @@ from streamdedup.serve.schemas import (
 )
 from streamdedup.serve.texts import Alignment
 from streamdedup.similarity.containment import Contained
-from streamdedup.wire import match_body, rfc_3339
+from streamdedup.text.alignment import Segment
+from streamdedup.wire import rfc_3339
 
 #: Reasons why the daemon would skip a text of a look-up.
 _SKIPS: Final[dict[Skip | None, Literal["empty", "too_short", "too_few_words"]]] = {
@@ -43,7 +44,7 @@ def lookup_body(result: LookupResult, limit: int) -> LookupBody:
         digest=result.digest.hex(),
         skipped=_SKIPS.get(result.skipped),
         redelivery=result.redelivery,
-        matches=[match_body(match) for match in result.matches[:limit]],
+        matches=list(result.matches[:limit]),
         matches_count=len(result.matches),
         complete=result.complete,
         threshold=result.threshold,
@@ -60,7 +61,7 @@ def document_body(entry: IndexEntry, cluster_id: str | None) -> DocumentBody:
         cluster_id: Id of the first document of its cluster, if the index still has that document.
     """
     topic, partition, offset, _ = entry.position
-    sketch = entry.content.sketch
+    sketch, caption = entry.content.sketch, read_caption(entry.content.caption)
     return DocumentBody(
         id=entry.id,
         digest=entry.digest.hex(),
@@ -73,6 +74,9 @@ def document_body(entry: IndexEntry, cluster_id: str | None) -> DocumentBody:
         shingles=sketch.count,
         sketch="signature" if sketch.hashes is None else "shingles",
         sketch_bytes=sketch.size_bytes,
+        label=caption.label or None,
+        source=caption.source or None,
+        published_at=caption.published_at or None,
     )
 
 
@@ -85,7 +89,7 @@ def document_matches_body(
         digest=entry.digest.hex(),
         cluster_id=cluster_id,
         cluster=cluster,
-        matches=[match_body(match) for match in result.matches[:MAX_MATCHES]],
+        matches=list(result.matches[:MAX_MATCHES]),
         matches_count=len(result.matches),
         complete=result.complete,
         threshold=result.threshold,
@@ -110,10 +114,12 @@ def compare_body(
         contained=_COMPARED_SIDES[comparison.contained],
         bands=comparison.bands,
         shared_bands=comparison.shared_bands,
+        within_scope=comparison.within_scope,
         within_window=comparison.within_window,
         is_match=comparison.is_match,
         suppressed_by=None if comparison.suppressed_by is None else comparison.suppressed_by.value,
         segments=None if segments is None else [_segment_body(segment) for segment in segments],
+        aligned=alignment.is_aligned,
         texts_missing=alignment.texts_missing,
     )
 
@@ -144,7 +150,11 @@ def profile_body(served: ServedProfile, documents: int | None, index: Problem | 
         permutations=options.permutations,
         min_shared_bands=options.min_shared_bands,
         min_words=options.min_words,
+        max_candidates=options.max_candidates,
+        bucket_cap=served.bucket_cap,
         max_text_bytes=served.max_text_bytes,
+        scope_field=options.scope_field,
+        default_scope=options.default_scope,
         retention_seconds=served.retention_s,
         recall=options.recall(options.threshold),
         index=index,

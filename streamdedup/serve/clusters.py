@@ -2,21 +2,22 @@
 
 The index knows the cluster of a document, and not the members of a cluster. One reader in one thread follows the alerts
 topic while the service runs, from a bounded time back, and the members are kept in a bounded memory: each alert names
-its document and the cluster that the document has joined. The reader also counts new alerts, for the state of the
-pipeline. Everything but the calls of the reader runs in the event loop.
+its document and the cluster that the document has joined. Everything but the calls of the reader runs in the event
+loop.
 """
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 
+from streamdedup.detection.captions import read_caption
 from streamdedup.errors import BrokerUnavailable, MessageError
 from streamdedup.index.documents import IndexEntry
 from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.kafka.reader import KafkaSpan
-from streamdedup.position import Partition
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.problems import OutageLog
 from streamdedup.serve.schemas import ClusterBody, MemberBody
@@ -24,6 +25,8 @@ from streamdedup.wire import Alert, decode_alert, rfc_3339
 
 T = TypeVar("T")
 
+#: Most members of all clusters that are kept, about 60 MB.
+MAX_MEMBERS: Final = 100_000
 #: Most members of one cluster that are kept.
 MAX_OF_CLUSTER: Final = 1_000
 #: Longest wait for alerts in one call of the reader, in seconds.
@@ -39,11 +42,13 @@ class ClusterMember(NamedTuple):
         id: Document id.
         source: Source of the document; None where unknown.
         time_ms: Record time in milliseconds since the epoch.
+        label: First words of the document; None where unknown.
     """
 
     id: str
     source: str | None
     time_ms: int
+    label: str | None
 
 
 class _Cluster:
@@ -62,29 +67,29 @@ class _Cluster:
 
 
 class ClusterMemory:
-    """Remembers the members of clusters.
+    """Remembers the members of clusters; those without alerts for the longest time are forgotten.
 
     Args:
         open_reader: Opens a reader of the alerts from a time on, in milliseconds since the epoch.
-        max_members: Most members of all clusters; the clusters without alerts for the longest time are forgotten.
         lookback_ms: Age of the first alerts that are read, in milliseconds.
         metrics: Counts members.
         now_ms: The clock, in milliseconds since the epoch.
+        max_members: Most members of all clusters.
     """
 
     def __init__(
         self,
         open_reader: Callable[[int], KafkaSpan],
-        max_members: int,
         lookback_ms: int,
         metrics: ServeMetrics,
         now_ms: Callable[[], float],
+        max_members: int = MAX_MEMBERS,
     ) -> None:
         self._open_reader = open_reader
-        self._max_members = max_members
         self._lookback_ms = lookback_ms
         self._metrics = metrics
         self._now_ms = now_ms
+        self._max_members = max_members
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="clusters")
         self._clusters: OrderedDict[tuple[str, str], _Cluster] = OrderedDict()
         self._cluster_of: dict[tuple[str, str], str] = {}
@@ -92,16 +97,13 @@ class ClusterMemory:
         self._complete_since_ms: int | None = None
         #: Beginning and end of the time of which all alerts were read.
         self._read_since_ms = self._read_until_ms = 0
-        self._alerts_count = 0
-        #: Offset of each partition below which alerts are counted, or older than the service; None before the start.
-        self._counted_to: dict[Partition, int] | None = None
         self._outages = OutageLog("clusters")
 
     # Following the topic
 
     async def run(self) -> None:
-        """Follow the alerts topic until cancelled; without memory, do nothing."""
-        while self._max_members:
+        """Follow the alerts topic until cancelled."""
+        while True:
             try:
                 await self._follow()
             except Exception as error:  # noqa: BLE001  the topic is read again
@@ -120,12 +122,11 @@ class ClusterMemory:
         try:
             if since_ms > self._read_until_ms:
                 self._read_since_ms = since_ms
-            self._counted_to = _counted_to(self._counted_to, reader.ends)
             while True:
                 began_at_ms = int(self._now_ms())
                 batch, has_caught_up = await self._in_thread(lambda: _next_batch(reader))
                 for record in batch.records:
-                    self._read(record, self._counted_to)
+                    self._read(record)
                 if has_caught_up:
                     self._complete_since_ms = self._read_since_ms
                     self._read_until_ms = began_at_ms
@@ -133,20 +134,9 @@ class ClusterMemory:
         finally:
             self._thread.submit(reader.close)
 
-    def _read(self, record: Record, counted_to: dict[Partition, int]) -> None:
-        try:
-            part = decode_alert(record.value or b"")
-        except MessageError:
-            return  # counted by the streams of alerts
-        self.add(part.alert)
-        partition, offset = record.position.of, record.position.offset
-        if offset >= counted_to[partition]:
-            counted_to[partition] = offset + 1
-            self._alerts_count += part.part == 1
-
-    def alerts_count(self) -> int | None:
-        """Return the alerts since the start; None while the topic is not followed to its end. Any thread may call."""
-        return None if self._complete_since_ms is None else self._alerts_count
+    def _read(self, record: Record) -> None:
+        with suppress(MessageError):  # counted by the streams of alerts
+            self.add(decode_alert(record.value or b""))
 
     async def _in_thread(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function)
@@ -159,18 +149,20 @@ class ClusterMemory:
 
     def add(self, alert: Alert) -> None:
         """Remember the document of an alert as a member of its cluster, and of no other."""
-        document, key = (alert.profile, alert.document_id), (alert.profile, alert.cluster_id)
-        before = self._cluster_of.get(document)
+        document, key = alert.document, (alert.profile, alert.cluster_id)
+        before = self._cluster_of.get((alert.profile, document.id))
         if before is not None and before != alert.cluster_id:
             self._leave(alert, before)
         cluster = self._clusters.setdefault(key, _Cluster())
         self._clusters.move_to_end(key)
         cluster.alerted_at_ms = max(cluster.alerted_at_ms, alert.detected_at_ms)
-        if len(cluster.members) >= MAX_OF_CLUSTER and alert.document_id not in cluster.members:
+        if len(cluster.members) >= MAX_OF_CLUSTER and document.id not in cluster.members:
             cluster.is_cut = True
         else:
-            cluster.members[alert.document_id] = ClusterMember(alert.document_id, alert.source, alert.time_ms)
-            self._cluster_of[document] = alert.cluster_id
+            cluster.members[document.id] = ClusterMember(
+                document.id, document.source, document.time_ms, document.label or None
+            )
+            self._cluster_of[alert.profile, document.id] = alert.cluster_id
         while len(self._cluster_of) > self._max_members:
             self._forget()
         self._metrics.cluster_members.set(len(self._cluster_of))
@@ -178,7 +170,7 @@ class ClusterMemory:
     def _leave(self, alert: Alert, cluster_id: str) -> None:
         """Remove the document of an alert from a cluster; forget a cluster without members."""
         members = self._clusters[alert.profile, cluster_id].members
-        del members[alert.document_id], self._cluster_of[alert.profile, alert.document_id]
+        del members[alert.document.id], self._cluster_of[alert.profile, alert.document.id]
         if not members:
             del self._clusters[alert.profile, cluster_id]
 
@@ -202,32 +194,25 @@ class ClusterMemory:
             entry: The document.
             first: First document of the cluster; None where it left the index.
         """
-        found = {entry.id: ClusterMember(entry.id, None, entry.time_ms)}
+        by_id = {entry.id: _member_of(entry)}
         complete = False
         if first is not None:
-            found[first.id] = ClusterMember(first.id, None, first.time_ms)
+            by_id[first.id] = _member_of(first)
             cluster = self._clusters.get((profile, first.id)) or _Cluster()
-            found |= cluster.members
+            by_id |= cluster.members
             since_ms = self._complete_since_ms
             complete = since_ms is not None and first.time_ms >= since_ms and not cluster.is_cut
         members = [
-            MemberBody(each.id, each.source, rfc_3339(each.time_ms))
-            for each in sorted(found.values(), key=lambda member: (member.time_ms, member.id))
+            MemberBody(member.id, member.source, rfc_3339(member.time_ms), member.label)
+            for member in sorted(by_id.values(), key=lambda member: (member.time_ms, member.id))
         ]
         complete = complete and len(members) <= MAX_OF_CLUSTER
         return ClusterBody(None if first is None else first.id, members[:MAX_OF_CLUSTER], complete)
 
 
-def _counted_to(before: Mapping[Partition, int] | None, ends: Mapping[Partition, int]) -> dict[Partition, int]:
-    """Return the offset of each partition from which alerts are counted.
-
-    Args:
-        before: The offsets until now; None at the start of the service, whose alerts of the past do not count.
-        ends: Ends of the partitions. A topic that was created again has smaller ones.
-    """
-    if before is None:
-        return dict(ends)
-    return {partition: min(before.get(partition, 0), end) for partition, end in ends.items()}
+def _member_of(entry: IndexEntry) -> ClusterMember:
+    caption = read_caption(entry.content.caption)
+    return ClusterMember(entry.id, caption.source or None, entry.time_ms, caption.label or None)
 
 
 def _next_batch(reader: KafkaSpan) -> tuple[Batch, bool]:

@@ -6,10 +6,10 @@ Look-ups of texts are gathered (``gathering``) and run as one batch; other calls
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import structlog
 
@@ -27,6 +27,12 @@ T = TypeVar("T")
 #: Limits of one pass, in texts and characters. A pass of so many short articles takes about 30 ms, which the texts of
 #: other requests wait for.
 PASS_LIMITS = PassLimits(count=128, weight=1_048_576)
+#: Time after which Redis counts as away for the requests that wait for a call of the index, in seconds. A call of a
+#: Redis that is silent fails after three times the time-outs of the client, others wait behind it, and a request ends
+#: without naming the server after the time of all requests.
+AWAY_S: Final = 4.0
+#: Interval at which a request that waits looks whether Redis is away, in seconds.
+_LOOK_S: Final = 1.0
 #: Time after which a call of the index counts as stuck, in seconds; above the time-outs of the Redis client together.
 STUCK_S = 60.0
 
@@ -55,6 +61,7 @@ class ServedProfile:
         similarity: Name of the measure.
         retention_s: Window of comparison, in seconds.
         max_text_bytes: Longest text, in bytes of UTF-8.
+        bucket_cap: Most documents in a bucket; None for no limit.
         fingerprint: Parameters that the index must have been built with.
         decoder: Decodes the records of the input topics.
         reader: The index.
@@ -66,6 +73,7 @@ class ServedProfile:
     similarity: str
     retention_s: float
     max_text_bytes: int
+    bucket_cap: int | None
     fingerprint: Mapping[str, object]
     decoder: Decoder
     reader: IndexReader
@@ -94,10 +102,10 @@ class ServedProfile:
             RequestProblem: The index has no such document.
             StreamdedupError: The index cannot be looked up.
         """
-        found = self.lookup.document(document_id)
-        if found is None:
+        entry_and_cluster = self.lookup.document(document_id)
+        if entry_and_cluster is None:
             raise RequestProblem("unknown-document", field=field)
-        return StoredDocument(*found)
+        return StoredDocument(*entry_and_cluster)
 
 
 class _Question(NamedTuple):
@@ -111,7 +119,6 @@ class Engine:
     Args:
         profiles: The profiles by name.
         metrics: Counts texts and times of passes.
-        gather_s: Time for which a text that arrives while no pass runs waits for others, in seconds.
         now_ms: The clock, in milliseconds since the epoch.
 
     Attributes:
@@ -123,7 +130,6 @@ class Engine:
         self,
         profiles: Mapping[str, ServedProfile],
         metrics: ServeMetrics,
-        gather_s: float,
         now_ms: Callable[[], float],
     ) -> None:
         self.profiles = profiles
@@ -131,7 +137,7 @@ class Engine:
         self.now_ms = now_ms
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="index")
         self._gatherer: Gatherer[_Question, LookupResult] = Gatherer(
-            self._pass, lambda question: len(question.query.text), PASS_LIMITS, gather_s
+            self._pass, lambda question: len(question.query.text), PASS_LIMITS
         )
         self._call_began_at: float | None = None
         self._failing: dict[str, str] = {}
@@ -156,7 +162,8 @@ class Engine:
             A result for each text; in its place a ``StreamdedupError`` where the index cannot be looked up or the id
             collides with another one.
         """
-        return await self._gatherer.ask([_Question(profile, query) for query in queries])
+        answers = self._gatherer.ask([_Question(profile, query) for query in queries])
+        return await self._while_redis_answers(profile, answers)
 
     async def call(self, profile: ServedProfile, function: Callable[[], T]) -> T:
         """Run a function that reads the index of a profile.
@@ -164,7 +171,7 @@ class Engine:
         Raises:
             StreamdedupError: The index cannot be looked up.
         """
-        return await self.run(lambda: self._observed(profile, function))
+        return await self._while_redis_answers(profile, self._run(lambda: self._observed(profile, function)))
 
     async def problem(self, profile: ServedProfile) -> StreamdedupError | None:
         """Return why the index of a profile cannot be looked up, or None."""
@@ -174,21 +181,36 @@ class Engine:
             return error
         return None
 
+    async def _while_redis_answers(self, profile: ServedProfile, answer: Coroutine[Any, Any, T]) -> T:
+        """Wait for an answer from the thread, and give up where Redis is away.
+
+        Raises:
+            StoreUnavailable: Redis lets the call in progress wait, or the last call that ended has failed.
+        """
+        task = asyncio.create_task(answer)
+        try:
+            while not (await asyncio.wait({task}, timeout=_LOOK_S))[0]:
+                if self._call_s() > AWAY_S or self._failing.get(profile.name) == StoreUnavailable.__name__:
+                    raise StoreUnavailable("Redis does not answer")
+            return task.result()
+        finally:
+            task.cancel()
+
+    def _call_s(self) -> float:
+        """Return the time of the call in progress; 0 without one."""
+        began_at = self._call_began_at
+        return 0.0 if began_at is None else time.monotonic() - began_at
+
     def is_stuck(self) -> bool:
         """Tell whether a call of the index has been running for longer than ``STUCK_S``."""
-        began_at = self._call_began_at
-        return began_at is not None and time.monotonic() - began_at > STUCK_S
+        return self._call_s() > STUCK_S
 
     def close(self) -> None:
         """Wait for the running call and end the thread."""
         self._thread.shutdown(wait=True, cancel_futures=True)
 
-    async def run(self, function: Callable[[], T]) -> T:
-        """Run a function that asks Redis, in the thread of the index.
-
-        Raises:
-            StreamdedupError: Redis cannot be asked.
-        """
+    async def _run(self, function: Callable[[], T]) -> T:
+        """Run a function in the thread of the index."""
 
         def timed() -> T:
             self._call_began_at = time.monotonic()
@@ -200,7 +222,7 @@ class Engine:
         return await asyncio.get_running_loop().run_in_executor(self._thread, timed)
 
     async def _pass(self, questions: Sequence[_Question]) -> Sequence[LookupResult | Exception]:
-        return await self.run(lambda: self._answers(questions))
+        return await self._run(lambda: self._answers(questions))
 
     def _answers(self, questions: Sequence[_Question]) -> list[LookupResult | Exception]:
         """Answer the questions of a pass, those of each profile as one batch."""

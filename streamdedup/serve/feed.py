@@ -10,12 +10,12 @@ arrive between the moment at which a subscriber has reached the shared position 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final, NamedTuple, TypeVar
 
 import structlog
 
-from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, MessageError, StreamdedupError
+from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, FatalError, MessageError, StreamdedupError
 from streamdedup.kafka.protocols import Record, TopicFollower
 from streamdedup.position import Partition
 from streamdedup.serve.events import (
@@ -35,12 +35,16 @@ from streamdedup.serve.subscriber import EventBatch, StreamChunk, Subscriber
 
 T = TypeVar("T")
 
+#: Most subscribers of one stream: half of the connections (``access.Limits``) for both streams together.
+MAX_SUBSCRIBERS: Final = 128
 #: Longest wait for records in one call of a reader, in seconds; a reader is closed after so long at the latest.
 _POLL_S: Final = 0.5
 #: Subscribers that read missed events at the same time; others wait.
 _RESUMING: Final = 4
 #: Longest reading of missed events, in seconds.
 _RESUME_S: Final = 60.0
+#: Longest wait of a new subscriber for the shared reader to open, in seconds.
+_OPEN_S: Final = 5.0
 #: Delay in ``Retry-After`` while a topic cannot be read, in seconds.
 _RETRY_S: Final = 5
 
@@ -128,6 +132,13 @@ def _in_order(offsets: Mapping[Partition, int]) -> Offsets:
     return tuple(offset for _, offset in sorted(offsets.items()))
 
 
+def _reason(error: Exception | None) -> str:
+    """Return why a topic cannot be read, for a client; None for a reader that is not open in time."""
+    if isinstance(error, FatalError):
+        return "Kafka refuses the service, or has no such topic; the reason is in the log of the service"
+    return "Kafka does not answer" if error is None or isinstance(error, BrokerUnavailable) else ""
+
+
 class _Tail:
     """The shared reader.
 
@@ -162,7 +173,7 @@ class Feed:
         topic: str,
         open_reader: Callable[[], TopicFollower],
         metrics: ServeMetrics,
-        max_subscribers: int,
+        max_subscribers: int = MAX_SUBSCRIBERS,
     ) -> None:
         self._kind = kind
         self._topic = topic
@@ -201,11 +212,11 @@ class Feed:
         self._metrics.subscribers.labels(self._kind.name).set(len(self._subscribers))
         try:
             tail = await self._opened_tail()
-            topic, wanted = start.last or (self._topic, before_ends(tail.offsets, start.recent_count))
+            topic, offsets = start.last or (self._topic, before_ends(tail.offsets, start.recent_count))
             is_known = topic == self._topic
-            subscriber.offsets = wanted if is_known else tail.offsets
+            subscriber.offsets = offsets if is_known else tail.offsets
             if not is_known:
-                subscriber.report_gap("unknown", encode_id(topic, wanted))
+                subscriber.report_gap("unknown", encode_id(topic, offsets))
             subscriber.is_live = subscriber.offsets == tail.offsets
             yield subscriber
         finally:
@@ -242,9 +253,12 @@ class Feed:
             self._tail = tail = _Tail()
             tail.task = asyncio.create_task(self._follow(tail))
         if tail is not None:
-            await tail.opened.wait()
-        if tail is None or tail.error is not None or self._is_ending:
-            raise RequestProblem(self._unavailable, retry_after_s=_RETRY_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(tail.opened.wait(), _OPEN_S)
+        if tail is None or self._is_ending:
+            raise RequestProblem(self._unavailable, "the service stops", retry_after_s=_RETRY_S)
+        if tail.error is not None or not tail.opened.is_set():
+            raise RequestProblem(self._unavailable, _reason(tail.error), retry_after_s=_RETRY_S)
         return tail
 
     def _stop_tail(self) -> None:
@@ -285,11 +299,11 @@ class Feed:
 
     async def _missed(self, subscriber: Subscriber) -> AsyncGenerator[StreamChunk, None]:
         """Yield the events between the position of a subscriber and that of the shared reader; then make it live."""
-        wanted = subscriber.offsets
+        offsets = subscriber.offsets
         async with self._resuming:
             thread = ReaderThread(self._kind, self._open_reader)
             try:
-                plan = await thread.open(lambda beginnings, ends: plan_resume(wanted, beginnings, ends))
+                plan = await thread.open(lambda beginnings, ends: plan_resume(offsets, beginnings, ends))
                 subscriber.resume(plan)
                 if subscriber.gap is not None:
                     yield subscriber.gap

@@ -1,8 +1,7 @@
 """Gathers concurrent questions, so that one pass answers them together.
 
 One pass runs at a time. Questions that arrive meanwhile wait and form the next pass, so that under load a pass has as
-many questions as arrive during the pass before, and a lone question waits for none. With ``delay_s`` a question that
-arrives while no pass runs waits for others for that long.
+many questions as arrive during the pass before, and a lone question waits for none.
 
 A request with many questions asks them in groups, each after the answers to the one before. So a question of another
 request waits for one group, and not for all of them.
@@ -47,7 +46,6 @@ class Gatherer(Generic[Q, A]):
             raised one to all.
         weigh: Returns the weight of a question.
         limits: Limits of a pass.
-        delay_s: Time for which a question that arrives while no pass runs waits for others, in seconds.
     """
 
     def __init__(
@@ -55,12 +53,10 @@ class Gatherer(Generic[Q, A]):
         answer: Callable[[Sequence[Q]], Awaitable[Sequence[A | Exception]]],
         weigh: Callable[[Q], int],
         limits: PassLimits,
-        delay_s: float,
     ) -> None:
         self._answer = answer
         self._weigh = weigh
         self._limits = limits
-        self._delay_s = delay_s
         self._waiting: deque[_Group[Q, A]] = deque()
         self._passes: asyncio.Task[None] | None = None
 
@@ -78,18 +74,18 @@ class Gatherer(Generic[Q, A]):
     def _groups(self, questions: Sequence[Q]) -> Iterator[tuple[Sequence[Q], int]]:
         """Yield groups of questions within the limits of a pass, each with its weight."""
         first, weight = 0, 0
-        for at, question in enumerate(questions):
-            own = self._weigh(question)
-            if at > first and (at - first == self._limits.count or weight + own > self._limits.weight):
-                yield questions[first:at], weight
-                first, weight = at, 0
-            weight += own
+        for index, question in enumerate(questions):
+            question_weight = self._weigh(question)
+            if index > first and (
+                index - first == self._limits.count or weight + question_weight > self._limits.weight
+            ):
+                yield questions[first:index], weight
+                first, weight = index, 0
+            weight += question_weight
         if first < len(questions):
             yield questions[first:], weight
 
     async def _run_passes(self) -> None:
-        if self._delay_s > 0 and sum(len(group.questions) for group in self._waiting) < self._limits.count:
-            await asyncio.sleep(self._delay_s)
         while self._waiting:
             await self._run_pass(self._take())
 

@@ -19,7 +19,7 @@ from litestar.types import ControllerRouterHandler, Dependencies
 from streamdedup import __version__
 from streamdedup.serve.schemas import CompareRequest, LookupBatchRequest, LookupRequest
 
-#: Bodies by path.
+#: Request bodies by path; a new one needs a row here.
 _BODIES: Final = {
     "/v1/profiles/{profile}/lookup": LookupRequest,
     "/v1/profiles/{profile}/lookup:batch": LookupBatchRequest,
@@ -49,8 +49,8 @@ def describe(handlers: Sequence[ControllerRouterHandler], dependencies: Dependen
         security=[{"bearer": []}],
         use_handler_docstrings=True,
     )
-    # This application only describes: the one that serves has no routes of the framework for the document, because
-    # these answer every unknown path with a page.
+    # A second application, only to make the document. The framework's routes for the document would answer every
+    # unknown path with a page, so the application that serves has none.
     described = Litestar(handlers, dependencies=dependencies, openapi_config=config, logging_config=None)
     return _with_bodies(described.openapi_schema.to_schema())
 
@@ -85,8 +85,8 @@ def render_page(document: Mapping[str, Any]) -> str:
 
 def _operation(title: str, operation: Mapping[str, Any]) -> str:
     rows = [
-        (f"{each['in']} <code>{escape(each['name'])}</code>", escape(each.get("description") or ""))
-        for each in operation.get("parameters", ())
+        (f"{parameter['in']} <code>{escape(parameter['name'])}</code>", escape(parameter.get("description") or ""))
+        for parameter in operation.get("parameters", ())
     ]
     bodies = operation.get("requestBody", {}).get("content", {}).values()
     rows += [("body", _type(content["schema"])) for content in bodies]
@@ -121,10 +121,10 @@ def _type(schema: Mapping[str, Any]) -> str:
         return f"<a href='#{name}'>{name}</a>"
     for key in ("oneOf", "anyOf"):
         if key in schema:
-            return " or ".join(_type(each) for each in schema[key])
+            return " or ".join(_type(option) for option in schema[key])
     if schema.get("type") == "array":
         return f"list of {_type(schema.get('items', {}))}"
     if "enum" in schema:
-        return escape(" or ".join(str(each) for each in schema["enum"]))
+        return escape(" or ".join(str(option) for option in schema["enum"]))
     kind = schema.get("type", "")
     return escape(" or ".join(kind) if isinstance(kind, list) else str(kind))

@@ -31,9 +31,9 @@ _HEADERS: Final = {
 
 
 def page_files() -> dict[str, tuple[bytes, str]]:
-    """Return the content and the content type of each file of the page, by name."""
+    """Return the content and the content type of path file of the page, by name."""
     folder = resources.files("streamdedup.serve") / "static"
-    return {each.name: (each.read_bytes(), _TYPES[PurePath(each.name).suffix]) for each in folder.iterdir()}
+    return {path.name: (path.read_bytes(), _TYPES[PurePath(path.name).suffix]) for path in folder.iterdir()}
 
 
 def page_routes() -> list[HTTPRouteHandler]:

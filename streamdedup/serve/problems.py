@@ -1,8 +1,8 @@
 """Errors of the HTTP service as problem details (RFC 9457).
 
 The ``type`` of a problem is stable: a URN whose last part is a name from ``PROBLEMS``. The ``title`` belongs to the
-type; ``detail`` describes the occurrence and contains nothing of a text. ``OutageLog`` logs the failures of a source
-that end no request.
+type; ``detail`` describes the occurrence and contains nothing of a text. ``OutageLog`` logs failures that end no
+request, such as those of Kafka.
 """
 
 from http import HTTPStatus
@@ -12,6 +12,7 @@ import msgspec
 import structlog
 
 from streamdedup.errors import FatalError, IndexMismatch, MessageError, StoreUnavailable, StreamdedupError
+from streamdedup.wire import ErrorCode
 
 log = structlog.get_logger("streamdedup.serve")
 
@@ -30,9 +31,11 @@ PROBLEMS: Final[dict[str, tuple[int, str]]] = {
     "unknown-document": (404, "The index has no such document"),
     "method-not-allowed": (405, "The resource has no such method"),
     "slow-request": (408, "The request arrives too slowly"),
+    "no-scopes": (409, "The profile has no scopes"),
     "too-large": (413, "The body or a text is too large"),
     "unsupported-media-type": (415, "The content type is not application/json"),
     "missing-text": (422, "The text is missing"),
+    "missing-scope": (422, "The scope is missing"),
     "invalid-field": (422, "A field is invalid"),
     "id-collision": (422, "Another document has the number of this id"),
     "too-many-requests": (429, "Too many requests are in progress"),
@@ -113,6 +116,10 @@ def problem_of(error: Exception) -> RequestProblem:  # noqa: PLR0911  one for ea
             return RequestProblem("index-mismatch", str(error))
         case FatalError():
             return RequestProblem("index-unusable")
+        case MessageError(code=ErrorCode.MISSING_SCOPE):
+            return RequestProblem("missing-scope", str(error), field="scope")
+        case MessageError(code=ErrorCode.INVALID_FIELD):  # only of ``detection.scope.query_scope``
+            return RequestProblem("no-scopes", str(error), field="scope")
         case MessageError():
             return RequestProblem("id-collision", str(error), field="id")
         case _:

@@ -6,7 +6,8 @@ import msgspec
 from msgspec import Meta
 
 from streamdedup.serve.problems import Problem
-from streamdedup.wire import MAX_ID_BYTES, MatchBody
+from streamdedup.text.alignment import MAX_WORDS
+from streamdedup.wire import MAX_ID_BYTES, Match
 
 #: Most texts of one batch request.
 MAX_BATCH_TEXTS: Final = 500
@@ -33,6 +34,19 @@ _Source = (
         Meta(
             max_length=MAX_ID_BYTES,
             description="Source of the text. Without it the rules of the profile about sources do not apply.",
+        ),
+    ]
+    | None
+)
+
+
+_Scope = (
+    Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=MAX_ID_BYTES,
+            description="Scope of the text, in a profile with scopes. Without it the profile's default applies.",
         ),
     ]
     | None
@@ -72,6 +86,7 @@ class LookupRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         | None
     ) = None
     source: _Source = None
+    scope: _Scope = None
 
 
 class LookupBatchRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -93,6 +108,7 @@ class CompareRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: Annotated[str, Meta(description="The text, as the daemon would receive it.")]
     id: Annotated[str, Meta(description="Id of the stored document.", extra_json_schema=ID_SCHEMA)]
     source: _Source = None
+    scope: _Scope = None
 
 
 class LookupBody(msgspec.Struct, frozen=True):
@@ -106,7 +122,7 @@ class LookupBody(msgspec.Struct, frozen=True):
     redelivery: Annotated[
         bool, Meta(description="Whether the index has this id with this content, so that the daemon would skip it.")
     ]
-    matches: Annotated[list[MatchBody], Meta(description="Near-duplicates, the most similar first, then by id.")]
+    matches: Annotated[list[Match], Meta(description="Near-duplicates, the most similar first, then by id.")]
     matches_count: Annotated[int, Meta(description="Number of near-duplicates, beyond the limit included.")]
     complete: Annotated[
         bool, Meta(description="False where a bucket was full or there were more candidates than the profile compares.")
@@ -131,8 +147,11 @@ class LookupBatchBody(msgspec.Struct, frozen=True):
     results: list[LookupBatchResult]
 
 
+_Label = Annotated[str | None, Meta(description="First words of the document; null where the index keeps no label.")]
+
+
 class DocumentBody(msgspec.Struct, frozen=True):
-    """A document of the index; the index does not store texts."""
+    """A document of the index, which stores the label of a text and not the text."""
 
     id: str
     digest: str
@@ -147,6 +166,9 @@ class DocumentBody(msgspec.Struct, frozen=True):
     shingles: Annotated[int, Meta(description="Distinct shingles of the text.")]
     sketch: Annotated[Literal["shingles", "signature"], Meta(description="Stored form of the shingles.")]
     sketch_bytes: Annotated[int, Meta(description="Size of the stored hashes.")]
+    label: _Label
+    source: Annotated[str | None, Meta(description="Source, a long one cut; null where unknown.")]
+    published_at: Annotated[str | None, Meta(description="Publication time as it was sent; null where unknown.")]
 
 
 class MemberBody(msgspec.Struct, frozen=True):
@@ -155,6 +177,7 @@ class MemberBody(msgspec.Struct, frozen=True):
     id: str
     source: Annotated[str | None, Meta(description="Source; null where unknown.")]
     record_time: Annotated[str | None, Meta(description="Record time, RFC 3339; null where unknown.")]
+    label: _Label
 
 
 class ClusterBody(msgspec.Struct, frozen=True):
@@ -172,7 +195,7 @@ class DocumentMatchesBody(msgspec.Struct, frozen=True):
     digest: str
     cluster_id: str | None
     cluster: ClusterBody
-    matches: list[MatchBody]
+    matches: list[Match]
     matches_count: int
     complete: bool
     threshold: float
@@ -203,6 +226,7 @@ class CompareBody(msgspec.Struct, frozen=True):
     ]
     bands: Annotated[int, Meta(description="Bands of the profile.")]
     shared_bands: int
+    within_scope: Annotated[bool, Meta(description="Whether the documents are compared: they have the same scope.")]
     within_window: Annotated[bool, Meta(description="Whether the record times are near enough for a pair.")]
     is_match: Annotated[bool, Meta(description="Whether the two documents are a pair of the profile.")]
     suppressed_by: Annotated[
@@ -212,6 +236,13 @@ class CompareBody(msgspec.Struct, frozen=True):
     segments: Annotated[
         list[SegmentBody] | None,
         Meta(description="Both texts in order, joined by `a` and by `b`; null where a text is missing."),
+    ]
+    aligned: Annotated[
+        bool,
+        Meta(
+            description=f"Whether the texts were aligned. Where one has more than {MAX_WORDS:,} words, both are one "
+            "segment, of the kind `changed`."
+        ),
     ]
     texts_missing: Annotated[
         str | None,
@@ -236,7 +267,13 @@ class ProfileBody(msgspec.Struct, frozen=True):
     permutations: int
     min_shared_bands: int
     min_words: int
+    max_candidates: Annotated[int | None, Meta(description="Most candidates that are compared; null for no limit.")]
+    bucket_cap: Annotated[int | None, Meta(description="Most documents in a bucket; null for no limit.")]
     max_text_bytes: int
+    scope_field: Annotated[str | None, Meta(description="Field with the scope of a document; null without scopes.")]
+    default_scope: Annotated[
+        str | None, Meta(description="Scope of documents without one; null where each needs a scope.")
+    ]
     retention_seconds: float
     recall: Annotated[float, Meta(description="Probability that a pair at the threshold is found.")]
     index: Annotated[Problem | None, Meta(description="Problem with the index; null where it can be looked up.")]
@@ -247,53 +284,3 @@ class ProfilesBody(msgspec.Struct, frozen=True):
     """All profiles."""
 
     profiles: list[ProfileBody]
-
-
-class DaemonBody(msgspec.Struct, frozen=True):
-    """A daemon, as its metrics describe it."""
-
-    address: Annotated[str, Meta(description="Host and port of its metrics.")]
-    reachable: bool
-    waiting_for: Annotated[str | None, Meta(description="store, kafka, partitions or index; null while at work.")]
-    last_error: Annotated[str | None, Meta(description="The present problem, or the last one that was seen.")]
-
-
-class ProfileStateBody(msgspec.Struct, frozen=True):
-    """The size of an index."""
-
-    name: str
-    documents: Annotated[int | None, Meta(description="About how many documents the index has.")]
-
-
-class StoreBody(msgspec.Struct, frozen=True):
-    """The memory of Redis."""
-
-    used_bytes: int | None
-    max_bytes: Annotated[int | None, Meta(description="Limit; null where there is none.")]
-
-
-class HistoryBody(msgspec.Struct, frozen=True):
-    """One sample."""
-
-    at: Annotated[str, Meta(description="Time of the sample, RFC 3339.")]
-    documents_per_second: Annotated[float | None, Meta(description="Records committed since the sample before.")]
-    alerts_per_second: Annotated[float | None, Meta(description="Alerts published since the sample before.")]
-    lag: Annotated[int | None, Meta(description="Records that are not read yet.")]
-    documents: Annotated[int | None, Meta(description="About how many documents all indexes have.")]
-    used_bytes: int | None
-
-
-class StateBody(msgspec.Struct, frozen=True):
-    """The state of the pipeline at the last sample; null where a number is unknown."""
-
-    at: str
-    source: Annotated[Literal["metrics", "kafka"], Meta(description="Source of the numbers.")] = msgspec.field(
-        name="from"
-    )
-    documents_per_second: float | None
-    alerts_per_second: float | None
-    lag: int | None
-    daemons: Annotated[list[DaemonBody], Meta(description="Empty where no metrics of daemons are configured.")]
-    profiles: list[ProfileStateBody]
-    redis: StoreBody
-    history: Annotated[list[HistoryBody], Meta(description="Samples of the last hour, the oldest first.")]

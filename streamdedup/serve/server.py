@@ -11,13 +11,16 @@ import uvicorn
 import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from streamdedup.serve.access import App, Limits, problem_response
+from streamdedup.serve.access import PROBES, App, Limits, Receive, Scope, Send, problem_response
 from streamdedup.serve.problems import RequestProblem
 
 #: Longest head of a request, in bytes; up to one read from the socket (256 KiB) may come on top.
 MAX_HEAD_BYTES: Final = 65_536
 #: Most requests of one connection that wait for the answer to the one before.
 MAX_PIPELINED: Final = 16
+#: Connections beyond the limit, for probes. To displace a probe, a flood has to open as many connections between the
+#: moment at which the probe connects and its request.
+PROBE_CONNECTIONS: Final = 16
 #: Time in which a client must take some of the bytes that wait for it, in seconds; above the time after which a stream
 #: gives up by itself.
 STALLED_S: Final = 75.0
@@ -29,14 +32,19 @@ class LimitedProtocol(HttpToolsProtocol):
     A body has the limits of ``access``. Without a limit of time a client that sends one byte in a minute keeps its
     connection for ever; without a limit of size httptools collects a header of any length.
 
+    Probes have connections beyond the limit, so that idle clients cannot make a supervisor end the process. Until such
+    a connection has sent its request, a newer one may displace it.
+
     Args:
         limits: Limits of the process.
-        given: Arguments of uvicorn.
+        beyond_limit: All connections beyond the limit, the oldest first; uvicorn has all in ``connections``.
+        arguments: Arguments of uvicorn.
     """
 
-    def __init__(self, *, limits: Limits, **given: Any) -> None:
-        super().__init__(**given)
+    def __init__(self, *, limits: Limits, beyond_limit: dict["LimitedProtocol", None], **arguments: Any) -> None:
+        super().__init__(**arguments)
         self._limits = limits
+        self._beyond_limit = beyond_limit
         self._head_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
@@ -44,15 +52,34 @@ class LimitedProtocol(HttpToolsProtocol):
     # Connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """Accept the connection, or answer at once that there are too many."""
+        """Accept the connection; beyond the limit it is for a probe, and the oldest that waits for one is displaced."""
         super().connection_made(transport)
-        if len(self.connections) > self._limits.max_connections:
-            self._refuse(RequestProblem("too-many-requests", "too many connections are open", retry_after_s=1))
-        else:
-            self._begin_head()
+        self._begin_head()
+        self._assign_place()
+        if len(self._beyond_limit) > PROBE_CONNECTIONS:
+            # All others may be answering probes, or be closing.
+            oldest = next(filter(LimitedProtocol._awaits_request, self._beyond_limit), None)
+            if oldest is not None:
+                oldest.refuse(_too_many_connections())
+
+    def _awaits_request(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is None and not self.transport.is_closing()
+
+    def _assign_place(self) -> bool:
+        """Take a place within the limit if one is free; return whether the connection is beyond the limit.
+
+        Called for the connection and for each of its requests, because a place may have become free.
+        """
+        self._beyond_limit.pop(self, None)
+        is_beyond = len(self.connections) - len(self._beyond_limit) > self._limits.max_connections
+        if is_beyond:
+            self._beyond_limit[self] = None
+        return is_beyond
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
+        self._beyond_limit.pop(self, None)
         self._end_head()
         self._end_stall()
         super().connection_lost(exc)
@@ -64,12 +91,13 @@ class LimitedProtocol(HttpToolsProtocol):
         super().data_received(data)
         cycle: RequestResponseCycle | None = self.cycle  # None before the first request
         if self._head_timer is None and cycle is not None and cycle.response_complete:
-            # An empty line, or the rest of a body that was answered before its end; uvicorn waits without limit.
+            # Bytes after an answer that begin no request: an empty line, or the rest of a body that was not read.
+            # uvicorn waits for the request without limit.
             self._begin_head()
         if self._head_timer is not None:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES:
-                self._refuse(RequestProblem("head-too-large", f"the limit is {MAX_HEAD_BYTES:,} bytes"))
+                self.refuse(RequestProblem("head-too-large", f"the limit is {MAX_HEAD_BYTES:,} bytes"))
 
     # Head
 
@@ -82,16 +110,20 @@ class LimitedProtocol(HttpToolsProtocol):
         """Begin to answer.
 
         Raises:
-            ValueError: Too many requests wait; the parser turns it into a refusal.
+            ValueError: Too many requests wait; the parser turns it into a refusal, without a problem behind other
+                answers.
         """
         self._end_head()
+        if is_beyond := self._assign_place():
+            self.app = _probes_alone(self.config.loaded_app)
         super().on_headers_complete()
+        self.cycle.keep_alive &= not is_beyond
         if len(self.pipeline) > MAX_PIPELINED:
             raise ValueError(f"more than {MAX_PIPELINED} requests wait for the answer to another")
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002  uvicorn's text
         """Answer bytes that are no request."""
-        self._refuse(RequestProblem("invalid-request", "the request is not HTTP"))
+        self.refuse(RequestProblem("invalid-request", "the request is not HTTP"))
 
     def _begin_head(self) -> None:
         if self._head_timer is None:
@@ -105,11 +137,11 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _on_slow_head(self) -> None:
         if self._head_bytes:
-            self._refuse(RequestProblem("slow-request", f"the head took longer than {self._limits.timeout_s:g} s"))
+            self.refuse(RequestProblem("slow-request", f"the head took longer than {self._limits.timeout_s:g} s"))
         else:
             self.transport.close()
 
-    def _refuse(self, problem: RequestProblem) -> None:
+    def refuse(self, problem: RequestProblem) -> None:
         """Close the connection, after a problem unless another answer is being sent."""
         self._end_head()
         if self.transport.is_closing():
@@ -155,6 +187,24 @@ class LimitedProtocol(HttpToolsProtocol):
             self._stall_timer = None
 
 
+def _too_many_connections() -> RequestProblem:
+    return RequestProblem("too-many-requests", "too many connections are open", retry_after_s=1)
+
+
+def _probes_alone(app: App) -> App:
+    """Return an application that answers probes, and refuses all other requests."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] in PROBES:
+            await app(scope, receive, send)
+        else:
+            status, headers, body = problem_response(_too_many_connections())
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": body})
+
+    return answer
+
+
 def _message(problem: RequestProblem) -> bytes:
     """Return a problem as a whole response of HTTP."""
     status, headers, body = problem_response(problem)
@@ -178,7 +228,7 @@ class StreamServer(uvicorn.Server):
         self._on_stop = on_stop
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve until a signal asks to stop."""
+        """Serve on a loop of uvloop until a signal asks to stop."""
         uvloop.run(self.serve(sockets))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -189,5 +239,5 @@ class StreamServer(uvicorn.Server):
 
 def create_server(app: App, on_stop: Callable[[], None], limits: Limits, options: dict[str, Any]) -> StreamServer:
     """Return a server of an application with options of uvicorn."""
-    protocol: Any = functools.partial(LimitedProtocol, limits=limits)
+    protocol: Any = functools.partial(LimitedProtocol, limits=limits, beyond_limit={})
     return StreamServer(uvicorn.Config(app, http=protocol, **options), on_stop)

@@ -50,7 +50,7 @@ class DeadLetterBody(msgspec.Struct, frozen=True):
 
 def _alert_event(record: Record) -> FeedEvent:
     value, position = record.value or b"", record.position
-    profile = decode_alert(value).alert.profile
+    profile = decode_alert(value).profile
     return FeedEvent(position.partition, position.offset, profile, one_line(value))
 
 

@@ -1,4 +1,4 @@
-"""The response that is a stream of events."""
+"""The HTTP response that sends the events of a subscriber."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -49,7 +49,7 @@ class EventStream(ASGIResponse):
             gone = asyncio.create_task(_disconnection(receive))
             ended = asyncio.create_task(subscriber.ended.wait())
             try:
-                await self._send_chunks(subscriber, chunks, (gone, ended), send)
+                await self._send_chunks(subscriber, chunks, gone, ended, send)
             except TimeoutError:
                 return  # without an end of the body, so that the server closes the connection
             finally:
@@ -61,20 +61,21 @@ class EventStream(ASGIResponse):
         self,
         subscriber: Subscriber,
         chunks: AsyncGenerator[StreamChunk, None],
-        others: tuple[asyncio.Task[Any], asyncio.Task[Any]],
+        gone: asyncio.Task[None],
+        ended: asyncio.Task[Any],
         send: Send,
     ) -> None:
-        gone, _ = others
+        """Send chunks until ``gone`` (the client hung up) or ``ended`` (the stream has an ``end_reason``)."""
         pending: asyncio.Task[StreamChunk | None] | None = None
         try:
             while not gone.done():
-                # A chunk that is waiting to be sent has moved the position, and goes before the end.
+                # A finished `pending` goes first: its events are before the id that the end has.
                 if subscriber.end_reason is not None and (pending is None or not pending.done()):
                     await self._send_end(subscriber, send)
                     return
                 if pending is None:
                     pending = asyncio.create_task(_next(chunks))
-                await asyncio.wait({pending, *others}, timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({pending, gone, ended}, timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
                 if pending.done():
                     chunk, pending = pending.result(), None
                     if chunk is not None:
@@ -104,9 +105,11 @@ class EventStream(ASGIResponse):
 
 
 async def _next(chunks: AsyncGenerator[StreamChunk, None]) -> StreamChunk | None:
+    """Return the next chunk, or None at the end; a coroutine, as a task needs it."""
     return await anext(chunks, None)
 
 
 async def _disconnection(receive: Receive) -> None:
+    """Return when the client has hung up."""
     while (await receive())["type"] != "http.disconnect":
         pass

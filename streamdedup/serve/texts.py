@@ -4,7 +4,7 @@ The index does not store texts. It knows the position of the record of each docu
 consumer without a group, and must still have the id and the digest of the index entry.
 
 Fetching and alignment run in two threads, each with a consumer of its own, so that the event loop and the thread of the
-index wait for neither. Long texts are aligned in a process, for which the thread waits.
+index wait for neither.
 """
 
 import asyncio
@@ -13,24 +13,19 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, TypeVar
 
-import structlog
-
 from streamdedup.errors import MessageError, StreamdedupError
 from streamdedup.index.documents import IndexEntry
 from streamdedup.kafka.reader import RecordFetcher
-from streamdedup.serve.alignment import Segment
-from streamdedup.serve.alignment_process import AlignmentError, align_within
 from streamdedup.serve.problems import OutageLog
+from streamdedup.text.alignment import Segment, align
 from streamdedup.wire import Decoder, content_digest
 
 T = TypeVar("T")
 
-#: Comparisons whose texts are read and aligned at the same time.
+#: Number of comparisons whose texts are read or aligned at the same time.
 _THREADS: Final = 2
 #: Time without attempts after Kafka could not be read, in seconds.
 _PAUSE_S: Final = 5.0
-
-log = structlog.get_logger("streamdedup.serve")
 
 
 class TextMissingError(Exception):
@@ -38,10 +33,17 @@ class TextMissingError(Exception):
 
 
 class Alignment(NamedTuple):
-    """Two texts as segments, or the reason why there are none."""
+    """Two texts as segments, or the reason why there are none.
+
+    Attributes:
+        segments: The segments; one where a text has too many words. None without the texts.
+        texts_missing: Why a text is missing; None with segments.
+        is_aligned: Whether the texts were aligned.
+    """
 
     segments: list[Segment] | None
     texts_missing: str | None
+    is_aligned: bool = False
 
 
 class TextAligner:
@@ -50,14 +52,12 @@ class TextAligner:
     Args:
         open_fetcher: Opens a client that fetches records.
         timeout_s: Time for the records of one comparison, in seconds.
-        align_timeout_s: Time for the alignment of long texts, in seconds.
     """
 
-    def __init__(self, open_fetcher: Callable[[], RecordFetcher], timeout_s: float, align_timeout_s: float) -> None:
+    def __init__(self, open_fetcher: Callable[[], RecordFetcher], timeout_s: float) -> None:
         self._open_fetcher = open_fetcher
         self._fetchers: dict[int, RecordFetcher] = {}  # by thread
         self._timeout_s = timeout_s
-        self._align_timeout_s = align_timeout_s
         self._threads = ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="texts")
         self._free = asyncio.Semaphore(_THREADS)
         self._paused_until = 0.0
@@ -75,24 +75,17 @@ class TextAligner:
         for entry in entries:
             if entry.content.version is not None:
                 return Alignment(None, f"the text of {entry.id} was continued by appends; no record has the whole")
-        found = await self._read(decoder, entries)
-        if isinstance(found, TextMissingError):
-            return Alignment(None, str(found))
-        text_a, text_b = [a, *found] if isinstance(a, str) else found
-        return await self._in_thread(lambda: self._aligned(text_a, text_b))
+        texts = await self._read(decoder, entries)
+        if isinstance(texts, TextMissingError):
+            return Alignment(None, str(texts))
+        text_a, text_b = [a, *texts] if isinstance(a, str) else texts
+        return await self._in_thread(lambda: _aligned(text_a, text_b))
 
     def close(self) -> None:
         """Close the clients after the calls in progress."""
         self._threads.shutdown(wait=True, cancel_futures=True)
         for fetcher in self._fetchers.values():
             fetcher.close()
-
-    def _aligned(self, a: str, b: str) -> Alignment:
-        try:
-            return Alignment(align_within(a, b, self._align_timeout_s), None)
-        except AlignmentError as error:
-            log.warning("alignment_failed", reason=str(error))
-            return Alignment(None, str(error))
 
     async def _read(self, decoder: Decoder, entries: Sequence[IndexEntry]) -> list[str] | TextMissingError:
         """Return the texts of documents, or the reason why one cannot be read."""
@@ -115,7 +108,7 @@ class TextAligner:
     def _texts_or_error(
         self, decoder: Decoder, entries: Sequence[IndexEntry]
     ) -> list[str] | TextMissingError | StreamdedupError:
-        """Return an error instead of raising it: nobody awaits the call of a request that has given up."""
+        """Return expected errors instead of raising them: nobody awaits the call of a request that has given up."""
         thread = threading.get_ident()
         try:
             fetcher = self._fetchers.get(thread) or self._fetchers.setdefault(thread, self._open_fetcher())
@@ -138,6 +131,13 @@ class TextAligner:
         return await asyncio.shield(call)
 
 
+def _aligned(a: str, b: str) -> Alignment:
+    segments = align(a, b)
+    if segments is None:
+        return Alignment([Segment(False, a, b)], None)
+    return Alignment(segments, None, is_aligned=True)
+
+
 def _text(fetcher: RecordFetcher, decoder: Decoder, entry: IndexEntry) -> str:
     """Return the text of a document.
 
@@ -150,10 +150,10 @@ def _text(fetcher: RecordFetcher, decoder: Decoder, entry: IndexEntry) -> str:
         record = fetcher.fetch(position)
         if record is None:
             raise TextMissingError(f"Kafka no longer has the record of {entry.id}, {position}: expired or compacted")
-        document = decoder.decode(record.position, record.timestamp_ms, record.key, record.value)
+        document = decoder.decode(record.position, record.timestamp_ms, record.key, record.value, record.headers)
     except MessageError as error:
         raise TextMissingError(f"the record of {entry.id}, {position}, cannot be decoded: {error.code}") from None
-    if document.id != entry.id or content_digest(document.text) != entry.digest:
+    if document.id != entry.id or content_digest(document.text, document.scope) != entry.digest:
         raise TextMissingError(
             f"the record of {entry.id}, {position}, was replaced by another one: the topic was created again, or the "
             "field names of the settings have changed"

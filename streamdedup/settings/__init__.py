@@ -2,7 +2,8 @@
 
     base        sections: immutable, strict, contradictions reported together
     units       kinds of values: durations, sizes, lists, secrets
-    kafka, redis, service, profile    the sections; ``tls`` has the keys that kafka and redis share
+    kafka, redis, schema_registry, service, profile    the sections; ``tls`` has the keys that kafka and redis share
+    removed     keys of earlier versions, refused with what applies instead
     schema      all keys and their environment variables
     sources     file, environment, overrides and files of secrets, as one tree of values
     validation  mistakes of values and unknown keys
@@ -19,18 +20,21 @@ from streamdedup.settings.kafka import Kafka
 from streamdedup.settings.profile import Profile
 from streamdedup.settings.redis import Redis
 from streamdedup.settings.root import Settings
+from streamdedup.settings.schema_registry import SchemaRegistry
 from streamdedup.settings.service import Service
-from streamdedup.settings.sources import crash_point
+from streamdedup.settings.sources import crash_point, settings_file
 
 __all__ = [
     "Kafka",
     "Profile",
     "Redis",
+    "SchemaRegistry",
     "Service",
     "Settings",
     "crash_point",
     "describe_banding",
     "describe_suppression",
     "profile_lines",
+    "settings_file",
     "show",
 ]

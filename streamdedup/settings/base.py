@@ -1,14 +1,16 @@
-"""The base class of all sections (immutable, strict, contradictions reported together), and their keys."""
+"""The base class for all sections (immutable, strict, contradictions reported together), and their keys."""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Literal, Self, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationInfo, model_validator
 from pydantic.fields import FieldInfo
 
-from streamdedup.settings.units import WORD, Kind, write_text
+from streamdedup.errors import SettingsError
+from streamdedup.settings.units import WORD, Kind, read_utf8, write_text
 
 #: Delimiter of a TOML string.
 QUOTE = '"'
@@ -23,16 +25,16 @@ VALUES_ONLY = object()
 
 
 def key_of(name: str) -> str:
-    """Return the key of an attribute: its name without the unit."""
+    """Return an attribute's key: its name without the unit."""
     for suffix in UNIT_SUFFIXES:
         name = name.removesuffix(suffix)
     return name
 
 
 class Section(BaseModel):
-    """One table of the settings file; immutable, unknown keys refused, values never repeated in errors.
+    """One table in the settings file; immutable, unknown keys refused, values never repeated in errors.
 
-    The docstring of an attribute is the description of its key in the documentation.
+    An attribute's docstring is the description for its key in the documentation.
     """
 
     model_config = ConfigDict(
@@ -46,7 +48,7 @@ class Section(BaseModel):
     def contradictions(self) -> Iterator[tuple[str, str]]:
         """Yield key and text for each contradiction between valid values.
 
-        A section that was read in part lacks the attributes of wrong values; a check that needs one of them ends there.
+        Also asked of a section without its wrong values (``VALUES_ONLY``): a check that needs such a value ends there.
         """
         for check in self.checks():
             try:
@@ -55,6 +57,24 @@ class Section(BaseModel):
                 if not isinstance(error.obj, Section) or error.name not in type(error.obj).model_fields:
                     raise
 
+    def secret(self, key: str) -> str | None:
+        """Return a secret, from its file as it is now; None without one.
+
+        Raises:
+            SettingsError: The file cannot be read.
+        """
+        path: Path | None = getattr(self, f"{key}_file")
+        if path is None:
+            secret: SecretStr | None = getattr(self, key)
+            return None if secret is None else secret.get_secret_value()
+        try:
+            text = read_utf8(path).rstrip("\r\n")
+        except ValueError as error:
+            raise SettingsError(f"{path} {error}") from None
+        if not text:
+            raise SettingsError(f"{path} is empty")
+        return text
+
     def _unread_secrets(self) -> Iterator[tuple[str, str]]:
         for name in secrets_of(type(self)):
             if getattr(self, f"{name}_file") is not None and getattr(self, name) is None:
@@ -62,45 +82,45 @@ class Section(BaseModel):
 
     @model_validator(mode="after")
     def _refuse_contradictions(self, info: ValidationInfo) -> Self:
-        found = [] if info.context is VALUES_ONLY else list(self.contradictions())
-        if found:
-            raise ValueError("; ".join(f"{key}: {text}" for key, text in found))
+        contradictions = [] if info.context is VALUES_ONLY else list(self.contradictions())
+        if contradictions:
+            raise ValueError("; ".join(f"{key}: {text}" for key, text in contradictions))
         return self
 
 
 def fields_of(section: type[BaseModel]) -> dict[str, FieldInfo]:
-    """Return the fields of a section by attribute: those of its own class first, then the inherited ones."""
+    """Return a section's fields by attribute: first its own class, then the inherited ones."""
     return dict(sorted(section.model_fields.items(), key=lambda item: item[0] not in inspect.get_annotations(section)))
 
 
 def keys_of(section: type[BaseModel]) -> dict[str, FieldInfo]:
-    """Return the fields of a section by key, in the order of ``fields_of``."""
+    """Return a section's fields by key, in the same order as ``fields_of``."""
     return {key_of(name): field for name, field in fields_of(section).items()}
 
 
 def secrets_of(section: type[BaseModel]) -> list[str]:
-    """Return the secret keys of a section; each has a companion ``<key>_file``."""
+    """Return a section's secret keys; each has a companion ``<key>_file``."""
     return [key for key, field in keys_of(section).items() if is_secret(field)]
 
 
 def is_secret(field: FieldInfo) -> bool:
-    """Return whether the value of a field is a secret, which is never shown."""
+    """Return whether a field's value is a secret, which is never shown."""
     return SecretStr in (field.annotation, *get_args(field.annotation))
 
 
 def kind_of(field: FieldInfo) -> Kind:
-    """Return the kind of a field; ``WORD``, a choice of words, if the field declares none."""
+    """Return a field's kind; ``WORD``, a choice between words, if the field declares none."""
     return next((item for item in field.metadata if isinstance(item, Kind)), WORD)
 
 
 def names_file(field: FieldInfo, value: object) -> bool:
-    """Return whether a value of a field is the path of a file, and not one of the words allowed in its place."""
+    """Return whether a field's value is a file path, and not a word that is allowed instead."""
     kind = kind_of(field)
     return kind.is_path and bool(value) and value not in kind.words
 
 
-def allowed(field: FieldInfo) -> str:
-    """Describe the accepted values of a field, from its kind, its type and its bounds."""
+def describe_allowed(field: FieldInfo) -> str:
+    """Describe a field's accepted values, from its kind, its type and its bounds."""
     kind = kind_of(field)
     if kind is WORD:
         choices = [part for part in (field.annotation, *get_args(field.annotation)) if get_origin(part) is Literal]
@@ -109,8 +129,9 @@ def allowed(field: FieldInfo) -> str:
 
 
 def _bounds(field: FieldInfo, kind: Kind) -> Iterator[str]:
-    """Yield the bounds of a number in words, the lower one first."""
+    """Yield a number's bounds in words, the lower one first."""
     for bound, name, word in ((Ge, "ge", "from"), (Gt, "gt", "above"), (Lt, "lt", "below"), (Le, "le", "up to")):
         for item in field.metadata:
             if isinstance(item, bound):
-                yield f"{word} {kind.write(getattr(item, name)).strip(QUOTE).removesuffix('.0')}"
+                text = kind.write(getattr(item, name)).strip(QUOTE)
+                yield f"{word} {text.removesuffix('.0')}"

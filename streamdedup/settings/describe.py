@@ -1,4 +1,4 @@
-"""Settings as text: the effective ones as TOML, bandings and rules in sentences."""
+"""Settings as text: the effective settings as TOML, bandings and rules in sentences."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,12 +24,10 @@ from streamdedup.similarity.lsh import (
 
 #: Replacement of a secret in shown settings.
 HIDDEN = '"***"'
-#: Keys without effect where the rule of containment is off.
-_OF_CONTAINMENT = ("containment_min_similarity", "containment_min_shingles")
 
 
 def show(settings: Settings) -> str:
-    """Return the effective settings as TOML, secrets hidden, with the banding of each profile as comments.
+    """Return the effective settings as TOML, secrets hidden, with each profile's banding as comments.
 
     The text has the same meaning as a file in any folder, except for the secrets.
     """
@@ -41,23 +39,23 @@ def show(settings: Settings) -> str:
 
 
 def describe_banding(profile: Profile) -> Iterator[str]:
-    """Yield the banding of a profile and the chances of pairs at some similarities, a line each."""
+    """Yield a profile's banding and the chances for pairs at some similarities, a line each."""
     banding: Banding = profile.banding()
     shared = profile.min_shared_bands
-    chosen = "chosen" if profile.bands is None else "given"
+    origin = "chosen" if profile.bands is None else "given"
     bands, rows = counted(banding.bands, "band"), counted(banding.rows, "row")
-    yield f"banding ({chosen}): {bands} x {rows}, {banding.permutations} of {profile.permutations} permutations"
+    yield f"banding ({origin}): {bands} x {rows}, {banding.permutations} of {profile.permutations} permutations"
     yield f"steepest near (1/{banding.bands})^(1/{banding.rows}) = {banding.threshold:.3f}"
-    at, below = profile.recall(profile.threshold), profile.recall(profile.threshold / 2)
+    recall, recall_below = profile.recall(profile.threshold), profile.recall(profile.threshold / 2)
     yield (
-        f"chance to share at least {counted(shared, 'band')}: {at:.4f} at the threshold {profile.threshold:g}, "
-        f"{below:.4f} at {profile.threshold / 2:g}"
+        f"chance to share at least {counted(shared, 'band')}: {recall:.4f} at the threshold {profile.threshold:g}, "
+        f"{recall_below:.4f} at {profile.threshold / 2:g}"
     )
     yield from _describe_containment(profile)
 
 
 def _describe_containment(profile: Profile) -> Iterator[str]:
-    """Yield the rule of containment and its price; nothing where it is off."""
+    """Yield the containment rule and its price; nothing where it is off."""
     rule = profile.containment_rule()
     if rule is None:
         return
@@ -69,11 +67,12 @@ def _describe_containment(profile: Profile) -> Iterator[str]:
         return
     without, banding = profile.cheapest_banding(profile.threshold), profile.banding()
     jaccard = profile.least_jaccard(profile.threshold)
-    false = [false_candidates(one, jaccard) for one in (without, banding)]
+    false = [false_candidates(choice, jaccard) for choice in (without, banding)]
     times = banding_cost(banding, jaccard) / banding_cost(without, jaccard)
-    more_bytes = (banding.bands - without.bands) * BAND_BYTES
+    more = banding.bands - without.bands
+    price = " or ".join(f"{more * size:+,} ({layout})" for layout, size in BAND_BYTES.items())
     yield (
-        f"price of it: {banding} bands instead of {without}, {more_bytes:+,} bytes a document in Redis; with "
+        f"price of it: {banding} bands instead of {without}, {price} bytes a document in Redis; with "
         f"{REFERENCE_DOCUMENTS:,} documents {false[1]:.1f} candidates below the threshold instead of {false[0]:.1f}, "
         f"and {times:.1f} times the time for buckets and comparisons"
     )
@@ -85,17 +84,12 @@ def describe_suppression(profile: Profile) -> Iterator[str]:
     rules = [line for line in profile_lines(profile) if line.partition(" = ")[0] in keys]
     if rules:
         yield f"suppressed pairs: {', '.join(rules)}"
-    if profile.keep_sources:
-        yield "the index keeps sources: rules about sources can be set and removed without a new index"
-    elif profile.keeps_sources:
-        yield (
-            "the index keeps sources: rules about sources can be changed; without any of them, a new index is needed, "
-            "or keep_sources = true"
-        )
+    if profile.keeps_sources:
+        yield "the index keeps sources: rules about sources can be changed; without any of them, a new index is needed"
 
 
 def profile_lines(profile: Profile, always: Sequence[str] = ()) -> Iterator[str]:
-    """Yield a line for each key of a profile that has not its default, and for the fields named in ``always``."""
+    """Yield a line for each profile key that has not its default, and for the fields named in ``always``."""
     for name, field in fields_of(Profile).items():
         value = getattr(profile, name)
         if name in always or value != field.default:
@@ -103,7 +97,7 @@ def profile_lines(profile: Profile, always: Sequence[str] = ()) -> Iterator[str]
 
 
 def _lines(section: BaseModel) -> Iterator[str]:
-    """Yield one line for each key of a section."""
+    """Yield a line for each key in a section; none for a key without a value, or for a secret that a file holds."""
     for name, field in fields_of(type(section)).items():
         key, value = key_of(name), getattr(section, name)
         if value in {None, ()} and value == field.default:
@@ -117,7 +111,7 @@ def _lines(section: BaseModel) -> Iterator[str]:
 
 
 def _lasting(field: FieldInfo, value: Any) -> Any:
-    """Return a value that means the same in a settings file of any folder: relative paths become absolute."""
+    """Return a path as absolute, so that it means the same in a settings file in any folder, and other values as is."""
     if names_file(field, value):
         return Path(value).absolute()
     return value
@@ -137,6 +131,6 @@ def _unused(section: BaseModel) -> dict[str, str]:
         **({"keep_white_space": 'for shingle_unit = "char" only'} if section.shingle_unit == "word" else {}),
         **({"min_recall": "bands and rows are given"} if section.bands is not None else {}),
         **(
-            dict.fromkeys(_OF_CONTAINMENT, "for containment_threshold") if section.containment_threshold is None else {}
+            {"containment_min_similarity": "for containment_threshold"} if section.containment_threshold is None else {}
         ),
     }

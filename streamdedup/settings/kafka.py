@@ -52,17 +52,12 @@ def check_server(server: str) -> str:
     return server
 
 
-def is_topic(name: str) -> bool:
-    """Return whether Kafka accepts a name as that of a topic."""
-    return _TOPIC.fullmatch(name) is not None
-
-
 def _upper(value: object) -> object:
     return value.upper() if isinstance(value, str) else value
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host name or address is that of this machine."""
+    """Return whether a host name or address belongs to this machine."""
     name = host.strip("[]").lower()
     return name in {"localhost", "::1"} or re.fullmatch(r"127(\.[0-9]{1,3}){3}", name) is not None
 
@@ -74,6 +69,12 @@ Servers = Annotated[
     tuple[Annotated[str, AfterValidator(check_server)], ...],
     BeforeValidator(parse_list),
     Kind(f"{SERVERS_ALLOWED}, {LISTED}", write_list),
+]
+#: Names of record headers.
+HeaderNames = Annotated[
+    tuple[Annotated[str, Field(pattern=re.compile(r"^(?!streamdedup\.dlq\.)[^,\x00-\x1f]{1,256}$"))], ...],
+    BeforeValidator(parse_list),
+    Kind(f"names of headers, not beginning with streamdedup.dlq., {LISTED}", write_list),
 ]
 #: Part of a transactional.id or of a member's id.
 _INSTANCE = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
@@ -106,9 +107,10 @@ class Kafka(TlsSection):
     group_instance_id: Annotated[str | None, Field(pattern=_INSTANCE), _INSTANCE_KIND] = None
     """Static membership: after a restart within `session_timeout` the daemon gets its partitions back without a
     rebalance. Unique in the group."""
-    auto_offset_reset: Literal["earliest", "fail"] = "earliest"
+    auto_offset_reset: Literal["earliest", "window", "fail"] = "earliest"
     """Start of a partition without a usable committed offset: `earliest` begins with its oldest record, `fail` stops
-    the daemon."""
+    the daemon. `window`, where the group has no offset yet: begins with the first record younger than `retention` plus
+    `retention_slack`; a topic that was created again and an offset out of range: as `earliest`."""
     on_unreadable: Literal["skip", "halt"] = "skip"
     """A record that the Kafka client cannot parse: `skip` leaves it out and writes a dead letter with its position,
     `halt` stops the daemon."""
@@ -117,20 +119,18 @@ class Kafka(TlsSection):
     faster in a backlog, and takes more memory."""
     max_message_bytes: Size = Field(default=1024 * 1024, ge=64 * 1024, le=64 * 1024 * 1024)
     """Largest message to send. Not above the topics' `max.message.bytes`."""
-    max_batch_bytes: Size = Field(default=64 * 1024 * 1024, ge=1024 * 1024, le=1024 * 1024 * 1024)
-    """Largest batch of input records, decompressed. A larger batch is unreadable, so that a few compressed bytes cannot
-    fill the memory."""
-    compression: Literal["zstd", "lz4", "gzip", "none"] = "zstd"
-    """Compression of alerts and dead letters. Input is read in every compression."""
+    copy_headers: HeaderNames = Field(default=(), max_length=32)
+    """Headers of an input record that are copied to its alert, such as `["traceparent", "tracestate"]`, so that a trace
+    follows the document: at most 8 KiB of an alert. A dead letter has all headers of its record; where it must be cut,
+    these go last."""
     session_timeout_s: Duration = Field(default=45.0, ge=1.0, le=1800.0)
     """A daemon that sends no heartbeat for this long loses its partitions. Within the broker's
     `group.min.session.timeout.ms` and `group.max.session.timeout.ms`."""
     max_poll_interval_s: Duration = Field(default=300.0, ge=1.0, le=86400.0)
     """A daemon that works on two batches in a row for longer loses its partitions."""
     transaction_timeout_s: Duration = Field(default=30.0, ge=1.0, le=900.0)
-    """The broker aborts a transaction that is open for longer. Not above its `transaction.max.timeout.ms`."""
-    request_timeout_s: Duration = Field(default=10.0, ge=0.1, le=300.0)
-    """Time limit of one request to a broker."""
+    """The broker aborts a transaction that is open for longer. Not above its `transaction.max.timeout.ms`. A request to
+    a broker may take a third of it."""
     api_version: Version = None
     """Version of Kafka to assume, without asking the broker. Normally absent."""
     security_protocol: Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], BeforeValidator(_upper)] = (
@@ -157,6 +157,11 @@ class Kafka(TlsSection):
     def transactional_id(self) -> str | None:
         """Name of this daemon's transactions at the broker, or None for delivery without them."""
         return f"streamdedup-{self.group_id}-{self.instance_id}" if self.exactly_once else None
+
+    @property
+    def request_timeout_s(self) -> float:
+        """Time limit for a request to a broker: two tries fit into the transaction that waits for them."""
+        return self.transaction_timeout_s / 3
 
     @property
     def uses_tls(self) -> bool:
@@ -197,12 +202,10 @@ class Kafka(TlsSection):
         if self.api_version is not None:
             if self.exactly_once and self.api_version < _TRANSACTIONS_SINCE:
                 yield "api_version", 'is below 2.5, which delivery = "exactly-once" needs'
-            if self.compression == "zstd" and self.api_version < _ZSTD_SINCE:
-                yield "api_version", 'is below 2.1, which compression = "zstd" needs'
+            if self.api_version < _ZSTD_SINCE:
+                yield "api_version", "is below 2.1, which alerts compressed by zstd need"
 
     def _times(self) -> Iterator[tuple[str, str]]:
-        if self.request_timeout_s * 2 > self.transaction_timeout_s:
-            yield "request_timeout", "must be at most half of transaction_timeout, so that one retry fits into it"
         if self.transaction_timeout_s >= self.max_poll_interval_s:
             yield "transaction_timeout", "must be below max_poll_interval, or a batch could outlive the membership"
         if self.session_timeout_s > self.max_poll_interval_s:
@@ -211,10 +214,10 @@ class Kafka(TlsSection):
     def _sasl(self) -> Iterator[tuple[str, str]]:
         sasl = self.security_protocol.startswith("SASL")
         for name in ("sasl_mechanism", "sasl_username", "sasl_password"):
-            given = getattr(self, name) is not None
-            if sasl and not given:
+            is_set = getattr(self, name) is not None
+            if sasl and not is_set:
                 yield name, f"is missing; security_protocol = {self.security_protocol} needs it"
-            elif given and not sasl:
+            elif is_set and not sasl:
                 yield name, f"is given, but security_protocol = {self.security_protocol} does not log in"
 
     def _tls(self) -> Iterator[tuple[str, str]]:

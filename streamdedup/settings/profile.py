@@ -1,8 +1,9 @@
-"""The sections ``[profiles.NAME]``: the definition of near-duplicates in some topics, and their retention.
+"""The sections ``[profiles.NAME]``: what near-duplicates are in some topics, and their retention.
 
-A profile also computes the options of shingles, the banding, and the fingerprint of the index.
+A profile also computes the shingle options, the banding, and the index fingerprint.
 """
 
+import math
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from streamdedup.settings.units import (
     Moment,
     Number,
     OptionalNumber,
+    OptionalText,
     OptionalWhole,
     Size,
     Whole,
@@ -35,7 +37,7 @@ from streamdedup.settings.units import (
     write_text,
 )
 from streamdedup.similarity import minhash
-from streamdedup.similarity.containment import ContainmentRule
+from streamdedup.similarity.containment import MIN_SHINGLES, ContainmentRule
 from streamdedup.similarity.lsh import REFERENCE_DOCUMENTS, Banding, choose_banding, false_candidates
 from streamdedup.similarity.measures import MEASURES, MeasureName
 from streamdedup.text import shingles
@@ -52,6 +54,10 @@ NO_STOPS, ENGLISH = "none", "english"
 
 #: The name of a field of the input.
 FieldName = Annotated[str, Field(pattern=r'^[^"\\\x00-\x1f]+$'), Kind(f"the name of a field, {_NAME_ALLOWED}")]
+#: The name of a field of the input that not all profiles use.
+ScopeFieldName = Annotated[
+    str | None, Field(pattern=r'^[^"\\\x00-\x1f]+$'), Kind(f"the name of a field, {_NAME_ALLOWED}")
+]
 #: The names of some fields.
 FieldNames = Annotated[
     tuple[FieldName, ...],
@@ -91,10 +97,13 @@ StopShingles = Annotated[
 
 
 class Profile(Section):
-    """One namespace of the index, and the rules for the comparison of its documents; durations are in seconds here."""
+    """One namespace in the index, and the rules for comparing its documents; durations are in seconds here."""
 
     topics: Topics
     """Input topics of this profile."""
+    format: Literal["json", "avro", "json-schema", "protobuf"] = "json"
+    """Format of the values in `topics`: plain JSON, or one with schemas in a
+    [schema registry](messages.md#schema-registry)."""
     id_field: FieldName = "id"
     """Field with the document id; a document without it takes the key of its record."""
     text_fields: FieldNames = ("text",)
@@ -105,6 +114,11 @@ class Profile(Section):
     """Field with the source of the document, passed on to alerts unchanged."""
     op_field: FieldName = "op"
     """Field with the operation: `upsert`, `append` or `delete`."""
+    scope_field: ScopeFieldName = None
+    """Field with the [scope](tuning.md#scopes) of the document, such as a tenant or a language: documents are compared
+    within one scope only. A document without it takes `default_scope`, or becomes a dead letter."""
+    default_scope: OptionalText = None
+    """Scope of documents that have none in `scope_field`."""
     shingle_unit: Literal["word", "char"] = "word"
     """Unit of a shingle; `char` suits short texts."""
     shingle_size: Whole = Field(
@@ -141,8 +155,6 @@ class Profile(Section):
     a paragraph added, a reply that quotes a mail. Takes more bands: [containment](tuning.md#containment)."""
     containment_min_similarity: Number = Field(default=0.5, gt=0.0, lt=1.0)
     """Lowest similarity of a pair alerted by containment; bands and rows are chosen for it."""
-    containment_min_shingles: Whole = Field(default=20, ge=1)
-    """Fewest distinct shingles of the smaller text of a pair alerted by containment, so that a greeting is no copy."""
     min_recall: Number = Field(default=0.99, gt=0.0, le=1.0)
     """Lowest share of the pairs exactly at the threshold that must be found, with `containment_threshold` exactly at
     `containment_min_similarity`; decides bands and rows."""
@@ -155,9 +167,9 @@ class Profile(Section):
     """Suppress pairs whose documents have the same source."""
     ignore_sources: SourcePairs = ()
     """Suppress pairs between these sources, in both directions; a source paired with itself: pairs within it."""
-    keep_sources: Flag = False
-    """Keep a hash of each document's source in the index (8 bytes), although no rule about sources needs it: such rules
-    can then be set and removed without a new index."""
+    label_bytes: Whole = Field(default=80, ge=0, le=160)
+    """Longest label (UTF-8): the first words of a document, which the index keeps with its source and publication time,
+    so that people recognise the document in alerts. 0 keeps none of the three."""
     permutations: Whole = Field(default=128, ge=1, le=1024)
     """Values in a signature."""
     bands: OptionalWhole = Field(default=None, ge=1, json_schema_extra={"default": "chosen"})
@@ -173,9 +185,6 @@ class Profile(Section):
     """Largest difference between the record times of a pair."""
     retention_slack_s: Duration = Field(default=86400.0, ge=0.0, le=3650 * 86400.0)
     """Additional time for which the index keeps a document, for outages and late records."""
-    records_in_order: Flag = False
-    """A promise: within a partition, record times never go back by more than `retention_slack`. A backlog that is read
-    at full speed then takes memory for the documents within the retention only."""
     index_silently_until_ms: Moment = None
     """Documents with record times before this form no pairs among themselves, and those that cannot be processed are
     not reported: a new index is filled from a backlog without alerts."""
@@ -185,15 +194,13 @@ class Profile(Section):
     candidates only, exact copies first."""
     max_candidates: Limit = Field(default=500, ge=1)
     """Most candidates that a document is compared with, the most promising first."""
-    max_matches: Whole = Field(default=100, ge=1, le=10_000)
-    """Most matches in one message; a further message holds the rest."""
     max_text_bytes: Size = Field(default=1024 * 1024, ge=1, le=256 * 1024 * 1024)
     """Longest text (UTF-8) to process; a longer one becomes a dead letter."""
     seed: Whole = Field(default=minhash.DEFAULT_SEED, ge=0, le=2**63 - 1)
     """Seed of the hash functions of the signatures."""
 
     def shingle_options(self) -> ShingleOptions:
-        """Return the options of the shingles of this profile."""
+        """Return the shingle options."""
         return replace(self.every_shingle(), stop_shingles=self._stop_shingles)
 
     def every_shingle(self) -> ShingleOptions:
@@ -216,33 +223,36 @@ class Profile(Section):
 
     def containment_rule(self) -> ContainmentRule | None:
         """Return the rule that alerts pairs by containment; None where it is off."""
-        if self.containment_threshold is None:
-            return None
-        return ContainmentRule(
-            self.containment_threshold, self.containment_min_similarity, self.containment_min_shingles
-        )
+        return None if self.containment_threshold is None else self.containment_rule_at(self.containment_threshold)
+
+    def containment_rule_at(self, threshold: float) -> ContainmentRule:
+        """Return the rule for a containment threshold."""
+        # A document with more shingles than exact_limit counts as one with one more.
+        limit = math.inf if self.exact_limit is None else self.exact_limit + 1
+        return ContainmentRule(threshold, self.containment_min_similarity, int(min(MIN_SHINGLES, limit)))
 
     def least_similarity(self) -> float:
-        """Return the least similarity of a pair that is alerted."""
+        """Return the least similarity for an alerted pair."""
         return self.threshold if self.containment_threshold is None else self.containment_min_similarity
 
     def recall(self, similarity: float) -> float:
-        """Return the probability that the bands find a pair of this similarity; for some measures a lower bound."""
+        """Return the probability that the bands find a pair with this similarity; for some measures a lower bound."""
         return self.banding().probability(self.least_jaccard(similarity), self.min_shared_bands)
 
     def least_jaccard(self, similarity: float) -> float:
-        """Return the least Jaccard similarity of a pair of this similarity, for which bands and rows are chosen."""
+        """Return the least Jaccard similarity that such a pair has; bands and rows are chosen for it."""
         return MEASURES[self.similarity].least_jaccard(similarity)
 
     def fingerprint(self) -> dict[str, object]:
-        """Return everything that determines the band keys and the sketch of a text, in values that JSON can hold.
+        """Return everything that determines a text's band keys and sketch, in values that JSON can hold.
 
         An index may be continued with another profile exactly if both fingerprints are equal. ``exact_limit`` is part
         of the fingerprint: otherwise the same two texts would be compared exactly or by estimate, depending on the time
         of their insertion. Not part of it are ``threshold``, the keys of containment and ``min_recall`` (bands and
         rows, which may follow from them, are), ``min_words``, ``min_shared_bands``, the rules of suppression, the names
-        of fields, retention and caps: they select documents and pairs, and change nothing stored. That the index keeps
-        sources is part of it. A newer ``unicode`` changes few characters, and causes a warning only.
+        of fields, ``label_bytes``, retention and caps: they select documents and pairs, and change nothing stored. That
+        the index keeps sources is part of it, and so is ``scope_field``: by another field, stored documents would be in
+        wrong scopes. A newer ``unicode`` changes few characters, and causes a warning only.
         """
         banding = self.banding()
         return {
@@ -266,12 +276,13 @@ class Profile(Section):
             "exact_limit": self.exact_limit,
             # Absent where sources are not kept, as in the indexes of earlier versions.
             **({"keep_sources": True} if self.keeps_sources else {}),
+            **({"scope_field": self.scope_field} if self.scope_field is not None else {}),
         }
 
     @property
     def keeps_sources(self) -> bool:
         """Whether the index keeps sources: rules about sources need them."""
-        return bool(self.keep_sources or self.only_sources or self.ignore_same_source or self.ignore_sources)
+        return bool(self.only_sources or self.ignore_same_source or self.ignore_sources)
 
     @cached_property
     def _stop_words(self) -> frozenset[str]:
@@ -285,10 +296,10 @@ class Profile(Section):
     def _stop_shingles(self) -> frozenset[int]:
         if self.stop_shingles == NO_STOPS:
             return frozenset()
-        found = parse_stop_shingles(read_utf8(Path(self.stop_shingles)))
-        if wrong := differences(found, self.every_shingle()):
+        stops = parse_stop_shingles(read_utf8(Path(self.stop_shingles)))
+        if wrong := differences(stops, self.every_shingle()):
             raise ValueError(f"holds other shingles than those of the profile: {', '.join(wrong)}")
-        return found.hashes
+        return stops.hashes
 
     @cached_property
     def _banding(self) -> Banding:
@@ -305,31 +316,32 @@ class Profile(Section):
         return choose_banding(self.least_jaccard(similarity), self.min_recall, self.permutations, self.min_shared_bands)
 
     def hints(self) -> Iterator[tuple[str, str]]:
-        """Yield key and text where the bands miss ``min_recall``, by theory or because of ``max_candidates``."""
-        banding, least = self.banding(), self.least_similarity()
-        reached = self.recall(least)
+        """Yield key and text where the bands miss ``min_recall``, by theory or by ``max_candidates``."""
+        banding, similarity = self.banding(), self.least_similarity()
+        reached = self.recall(similarity)
         if reached < self.min_recall:
             text = (
-                f"{banding} (bands x rows) find {reached:.4f} of the pairs at similarity {least:g}, below min_recall, "
-                f"which is {self.min_recall:g}: leave bands and rows out, or set the min_recall that is meant"
+                f"{banding} (bands x rows) find {reached:.4f} of the pairs at similarity {similarity:g}, below "
+                f"min_recall, which is {self.min_recall:g}: leave bands and rows out, or set the min_recall that is "
+                "meant"
             )
             yield "bands", text
-        false = false_candidates(banding, self.least_jaccard(least), unit=self.shingle_unit)
+        false = false_candidates(banding, self.least_jaccard(similarity), unit=self.shingle_unit)
         # Longer shingles of characters have fewer candidates than those measured.
         is_known = self.shingle_unit == "word" or self.shingle_size <= DEFAULT_SIZES["char"]
         if is_known and self.max_candidates is not None and false > self.max_candidates:
             text = (
                 f"is {self.max_candidates}, but {banding} (bands x rows) give a document some {false:,.0f} candidates "
-                f"below similarity {least:g} in an index of {REFERENCE_DOCUMENTS:,} texts like Reuters articles: pairs "
-                "are missed; more rows with more permutations give fewer (streamdedup tune chooses them), or raise "
-                "max_candidates and bucket_cap"
+                f"below similarity {similarity:g} in an index of {REFERENCE_DOCUMENTS:,} texts like Reuters articles: "
+                "pairs are missed; more rows with more permutations give fewer (streamdedup tune chooses them), or "
+                "raise max_candidates and bucket_cap"
             )
             yield "max_candidates", text
 
     def checks(self) -> tuple[Check, ...]:
         """Return the checks for contradictions within the section."""
-        own = (self._repetitions, self._ignored_pairs, self._white_space, self._stop_lists, self._names)
-        return (*super().checks(), *own, self._containment, self._bands)
+        lists = (self._repetitions, self._ignored_pairs, self._white_space, self._stop_lists, self._names)
+        return (*super().checks(), *lists, self._containment, self._shingle_counts, self._bands)
 
     def _bands(self) -> Iterator[tuple[str, str]]:
         if (self.bands is None) != (self.rows is None):
@@ -346,19 +358,18 @@ class Profile(Section):
 
     def _containment(self) -> Iterator[tuple[str, str]]:
         if self.containment_threshold is None:
-            for key in ("containment_min_similarity", "containment_min_shingles"):
-                if key in self.model_fields_set:
-                    yield key, "needs containment_threshold"
+            if "containment_min_similarity" in self.model_fields_set:
+                yield "containment_min_similarity", "needs containment_threshold"
             return
         if self.containment_min_similarity >= self.threshold:
             text = f"is {self.containment_min_similarity:g}; it must be below threshold, which is {self.threshold:g}"
             yield "containment_min_similarity", text
-        counted_shingles = None if self.exact_limit is None else self.exact_limit + 1
-        if counted_shingles is not None and self.containment_min_shingles > counted_shingles:
-            yield (
-                "containment_min_shingles",
-                f"is {self.containment_min_shingles}; it may be {counted_shingles} at most, one above exact_limit",
-            )
+
+    def _shingle_counts(self) -> Iterator[tuple[str, str]]:
+        """Yield ``min_shingles`` if it needs more shingles than the index counts: one above ``exact_limit``."""
+        if self.exact_limit is not None and self.min_shingles > self.exact_limit + 1:
+            text = f"is {self.min_shingles}; it may be {self.exact_limit + 1} at most, one above exact_limit"
+            yield "min_shingles", text
 
     def _repetitions(self) -> Iterator[tuple[str, str]]:
         for key in ("topics", "text_fields", "only_sources"):
@@ -385,23 +396,25 @@ class Profile(Section):
             yield "stop_words", 'is for shingle_unit = "word" only'
         # Which stop shingles fit depends on the stop words, so a mistake in these ends the check.
         for key, noun in (("stop_words", "word"), ("stop_shingles", "shingle")):
-            given = getattr(self, key)
+            path = getattr(self, key)
             try:
-                found = getattr(self, f"_{key}")
+                stops = getattr(self, f"_{key}")
             except ValueError as error:
-                yield key, f"{given} {error}"
+                yield key, f"{path} {error}"
                 return
-            if not found and given != NO_STOPS:
-                yield key, f"{given} holds no {noun}"
+            if not stops and path != NO_STOPS:
+                yield key, f"{path} holds no {noun}"
                 return
 
     def _names(self) -> Iterator[tuple[str, str]]:
         owners = dict.fromkeys(self.text_fields, "text_fields")
-        for key in ("id_field", "published_at_field", "source_field", "op_field"):
+        for key in ("id_field", "published_at_field", "source_field", "op_field", "scope_field"):
             name = getattr(self, key)
-            if name in owners:
+            if name is not None and name in owners:
                 yield key, f"is {name}, and so is one of {owners[name]}; each needs a field of its own"
             owners.setdefault(name, key)
+        if self.default_scope is not None and self.scope_field is None:
+            yield "default_scope", "needs scope_field"
 
     def _given_banding(self, banding: Banding) -> Iterator[tuple[str, str]]:
         used = f"{banding.bands} bands of {banding.rows} rows"

@@ -1,5 +1,6 @@
 """The section ``[redis]``: the servers that hold the index."""
 
+import importlib
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -15,12 +16,14 @@ from streamdedup.settings.units import LISTED, Duration, File, Flag, Kind, Optio
 SCHEMES = frozenset({"redis", "rediss", "unix"})
 #: Port of a URL that names none.
 _PORT = 6379
+#: Time limit of a connect, in seconds: a few round trips, also to another continent.
+CONNECT_TIMEOUT_S = 1.0
 #: Accepted URLs, for messages and documentation.
 URL_ALLOWED = '"redis://HOST:PORT/DB", "rediss://HOST:PORT/DB" or "unix:///PATH?db=DB"'
 
 
 def _check_url(url: SecretStr) -> SecretStr:
-    """Accept the URLs of the Redis client without its options, which are separate keys here.
+    """Accept Redis client URLs without their options, which are separate keys here.
 
     Raises:
         ValueError: Another scheme, no host, no socket, a database that is not a number, or a query other than ``db``.
@@ -60,6 +63,22 @@ def redact_url(url: str) -> str:
     return parts._replace(netloc=f"{parts.username or ''}:***@{address}").geturl()
 
 
+def _credentials(username: str, password: str) -> tuple[str, ...]:
+    return (username, password) if username else (password,) if password else ()
+
+
+def _provider_mistakes(name: str) -> Iterator[tuple[str, str]]:
+    """Yield key and text for a credential provider that cannot be imported."""
+    module, _, function = name.partition(":")
+    try:
+        is_function = callable(getattr(importlib.import_module(module), function, None))
+    except Exception as error:  # noqa: BLE001  a module may raise anything
+        yield "credential_provider", f"cannot be imported ({type(error).__name__}): {module}"
+    else:
+        if not is_function:
+            yield "credential_provider", f"names no function of {module}: {function}"
+
+
 #: A URL of Redis; never shown, because it may hold a password.
 Url = Annotated[SecretStr | None, AfterValidator(_check_url), Kind(URL_ALLOWED, lambda _value: '"***"')]
 #: First part of the keys.
@@ -80,11 +99,9 @@ class Redis(TlsSection):
     """Server and database number of a single server: `redis://HOST:PORT/0`, `rediss://` for TLS, `unix:///PATH?db=0`.
     May hold user and password, percent-encoded; they are never shown."""
     url_file: File = None
-    """File that holds `url`."""
+    """File that holds `url`; user and password are read again for each new connection."""
     nodes: Servers = Field(default=(), json_schema_extra={"default": "*required* with the other modes"})
     """Sentinels, or nodes of the cluster, for the first connection; one reachable node is enough."""
-    database: Whole = Field(default=0, ge=0)
-    """Database number with `mode = "sentinel"`. A cluster has number 0 only."""
     tls: Flag = False
     """Whether connections to `nodes`, and to the master that Sentinels name, use TLS."""
     username: OptionalText = None
@@ -92,7 +109,12 @@ class Redis(TlsSection):
     password: Secret = None
     """Password of the login."""
     password_file: File = None
-    """File that holds `password`."""
+    """File that holds `password`; read again for each new connection."""
+    credential_provider: Annotated[
+        str | None, Field(pattern=r"^[\w.]+:\w+$"), Kind('a function as "package.module:function"')
+    ] = None
+    """Function that returns a `CredentialProvider` of redis-py, which gives user and password, or a token, for each new
+    connection. Instead of `username` and `password`."""
     sentinel_service: OptionalText = Field(
         default=None, json_schema_extra={"default": '*required* with `mode = "sentinel"`'}
     )
@@ -102,20 +124,18 @@ class Redis(TlsSection):
     sentinel_password: Secret = None
     """Password of the login to the Sentinels; `password` is not sent to them."""
     sentinel_password_file: File = None
-    """File that holds `sentinel_password`."""
+    """File that holds `sentinel_password`; read again for each new connection."""
     allow_plaintext: Flag = False
     """Allow a password without TLS to other machines, although the network between can read it."""
     key_prefix: KeyPrefix = "sd"
     """First part of every key, so that several installations share one database."""
     shards: Whole = Field(default=1, ge=1, le=4096)
-    """Number of cluster slots for each band. Another number needs a new index."""
+    """Number of slots for each band, which a cluster spreads over its masters. Another number needs a new index."""
     bucket_layout: Literal["sets", "packed"] = "sets"
     """Storage of buckets: `sets` is one Redis set per band key, fast at any size of the index; `packed` holds many
     buckets in one hash and takes about half the memory. Another layout needs a new index."""
     timeout_s: Duration = Field(default=2.0, ge=0.05, le=60.0)
     """Time limit of an answer; after it the batch is tried again."""
-    connect_timeout_s: Duration = Field(default=1.0, ge=0.05, le=60.0)
-    """Time limit of a connect."""
 
     @property
     def shown_url(self) -> str:
@@ -135,32 +155,46 @@ class Redis(TlsSection):
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Host and port of each node; an IPv6 address loses its brackets."""
+        """Host and port by node; an IPv6 address loses its brackets."""
         parts = (node.rpartition(":") for node in self.nodes)
         return [(host.strip("[]"), int(port)) for host, _, port in parts]
 
     @property
     def tcp_addresses(self) -> list[tuple[str, int]]:
-        """Host and port of the single server or of each node; empty for a Unix socket."""
+        """Host and port, for the single server or each node; empty for a Unix socket."""
         if self.mode != "single":
             return self.addresses
         parts = urlsplit(self._url)
         return [(parts.hostname, parts.port or _PORT)] if parts.hostname else []
 
-    def security(self) -> dict[str, Any]:
-        """Return the Redis client's keyword arguments for TLS and login; secrets in clear, so never log them."""
-        return self._login_options(self.username, self.password) | self._tls()
+    @property
+    def url_without_login(self) -> str:
+        """The URL of a single server without user and password; empty in other modes."""
+        parts = urlsplit(self._url)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
-    def sentinel_security(self) -> dict[str, Any]:
-        """Return the same for the connections to the Sentinels."""
-        return self._login_options(self.sentinel_username, self.sentinel_password) | self._tls()
+    def login(self) -> tuple[str, ...]:
+        """Return the password, or user and password, or nothing; secrets in clear, so never log them.
 
-    @staticmethod
-    def _login_options(username: str | None, password: SecretStr | None) -> dict[str, Any]:
-        options: dict[str, Any] = {"username": username} if username is not None else {}
-        return options | ({"password": password.get_secret_value()} if password is not None else {})
+        Files are read again.
 
-    def _tls(self) -> dict[str, Any]:
+        Raises:
+            SettingsError: A file cannot be read, or is empty.
+        """
+        password = self.secret("password")
+        parts = urlsplit(self.secret("url") or "")
+        return _credentials(self.username or unquote(parts.username or ""), password or unquote(parts.password or ""))
+
+    def sentinel_login(self) -> tuple[str, ...]:
+        """Return the login to the Sentinels, in the same form.
+
+        Raises:
+            SettingsError: The file cannot be read, or is empty.
+        """
+        return _credentials(self.sentinel_username or "", self.secret("sentinel_password") or "")
+
+    def tls_arguments(self) -> dict[str, Any]:
+        """Return the Redis client's keyword arguments for TLS."""
         if not self.uses_tls:
             return {}
         # The scheme of a URL selects TLS.
@@ -182,7 +216,7 @@ class Redis(TlsSection):
 
     def checks(self) -> tuple[Check, ...]:
         """Return the checks for contradictions within the section."""
-        return (*super().checks(), self._place, self._sentinels, self._login, self._tls_files, self._plaintext)
+        return (*super().checks(), self._place, self._sentinels, self._login_mistakes, self._tls_files, self._plaintext)
 
     def _place(self) -> Iterator[tuple[str, str]]:
         """Yield the keys that contradict the mode."""
@@ -193,16 +227,12 @@ class Redis(TlsSection):
                 yield "url", f'is for mode = "single"; with mode = "{self.mode}" name the servers in nodes'
             if not self.nodes:
                 yield "nodes", f"is missing; needed: {SERVERS_ALLOWED}, {LISTED}"
-        if self.mode == "cluster" and self.database:
-            yield "database", f"is {self.database}, but a cluster has database 0 only"
 
     def _single(self) -> Iterator[tuple[str, str]]:
         if self.nodes:
             yield "mode", 'is "single", which takes a url; nodes need mode = "sentinel" or "cluster"'
         elif self.url is None:
             yield "url", f"is missing; needed: {URL_ALLOWED}"
-        if self.database:
-            yield "database", 'is for mode = "sentinel"; write it into url: redis://HOST:PORT/DB'
         if self.tls:
             yield "tls", "is for nodes; write rediss:// in url"
 
@@ -217,13 +247,17 @@ class Redis(TlsSection):
             if getattr(self, name) is not None:
                 yield name, f'is given, but mode = "{self.mode}" asks no Sentinel'
 
-    def _login(self) -> Iterator[tuple[str, str]]:
+    def _login_mistakes(self) -> Iterator[tuple[str, str]]:
         parts = urlsplit(self._url)
         url_password = unquote(parts.password or "")
         if unquote(parts.username or "") and self.username is not None:
             yield "username", "is given twice, here and in url"
         if url_password and self.password is not None:
             yield "password", "is given twice, here and in url"
+        if self.credential_provider is not None and (self.username or self.password or parts.username or url_password):
+            yield "credential_provider", "is given, and so is username or password; give one of them"
+        if self.credential_provider is not None:
+            yield from _provider_mistakes(self.credential_provider)
         if self.username is not None and self.password is None and not url_password:
             yield "password", "is missing; username needs it"
 
@@ -236,8 +270,10 @@ class Redis(TlsSection):
             return
         parts = urlsplit(self._url)
         if self.mode == "single":
-            secret = self.password is not None or parts.password is not None
+            secret = self.password or self.credential_provider or parts.password is not None
             if secret and parts.scheme == "redis" and not is_loopback(parts.hostname or ""):
                 yield "url", f"sends a password in clear to another machine; use rediss://, or {ALLOW_PLAINTEXT}"
-        elif (self.password or self.sentinel_password) and not all(is_loopback(host) for host, _ in self.addresses):
+        elif (self.password or self.sentinel_password or self.credential_provider) and not all(
+            is_loopback(host) for host, _ in self.addresses
+        ):
             yield "tls", f"is false: a password is sent in clear to another machine; set it, or {ALLOW_PLAINTEXT}"

@@ -12,7 +12,8 @@ from streamdedup.settings.api import Api
 from streamdedup.settings.base import Check, Section
 from streamdedup.settings.kafka import Kafka
 from streamdedup.settings.profile import Profile
-from streamdedup.settings.redis import Redis
+from streamdedup.settings.redis import CONNECT_TIMEOUT_S, Redis
+from streamdedup.settings.schema_registry import SchemaRegistry
 from streamdedup.settings.service import Service
 from streamdedup.settings.sources import read_sources
 from streamdedup.settings.validation import read_sections, report_contradictions, shown
@@ -29,6 +30,7 @@ class Settings(Section):
 
     kafka: Kafka
     redis: Redis
+    schema_registry: SchemaRegistry = Field(default=SchemaRegistry())
     service: Service = Field(default=Service())
     api: Api = Field(default=Api())
     profiles: dict[str, Profile] = Field(min_length=1)
@@ -45,7 +47,7 @@ class Settings(Section):
         Args:
             path: The TOML file; None for the file that STREAMDEDUP_CONFIG names, if any.
             overrides: Values by dotted key (``{"kafka.batch_records": 100}``) or nested; None values count as absent.
-            environ: The environment; None for that of the process.
+            environ: The environment; None for the process environment.
 
         Raises:
             SettingsError: One line for each mistake.
@@ -60,12 +62,24 @@ class Settings(Section):
 
     def checks(self) -> tuple[Check, ...]:
         """Return the checks for contradictions between sections."""
-        return (*super().checks(), self._profile_names, self._topics, self._slow_commit, self._silent_store)
+        return (*super().checks(), self._profile_names, self._topics, self._formats)
+
+    @property
+    def watchdog_s(self) -> float:
+        """Time without progress after which the process ends itself: 4 times the longest wait that is no standstill.
+
+        Such waits are a slow commit and all tries of a request to a silent store. On a busy machine steps take longer
+        than their time limits, so the time is a minute at least.
+        """
+        store_s = (self.redis.timeout_s + CONNECT_TIMEOUT_S) * _STORE_ATTEMPTS
+        return max(60.0, 4 * self.kafka.transaction_timeout_s, 4 * store_s)
 
     def hints(self) -> Iterator[str]:
         """Yield a line for each value that is allowed but rarely useful."""
         for key, text in self.redis.hints():
             yield f"redis.{key}: {text}"
+        for key, text in self.schema_registry.hints():
+            yield f"schema_registry.{key}: {text}"
         for name, profile in self.profiles.items():
             for key, text in profile.hints():
                 yield f"profiles.{name}.{key}: {text}"
@@ -74,6 +88,12 @@ class Settings(Section):
         for name in self.profiles:
             if not _PROFILE_NAME.fullmatch(name):
                 yield "profiles", f"{shown(name)} is not a profile's name; allowed: 1 to 32 of a-z, 0-9, _ and -"
+
+    def _formats(self) -> Iterator[tuple[str, str]]:
+        for name, profile in self.profiles.items():
+            if profile.format != "json" and self.schema_registry.url is None:
+                yield "schema_registry.url", f'is missing; profiles.{name}.format = "{profile.format}" needs it'
+                return
 
     def _topics(self) -> Iterator[tuple[str, str]]:
         outputs = {self.kafka.duplicates_topic: "duplicates_topic", self.kafka.dead_letter_topic: "dead_letter_topic"}
@@ -91,16 +111,3 @@ class Settings(Section):
                         f"profiles.{name}.topics",
                         f"{topic} belongs to profiles.{owner} already; a topic has one profile",
                     )
-
-    def _slow_commit(self) -> Iterator[tuple[str, str]]:
-        if self.service.watchdog_s <= self.kafka.transaction_timeout_s:
-            yield (
-                "service.watchdog",
-                "must be above kafka.transaction_timeout, or a slow commit would look like a standstill",
-            )
-
-    def _silent_store(self) -> Iterator[tuple[str, str]]:
-        request_s = (self.redis.timeout_s + self.redis.connect_timeout_s) * _STORE_ATTEMPTS
-        if self.service.watchdog_s <= request_s:
-            limit = f"{_STORE_ATTEMPTS} times redis.timeout and redis.connect_timeout together"
-            yield "service.watchdog", f"must be above {limit}, or a silent store would look like a standstill"

@@ -1,4 +1,4 @@
-"""All keys: the model of each table, and the environment variable of each key."""
+"""All keys: a model for each table, and an environment variable for each key."""
 
 from collections.abc import Iterator, Mapping
 
@@ -9,6 +9,7 @@ from streamdedup.settings.base import Section, keys_of
 from streamdedup.settings.kafka import Kafka
 from streamdedup.settings.profile import Profile
 from streamdedup.settings.redis import Redis
+from streamdedup.settings.schema_registry import SchemaRegistry
 from streamdedup.settings.service import Service
 
 #: Prefix of the environment variables of the project.
@@ -16,27 +17,33 @@ PREFIX = "STREAMDEDUP_"
 #: Separator of section, profile and key in a variable's name.
 SEPARATOR = "__"
 #: Model of each section except ``profiles``, whose tables are profiles.
-SECTIONS: Mapping[str, type[Section]] = {"kafka": Kafka, "redis": Redis, "service": Service, "api": Api}
+SECTIONS: Mapping[str, type[Section]] = {
+    "kafka": Kafka,
+    "redis": Redis,
+    "schema_registry": SchemaRegistry,
+    "service": Service,
+    "api": Api,
+}
 
 #: Path to a value: section and key, or ``profiles``, profile and key.
-Steps = tuple[str, ...]
+KeyPath = tuple[str, ...]
 
 
-def section_at(path: Steps) -> type[Section] | None:
-    """Return the model of the table of a key, or None for an unknown table."""
+def section_at(path: KeyPath) -> type[Section] | None:
+    """Return the model for a key's table, or None for an unknown table."""
     if len(path) == 3 and path[0] == "profiles":
         return Profile
     return SECTIONS.get(path[0]) if len(path) == 2 else None
 
 
-def field_at(path: Steps) -> FieldInfo | None:
-    """Return the declaration of a key, or None for an unknown key."""
+def field_at(path: KeyPath) -> FieldInfo | None:
+    """Return a key's declaration, or None for an unknown key."""
     section = section_at(path)
     return None if section is None else keys_of(section).get(path[-1])
 
 
-def tables(tree: Mapping[str, object]) -> Iterator[tuple[Steps, type[Section], object]]:
-    """Yield path, model and content of each table in a tree of settings."""
+def tables(tree: Mapping[str, object]) -> Iterator[tuple[KeyPath, type[Section], object]]:
+    """Yield path, model and content for each table in a settings tree."""
     for name, model in SECTIONS.items():
         yield (name,), model, tree.get(name, {})
     profiles = tree.get("profiles")
@@ -44,13 +51,13 @@ def tables(tree: Mapping[str, object]) -> Iterator[tuple[Steps, type[Section], o
         yield ("profiles", name), Profile, content
 
 
-def variable_of(path: Steps) -> str:
-    """Return the environment variable of a key."""
+def variable_of(path: KeyPath) -> str:
+    """Return a key's environment variable."""
     return PREFIX + SEPARATOR.join(step.upper().replace("-", "_") for step in path)
 
 
 def variables(profile: str) -> Iterator[str]:
-    """Yield the variable of every key, with ``profile`` as the name of the profile."""
+    """Yield each key's variable, with ``profile`` as the profile name."""
     for name, section in SECTIONS.items():
         yield from (variable_of((name, key)) for key in keys_of(section))
     yield from (variable_of(("profiles", profile, key)) for key in keys_of(Profile))

@@ -1,12 +1,12 @@
-"""The sources of settings: one TOML file, below the environment, below the command line.
+"""Where settings come from: one TOML file, below the environment, below the command line.
 
-The only reader of the environment in the package. The result is a tree of plain values, the origin of each, and the
+The only reader of the environment in the package. The result is a tree with plain values, an origin for each, and the
 mistakes found so far; the sections validate the values.
 
 pydantic-settings 2.16 does not replace this module. It reads ``os.environ`` only, ignores unknown variables, does not
-report the variable of a wrong value, cannot address profiles whose name contains a hyphen or two underscores, ignores
-an absent settings file, and supports secrets as files of one folder, not as files named by a key. Only the assignment
-of a variable to a section would remain for it.
+report the variable that holds a wrong value, cannot address profiles whose name contains a hyphen or two underscores,
+ignores an absent settings file, and supports secrets as files in one folder, not as files named by a key. It would only
+assign variables to sections.
 """
 
 import os
@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from streamdedup.settings.base import names_file, secrets_of
-from streamdedup.settings.schema import PREFIX, SEPARATOR, Steps, field_at, tables, variables
+from streamdedup.settings.removed import removal
+from streamdedup.settings.schema import PREFIX, SEPARATOR, KeyPath, field_at, tables, variables
 from streamdedup.settings.units import read_utf8
 
 #: Variable that names the settings file.
@@ -41,26 +42,26 @@ _NO_FILE = f"no settings file; name one with --config or {CONFIG_VARIABLE}"
 
 @dataclass(slots=True)
 class Sources:
-    """The values of all sources together, and the mistakes found in them.
+    """The values from all sources together, and their mistakes.
 
     Attributes:
         tree: Values by section and key, unchanged.
-        origins: Name of the variable of each value from the environment.
+        origins: Variable name for each value from the environment.
         mistakes: One line each.
-        settled: Paths of keys with a mistake, whose further mistakes are left out.
+        settled: Key paths with a mistake, whose further mistakes are left out.
         has_file: Whether a settings file is named.
         is_unread: Whether the file could not be read, so that its content is unknown.
     """
 
     tree: dict[str, Any] = field(default_factory=dict)
-    origins: dict[Steps, str] = field(default_factory=dict)
+    origins: dict[KeyPath, str] = field(default_factory=dict)
     mistakes: list[str] = field(default_factory=list)
-    settled: set[Steps] = field(default_factory=set)
+    settled: set[KeyPath] = field(default_factory=set)
     has_file: bool = False
     is_unread: bool = False
 
-    def assign(self, path: Steps, value: object) -> None:
-        """Set or replace one value; a value in the place of a table stays, and is refused by the validation."""
+    def assign(self, path: KeyPath, value: object) -> None:
+        """Set or replace one value; a value that replaces a table stays, and is refused by the validation."""
         node = self.tree
         for step in path[:-1]:
             below = node.setdefault(step, {})
@@ -69,8 +70,8 @@ class Sources:
             node = below
         node[path[-1]] = value
 
-    def report(self, path: Steps, text: str, item: str = "") -> None:
-        """Add a mistake of a key, unless the key is settled.
+    def report(self, path: KeyPath, text: str, item: str = "") -> None:
+        """Add a mistake about a key, unless the key is settled.
 
         Args:
             path: The key.
@@ -80,8 +81,8 @@ class Sources:
         if path not in self.settled:
             self.report_line(f"{self._name_of(path)}{item}: {text}")
 
-    def report_missing(self, path: Steps, needed: str) -> None:
-        """Add the mistake of an absent key, unless the settings file could not be read."""
+    def report_missing(self, path: KeyPath, needed: str) -> None:
+        """Add the mistake for an absent key, unless the settings file could not be read."""
         if self.is_unread:
             return
         if not self.has_file and _NO_FILE not in self.mistakes:
@@ -92,14 +93,14 @@ class Sources:
         """Add a mistake whose text names the source."""
         self.mistakes.append(_CONTROLS.sub(" ", line))
 
-    def _name_of(self, path: Steps) -> str:
-        """Return the variable of a value, else the dotted name of the key."""
+    def _name_of(self, path: KeyPath) -> str:
+        """Return the variable that set a value, else the dotted key name."""
         if path in self.origins:
             return self.origins[path]
         name = ".".join(path)
         profiles = self.tree.get("profiles")
         table = profiles.get(path[1]) if path[0] == "profiles" and isinstance(profiles, dict) and path[1:] else None
-        named_by = [variable for other, variable in self.origins.items() if other[:2] == path[:2]]
+        named_by = [variable for key_path, variable in self.origins.items() if key_path[:2] == path[:2]]
         if named_by and isinstance(table, dict) and len(named_by) == len(table):
             # All values of the profile come from variables; a misspelt variable may have created the profile.
             return f"{name} (profile of {named_by[0]})"
@@ -107,14 +108,25 @@ class Sources:
 
 
 def crash_point(environ: Mapping[str, str] | None = None) -> str | None:
-    """Return the name of the point at which the daemon kills itself, for tests; or None.
+    """Return the crash point at which the daemon kills itself, for tests; or None.
 
     Only the environment can set it, so that no settings file carries it into production.
 
     Args:
-        environ: The environment; None for that of the process.
+        environ: The environment; None for the process environment.
     """
     return (os.environ if environ is None else environ).get(CRASH_VARIABLE) or None
+
+
+def settings_file(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Path | None:
+    """Return the settings file: ``path``, else the file that STREAMDEDUP_CONFIG names, if any.
+
+    Args:
+        path: The file from the command line, if any.
+        environ: The environment; None for the process environment.
+    """
+    name = (os.environ if environ is None else environ).get(CONFIG_VARIABLE)
+    return Path(name) if path is None and name else path
 
 
 def read_sources(
@@ -125,13 +137,12 @@ def read_sources(
     Args:
         path: The settings file; None for the file that STREAMDEDUP_CONFIG names, if any.
         overrides: Values by dotted key, or nested; None values are left out.
-        environ: The environment; None for that of the process.
+        environ: The environment; None for the process environment.
     """
     if environ is None:
         environ = os.environ
     sources = Sources()
-    if path is None and environ.get(CONFIG_VARIABLE):
-        path = Path(environ[CONFIG_VARIABLE])
+    path = settings_file(path, environ)
     if path is not None:
         sources.has_file = True
         _read_file(sources, path)
@@ -158,8 +169,8 @@ def _read_file(sources: Sources, path: Path) -> None:
             sources.assign(steps, str(path.parent / value))
 
 
-def _leaves(tree: Mapping[str, Any], above: Steps = ()) -> Iterator[tuple[Steps, Any]]:
-    """Yield path and value of every leaf except None."""
+def _leaves(tree: Mapping[str, Any], above: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    """Yield path and value for every leaf except None."""
     for key, value in tree.items():
         path = (*above, key)
         if isinstance(value, Mapping):
@@ -173,8 +184,8 @@ def _read_environment(sources: Sources, environ: Mapping[str, str]) -> None:
         if not name.startswith(PREFIX) or _is_no_setting(name):
             continue
         path = _path_of(name, sources.tree)
-        if path is None:
-            sources.report_line(f"{name}: unknown variable{_did_you_mean(name)}")
+        if name != name.upper() or not all(path) or field_at(path) is None:
+            sources.report_line(f"{name}: {removal(path) or f'unknown variable{_did_you_mean(name)}'}")
         elif environ[name]:
             sources.assign(path, environ[name])
             sources.origins[path] = name
@@ -187,22 +198,22 @@ def _is_no_setting(name: str) -> bool:
     return SEPARATOR not in name and _SERVICE_LINK.fullmatch(name) is not None
 
 
-def _path_of(name: str, tree: Mapping[str, Any]) -> Steps | None:
-    """Return the path of the key that a variable sets, or None when there is no such key."""
+def _path_of(name: str, tree: Mapping[str, Any]) -> KeyPath:
+    """Return the path that a variable names; there may be no such key."""
     section, _, rest = name.removeprefix(PREFIX).partition(SEPARATOR)
     if section == "PROFILES":
         profile, _, key = rest.rpartition(SEPARATOR)
-        path: Steps = ("profiles", _profile_called(profile.lower(), tree), key.lower())
-    else:
-        path = (section.lower(), rest.lower())
-    return path if name == name.upper() and all(path) and field_at(path) is not None else None
+        return "profiles", _profile_called(profile.lower(), tree), key.lower()
+    return section.lower(), rest.lower()
 
 
 def _profile_called(name: str, tree: Mapping[str, Any]) -> str:
-    """Return the profile of a variable, in whose name a hyphen is written as an underscore."""
+    """Return the profile that a variable names; the variable has underscores for hyphens."""
     profiles = tree.get("profiles")
-    known = [profile for profile in profiles if profile.replace("-", "_") == name] if isinstance(profiles, dict) else []
-    return name if name in known or not known else known[0]
+    matches = (
+        [profile for profile in profiles if profile.replace("-", "_") == name] if isinstance(profiles, dict) else []
+    )
+    return name if name in matches or not matches else matches[0]
 
 
 def _did_you_mean(name: str) -> str:
@@ -220,7 +231,7 @@ def _read_secrets(sources: Sources) -> None:
                 _read_secret(sources, table, (*above, key))
 
 
-def _read_secret(sources: Sources, table: dict[str, Any], secret: Steps) -> None:
+def _read_secret(sources: Sources, table: dict[str, Any], secret: KeyPath) -> None:
     key = secret[-1]
     file = (*secret[:-1], f"{key}_file")
     name = sources.origins.get(file, ".".join(file))

@@ -1,4 +1,4 @@
-"""The TLS keys of a section, their contradictions, and files that cannot be used.
+"""The TLS keys in a section, their contradictions, and files that cannot be used.
 
 The files are read while settings are checked, so that no connection fails later because of them, and no library asks a
 terminal for a password.
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from streamdedup.settings.base import Section
-from streamdedup.settings.units import File, Flag, Secret
+from streamdedup.settings.units import File, Flag
 
 #: OpenSSL's name for a key that belongs to another certificate.
 _MISMATCH = "KEY_VALUES_MISMATCH"
@@ -24,24 +24,18 @@ class TlsSection(Section):
     ssl_cert_file: File = None
     """Certificate (PEM) of this daemon."""
     ssl_key_file: File = None
-    """Private key (PEM) of `ssl_cert_file`."""
-    ssl_key_password: Secret = None
-    """Password of `ssl_key_file`."""
-    ssl_key_password_file: File = None
-    """File that holds `ssl_key_password`."""
+    """Private key (PEM) of `ssl_cert_file`, without a password."""
     ssl_check_hostname: Flag = True
     """Whether the server's certificate must carry the host name of the connection."""
 
     def tls_options(self, ca_option: str) -> dict[str, Any]:
-        """Return a client's options for TLS; the password is in clear, so never log them.
+        """Return a client's options for TLS.
 
         Args:
             ca_option: The client's name for ``ssl_ca_file``.
         """
         files = {ca_option: self.ssl_ca_file, "ssl_certfile": self.ssl_cert_file, "ssl_keyfile": self.ssl_key_file}
         options: dict[str, Any] = {name: str(path) for name, path in files.items() if path is not None}
-        if self.ssl_key_password is not None:
-            options["ssl_password"] = self.ssl_key_password.get_secret_value()
         return options | {"ssl_check_hostname": self.ssl_check_hostname}
 
     def tls_contradictions(self, unused: str | None) -> Iterator[tuple[str, str]]:
@@ -50,10 +44,10 @@ class TlsSection(Section):
         Args:
             unused: Why the client does not use TLS; None if it does.
         """
-        for name in ("ssl_ca_file", "ssl_cert_file", "ssl_key_file", "ssl_key_password"):
+        for name in ("ssl_ca_file", "ssl_cert_file", "ssl_key_file"):
             if unused is not None and getattr(self, name) is not None:
                 yield name, f"is given, but {unused}"
-        cert, key, password = self.ssl_cert_file, self.ssl_key_file, self.ssl_key_password
+        cert, key = self.ssl_cert_file, self.ssl_key_file
         files = {"ssl_ca_file": self.ssl_ca_file, "ssl_cert_file": cert, "ssl_key_file": key}
         absent = [(name, path) for name, path in files.items() if path is not None and not is_file(path)]
         for name, path in absent:
@@ -63,9 +57,7 @@ class TlsSection(Section):
         if key is not None and cert is None:
             yield "ssl_cert_file", "is missing; ssl_key_file needs it"
         if not absent:
-            yield from unusable_files(self.ssl_ca_file, cert, key, password.get_secret_value() if password else "")
-        if password is not None and key is None:
-            yield "ssl_key_password", "is given, but there is no ssl_key_file that it could belong to"
+            yield from unusable_files(self.ssl_ca_file, cert, key)
 
 
 def is_file(path: Path) -> bool:
@@ -76,10 +68,8 @@ def is_file(path: Path) -> bool:
         return False
 
 
-def unusable_files(
-    ca: Path | None, cert: Path | None, key: Path | None, key_password: str
-) -> Iterator[tuple[str, str]]:
-    """Yield key and text for each file of TLS that cannot be used."""
+def unusable_files(ca: Path | None, cert: Path | None, key: Path | None) -> Iterator[tuple[str, str]]:
+    """Yield key and text for each TLS file that cannot be used."""
     usable = True
     for name, path in (("ssl_ca_file", ca), ("ssl_cert_file", cert)):
         reason = None if path is None else _certificate_mistake(path)
@@ -87,7 +77,7 @@ def unusable_files(
             usable = False
             yield name, f"{reason}: {path}"
     if usable and cert is not None and key is not None:
-        reason = _key_mistake(cert, key, key_password)
+        reason = _key_mistake(cert, key)
         if reason is not None:
             yield "ssl_key_file", f"{reason}: {key}"
 
@@ -103,15 +93,15 @@ def _certificate_mistake(path: Path) -> str | None:
     return None
 
 
-def _key_mistake(cert: Path, key: Path, password: str) -> str | None:
+def _key_mistake(cert: Path, key: Path) -> str | None:
     """Return why a key does not go with a certificate, or None."""
     try:
         # An empty password keeps OpenSSL from asking for one.
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(cert, key, password=password)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(cert, key, password="")
     except OSError as error:
         if getattr(error, "reason", None) == _MISMATCH:
             return "is not the key of ssl_cert_file"
         if not isinstance(error, ssl.SSLError):
             return f"cannot be read ({error.strerror})"
-        return "holds no private key (PEM) that can be read; if it is encrypted, its password is missing or wrong"
+        return "holds no private key (PEM) that can be read, or one with a password, which it must not have"
     return None

@@ -1,14 +1,15 @@
-"""The kinds of values of settings: how each is read, written and described.
+"""The kinds of settings: how each is read, written and described.
 
 A value is typed (from TOML) or text (from the environment or the command line). Readers accept both, never guess (no
 number without its unit, no truth value for a number), and raise ``ValueError`` without repeating the value.
 
-Two types of pydantic 2.14 are not used here, because both guess. ``ByteSize`` reads "1,5MiB" and ``True`` as 1 byte,
+Two types in pydantic 2.14 are not used here, because both guess. ``ByteSize`` reads "1,5MiB" and ``True`` as 1 byte,
 ignores the end of "1MiB and more", and computes with floats: "32.120kB" is 32,119 bytes. ``AwareDatetime`` reads
-"20260501" as a number of seconds (August 1970) and refuses forms of ISO 8601 that Python reads, such as
+"20260501" as seconds (August 1970) and refuses ISO 8601 forms that Python reads, such as
 "20260501T060000Z".
 """
 
+import contextlib
 import json
 import math
 import re
@@ -47,14 +48,14 @@ def write_text(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The kind of a key's value.
+    """The kind that a key's value has.
 
     Attributes:
         noun: Noun phrase for the documentation and for messages.
         write: Turns a value into TOML that reads as the same value.
         hint: Text behind the bounds, such as an example.
         is_path: Whether the value names a file.
-        words: Values that take the place of a path.
+        words: Values that are allowed instead of a path.
     """
 
     noun: str
@@ -89,10 +90,10 @@ def format_duration(seconds: float) -> str:
 
 
 def parse_size(value: object) -> int:
-    """Read ``"1MiB"``, ``"512KiB"``, ``"1MB"`` or a whole number of bytes as bytes.
+    """Read ``"1MiB"``, ``"512KiB"``, ``"1MB"`` or a whole number as bytes.
 
     Raises:
-        ValueError: Anything else, a fraction of a byte included.
+        ValueError: Anything else, a fractional byte included.
     """
     if isinstance(value, str):
         match = _QUANTITY.fullmatch(value.strip())
@@ -132,7 +133,10 @@ def parse_number(value: object) -> float:
         ValueError: Anything else.
     """
     if isinstance(value, int | float | str) and not isinstance(value, bool):
-        number = float(value)
+        try:
+            number = float(value)
+        except (ValueError, OverflowError):
+            number = math.nan
         if math.isfinite(number):
             return number
     raise ValueError("not a number")
@@ -162,14 +166,14 @@ def listed_counts(counts: Mapping[str, int]) -> str:
 
 
 def parse_list(value: object) -> object:
-    """Read a list of texts, or one text with commas between the items."""
+    """Read a text list, or one text with commas between the items."""
     if isinstance(value, str):
         return [item.strip() for item in value.split(",")]
     return value
 
 
 def parse_pairs(value: object) -> object:
-    """Read a list of pairs of texts, or the same list written as JSON.
+    """Read a list of text pairs, or the same list written as JSON.
 
     Raises:
         ValueError: A text is no list.
@@ -183,7 +187,7 @@ def parse_pairs(value: object) -> object:
 
 
 def parse_unless_none(parse: Callable[[object], Parsed]) -> Callable[[object], Parsed | None]:
-    """Return a reader of the same values, and of ``"none"`` for no value."""
+    """Return a reader for the same values, and for ``"none"``, which is no value."""
 
     def read(value: object) -> Parsed | None:
         is_none = value is None or (isinstance(value, str) and value.strip().lower() == "none")
@@ -213,7 +217,10 @@ def parse_moment(value: object) -> int | None:
     """
     if value is None:
         return None
-    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+    moment = value
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            moment = datetime.fromisoformat(value)
     if not isinstance(moment, datetime) or moment.tzinfo is None:
         raise ValueError("not a time with a time zone")
     return round((moment - _EPOCH) / _MILLISECOND)
@@ -226,10 +233,10 @@ def format_moment(time_ms: int) -> str:
 
 
 def read_utf8(path: Path) -> str:
-    """Read a file of text.
+    """Read a text file.
 
     Raises:
-        ValueError: The problem, following the name of the file.
+        ValueError: The problem, following the file name.
     """
     try:
         return path.read_bytes().decode("utf-8")
@@ -247,7 +254,7 @@ def write_list(value: Iterable[str]) -> str:
 
 
 def write_pairs(value: Iterable[Iterable[str]]) -> str:
-    """Write pairs of texts as a TOML array."""
+    """Write text pairs as a TOML array."""
     return f"[{', '.join(write_list(pair) for pair in value)}]"
 
 

@@ -1,8 +1,8 @@
-"""Validation of one table after the other, so that no mistake hides another; and the texts of mistakes.
+"""Validates one table after the other, so that no mistake hides another; and words the mistakes.
 
-The validator of all settings would look for contradictions in a section only when every value in it is valid, and
+A validator for all settings would look for contradictions in a section only when every value in it is valid, and
 between sections only when all values are. Here wrong values are reported and left out, and the checks run over the
-rest. No text repeats the value of a secret, the value of an unknown key, or a password inside an address.
+rest. No text repeats a secret, the value of an unknown key, or a password inside an address.
 """
 
 import re
@@ -15,9 +15,10 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from streamdedup.errors import SettingsError
-from streamdedup.settings.base import VALUES_ONLY, Section, allowed, is_secret, key_of, keys_of
+from streamdedup.settings.base import VALUES_ONLY, Section, describe_allowed, is_secret, key_of, keys_of
 from streamdedup.settings.profile import Profile
-from streamdedup.settings.schema import SECTIONS, Steps, section_at, tables
+from streamdedup.settings.removed import removal
+from streamdedup.settings.schema import SECTIONS, KeyPath, section_at, tables
 from streamdedup.settings.sources import Sources
 from streamdedup.settings.units import write_text
 
@@ -36,24 +37,28 @@ def read_sections(sources: Sources) -> dict[str, Any]:
     profiles: dict[str, Section] = {}
     sections: dict[str, Any] = {"profiles": profiles}
     for path, model, content in tables(sources.tree):
-        (profiles if path[0] == "profiles" else sections)[path[-1]] = _read_section(sources, path, model, content)
-    given = sources.tree.get("profiles", {})
-    if given == {}:
+        section = _read_section(sources, path, model, content)
+        if path[0] == "profiles":
+            profiles[path[-1]] = section
+        else:
+            sections[path[-1]] = section
+    tree_profiles = sources.tree.get("profiles", {})
+    if tree_profiles == {}:
         sources.report_missing(("profiles",), "a table [profiles.NAME] with its topics")
-    elif not isinstance(given, Mapping):
-        sources.report(("profiles",), f"is {shown(given)}, not a table; needed: keys under [profiles.NAME]")
+    elif not isinstance(tree_profiles, Mapping):
+        sources.report(("profiles",), f"is {shown(tree_profiles)}, not a table; needed: keys under [profiles.NAME]")
     for name in sources.tree:
         if name not in sections:
             sources.report((name,), describe_unknown((name,)))
     return sections
 
 
-def read_profile(given: Mapping[str, object], allowed_keys: Collection[str]) -> Profile:
-    """Return a profile that a program defines in keywords, with the texts of the settings file for mistakes.
+def read_profile(keywords: Mapping[str, object], allowed_keys: Collection[str]) -> Profile:
+    """Return a profile that a program defines in keywords, with the same texts for mistakes as for the settings file.
 
     Args:
-        given: Values by key, without ``topics``.
-        allowed_keys: Keys that may be given; the other keys of a profile are about records of Kafka.
+        keywords: Values by key, without ``topics``.
+        allowed_keys: Keys that may be keywords; the other profile keys are about Kafka records.
 
     Raises:
         SettingsError: One line for each mistake.
@@ -61,27 +66,27 @@ def read_profile(given: Mapping[str, object], allowed_keys: Collection[str]) -> 
     path = ("profiles", "NAME")
     sources = Sources(has_file=True)
     # Mistakes name the keyword alone.
-    sources.origins = {(*path, key): key for key in (*keys_of(Profile), *given)}
-    for key in given.keys() & keys_of(Profile).keys() - set(allowed_keys):
+    sources.origins = {(*path, key): key for key in (*keys_of(Profile), *keywords)}
+    for key in keywords.keys() & keys_of(Profile).keys() - set(allowed_keys):
         sources.report((*path, key), "is about records of Kafka; a program gives ids and texts itself")
-    kept = {key: value for key, value in given.items() if key in allowed_keys or key not in keys_of(Profile)}
-    sources.tree = {"profiles": {path[1]: kept}}
-    content = {"topics": _PLACEHOLDERS["topics"], **kept}
+    accepted = {key: value for key, value in keywords.items() if key in allowed_keys or key not in keys_of(Profile)}
+    sources.tree = {"profiles": {path[1]: accepted}}
+    content = {"topics": _PLACEHOLDERS["topics"], **accepted}
     profile = _read_section(sources, path, Profile, content)
     if sources.mistakes:
         raise SettingsError("\n".join(sources.mistakes))
     return profile
 
 
-def report_contradictions(sources: Sources, section: Section, above: Steps = ()) -> None:
-    """Report the contradictions within a section; after an unread file they are unknown."""
+def report_contradictions(sources: Sources, section: Section, above: KeyPath = ()) -> None:
+    """Report the contradictions within a section; none if the settings file could not be read."""
     if not sources.is_unread:
         for key, text in section.contradictions():
             sources.report((*above, *key.split(".")), text)
 
 
-def _read_section(sources: Sources, path: Steps, model: type[_AnySection], content: object) -> _AnySection:
-    """Return a section that lacks the attributes of its wrong values."""
+def _read_section(sources: Sources, path: KeyPath, model: type[_AnySection], content: object) -> _AnySection:
+    """Return a section that lacks the attributes whose value is wrong."""
     if not isinstance(content, Mapping):
         sources.report(path, f"is {shown(content)}, not a table; needed: keys under [{'.'.join(path)}]")
         return _without(model, {}, set(keys_of(model)))
@@ -93,30 +98,31 @@ def _read_section(sources: Sources, path: Steps, model: type[_AnySection], conte
     return section
 
 
-def _report_values(sources: Sources, path: Steps, model: type[Section], found: ValidationError) -> set[str]:
-    """Report the wrong, unknown and absent keys of a table, and return them."""
+def _report_values(sources: Sources, path: KeyPath, model: type[Section], failed: ValidationError) -> set[str]:
+    """Report a table's wrong, unknown and absent keys, and return them. Later mistakes about them are left out."""
     fields = keys_of(model)
     keys: set[str] = set()
-    for error in found.errors(include_url=False):
+    for error in failed.errors(include_url=False):
         key, *inside = map(str, error["loc"])
         if error["type"] == "missing":
-            sources.report_missing((*path, key), allowed(fields[key]))
+            sources.report_missing((*path, key), describe_allowed(fields[key]))
         elif key not in fields:
             sources.report((*path, key), describe_unknown((*path, key)))
         elif inside or (key not in keys and error["type"] != "default_factory_not_called"):
-            # Not for a default that is derived from a wrong value, nor for the length of a list with wrong items.
-            place, text = describe_value(fields[key], error)
-            sources.report((*path, key), text, place)
+            # Each wrong item of a list (`inside`), or one mistake for a value; none for a default that is derived from
+            # a wrong value.
+            index, text = describe_value(fields[key], error)
+            sources.report((*path, key), text, index)
         keys.add(key)
     sources.settled.update((*path, key) for key in keys)
     return keys
 
 
 def _without(model: type[_AnySection], content: Mapping[str, object], keys: set[str]) -> _AnySection:
-    """Return a section that lacks the attributes of ``keys``."""
-    kept = {key: value for key, value in content.items() if key not in keys}
+    """Return a section that lacks the attributes for ``keys``."""
+    right = {key: value for key, value in content.items() if key not in keys}
     needed = {key: value for key, value in _PLACEHOLDERS.items() if key in keys & keys_of(model).keys()}
-    section = model.model_validate(kept | needed, context=VALUES_ONLY)
+    section = model.model_validate(right | needed, context=VALUES_ONLY)
     for name in model.model_fields:
         if key_of(name) in keys:
             section.__dict__.pop(name, None)
@@ -128,28 +134,30 @@ def describe_value(declared: FieldInfo, error: ErrorDetails) -> tuple[str, str]:
 
     Args:
         declared: The key.
-        error: Error of the validator.
+        error: The validator's error.
 
     Returns:
-        The index of the wrong item if the value is a list, as a suffix of the key's name; and the text.
+        A suffix for the key's name, the index of the wrong item in a list, such as ``[2]``, or empty; and the text.
     """
-    place = next((f"[{step}]" for step in error["loc"][1:] if isinstance(step, int)), "")
+    index = next((f"[{step}]" for step in error["loc"][1:] if isinstance(step, int)), "")
     value = error["input"]
     if value == []:
-        return place, f"is empty; needed: {allowed(declared)}"
-    given = "the value (not shown)" if is_secret(declared) else shown(value)
-    return place, f"{given} is not valid; allowed: {allowed(declared)}"
+        return index, f"is empty; needed: {describe_allowed(declared)}"
+    value_text = "the value (not shown)" if is_secret(declared) else shown(value)
+    return index, f"{value_text} is not valid; allowed: {describe_allowed(declared)}"
 
 
-def describe_unknown(path: Steps) -> str:
-    """Describe an unknown key, with a similar known key."""
+def describe_unknown(path: KeyPath) -> str:
+    """Describe an unknown key: a removed one with what applies instead, any other with a similar known key."""
+    if text := removal(path):
+        return text
     section = section_at(path)
     siblings = [*SECTIONS, "profiles"] if section is None else list(keys_of(section))
     close = get_close_matches(path[-1], siblings, n=1, cutoff=0.6)
     if close:
         return f"unknown key; did you mean {close[0]}?"
-    tables: dict[str, type[Section]] = {**SECTIONS, "profiles.NAME": Profile}
-    elsewhere = [f"{name}.{path[-1]}" for name, model in tables.items() if path[-1] in keys_of(model)]
+    models: dict[str, type[Section]] = {**SECTIONS, "profiles.NAME": Profile}
+    elsewhere = [f"{name}.{path[-1]}" for name, model in models.items() if path[-1] in keys_of(model)]
     if elsewhere:
         return f"unknown key here; did you mean {' or '.join(elsewhere)}?"
     return f"unknown key; allowed: {', '.join(sorted(siblings))}"

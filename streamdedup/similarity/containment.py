@@ -1,29 +1,29 @@
-"""Containment: the share of the smaller of two sets that lies in the larger one, and the rule that alerts by it.
+"""Containment: the part of the smaller set that lies in the larger one, and the rule that alerts by it.
 
 Source: A. Broder, "On the resemblance and containment of documents" (1997).
 
     C(A, B) = |A and B| / min(|A|, |B|)
 
 A text that another one quotes as a whole has C = 1, however long the other one is, where the Jaccard similarity is
-|A| / |B|. C is symmetric and at least 2 J / (1 + J), so it is never below J. The elements of a bag are numbered
-occurrences, so the formula also holds for bags: the sum of the minima over the size of the smaller bag. Worked example:
+|A| / |B|. C is symmetric and at least 2 J / (1 + J), so it is never below J. Bag elements are numbered
+occurrences, so the formula also holds for bags: sum of minima over the smaller bag size. Worked example:
 {1, 2, 3, 4} lies in {1, 2, 3, 4, 5}, C = 1, J = 0.8.
 
-Two signatures of K values estimate C without the sizes of the sets, which a signature does not tell. Each of the K hash
-functions draws a random element of the union, the one with the smallest value. The value is the smaller one of the
-values of A and B, and the element lies
+Two signatures with K values estimate C without the set sizes, which a signature does not tell. Each hash function
+draws a random element of the union, the one with the smallest value. That is the smaller value of A and B, and the
+element lies
 
-    in both sets    where the values are equal        e of K times
-    in A only       where the value of A is smaller   a of K times
-    in B only       where the value of B is smaller   b of K times
+    in both sets    where the values are equal        e times
+    in A only       where the value of A is smaller   a times
+    in B only       where the value of B is smaller   b times
 
 so e + a random elements of A were drawn, of which e lie in B. With A the smaller set, a < b,
 
     C = e / (e + a),    standard error sqrt(C (1 - C) / (e + a)) = C sqrt((1 - C) / (K J)),    J = e / K
 
-a binomial share; the delta method for the ratio of e and e + a yields the same. Where the sizes are known,
+a binomial share; the delta method for the ratio yields the same. Where the sizes are known,
 |A and B| = J (|A| + |B|) / (1 + J) is a second estimate, and a worse one: at C = 0.9, |B| = 2 |A| and K = 128 its
-standard error is 0.064, and that of e / (e + a) is 0.038. Between sets of nearly equal sizes min(a, b) is a little too
+standard error is 0.064, and with e / (e + a) 0.038. Between sets with nearly equal sizes min(a, b) is a little too
 small, so the estimate is too large by less than a standard error.
 """
 
@@ -34,6 +34,8 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+#: Fewest distinct shingles of the smaller text of a pair that is alerted by containment, so that a greeting is no copy.
+MIN_SHINGLES: Final = 20
 #: The smaller side of a pair, of which the containment is a share: left, right, or both where the sizes are equal.
 Contained = Literal["left", "right", "both"]
 #: The contained side by the sign of the difference of the sizes.
@@ -41,9 +43,9 @@ _SMALLER: Final[Mapping[int, Contained]] = {-1: "left", 0: "both", 1: "right"}
 
 
 class Overlaps(NamedTuple):
-    """Intersections and sizes of pairs of sets.
+    """Intersections and set sizes by pair.
 
-    Of a pair that is estimated, only the K drawn elements of the union are counted (``sampled_overlaps``).
+    For an estimated pair only the K drawn elements are counted (``sampled_overlaps``).
 
     Attributes:
         common: int64 (n,); elements that both sets have.
@@ -56,13 +58,13 @@ class Overlaps(NamedTuple):
     right: NDArray[np.int64]
 
     def containments(self) -> NDArray[np.float64]:
-        """Return the containment of each pair, float64 (n,); 0 for a set that is empty or has no element drawn."""
+        """Return the containment by pair, float64 (n,); 0 for a set that is empty or has no element drawn."""
         smaller = np.minimum(self.left, self.right)
         shares: NDArray[np.float64] = np.divide(self.common, smaller, out=np.zeros(len(smaller)), where=smaller > 0)
         return shares
 
     def standard_errors(self) -> NDArray[np.float64]:
-        """Return the standard error sqrt(C (1 - C) / (e + a)) of the containment of each estimated pair, float64 (n,).
+        """Return the standard error sqrt(C (1 - C) / (e + a)) by estimated pair, float64 (n,).
 
         Needs no similarity, so it holds for every measure; 0 for a pair without common elements.
         """
@@ -70,20 +72,20 @@ class Overlaps(NamedTuple):
         return np.sqrt(shares * (1.0 - shares) / np.maximum(smaller, 1))
 
     def contained(self) -> list[Contained]:
-        """Return the smaller side of each pair."""
+        """Return the smaller side by pair."""
         return [_SMALLER[sign] for sign in np.sign(self.left - self.right).tolist()]
 
     def of(self, pairs: Sequence[int]) -> "Overlaps":
-        """Return the overlaps of some pairs."""
+        """Return the overlaps for some pairs."""
         return Overlaps(self.common[pairs], self.left[pairs], self.right[pairs])
 
 
 def sampled_overlaps(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> Overlaps:
-    """Return the drawn elements of pairs of signatures (module docstring).
+    """Return the drawn elements by signature pair (module docstring).
 
     Args:
         left: Signatures, uint32, shape (n, K).
-        right: Signatures of the same family, uint32, shape (n, K).
+        right: Signatures from the same family, uint32, shape (n, K).
     """
     common = np.count_nonzero(left == right, axis=1)
     left_only = np.count_nonzero(left < right, axis=1)
@@ -91,12 +93,12 @@ def sampled_overlaps(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> Ove
 
 
 def standard_error(containment: float, similarity: float, permutations: int) -> float:
-    """Return the expected standard error C sqrt((1 - C) / (K J)) of an estimate; 0 for J = 0.
+    """Return the expected standard error C sqrt((1 - C) / (K J)); 0 for J = 0.
 
     Args:
         containment: True containment C, 0 .. 1.
         similarity: True Jaccard similarity J, 0 .. 1.
-        permutations: Length of the signatures K, at least 1.
+        permutations: Signature length K, at least 1.
     """
     if not similarity:
         return 0.0
@@ -109,8 +111,8 @@ class ContainmentRule:
 
     Attributes:
         threshold: Least containment, above 0, at most 1.
-        min_similarity: Least similarity, above 0 and below the threshold of similarity.
-        min_shingles: Least number of shingles of the smaller set.
+        min_similarity: Least similarity, above 0 and below the similarity threshold.
+        min_shingles: Least shingle count of the smaller set.
     """
 
     threshold: float
@@ -125,7 +127,7 @@ class ContainmentRule:
         Args:
             similarities: float64 (n,).
             containments: float64 (n,).
-            sizes: int64 (n,); shingles of the smaller set.
+            sizes: int64 (n,); shingles in the smaller set.
         """
         held: NDArray[np.bool_] = (
             (similarities >= self.min_similarity) & (containments >= self.threshold) & (sizes >= self.min_shingles)

@@ -1,4 +1,4 @@
-"""Locality-sensitive hashing: signatures that share a bucket, the probability of that, and the cheapest banding.
+"""Locality-sensitive hashing: signatures that share a bucket, its probability, and the cheapest banding.
 
 Source: J. Leskovec, A. Rajaraman, J. Ullman, "Mining of Massive Datasets", chapter 3.4. A signature is cut into b bands
 of r rows; documents that agree on a whole band share that band's bucket and become a candidate pair. A pair of
@@ -26,16 +26,16 @@ similarity s_i below the threshold a Reuters-21578 article has among all 19,043 
 the sum is within 6 % of the exact figure). One shared band makes a candidate for every m, so m is not in F. w is the
 price of a false candidate: 4.5 microseconds to decode and compare the entry and some 2.5 to fetch it, where a band
 takes 5.3 of look-up and insert (84 for 16 bands, Python and Redis together). That is 1.3; but F grows with the index
-and b does not, hence w = 2. At threshold 0.8 and recall 0.99, with the pairs that became candidates on Reuters (mean of
-five seeds; each counts in F of both its documents) and N = 300,000:
+and b does not, hence w = 2. At threshold 0.8 and recall 0.99, with the pairs that became candidates on Reuters (mean
+over five seeds; each counts for both documents) and N = 300,000:
 
     bands x rows   permutations   P(0.8)   pairs below 0.8   of 540 from 0.8 on   F      cost
     9 x 4          36             0.9913   1,188             539.8                2.01   13.0
     12 x 5         60             0.9915   643               539.6                1.18   14.4
     16 x 6         96             0.9923   446               540.0                0.80   17.6
 
-Bands also cost memory (some thirty bytes each), so few bands win until false candidates outweigh them: 12 x 5 is
-cheapest from N = 540,000, 16 x 6 from 1.6 million on. Other corpora have other neighbours; `documents` scales them.
+Bands also cost memory (`BAND_BYTES`), so few bands win until false candidates outweigh them: 12 x 5 is cheapest from
+N = 540,000, 16 x 6 from 1.6 million on. Other corpora have other neighbours; `documents` scales them.
 """
 
 import math
@@ -49,8 +49,9 @@ from numpy.typing import NDArray
 REFERENCE_DOCUMENTS: Final = 300_000
 #: Price of one false candidate in bands (module docstring).
 FALSE_CANDIDATE_WEIGHT: Final = 2.0
-#: Memory of one band of a document in Redis, in bytes, about (`streamdedup tune` measures it).
-BAND_BYTES: Final = 30
+#: Memory of one band of a document in Redis, in bytes, by bucket layout: mean of indexes of 12,000 and of 19,043
+#: articles of Reuters-21578 on Redis 7.0.15. The server's tables double as they grow, so single indexes differ by 10 %.
+BAND_BYTES: Final = {"sets": 145, "packed": 18}
 #: Articles of Reuters-21578 that have a body: the index in which the neighbours below were counted.
 _MEASURED_DOCUMENTS: Final = 19_043
 #: Neighbours of a document by similarity: (from, to, mean number), measured on Reuters-21578 as the docstring says;
@@ -96,10 +97,10 @@ _CRC_POLYNOMIAL: Final = 0xEDB88320
 
 @dataclass(frozen=True, slots=True)
 class Banding:
-    """The cut of a signature into bands.
+    """How a signature is cut into bands.
 
     Attributes:
-        bands: Number of bands b, at least 1.
+        bands: Band count b, at least 1.
         rows: Signature values in each band r, at least 1.
     """
 
@@ -131,7 +132,7 @@ class Banding:
         """Return the probability that a pair shares fewer bands: 1 - `probability`, exact where it is tiny.
 
         Args:
-            similarity: Jaccard similarity of the pair, 0 .. 1.
+            similarity: Jaccard similarity, 0 .. 1.
             shared: Bands m that must agree, 1 .. bands.
 
         Raises:
@@ -145,7 +146,7 @@ class Banding:
         return math.fsum(math.comb(self.bands, i) * agree**i * (1.0 - agree) ** (self.bands - i) for i in range(shared))
 
     def band_keys(self, signatures: NDArray[np.uint32]) -> NDArray[np.uint32]:
-        """Compute the band keys of a batch.
+        """Compute band keys for a batch.
 
         Args:
             signatures: uint32, shape (n, K) with K >= bands * rows; further values are ignored.
@@ -169,8 +170,8 @@ class Banding:
             octets = register.astype("<u4").view(np.uint8).reshape(-1, 4)
             # "clip" spares the range check; an octet is always a valid index.
             register = _CRC_TABLES[0].take(octets[:, 0], mode="clip")
-            for place in (1, 2, 3):
-                register ^= _CRC_TABLES[place].take(octets[:, place], mode="clip")
+            for octet in (1, 2, 3):
+                register ^= _CRC_TABLES[octet].take(octets[:, octet], mode="clip")
         return np.invert(register).reshape(documents, self.bands)
 
 
@@ -179,7 +180,7 @@ def shared_bands(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> NDArray
 
     Args:
         left: Band keys, uint32, shape (n, bands).
-        right: Band keys of the other sides, uint32, shape (n, bands).
+        right: Band keys of the right sides, uint32, shape (n, bands).
 
     Returns:
         int64, shape (n,).
@@ -199,13 +200,13 @@ def false_candidates(
     documents: int = REFERENCE_DOCUMENTS,
     unit: Literal["word", "char"] = "word",
 ) -> float:
-    """Estimate the number of candidates below the threshold for a new document, as on Reuters-21578.
+    """Estimate the candidates below the threshold for a new document, as on Reuters-21578.
 
     Args:
         banding: Bands and rows.
-        threshold: Least similarity of a true candidate, 0 .. 1.
+        threshold: Least similarity for a true candidate, 0 .. 1.
         documents: Documents in the index.
-        unit: Unit of the shingles: words by 3, or characters by 5. Bands are chosen with those of words.
+        unit: Shingle unit: words by 3, or characters by 5. Bands are chosen with words.
     """
     total = 0.0
     for low, high, neighbours in _NEIGHBOURS if unit == "word" else _CHARACTER_NEIGHBOURS:
@@ -215,7 +216,7 @@ def false_candidates(
 
 
 def banding_cost(banding: Banding, threshold: float, documents: int = REFERENCE_DOCUMENTS) -> float:
-    """Return the cost of a banding in bands (module docstring); arguments as for ``false_candidates``."""
+    """Return a banding's cost in bands (module docstring); arguments as for ``false_candidates``."""
     return banding.bands + FALSE_CANDIDATE_WEIGHT * false_candidates(banding, threshold, documents)
 
 
@@ -226,12 +227,12 @@ def choose_banding(
     shared: int = 1,
     documents: int = REFERENCE_DOCUMENTS,
 ) -> Banding:
-    """Choose the banding of the least cost that reaches the recall; of equal costs the one with fewer permutations.
+    """Choose the cheapest banding that reaches the recall; at equal cost the one with fewer permutations.
 
     Args:
         threshold: Similarity at which the recall is promised, above 0, at most 1.
-        min_recall: Share of the pairs at the threshold that must be found, above 0, at most 1.
-        max_permutations: Largest number of signature values to use.
+        min_recall: Share to find among pairs at the threshold, above 0, at most 1.
+        max_permutations: Most signature values to use.
         shared: Bands m that a pair must share.
         documents: Documents in the index, for the expected false candidates.
 
@@ -256,11 +257,11 @@ def choose_banding(
             f"{threshold:g} by {shared} shared band(s): lower the minimum recall, raise the threshold or allow more "
             f"permutations"
         )
-    return min(reaching, key=lambda one: (banding_cost(one, threshold, documents), one.permutations))
+    return min(reaching, key=lambda banding: (banding_cost(banding, threshold, documents), banding.permutations))
 
 
 def _crc_tables() -> NDArray[np.uint32]:
-    """Return the contribution of an octet at place 0 .. 3 of a 4-octet value to the register, uint32, (4, 256)."""
+    """Return what octet 0 .. 3 in a 4-octet value contributes to the register, uint32, (4, 256)."""
     last = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         last = (last >> np.uint32(1)) ^ (last & np.uint32(1)) * np.uint32(_CRC_POLYNOMIAL)

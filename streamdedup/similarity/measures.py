@@ -1,15 +1,15 @@
-"""Similarity measures: the exact similarity of two sets, and its estimate from two signatures.
+"""Similarity measures: exact for two sets, estimated from two signatures.
 
-An exact measure is a function of three numbers, the sizes |A| and |B| and the size c of the intersection:
+An exact measure is a function of three numbers, the set sizes |A| and |B| and the intersection size c:
 
     Jaccard    c / (|A| + |B| - c)
 
-One division of two integers is correctly rounded: sets that share 4 of 5 elements have the similarity 0.8, the very
-double of a threshold of 0.8. Two sets without elements have the similarity 0. Measures are symmetric.
+A division between integers is correctly rounded: sets that share 4 of 5 elements have the similarity 0.8, the very
+double that a threshold 0.8 is. Two sets without elements have the similarity 0. Measures are symmetric.
 
-A new measure is one entry of `MEASURES` with its functions and a value of `MeasureName`; settings, detection and
-evaluation take measures from here. The bands of `lsh` find pairs by their Jaccard similarity, also for another measure:
-bands are chosen, and recall is computed, for `Measure.least_jaccard` of a similarity.
+A new measure is one entry in `MEASURES` with its functions and a value in `MeasureName`; settings, detection and
+evaluation take measures from here. The bands in `lsh` find pairs by their Jaccard similarity, also for another measure:
+bands are chosen, and recall is computed, for `Measure.least_jaccard`.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,8 +30,8 @@ class OverlapBounds(NamedTuple):
 
     Attributes:
         size: |y| as a share of |x|.
-        of_larger: The size of the intersection as a share of |x|.
-        of_smaller: The size of the intersection as a share of |y|.
+        of_larger: The intersection size as a share of |x|.
+        of_smaller: The intersection size as a share of |y|.
     """
 
     size: float
@@ -41,16 +41,15 @@ class OverlapBounds(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A similarity of two sets of shingles, in 0 .. 1.
+    """A similarity between two shingle sets, in 0 .. 1.
 
     Attributes:
         bag: Whether a shingle that occurs n times counts as n elements, not as one.
-        exact: Computes similarities from sizes of intersections, sizes of left sets and sizes of right sets; each
-            int64 (n,).
+        exact: Computes similarities from intersection sizes, left set sizes and right set sizes; each int64 (n,).
         estimate: Estimates similarities from left and right signatures, each uint32 (n, K).
-        standard_error: Standard error of an estimate, from the similarity and the length K of the signatures.
-        bounds: Bounds for pairs that reach a similarity in (0, 1]; the exact join of an evaluation skips other pairs.
-        least_jaccard: Least Jaccard similarity of a pair that reaches a similarity in (0, 1].
+        standard_error: Standard error from the similarity and the signature length K.
+        bounds: Bounds for pairs that reach a similarity in (0, 1]; the exact join skips other pairs.
+        least_jaccard: Least Jaccard similarity for a pair that reaches a similarity in (0, 1].
     """
 
     bag: bool
@@ -62,7 +61,7 @@ class Measure:
 
 
 def intersection_size(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> int:
-    """Return the number of values that two sets have in common.
+    """Count the values that two sets have in common.
 
     Sorting both together is faster than a set intersection and a binary search, and one pair at a time is faster than
     all pairs in one array, whose keys would need 64 bits (table in `sketch`).

@@ -1,8 +1,8 @@
 """MinHash: a set of shingle hashes becomes a short signature from which Jaccard similarities can be estimated.
 
 Source: A. Broder, "On the resemblance and containment of documents" (1997); J. Leskovec, A. Rajaraman, J. Ullman,
-"Mining of Massive Datasets", chapter 3.3. A hash function h puts all shingles in an order; the smallest hash value of a
-set names its first shingle in that order. Two sets have the same first shingle exactly when the first one of their
+"Mining of Massive Datasets", chapter 3.3. A hash function h puts all shingles in an order; a set's smallest hash
+value names its first shingle in that order. Two sets have the same first shingle exactly when the first one of their
 union lies in both:
 
     P( min h(A) = min h(B) ) = |A and B| / |A or B| = J(A, B)
@@ -12,16 +12,16 @@ error sqrt(J (1 - J) / K): 0.035 at J = 0.8 and K = 128. The k-th function here 
 
     h_k(x) = (a_k x + b_k) mod 2^32,    a_k odd
 
-in uint32 arithmetic that wraps by design: a bijection of the 32-bit values at the price of two vector instructions. It
+in uint32 arithmetic that wraps by design: a 32-bit bijection at the price of two vector instructions. It
 only permutes, so x must be well mixed already. (The textbook's (a x + b) mod p, written plainly in uint64, overflows.)
 
 Worked example, with the textbook's h_1 = (x + 1) mod 5, h_2 = (3 x + 1) mod 5 and S1 = {0, 3}, S4 = {0, 2, 3}: S1
 hashes to {1, 4} and {1, 0}, S4 to {1, 3, 4} and {1, 2, 0}. Both signatures are (1, 0), the estimate is 1, the true
-similarity 2/3. Signatures can be merged: the signature of a union is the elementwise minimum.
+similarity 2/3. Signatures can be merged: a union's signature is the elementwise minimum.
 
-    of a document with s shingles         cost
+    a document with s shingles            cost
     multiply and add                      2 K s operations on vectors of 8 (AVX2) or 16 (AVX-512) values
-    minimum                               K s of the same, and some 10 ns for each function to start
+    minimum                               K s such operations, and some 10 ns for each function to start
     signature                             4 K bytes
     s = 136, K = 60, 250 documents        2 microseconds each, half of it for the minimum
 """
@@ -43,6 +43,7 @@ _CHUNK_SHINGLES: Final = 1 << 16
 #: Products held at once. In a small batch one call does several functions, because starting a call costs most there.
 _BLOCK_PRODUCTS: Final = 1 << 16
 
+_MASK_32: Final = 2**32 - 1
 _MASK_64: Final = 2**64 - 1
 
 
@@ -53,7 +54,7 @@ class HashFamily:
     Nothing changes after construction: threads may share a family.
 
     Attributes:
-        permutations: Number of functions K.
+        permutations: Function count K.
         seed: Seed from which the factors are drawn.
         a: Factors, odd, uint32, shape (K,), read-only.
         b: Summands, uint32, shape (K,), read-only.
@@ -70,7 +71,7 @@ class HashFamily:
         self.permutations = permutations
         self.seed = seed
         self.a: NDArray[np.uint32] = (drawn >> np.uint64(32)).astype(np.uint32) | np.uint32(1)
-        self.b: NDArray[np.uint32] = (drawn & np.uint64(EMPTY)).astype(np.uint32)
+        self.b: NDArray[np.uint32] = (drawn & np.uint64(_MASK_32)).astype(np.uint32)
         self.a.flags.writeable = False
         self.b.flags.writeable = False
 
@@ -85,14 +86,14 @@ class HashFamily:
         permutations: int | None = None,
         skip: int = 0,
     ) -> NDArray[np.uint32]:
-        """Sign a batch of documents; a document's signature does not depend on the batch it comes in.
+        """Sign a document batch; a document's signature does not depend on the batch it comes in.
 
         Args:
-            hashes: Shingle hashes of all documents, one after the other, uint32, shape (n_total,). Order and repetition
+            hashes: Shingle hashes, one document after the other, uint32, shape (n_total,). Order and repetition
                 inside a document do not matter.
             offsets: Document i owns hashes[offsets[i] : offsets[i + 1]]; integers, ascending, shape (n + 1,).
             permutations: Use the first so many functions; None uses all.
-            skip: Leave out the first so many of them.
+            skip: Leave out the first so many functions.
 
         Returns:
             uint32, shape (n, permutations - skip); a document without shingles has EMPTY everywhere.
@@ -120,25 +121,25 @@ class HashFamily:
         """Add shingles to documents that are already signed.
 
         Args:
-            signatures: Signature of each document, uint32, shape (n, p), of this family's first p functions.
-            hashes: Hashes of the additional shingles, as for `sign`; shingles of the document may be among them.
+            signatures: Signature by document, uint32, shape (n, p), of this family's first p functions.
+            hashes: Additional shingle hashes, as for `sign`; the document's own may be among them.
             offsets: Shape (n + 1,), as for `sign`.
 
         Returns:
             The signatures of the unions, uint32, shape (n, p), in a new array.
 
         Raises:
-            ValueError: As for `sign`, or if the number of documents differs.
+            ValueError: As for `sign`, or if the document counts differ.
         """
         return merge(signatures, self.sign(hashes, offsets, permutations=signatures.shape[1]))
 
 
 def merge(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return the signatures of the unions of two sets each.
+    """Return the signatures of pairwise unions.
 
     Args:
         left: Signatures, uint32, shape (..., K).
-        right: Signatures of the same family, uint32, the same shape.
+        right: Signatures from the same family, uint32, the same shape.
 
     Raises:
         ValueError: If the shapes differ.
@@ -148,14 +149,14 @@ def merge(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> NDArray[np.uin
 
 
 def estimate(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> NDArray[np.float64]:
-    """Estimate Jaccard similarities as the share of equal positions.
+    """Estimate Jaccard similarities as the share of equal values.
 
     Args:
         left: Signatures, uint32, shape (..., K).
-        right: Signatures of the same family, uint32, the same shape.
+        right: Signatures from the same family, uint32, the same shape.
 
     Returns:
-        float64 in 0 .. 1, shape (...): the correctly rounded quotient of two integers.
+        float64 in 0 .. 1, shape (...): a correctly rounded quotient.
 
     Raises:
         ValueError: If the shapes differ or the signatures have no values.
@@ -168,17 +169,17 @@ def estimate(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> NDArray[np.
 
 
 def standard_error(similarity: float, permutations: int) -> float:
-    """Return the standard error sqrt(s (1 - s) / K) of an estimate.
+    """Return the standard error sqrt(s (1 - s) / K).
 
     Args:
         similarity: True (or estimated) similarity s, 0 .. 1.
-        permutations: Length of the signatures K, at least 1.
+        permutations: Signature length K, at least 1.
     """
     return float(np.sqrt(similarity * (1.0 - similarity) / permutations))
 
 
 def _splitmix64(seed: int, count: int) -> NDArray[np.uint64]:
-    """Draw `count` 64-bit numbers (S. Vigna's splitmix64): fixed by its definition, unlike the streams of a library."""
+    """Draw `count` 64-bit numbers (S. Vigna's splitmix64): fixed by its definition, unlike library streams."""
     drawn = []
     state = seed
     for _ in range(count):
@@ -228,6 +229,6 @@ def _check_batch(hashes: NDArray[np.uint32], offsets: NDArray[np.int64]) -> None
 
 
 def _check_same_shape(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> None:
-    """Raise ValueError unless two arrays of signatures have one shape."""
+    """Raise ValueError unless two signature arrays have one shape."""
     if left.shape != right.shape:
         raise ValueError(f"signatures of shapes {left.shape} and {right.shape} cannot be compared")

@@ -1,17 +1,17 @@
-"""Sketches: the set of shingle hashes of a document while that is small, its MinHash signature beyond.
+"""Sketches: a document's set of shingle hashes while that is small, its MinHash signature beyond.
 
-Half of the Reuters articles have fewer than 90 shingles, fewer than a signature of 128 values has; and an estimate is
-worst for short texts. So a document within `exact_limit` shingles keeps all of their hashes and is compared exactly,
+Half of the Reuters articles have fewer than 90 shingles, fewer than a signature with 128 values; and an estimate is
+worst for short texts. So a document within `exact_limit` shingles keeps all their hashes and is compared exactly,
 
     J(A, B) = |A and B| / |A or B|,    |A or B| = |A| + |B| - |A and B|
 
 (Broder 1997; Leskovec/Rajaraman/Ullman, chapter 3.1; other measures: `measures`), and a longer one keeps K values and
-its similarities are estimated (`minhash`). A set and a signature are compared by the signature of the set, computed on
+its similarities are estimated (`minhash`). A set and a signature are compared by the set's signature, computed on
 demand. Worked example: {1, 2, 3, 4} and {1, 2, 3, 4, 5} share 4 of 5 elements, similarity 0.8.
 
 Similarity is symmetric and depends only on the two sketches, so any two daemons agree about a pair.
 
-    microseconds (AVX-512)                                      100 hashes   400 hashes   signature of 128
+    microseconds (AVX-512)                                      100 hashes   400 hashes   128 values
     compare a pair: merge, sort, count equal neighbours         1.8          2.6          1.3
     the same with Python sets                                   6            23
     the same, 1,000 pairs in one sort of 64-bit keys            2.8          9
@@ -31,13 +31,13 @@ from streamdedup.similarity.minhash import HashFamily
 
 
 class Sketch(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """The comparable content of one document; exactly one of `hashes` and `signature` is set.
+    """A document's comparable content; either `hashes` or `signature` is set.
 
     Attributes:
-        count: Number of distinct shingles; `exact_limit` + 1 for a document with more than `exact_limit`, because the
+        count: Distinct shingles; `exact_limit` + 1 for a document with more than `exact_limit`, because the
             number cannot be kept up to date when such a document is appended to.
         hashes: All shingle hashes, strictly ascending, uint32, shape (count,); or None.
-        signature: All K values of the signature, uint32, shape (K,); or None.
+        signature: All K signature values, uint32, shape (K,); or None.
     """
 
     count: int
@@ -52,7 +52,7 @@ class Sketch(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def size_bytes(self) -> int:
-        """Size of the hashes or of the signature, in bytes."""
+        """Size of hashes or signature, in bytes."""
         values = self.signature if self.hashes is None else self.hashes
         return 0 if values is None else values.nbytes
 
@@ -67,13 +67,13 @@ class Sketch(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Similarities:
-    """Similarities of a batch of pairs.
+    """Similarities for a batch of pairs.
 
     Attributes:
         values: 0 .. 1, float64, shape (n,).
         exact: Whether value and containment are exact, not estimates, bool, shape (n,).
         overlaps: Intersections and sizes, for the containments.
-        smaller_counts: Distinct shingles of the smaller side, as far as the sketches count them, int64, shape (n,).
+        smaller_counts: Distinct shingles on the smaller side, as far as the sketches count them, int64, shape (n,).
     """
 
     values: NDArray[np.float64]
@@ -83,24 +83,24 @@ class Similarities:
 
 
 def keeps_hashes(counts: NDArray[np.int64], exact_limit: int | None) -> NDArray[np.bool_]:
-    """Return the documents that keep all of their hashes and are compared exactly, bool (n,).
+    """Return whether documents keep all their hashes and are compared exactly, bool (n,).
 
     Args:
-        counts: int64 (n,); distinct shingles of each document.
+        counts: int64 (n,); distinct shingles by document.
         exact_limit: Documents up to so many distinct shingles keep them all; 0: no document, None: every document.
     """
-    kept: NDArray[np.bool_] = counts <= (np.inf if exact_limit is None else exact_limit or -1)
-    return kept
+    within: NDArray[np.bool_] = counts <= (np.inf if exact_limit is None else exact_limit or -1)
+    return within
 
 
 class Sketcher:
-    """Makes and compares the sketches of one profile. Keeps no state: threads may share it.
+    """Makes and compares sketches for one profile. Keeps no state: threads may share it.
 
     Args:
-        family: The hash functions; signatures kept in sketches have all of their values.
+        family: The hash functions; signatures in sketches have all its values.
         exact_limit: Documents up to so many distinct shingles keep them all; 0: no document, None: every document.
-        banded: Number of signature values that the bands use, 1 .. K.
-        measure: Measure of similarity.
+        banded: Signature values that the bands use, 1 .. K.
+        measure: Similarity measure.
 
     Raises:
         ValueError: If a number is outside its range.
@@ -119,14 +119,14 @@ class Sketcher:
         self._measure = measure
 
     def make(self, hashes: NDArray[np.uint32], offsets: NDArray[np.int64]) -> tuple[list[Sketch], NDArray[np.uint32]]:
-        """Sketch a batch of documents.
+        """Sketch a document batch.
 
         Args:
-            hashes: Shingle hashes of all documents, strictly ascending within each, uint32, shape (n_total,).
+            hashes: Shingle hashes, strictly ascending within each document, uint32, shape (n_total,).
             offsets: Document i owns hashes[offsets[i] : offsets[i + 1]]; int64, ascending, shape (n + 1,).
 
         Returns:
-            The n sketches, which share no memory with the arguments, and the first `banded` signature values of every
+            The n sketches, which share no memory with the arguments, and the first `banded` signature values by
             document, uint32, shape (n, banded). The other values are computed only where the sketch keeps them.
 
         Raises:
@@ -148,17 +148,17 @@ class Sketcher:
         return sketches, prefixes
 
     def signatures(self, sketches: Sequence[Sketch], permutations: int) -> NDArray[np.uint32]:
-        """Return the first so many signature values of each sketch, computed for sketches that hold hashes.
+        """Return the first so many signature values by sketch, computed for sketches that hold hashes.
 
         Args:
-            sketches: n sketches of this family.
-            permutations: Number of values, 1 .. K.
+            sketches: n sketches with this family.
+            permutations: Value count, 1 .. K.
 
         Returns:
             uint32, shape (n, permutations).
 
         Raises:
-            ValueError: If a kept signature is not of this family's length, or there are not so many values.
+            ValueError: If a stored signature has another length than this family, or there are not so many values.
         """
         if not 1 <= permutations <= self.family.permutations:
             raise ValueError(f"{permutations} values asked of signatures of {self.family.permutations}")
@@ -187,16 +187,16 @@ class Sketcher:
         """Compare pairs of sketches; to swap the sides or to split the batch changes no value.
 
         Args:
-            left: Sketches of this family.
-            right: Sketches of this family.
-            pairs: Positions in left and in right of each pair; each sketch is signed at most once, however many pairs
+            left: Sketches with this family.
+            right: Sketches with this family.
+            pairs: Positions in left and in right, by pair; each sketch is signed at most once, however many pairs
                 it belongs to. None compares left[i] with right[i] for every i.
 
         Returns:
             Exact where both sketches have hashes, otherwise estimated from all K values.
 
         Raises:
-            ValueError: If the lengths differ, or a stored signature is not of this family's length.
+            ValueError: If the lengths differ, or a stored signature has another length than this family.
         """
         if pairs is None:
             if len(left) != len(right):
@@ -206,12 +206,12 @@ class Sketcher:
         exact = np.ones(len(pairs), dtype=np.bool_)
         estimated: list[int] = []
         for i, (a, b) in enumerate(pairs):
-            one, other = left[a], right[b]
-            if one.hashes is not None and other.hashes is not None:
-                common[i] = intersection_size(one.hashes, other.hashes)
+            first, second = left[a], right[b]
+            if first.hashes is not None and second.hashes is not None:
+                common[i] = intersection_size(first.hashes, second.hashes)
             else:
                 exact[i] = False
-                if one.count and other.count:
+                if first.count and second.count:
                     estimated.append(i)
         left_sizes, right_sizes = [left[a].count for a, _ in pairs], [right[b].count for _, b in pairs]
         overlaps = Overlaps(*(np.array(numbers, np.int64) for numbers in (common, left_sizes, right_sizes)))
@@ -219,51 +219,51 @@ class Sketcher:
         smaller_counts = np.minimum(overlaps.left, overlaps.right)
         if estimated:
             values[estimated], sampled = self._estimates(left, right, [pairs[i] for i in estimated])
-            for known, drawn in zip(overlaps, sampled, strict=True):
-                known[estimated] = drawn
+            for sizes, drawn in zip(overlaps, sampled, strict=True):
+                sizes[estimated] = drawn
         return Similarities(values, exact, overlaps, smaller_counts)
 
     def _estimates(
         self, left: Sequence[Sketch], right: Sequence[Sketch], pairs: Sequence[tuple[int, int]]
     ) -> tuple[NDArray[np.float64], Overlaps]:
-        """Estimate the similarity and the overlap of each pair from signatures; each sketch is signed once."""
+        """Estimate similarity and overlap by pair from signatures; each sketch is signed once."""
         left_rows, left_of = np.unique([a for a, _ in pairs], return_inverse=True)
         right_rows, right_of = np.unique([b for _, b in pairs], return_inverse=True)
         sketches = [*(left[a] for a in left_rows.tolist()), *(right[b] for b in right_rows.tolist())]
         signatures = self.signatures(sketches, self.family.permutations)
-        own, others = signatures[left_of], signatures[len(left_rows) + right_of]
-        return self._measure.estimate(own, others), sampled_overlaps(own, others)
+        lefts, rights = signatures[left_of], signatures[len(left_rows) + right_of]
+        return self._measure.estimate(lefts, rights), sampled_overlaps(lefts, rights)
 
     def estimated(self, count: int, signature: NDArray[np.uint32]) -> Sketch:
-        """Return the sketch of a document beyond `exact_limit`.
+        """Return the sketch for a document beyond `exact_limit`.
 
         Args:
-            count: Number of distinct shingles, or any number beyond the limit.
-            signature: All values of the signature, uint32, shape (K,).
+            count: Distinct shingles, or any number beyond the limit.
+            signature: All signature values, uint32, shape (K,).
         """
-        most = count if self.exact_limit is None else min(count, self.exact_limit + 1)
-        return Sketch(most, signature=signature)
+        capped = count if self.exact_limit is None else min(count, self.exact_limit + 1)
+        return Sketch(capped, signature=signature)
 
     def _complete(
         self,
         prefixes: NDArray[np.uint32],
         hashes: NDArray[np.uint32],
         offsets: NDArray[np.int64],
-        chosen: NDArray[np.int64],
+        documents: NDArray[np.int64],
     ) -> NDArray[np.uint32]:
-        """Continue the signatures of the chosen documents to all K values, shape (len(chosen), K)."""
-        if len(chosen) == 0 or self.banded == self.family.permutations:
-            return prefixes[chosen]
-        parts = [hashes[offsets[i] : offsets[i + 1]] for i in chosen]
-        own_offsets = np.cumsum([0, *map(len, parts)])
-        rest = self.family.sign(np.concatenate(parts), own_offsets, skip=self.banded)
-        return np.concatenate((prefixes[chosen], rest), axis=1)
+        """Continue the signatures of some documents to all K values, shape (len(documents), K)."""
+        if len(documents) == 0 or self.banded == self.family.permutations:
+            return prefixes[documents]
+        parts = [hashes[offsets[i] : offsets[i + 1]] for i in documents]
+        part_offsets = np.cumsum([0, *map(len, parts)])
+        rest = self.family.sign(np.concatenate(parts), part_offsets, skip=self.banded)
+        return np.concatenate((prefixes[documents], rest), axis=1)
 
 
 def _check_ascending(hashes: NDArray[np.uint32], offsets: NDArray[np.int64]) -> None:
     """Raise ValueError unless every document's hashes ascend strictly."""
-    own = hashes[offsets[0] : offsets[-1]]
-    ascends = own[1:] > own[:-1]
+    batch = hashes[offsets[0] : offsets[-1]]
+    ascends = batch[1:] > batch[:-1]
     borders = offsets[(offsets > offsets[0]) & (offsets < offsets[-1])] - offsets[0]
     ascends[borders - 1] = True
     if not ascends.all():

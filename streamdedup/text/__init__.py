@@ -1,10 +1,11 @@
-"""From texts to sets of 32-bit shingle hashes, a batch at a time.
+"""From texts to sets with 32-bit shingle hashes, a batch at a time.
 
     module           from                         to
     normalise        texts                        folded code points with class bits (letter, number, mark, ...)
     tokens           ASCII texts, or code points  elements (tokens or characters), one 64-bit hash each
-    hashing          element hashes               sorted 32-bit hashes of all shingles of each document
-    shingles         the three above              `ShingleBatch`: distinct hashes, stop words and stop shingles left out
+    element_hashes   slices of tokens             64-bit hashes
+    shingle_hashes   element hashes               sorted 32-bit shingle hashes by document
+    shingles         the four above               `ShingleBatch`: distinct hashes, stop words and stop shingles left out
 
 `shingles` is the entry: `Shingler` for hashes, `normalise` for the folded text. `unicode_tables` has the tables behind
 `normalise`. `stop_shingles` learns, writes and reads the shingles that too many documents share.

@@ -1,17 +1,18 @@
 """From texts to folded and classified code points, for texts beyond ASCII.
 
-Normalising by a table of code points is many times faster than ``unicodedata.normalize``, but right only where
+Normalising by a table is many times faster than ``unicodedata.normalize``, but right only where
 neighbours do not interact. Unicode Standard Annex 15 (section 9, "Detecting Normalization Forms") gives the conditions:
 a text is in normal form when no code point is excluded from the form, combining classes never decrease, and nothing
 composes. ``fold`` works in steps:
 
-1. Map each code point by table, and test the conditions: of marks that compose with nothing, only those after a mark.
+1. Map each code point by table, and test the conditions; a mark that composes with nothing (``CLASSED``
+   without ``CHECK``) is tested only after a mark.
 2. Repair the simple cases in the arrays: compose a letter with the marks directly after it; exchange two marks in
    the wrong order. Texts in NFD, Vietnamese as well, and vowelled Arabic, typed with shadda first, need no more.
 3. Compose the other documents with ``unicodedata``, then map again.
 4. Fold documents that still fail with ``_canonical``, which is slow and always right.
 
-All steps give the same result. The result for a document does not depend on the other documents of the batch.
+All steps give the same result. The result for a document does not depend on the rest of the batch.
 """
 
 import unicodedata
@@ -21,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.text.hashing import VALID, offsets_of, ranges
+from streamdedup.text.runs import UNCHECKED, offsets_of, ranges
 from streamdedup.text.unicode_tables import (
     CHECK,
     CLASSED,
@@ -51,9 +52,9 @@ class Folded(NamedTuple):
 
     Attributes:
         packed: uint32 (n_code_points,); code point and bits; separators are SPACE without bits.
-        starts: int64 (n_docs + 1,); start of each document; the last entry is the length of ``packed``.
+        starts: int64 (n_docs + 1,); document starts; the last entry is the length of ``packed``.
         bits: All bits that occur in ``packed``.
-        kinds: uint8 (n_code_points,); `kind` of each entry of ``packed``.
+        kinds: uint8 (n_code_points,); `kind` by entry of ``packed``.
     """
 
     packed: NDArray[np.uint32]
@@ -73,7 +74,7 @@ class _Written(NamedTuple):
 
 
 class _Composed(NamedTuple):
-    """Documents after the simple cases of composition.
+    """Documents after the simple compositions.
 
     Attributes:
         packed: As in `Folded`.
@@ -95,59 +96,61 @@ def fold(texts: Sequence[str], folding: FoldOptions) -> Folded:
     """
     table = tables(folding)
     written = _look_up(texts, table)
-    packed, starts, doubtful = _composed(written, table)
+    packed, starts, doubtful = _repair_simple(written, table)
     if doubtful.size:
         packed, starts = _replace(written, packed, starts, doubtful, table, fold_marks=folding.marks)
     if packed is written.packed:
         # Exchanged marks are all of the same kind for tokens.
         folded = Folded(packed, starts, written.bits, written.kinds)
     else:
-        folded = _folded(packed, starts)
+        folded = _with_bits(packed, starts)
     return _expand(folded, table) if folded.bits & EXPANDS else folded
 
 
-def _folded(packed: NDArray[np.uint32], starts: NDArray[np.int64]) -> Folded:
+def _with_bits(packed: NDArray[np.uint32], starts: NDArray[np.int64]) -> Folded:
     """Return documents with their bits and kinds."""
     return Folded(packed, starts, int(np.bitwise_or.reduce(packed)), kinds_of(packed))
 
 
 def _look_up(texts: Sequence[str], table: Tables) -> _Written:
-    """Look up the code points of all texts, a line feed before each and after the last."""
+    """Look up all code points, a line feed before each and after the last."""
     joined = "\n".join(["", *texts, ""])
     starts = offsets_of(np.fromiter(map(len, texts), np.int64, len(texts)) + 1) + 1
     # A third of the time of `str.encode`; lone surrogates pass as well.
     points = np.array([joined], "<U").view("<u4")
-    packed = table.packed.take(points, mode=VALID)
-    folded = _folded(packed, starts)
+    packed = table.packed.take(points, mode=UNCHECKED)
+    folded = _with_bits(packed, starts)
     if folded.bits & IGNORED:
         ignored = np.flatnonzero((packed & IGNORED) != 0)
         starts = starts - np.searchsorted(ignored, starts)
-        folded, points = _folded(_without(packed, ignored), starts), _without(points, ignored)
+        folded, points = _with_bits(_without(packed, ignored), starts), _without(points, ignored)
     return _Written(*folded, points)
 
 
-def _without(values: NDArray[np.uint32], at: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """Return ``values`` without those at ``at``, ascending indexes."""
-    if at.size * _FEW < values.size:
-        return _with_pieces(values, at, [values[:0]] * at.size)
+def _without(values: NDArray[np.uint32], indexes: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """Return ``values`` without those at ascending indexes."""
+    if indexes.size * _FEW < values.size:
+        return _with_pieces(values, indexes, [values[:0]] * indexes.size)
     keep = np.ones(values.size, np.bool_)
-    keep[at] = False
-    return values.take(np.flatnonzero(keep), mode=VALID)
+    keep[indexes] = False
+    return values.take(np.flatnonzero(keep), mode=UNCHECKED)
 
 
 def _with_pieces(
-    values: NDArray[np.uint32], at: NDArray[np.int64], pieces: Sequence[NDArray[np.uint32]]
+    values: NDArray[np.uint32], indexes: NDArray[np.int64], pieces: Sequence[NDArray[np.uint32]]
 ) -> NDArray[np.uint32]:
-    """Return ``values`` with each value at ``at``, few ascending indexes, replaced by a piece."""
+    """Return ``values`` with the value at each of few ascending indexes replaced by a piece."""
     parts, end = [], 0
-    for place, piece in zip(at.tolist(), pieces, strict=True):
-        parts += [values[end:place], piece]
-        end = place + 1
+    for index, piece in zip(indexes.tolist(), pieces, strict=True):
+        parts += [values[end:index], piece]
+        end = index + 1
     return np.concatenate([*parts, values[end:]])
 
 
 def _to_check(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Return the indexes, ascending, of the code points that their neighbours may change."""
+    """Return the indexes, ascending, at which neighbours may change the result."""
+    # One shift brings ENDS_CLASSED of the code point before to the place of CLASSED: a mark is tested after a mark.
+    # A code point with CHECK is tested after any.
     check = kinds[:-1] >> 1
     check &= kind(CLASSED)
     check |= kind(CHECK)
@@ -155,62 +158,64 @@ def _to_check(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
     return np.flatnonzero(check != 0) + 1
 
 
-def _composed(written: _Written, table: Tables) -> _Composed:
-    """Repair the simple cases, exchanged marks in place.
+def _repair_simple(written: _Written, table: Tables) -> _Composed:
+    """Compose letters with their marks, and exchange marks in the wrong order, the latter in ``written.packed``.
 
     A mark changes places with the code point before it when its combining class is lower. It may compose when the two
     are a pair, or when the code point before it is a mark, over which it could reach.
     """
     packed, starts, bits, kinds, points = written
-    at = _to_check(kinds) if bits & (CHECK | CLASSED) else starts[:0]
-    if not at.size:
-        return _Composed(packed, starts, at)
-    after, here = points.take(at - 1, mode=VALID), points.take(at, mode=VALID)
-    before, context = table.context.take(after, mode=VALID), table.context.take(here, mode=VALID)
+    indexes = _to_check(kinds) if bits & (CHECK | CLASSED) else starts[:0]
+    if not indexes.size:
+        return _Composed(packed, starts, indexes)
+    previous, current = points.take(indexes - 1, mode=UNCHECKED), points.take(indexes, mode=UNCHECKED)
+    previous_context = table.context.take(previous, mode=UNCHECKED)
+    context = table.context.take(current, mode=UNCHECKED)
     own_class = context & OWN_CLASS
-    doubtful = before >> LAST_CLASS_SHIFT & OWN_CLASS > own_class
+    doubtful = ((previous_context >> LAST_CLASS_SHIFT) & OWN_CLASS) > own_class
     doubtful &= own_class != 0
     swapped = np.flatnonzero(doubtful)
     if swapped.size:
-        contexts = before.take(swapped, mode=VALID) | context.take(swapped, mode=VALID)
-        exchanged = swapped.take(np.flatnonzero(_only_reordered(packed, at.take(swapped), contexts)))
-        _exchange(packed, at.take(exchanged))
+        contexts = previous_context.take(swapped, mode=UNCHECKED) | context.take(swapped, mode=UNCHECKED)
+        exchanged = swapped.take(np.flatnonzero(_only_reordered(packed, indexes.take(swapped), contexts)))
+        _exchange(packed, indexes.take(exchanged))
         doubtful[exchanged] = False
     if int(np.bitwise_or.reduce(context)) & (COMPLEX | COMPOSES_BACKWARD):
         doubtful |= (context & COMPLEX) != 0
         backward = np.flatnonzero((context & COMPOSES_BACKWARD) != 0)
-        marks = at.take(backward)
-        pairs = after.take(backward), here.take(backward)
-        composites, unclear = _composites(marks, *pairs, before.take(backward), table)
+        marks = indexes.take(backward)
+        pairs = previous.take(backward), current.take(backward)
+        composites, unclear = _composites(marks, *pairs, previous_context.take(backward), table)
         doubtful[backward] |= unclear
-        documents = _documents_of(at[doubtful], starts)
+        documents = _documents_of(indexes[doubtful], starts)
         return _Composed(*_with_composites(packed, starts, marks, composites, table), documents)
-    return _Composed(packed, starts, _documents_of(at[doubtful], starts))
+    return _Composed(packed, starts, _documents_of(indexes[doubtful], starts))
 
 
 def _composites(
     marks: NDArray[np.int64],
-    after: NDArray[np.uint32],
-    here: NDArray[np.uint32],
-    before: NDArray[np.uint32],
+    previous: NDArray[np.uint32],
+    current: NDArray[np.uint32],
+    previous_context: NDArray[np.uint32],
     table: Tables,
 ) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-    """Return the code point composed of each mark, its letter and the marks between, else 0; and the unclear marks.
+    """Return the code point that each mark composes with its letter and the marks between, else 0; and unclear marks.
 
     An unclear mark may compose, but not with the code points directly before it alone.
 
     Args:
-        marks: Indexes, ascending, of the marks.
-        after: The code point before each mark.
-        here: Each mark.
-        before: Context bits of ``after``.
+        marks: Mark indexes, ascending.
+        previous: The code point before each mark.
+        current: Each mark.
+        previous_context: Context bits of ``previous``.
         table: Tables.
     """
-    entries = _entries(after, here, table)
+    entries = _entries(previous, current, table)
     composes = entries > UNDECIDED
-    composes &= before & (OWN_CLASS | COMPOSES_BACKWARD | COMPLEX) == 0
+    composes &= previous_context & (OWN_CLASS | COMPOSES_BACKWARD | COMPLEX) == 0
     composites = entries * composes
-    unclear = before & (OWN_CLASS | COMPOSES_FORWARD) != 0
+    # After a mark, over which this one may reach a letter; after Hangul; or the pair is undecided.
+    unclear = previous_context & (OWN_CLASS | COMPOSES_FORWARD) != 0
     unclear |= entries != 0
     unclear &= ~composes
     # A mark directly after one that composes: only the composed letter is before it.
@@ -219,7 +224,7 @@ def _composites(
     composing = np.flatnonzero(composes & followed)
     while composing.size:
         second = composing + 1
-        entries = _entries(composites.take(composing), here.take(second), table)
+        entries = _entries(composites.take(composing), current.take(second), table)
         unclear[second] = entries == UNDECIDED
         composes = entries > UNDECIDED
         composites[second] = entries * composes
@@ -228,9 +233,10 @@ def _composites(
 
 
 def _entries(letters: NDArray[np.uint32], marks: NDArray[np.uint32], table: Tables) -> NDArray[np.uint32]:
-    """Return the entry of ``table.composites`` for each letter with its mark."""
-    cells = table.letter_row.take(letters, mode="clip") + table.mark_column.take(marks, mode="clip")
-    return table.composites.take(cells, mode=VALID)
+    """Return the entry in ``CompositeTable.composites`` for each letter with its mark."""
+    pairs = table.pairs
+    cells = pairs.letter_row.take(letters, mode="clip") + pairs.mark_column.take(marks, mode="clip")
+    return pairs.composites.take(cells, mode=UNCHECKED)
 
 
 def _only_reordered(
@@ -239,28 +245,29 @@ def _only_reordered(
     """Return which marks need only change places with the mark before, as a vowel sign typed after shadda does.
 
     Args:
-        packed: Table entries of all code points.
-        marks: Indexes of the marks.
-        contexts: Context bits of each mark and of the mark before, combined.
+        packed: Table entries.
+        marks: Mark indexes.
+        contexts: Context bits for each mark and the mark before, combined.
     """
-    # Excludes code points that decompose: the last combining class is not that of the code point.
+    # Nothing around may compose, and the code points outside of the two are no marks. `CLASSED` excludes code points
+    # that decompose: the last combining class is not that of the code point.
     hindered = contexts & (COMPLEX | COMPOSES_BACKWARD | COMPOSES_FORWARD)
-    hindered |= ~packed.take(marks - 1, mode=VALID) & CLASSED
+    hindered |= ~packed.take(marks - 1, mode=UNCHECKED) & CLASSED
     hindered |= packed.take(marks - 2, mode="clip") & (CHECK | CLASSED | ENDS_CLASSED)
-    hindered |= packed.take(marks + 1, mode=VALID) & (CHECK | CLASSED)
+    hindered |= packed.take(marks + 1, mode=UNCHECKED) & (CHECK | CLASSED)
     only: NDArray[np.bool_] = hindered == 0
     return only
 
 
 def _exchange(values: NDArray[np.uint32], marks: NDArray[np.int64]) -> None:
-    """Exchange the value of each of ``marks`` with that of the mark before it, in place."""
-    first, second = values.take(marks - 1, mode=VALID), values.take(marks, mode=VALID)
+    """Exchange the values at ``marks`` with those before, in place."""
+    first, second = values.take(marks - 1, mode=UNCHECKED), values.take(marks, mode=UNCHECKED)
     values[marks], values[marks - 1] = first, second
 
 
-def _documents_of(at: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the documents, ascending and distinct, that contain the indexes ``at``."""
-    return np.unique(np.searchsorted(starts, at, side="right") - 1) if at.size else at
+def _documents_of(indexes: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the documents, ascending and distinct, that contain the indexes."""
+    return np.unique(np.searchsorted(starts, indexes, side="right") - 1) if indexes.size else indexes
 
 
 def _with_composites(
@@ -275,8 +282,8 @@ def _with_composites(
     Args:
         packed: As in `Folded`.
         starts: As in `Folded`.
-        marks: Indexes, ascending, of marks.
-        composites: Composed code point of each, 0 for a mark that stays.
+        marks: Mark indexes, ascending.
+        composites: Composed code point by mark, 0 for a mark that stays.
         table: Tables.
     """
     composing = np.flatnonzero(composites)
@@ -317,11 +324,11 @@ def _replace(
     *,
     fold_marks: bool,
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """Fold some documents with ``unicodedata``; return the new ``packed`` and ``starts`` of all.
+    """Fold some documents with ``unicodedata``; return the new ``packed`` and ``starts``.
 
     Args:
         written: The documents as they were written.
-        packed: The documents after the simple cases of composition.
+        packed: The documents after the simple compositions.
         starts: Their starts in ``packed``.
         documents: The documents to fold, ascending.
         table: Tables.
@@ -331,7 +338,7 @@ def _replace(
         str(written.points[first:last].data, "utf-32-le", "surrogatepass")
         for first, last in _bounds(written.starts, documents)
     ]
-    composed = _composed(_look_up([unicodedata.normalize("NFC", text) for text in texts], table), table)
+    composed = _repair_simple(_look_up([unicodedata.normalize("NFC", text) for text in texts], table), table)
     slow = set(composed.doubtful.tolist())
     lengths = np.diff(starts)
     pieces, end = [], 0
@@ -349,24 +356,24 @@ def _replace(
 
 
 def _bounds(starts: NDArray[np.int64], documents: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Return start and end of some documents, without the separators behind them."""
+    """Return starts and ends for some documents, without the separators behind."""
     return list(zip(starts.take(documents).tolist(), (starts.take(documents + 1) - 1).tolist(), strict=True))
 
 
 def _expand(folded: Folded, table: Tables) -> Folded:
-    """Replace each code point that folds to several by all of them."""
+    """Replace each code point that folds to several."""
     packed = folded.packed
-    at = np.flatnonzero((packed & EXPANDS) != 0)
-    which = packed[at] & CODE_POINT
-    first, length = table.first[which], table.length[which]
+    indexes = np.flatnonzero((packed & EXPANDS) != 0)
+    which = packed[indexes] & CODE_POINT
+    first, length = table.expansion_starts[which], table.expansion_lengths[which]
     added = np.concatenate(([0], np.cumsum(length - 1)))
-    if at.size * _FEW < packed.size:
+    if indexes.size * _FEW < packed.size:
         ends = (first + length).tolist()
         pieces = [table.expansions[begin:end] for begin, end in zip(first.tolist(), ends, strict=True)]
-        grown = _with_pieces(packed, at, pieces)
+        grown = _with_pieces(packed, indexes, pieces)
     else:
         counts = np.ones(packed.size, np.int64)
-        counts[at] = length
+        counts[indexes] = length
         grown = np.repeat(packed, counts)
-        grown[ranges(at + added[:-1], length)] = table.expansions[ranges(first, length)]
-    return _folded(grown, folded.starts + added[np.searchsorted(at, folded.starts)])
+        grown[ranges(indexes + added[:-1], length)] = table.expansions[ranges(first, length)]
+    return _with_bits(grown, folded.starts + added[np.searchsorted(indexes, folded.starts)])

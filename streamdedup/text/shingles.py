@@ -1,16 +1,16 @@
-"""Shingles: sets of 32-bit hashes of the runs of k tokens or characters of texts, a batch at a time.
+"""Shingles: sets with a 32-bit hash for each run of k tokens or characters, a batch of texts at a time.
 
-1. `normalise` removes invisible characters (soft hyphen, zero-width, variation selectors, tatweel), with `fold_marks`
-   accents and vowel signs as well, and brings the text to NFKC with case folding, to a fixed point. With
-   `fold_variants` each Han character becomes the representative of its variants.
+1. `normalise.fold` removes invisible characters (soft hyphen, zero-width, variation selectors, tatweel) and, with
+   `fold_marks`, accents and vowel signs. It brings the text to NFKC with case folding, to a fixed point. With
+   `fold_variants` each Han character becomes its representative variant.
 2. `tokens` cuts it into elements. Runs of letters, combining marks and digits are tokens; in scripts without spaces
    each character is a token, with the marks that follow it; everything else separates. Or every character is an
    element. Each element gets a 64-bit hash.
 3. Stop words are left out.
-4. `hashing` computes the 32-bit hash of each run of k elements, the shingle.
+4. `shingle_hashes` computes a 32-bit hash for each run of k elements, the shingle.
 5. Stop shingles are left out. Repetitions are removed or, in a bag, numbered.
 
-The hashes of a document do not depend on the other documents of the batch. `tests/unit/reference_shingles.py` is the
+A document's hashes do not depend on the rest of the batch. `tests/unit/reference_shingles.py` is the
 specification: one character at a time, in plain Python, with the same result for any Unicode text. No input or output
 happens here.
 """
@@ -22,16 +22,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.text.hashing import (
-    Elements,
-    distinct,
-    numbered_repetitions,
-    offsets_of,
-    ranges,
-    sorted_hashes,
-    without_stops,
-)
+from streamdedup.text.element_hashes import Elements
 from streamdedup.text.normalise import fold
+from streamdedup.text.runs import offsets_of, ranges
+from streamdedup.text.shingle_hashes import distinct, numbered_repetitions, sorted_hashes, without_stops
 from streamdedup.text.tokens import SPACE_HASH, ElementReader, utf8
 from streamdedup.text.unicode_tables import LETTER, NUMBER, FoldOptions
 
@@ -60,20 +54,20 @@ ENGLISH_STOP_WORDS = frozenset(_ENGLISH.split())
 
 @dataclass(frozen=True, slots=True)
 class ShingleOptions:
-    """Definition of a shingle.
+    """Shingle definition.
 
     Attributes:
-        unit: Element of a shingle: a word (token) or a character.
-        size: Number of tokens or characters in one shingle, at least 1.
+        unit: Shingle element: a word (token) or a character.
+        size: Tokens or characters in one shingle, at least 1.
         letters_only: Only letters and marks make tokens; digits separate.
         fold_marks: Accents (Latin, Greek, Cyrillic) and vowel signs (Arabic, Hebrew, Syriac) are left out.
-        fold_variants: Traditional, simplified, regional and new Japanese forms of a Han character are equal.
-        stop_words: Tokens to leave out, word unit only. Normalised like the text; an entry of several tokens ("don't")
-            leaves out each of them.
-        keep_white_space: Character unit: a run of separators is one space; otherwise separators are left out.
+        fold_variants: Traditional, simplified, regional and new Japanese Han forms are equal.
+        stop_words: Tokens to leave out, word unit only. Normalised like the text; an entry with several tokens
+            ("don't") leaves out each.
+        keep_white_space: Character unit: a separator run is one space; otherwise separators are left out.
         bag: A shingle that occurs n times counts as n elements (multiset Jaccard), not as one.
         short_texts: A text with fewer than `size` tokens or characters is one shingle as a whole, or none.
-        stop_shingles: Hashes of shingles to leave out, in a bag every occurrence. A text of stop shingles only keeps
+        stop_shingles: Hashes of shingles to leave out, in a bag every occurrence. A text without others keeps
             them all.
 
     Raises:
@@ -100,17 +94,17 @@ class ShingleOptions:
 
 @dataclass(frozen=True, slots=True)
 class ShingleBatch:
-    """The shingle hashes of a batch of documents, one document behind the other.
+    """The shingle hashes of a document batch, one document behind the other.
 
     Attributes:
         hashes: uint32 (n_total,); within a document sorted ascending and distinct.
         offsets: int64 (n_docs + 1,); document i has hashes[offsets[i]:offsets[i + 1]].
-        token_counts: int64 (n_docs,); tokens of each document without stop words, also for the character unit.
-        element_counts: int64 (n_docs,); elements of each document, tokens or characters.
-        tails: uint64 (n_tails,); hashes of the last `size` - 1 elements of each document, of all elements of a shorter
-            one. An appended text makes shingles with them.
+        token_counts: int64 (n_docs,); tokens by document, without stop words, also for the character unit.
+        element_counts: int64 (n_docs,); elements by document, tokens or characters.
+        tails: uint64 (n_tails,); hashes of the last `size` - 1 elements, or fewer, by document. An appended text
+            makes shingles with them.
         tail_offsets: int64 (n_docs + 1,); document i has tails[tail_offsets[i]:tail_offsets[i + 1]].
-        stop_only: bool (n_docs,); whether a document consists of stop shingles only, and so keeps them.
+        stop_only: bool (n_docs,); whether a document has stop shingles only, and so keeps them.
     """
 
     hashes: NDArray[np.uint32]
@@ -123,7 +117,7 @@ class ShingleBatch:
 
 
 class _Chunk(NamedTuple):
-    """`ShingleBatch` of one chunk of texts, with counts in the place of offsets."""
+    """`ShingleBatch` for one chunk, with counts in place of offsets."""
 
     hashes: NDArray[np.uint32]
     counts: NDArray[np.int64]
@@ -135,12 +129,12 @@ class _Chunk(NamedTuple):
 
 
 class OrderedShingles(NamedTuple):
-    """The shingles of one text in its order.
+    """The shingles of one text in text order.
 
     Attributes:
         hashes: uint32 (n,).
-        starts: int64 (n,); first character of each shingle in `written`.
-        ends: int64 (n,); end of each shingle in `written`.
+        starts: int64 (n,); shingle starts in `written`.
+        ends: int64 (n,); shingle ends in `written`.
         written: The folded text, with spaces as separators.
     """
 
@@ -150,12 +144,12 @@ class OrderedShingles(NamedTuple):
     written: str
 
     def text(self, low: int, high: int) -> str:
-        """Return the words or characters of the shingles from `low` to before `high`, which are consecutive."""
+        """Return the words or characters in the shingles from `low` to before `high`, which are consecutive."""
         return " ".join(self.written[self.starts[low] : self.ends[high - 1]].split())
 
 
 class Shingler:
-    """Computes the shingles of texts under fixed options. Threads may share it."""
+    """Computes shingles under fixed options. Threads may share it."""
 
     def __init__(self, options: ShingleOptions) -> None:
         self.options = options
@@ -171,13 +165,13 @@ class Shingler:
         self._maybe_stop_shingle[self._stop_shingles >> np.uint32(32 - _STOP_SHINGLE_BITS)] = True
 
     def shingle(self, texts: Sequence[str]) -> ShingleBatch:
-        """Return the distinct shingle hashes of each text.
+        """Return the distinct shingle hashes by text.
 
-        Memory beside the result: about 100 bytes for each character of the longest text, or of 128 Ki characters if
+        Memory beside the result: about 100 bytes for each character in the longest text, or for 128 Ki characters if
         that is more.
 
         Args:
-            texts: Any number of texts, any Unicode, lone surrogates included.
+            texts: Any Unicode texts, lone surrogates included.
         """
         chunks = [self._chunk(texts[first:last]) for first, last in _chunks(texts)]
         if not chunks:
@@ -196,18 +190,19 @@ class Shingler:
         )
 
     def in_order(self, text: str) -> OrderedShingles:
-        """Return the shingles of a text in its order, stop shingles and repetitions included."""
+        """Return the shingles in text order, stop shingles and repetitions included."""
         written, spans = self._reader.spans(text)
         hashes = self._reader.read([text], ascii_only=False).hashes[: len(spans)]
         bounds = np.array(spans, np.int64).reshape(-1, 2)
         if self._stop_words.size:
-            kept = np.flatnonzero(~self._is_stop_word(hashes))
-            hashes, bounds = hashes.take(kept), bounds[kept]
+            words = np.flatnonzero(~self._is_stop_word(hashes))
+            hashes, bounds = hashes.take(words), bounds[words]
         size = min(self.options.size, len(hashes))
         if not size or (size < self.options.size and self.options.short_texts == "skip"):
             return OrderedShingles(np.empty(0, np.uint32), bounds[:0, 0], bounds[:0, 1], written)
         first = np.arange(len(hashes) - size + 1)
         sizes = np.full_like(first, size)
+        # Each window is a document with one shingle, so that sorting within documents keeps the order.
         windows = Elements(hashes[ranges(first, sizes)], sizes, sizes, sizes)
         shingles, _ = sorted_hashes(windows, first, self.options.size, whole=True)
         return OrderedShingles(shingles, bounds[: len(first), 0], bounds[size - 1 :, 1], written)
@@ -218,16 +213,16 @@ class Shingler:
         """Return the shingles that n texts gain when a further text is appended to each on a new line.
 
         The shingles of the whole text are these and the shingles of the text before. Where the text before had fewer
-        elements than one shingle, its tail is all of it, and these alone are the shingles of the whole.
+        elements than one shingle, its tail is the whole text, and these alone are the result.
 
         Args:
-            tails: Tails of the n texts, as in `ShingleBatch.tails`.
+            tails: Tails by text, as in `ShingleBatch.tails`.
             empty: Whether each text before has no elements.
             texts: The texts to append.
 
         Returns:
-            Hashes ascending, in a bag with repetitions; stop shingles only in a text of nothing else. Tails of the
-            whole texts. Token counts of the appended texts. Element counts of the appended texts and the tails.
+            Hashes ascending, in a bag with repetitions; stop shingles only in a text without others. Tails after
+            the append. Token counts without the tails. Element counts with the tails.
         """
         added = self._elements(texts, ascii_only=False)
         elements = self._joined(tails, empty, added)
@@ -252,11 +247,11 @@ class Shingler:
         parts: list[NDArray[np.uint64]] = []
         lengths = []
         first = offsets_of(added.stored)[:-1]
-        for tail, first_one, start, used in zip(tails, empty, first.tolist(), added.used.tolist(), strict=True):
+        for tail, is_first, start, used in zip(tails, empty, first.tolist(), added.used.tolist(), strict=True):
             if not used:
                 lengths.append(0)
                 continue
-            seam = SPACE_HASH if spaced and not first_one else SPACE_HASH[:0]
+            seam = SPACE_HASH if spaced and not is_first else SPACE_HASH[:0]
             parts += (tail, seam, added.hashes[start : start + used])
             lengths.append(len(tail) + len(seam) + used)
         counts = np.array(lengths, np.int64)
@@ -265,7 +260,7 @@ class Shingler:
     def _sorted(
         self, elements: Elements, documents: NDArray[np.int64]
     ) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.bool_]]:
-        """Return sorted hashes without stop shingles, their counts, and a mask of documents of stop shingles only."""
+        """Return sorted hashes, their counts, and a mask: documents of stop shingles only, which alone keep them."""
         whole = self.options.short_texts == "whole"
         hashes, counts = sorted_hashes(elements, documents, self.options.size, whole=whole)
         if not self._stop_shingles.size:
@@ -274,40 +269,40 @@ class Shingler:
 
     def _chunk(self, texts: Sequence[str]) -> _Chunk:
         """Shingle one cache-sized chunk of texts."""
-        plain = [i for i, text in enumerate(texts) if text.isascii()]
-        other = [i for i, text in enumerate(texts) if not text.isascii()]
+        ascii_only = [i for i, text in enumerate(texts) if text.isascii()]
+        wide = [i for i, text in enumerate(texts) if not text.isascii()]
         groups = []
-        if plain:
-            groups.append(self._elements([texts[i] for i in plain], ascii_only=True))
-        if other:
-            groups.append(self._elements([texts[i] for i in other], ascii_only=False))
-        documents = np.array(plain + other, np.int64)
+        if ascii_only:
+            groups.append(self._elements([texts[i] for i in ascii_only], ascii_only=True))
+        if wide:
+            groups.append(self._elements([texts[i] for i in wide], ascii_only=False))
+        documents = np.array(ascii_only + wide, np.int64)
         elements = groups[0] if len(groups) == 1 else Elements(*map(np.concatenate, zip(*groups, strict=True)))
         hashes, counts, stop_only = self._sorted(elements, documents)
         if self.options.bag:
             hashes = numbered_repetitions(hashes, counts)
         hashes, counts = distinct(hashes, counts)
         # Back from the order of the work, ASCII documents first, to the order of the texts.
-        place = np.empty(len(texts), np.int64)
-        place[documents] = np.arange(len(texts))
-        ends, tail_counts = _tails(elements, self.options.size, place)
+        order = np.empty(len(texts), np.int64)
+        order[documents] = np.arange(len(texts))
+        ends, tail_counts = _tails(elements, self.options.size, order)
         tails = elements.hashes[ends]
-        tokens, used = elements.token_counts[place], elements.used[place]
+        tokens, used = elements.token_counts[order], elements.used[order]
         return _Chunk(hashes, counts, tokens, used, tails, tail_counts, stop_only)
 
     def _elements(self, texts: Sequence[str], *, ascii_only: bool) -> Elements:
-        """Return the elements of texts without stop words."""
+        """Return the elements without stop words."""
         elements = self._reader.read(texts, ascii_only=ascii_only)
         return self._without_stop_words(elements) if self._stop_words.size else elements
 
     def _without_stop_words(self, tokens: Elements) -> Elements:
-        """Leave out the tokens whose hash is that of a stop word."""
-        kept = np.flatnonzero(~self._is_stop_word(tokens.hashes))
-        counts = np.diff(np.searchsorted(kept, offsets_of(tokens.stored)))
-        return Elements(tokens.hashes.take(kept), counts, counts, counts)
+        """Leave out stop words."""
+        words = np.flatnonzero(~self._is_stop_word(tokens.hashes))
+        counts = np.diff(np.searchsorted(words, offsets_of(tokens.stored)))
+        return Elements(tokens.hashes.take(words), counts, counts, counts)
 
     def _is_stop_word(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Return a mask of the tokens whose hash is that of a stop word."""
+        """Return a mask for stop words, by token hash."""
         stop = self._maybe_stop_word.take(hashes >> (64 - _STOP_WORD_BITS))
         maybe = np.flatnonzero(stop)
         nearest = np.searchsorted(self._stop_words, hashes[maybe]).clip(max=self._stop_words.size - 1)
@@ -318,16 +313,16 @@ class Shingler:
 def _tails(
     elements: Elements, size: int, order: NDArray[np.int64] | slice = slice(None)
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the places of the last `size` - 1 elements of each document in `order`, and their counts."""
+    """Return the indexes of the last `size` - 1 elements for each document in `order`, and their counts."""
     counts = np.minimum(elements.used, size - 1)[order]
     ends = (offsets_of(elements.stored)[:-1] + elements.used)[order]
     return ranges(ends - counts, counts), counts
 
 
 def normalise(text: str, *, letters_only: bool = False, fold_marks: bool = False, fold_variants: bool = False) -> str:
-    """Return the folded text with one space for each run of separators and none at the ends.
+    """Return the folded text with one space for each separator run and none at the ends.
 
-    The characters of scripts without spaces stay together. The function is idempotent.
+    Characters in scripts without spaces stay together. The function is idempotent.
     """
     folded = fold([text], FoldOptions(marks=fold_marks, variants=fold_variants))
     inside = (folded.packed & (LETTER if letters_only else LETTER | NUMBER)) != 0
@@ -335,13 +330,13 @@ def normalise(text: str, *, letters_only: bool = False, fold_marks: bool = False
 
 
 def parse_stop_words(text: str) -> frozenset[str]:
-    """Return the words of a list with one word a line; # begins a comment, empty lines are skipped."""
+    """Return the words from a list with one word a line; # begins a comment, empty lines are skipped."""
     words = (line.partition("#")[0].strip() for line in text.splitlines())
     return frozenset(word for word in words if word)
 
 
 def _chunks(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of chunks of texts: as many as `_CHUNK_CHARACTERS` allow, at least one."""
+    """Yield chunk bounds: as many texts as `_CHUNK_CHARACTERS` allow, at least one."""
     first = characters = 0
     for i, text in enumerate(texts):
         if characters and characters + len(text) > _CHUNK_CHARACTERS:

@@ -1,12 +1,12 @@
-"""Stop shingles: shingles of boilerplate that many documents share. Learns them from a sample, writes and reads files.
+"""Stop shingles: boilerplate that many documents share. Learns from a sample, writes and reads files.
 
 Boilerplate (an earnings table, a licence, a cookie notice) makes different texts similar. Shingles that occur in at
-least a given share of the documents of a sample, or of one source in it, are boilerplate: the notice of one publisher
+least a given share of the documents of a sample, or of one source in it, are boilerplate: a publisher's notice
 is rare overall and frequent in one source. They are written to a file, a profile names the file, and its shingles are
 left out of every document. The file is fixed before the first document, so the pairs do not depend on the order of
 arrival.
 
-Not meant for `unit = "char"`: runs of a few characters that many texts share belong to the language, not to
+Not meant for `unit = "char"`: short runs that many texts share belong to the language, not to
 boilerplate.
 
 Format, UTF-8, version 1: a first line with the name of the format; lines `key = value` with the options of the shingles
@@ -57,10 +57,10 @@ class StopShingles:
     """Stop shingles and the sample that they were learnt from.
 
     Attributes:
-        counts: Number of documents with the shingle, by hash; that of one source where it is a stop shingle there only.
-        documents: Number of documents in the sample, copies counted once.
-        share: Least share of the documents with a stop shingle, above 0, up to 1.
-        shingles: Options of the shingles, as `described` returns them.
+        counts: Documents with the shingle, by hash; those of one source where only that source makes it a stop shingle.
+        documents: Documents in the sample, copies counted once.
+        share: Least document share for a stop shingle, above 0, up to 1.
+        shingles: Shingle options, as `described` returns them.
     """
 
     counts: dict[int, int]
@@ -75,23 +75,23 @@ class StopShingles:
 
     @property
     def least_documents(self) -> int:
-        """Least number of documents with a stop shingle."""
+        """Least document count for a stop shingle."""
         return least_documents(self.share, self.documents)
 
     def encoded(self) -> str:
-        """Return the content of a file."""
+        """Return the file content."""
         settings = self.shingles | {"documents": str(self.documents), "share": repr(self.share)}
         head = [HEADER, *(f"{key} = {value}" for key, value in settings.items()), ""]
         return "\n".join([*head, *(f"{value:08x} {count}" for value, count in sorted(self.counts.items()))]) + "\n"
 
 
 def least_documents(share: float, documents: int) -> int:
-    """Return the least number of documents with a stop shingle in a sample, or a source, of so many documents."""
+    """Return the least document count for a stop shingle in a sample, or a source, with so many documents."""
     return max(LEAST_DOCUMENTS, math.ceil(share * documents - 1e-9))
 
 
 def described(options: ShingleOptions) -> dict[str, str]:
-    """Return the options that decide on the hash of a shingle, as texts."""
+    """Return the options that decide on shingle hashes, as texts."""
     return {
         "algorithm": str(ALGORITHM),
         "unit": options.unit,
@@ -110,14 +110,14 @@ def _flag(value: bool) -> str:
 
 
 def digest_of_words(words: frozenset[str]) -> str:
-    """Return 16 bytes of BLAKE2b, in hexadecimal, of the normalised tokens of a stop list; "none" for an empty one."""
+    """Return 16 BLAKE2b bytes, in hexadecimal, for the normalised tokens in a stop list; "none" for an empty list."""
     if not words:
         return "none"
     return _digest("\n".join(sorted({token for word in words for token in normalise(word).split(" ")})))
 
 
 def digest_of_hashes(hashes: frozenset[int]) -> str:
-    """Return 16 bytes of BLAKE2b, in hexadecimal, of stop shingles; "none" for no shingles."""
+    """Return 16 BLAKE2b bytes, in hexadecimal, for stop shingles; "none" for no shingles."""
     return _digest("\n".join(f"{value:08x}" for value in sorted(hashes))) if hashes else "none"
 
 
@@ -126,7 +126,7 @@ def _digest(text: str) -> str:
 
 
 def parse_stop_shingles(text: str) -> StopShingles:
-    """Read the content of a file.
+    """Read a file's content.
 
     Raises:
         ValueError: The text is not such a file. The error names the wrong line and continues a sentence that begins
@@ -136,17 +136,17 @@ def parse_stop_shingles(text: str) -> StopShingles:
     if lines[0] != HEADER:
         raise ValueError(f"is no file of stop shingles: its first line is not {HEADER!r}")
     settings: dict[str, str] = {}
-    at = 1
-    while at < len(lines) and (found := _SETTING.fullmatch(lines[at])):
-        settings[found[1]] = found[2]
-        at += 1
+    index = 1
+    while index < len(lines) and (setting := _SETTING.fullmatch(lines[index])):
+        settings[setting[1]] = setting[2]
+        index += 1
     expected = [*described(ShingleOptions(fold_variants=_VARIANTS in settings)), "documents", "share"]
-    if list(settings) != expected or at == len(lines) or lines[at]:
-        raise ValueError(f"line {at + 1}: the head must be {', '.join(expected)}, in this order, and an empty line")
+    if list(settings) != expected or index == len(lines) or lines[index]:
+        raise ValueError(f"line {index + 1}: the head must be {', '.join(expected)}, in this order, and an empty line")
     documents, share = _sample(settings)
     counts: dict[int, int] = {}
     last = -1
-    for number, line in enumerate(lines[at + 1 :], at + 2):
+    for number, line in enumerate(lines[index + 1 :], index + 2):
         if not line and number == len(lines):
             break
         entry = _LINE.fullmatch(line)
@@ -161,7 +161,7 @@ def parse_stop_shingles(text: str) -> StopShingles:
 
 
 def _sample(settings: dict[str, str]) -> tuple[int, float]:
-    """Remove the size of the sample and the share from the settings of a file and return both."""
+    """Remove sample size and share from a file's settings and return both."""
     try:
         documents, share = int(settings.pop("documents")), float(settings.pop("share"))
     except ValueError as error:
@@ -173,17 +173,17 @@ def _sample(settings: dict[str, str]) -> tuple[int, float]:
 
 def differences(stops: StopShingles, options: ShingleOptions) -> list[str]:
     """Return the options in which a file and a profile differ, each as a text; empty if there are none."""
-    wanted, found = ({_VARIANTS: _flag(False)} | settings for settings in (described(options), stops.shingles))
-    return [f"{key} {found[key]}, not {wanted[key]}" for key in wanted if found[key] != wanted[key]]
+    profile, file = ({_VARIANTS: _flag(False)} | settings for settings in (described(options), stops.shingles))
+    return [f"{key} {file[key]}, not {profile[key]}" for key in profile if file[key] != profile[key]]
 
 
 class SourceStops(NamedTuple):
-    """Stop shingles of the documents of one source, or of all documents.
+    """Stop shingles for one source, or for all documents.
 
     Attributes:
         source: The source; None for all documents.
         documents: Its different documents.
-        counts: Number of them with the shingle, by hash.
+        counts: Documents with the shingle, by hash.
     """
 
     source: str | None
@@ -196,9 +196,9 @@ class Learnt(NamedTuple):
 
     Attributes:
         stops: The union over all documents and the sources.
-        groups: All documents, then the sources that were large enough, in the order of their names.
+        groups: All documents, then the sources that were large enough, ordered by name.
         small_sources: Sources with too few documents.
-        least_source_documents: Least number of documents of a source.
+        least_source_documents: Least document count for a source.
     """
 
     stops: StopShingles
@@ -215,22 +215,22 @@ def learn_stop_shingles(
     by_source: bool = True,
     least_source_documents: int = LEAST_SOURCE_DOCUMENTS,
 ) -> Learnt:
-    """Find the shingles that occur in at least a share of the documents of a sample, or of one source in it.
+    """Find the shingles that occur in at least a share of a sample's documents, or of one source in it.
 
     Documents with the same shingles count once in each source, so that a text with many copies is no boilerplate. The
     counts are exact up to `MOST_COUNTED` counts. Beyond that the rarest are forgotten (lossy counting; Manku and
-    Motwani, 2002): the count of a shingle may then be too high by the number of forgotten occurrences, never too low,
+    Motwani, 2002): the count of a shingle may then be too high by the forgotten occurrences, never too low,
     so that no stop shingle is missed. A source with fewer documents than that number allows is passed over.
 
     Args:
-        documents: Any number of texts with their sources, None or empty without one; they are read once.
-        options: Options of the shingles; `bag` and `stop_shingles` are ignored.
+        documents: Texts with their sources, None or empty without one; read once.
+        options: Shingle options; `bag` and `stop_shingles` are ignored.
         share: Above 0, up to 1.
         by_source: Count within each source as well.
         least_source_documents: Sources with fewer different documents are passed over.
 
     Raises:
-        ValueError: A share outside that range, or too small for the number of shingles that can be counted.
+        ValueError: A share outside that range, or too small for the shingles that can be counted.
     """
     if not 0 < share <= 1:
         raise ValueError(f"the share must be above 0 and at most 1, not {share}")
@@ -263,7 +263,7 @@ def _batches(documents: Iterable[tuple[str, str | None]]) -> Iterator[list[tuple
 
 @dataclass
 class _Counted:
-    """Counts of shingles among all documents (group 0) and among those of each source (groups from 1 on).
+    """Shingle counts among all documents (group 0) and by source (groups from 1 on).
 
     Remembers 64 bits for each different document, and once more for its source: some 150 bytes.
     """
@@ -274,16 +274,16 @@ class _Counted:
     seen: set[int] = field(default_factory=set)
 
     def add(self, hashes: NDArray[np.uint32], offsets: NDArray[np.int64], sources: Sequence[str | None]) -> None:
-        """Count the shingles of a batch of documents."""
+        """Count the shingles of a batch."""
         keys: list[NDArray[np.uint64]] = []
         for first, last, source in zip(offsets[:-1].tolist(), offsets[1:].tolist(), sources, strict=True):
             if first == last:
                 continue
             digest = hashlib.blake2b(hashes[first:last].tobytes(), digest_size=8).digest()
             for group in (0,) if source is None else (0, self._number(source)):
-                known = int.from_bytes(digest) ^ (group * _GROUP_FACTOR & _WORD)
-                if known not in self.seen:
-                    self.seen.add(known)
+                number = int.from_bytes(digest) ^ (group * _GROUP_FACTOR & _WORD)
+                if number not in self.seen:
+                    self.seen.add(number)
                     self.documents[group] += 1
                     keys.append(hashes[first:last] | np.uint64(group << 32))
         self.counter.add(keys)
@@ -295,7 +295,7 @@ class _Counted:
         return number
 
     def groups(self, share: float, least_source_documents: int) -> Iterator[SourceStops]:
-        """Yield the stop shingles of all documents, and of each source with enough documents."""
+        """Yield the stop shingles for all documents, and for each source with enough documents."""
         names: list[tuple[str | None, int]] = [(None, 0), *sorted(self.numbers.items())]
         for name, group in names:
             count = self.documents[group]
@@ -307,11 +307,11 @@ class Counter:
     """Counts the documents that contain each shingle, by group, in bounded memory (lossy counting).
 
     Args:
-        most: Most counts at the same time.
+        capacity: Most counts at the same time.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
         #: Group << 32 | shingle, ascending.
         self._keys = np.empty(0, np.uint64)
         self._counts = np.empty(0, np.int64)
@@ -321,7 +321,7 @@ class Counter:
         self.forgotten = 0
 
     def add(self, documents: Sequence[NDArray[np.uint64]]) -> None:
-        """Count the shingles of documents: group << 32 | shingle, distinct within each document."""
+        """Count shingles by document: group << 32 | shingle, distinct within each document."""
         if not documents:
             return
         new, times = np.unique(np.concatenate(documents), return_counts=True)
@@ -338,16 +338,16 @@ class Counter:
 
     def _forget(self) -> None:
         """Forget the rarest shingles while there are too many."""
-        while self._keys.size > self._most:
+        while self._keys.size > self._capacity:
             upper = self._counts + self._missed
             self.forgotten = max(self.forgotten + 1, int(upper.min()))
-            kept = np.flatnonzero(upper > self.forgotten)
-            self._keys, self._counts, self._missed = self._keys[kept], self._counts[kept], self._missed[kept]
+            rest = np.flatnonzero(upper > self.forgotten)
+            self._keys, self._counts, self._missed = self._keys[rest], self._counts[rest], self._missed[rest]
 
-    def at_least(self, least: int, most: int, group: int = 0) -> dict[int, int]:
-        """Return the shingles of a group that may be in `least` documents or more: upper bounds, at most `most`."""
+    def at_least(self, minimum: int, maximum: int, group: int = 0) -> dict[int, int]:
+        """Return a group's shingles that may be in `minimum` documents or more: upper bounds, at most `maximum`."""
         low, high = np.searchsorted(self._keys, np.array([group << 32, (group + 1) << 32], np.uint64)).tolist()
         upper = self._counts[low:high] + self._missed[low:high]
-        at = np.flatnonzero(upper >= least)
-        hashes = (self._keys[low:high][at] & np.uint64(0xFFFFFFFF)).tolist()
-        return dict(zip(hashes, np.minimum(upper[at], most).tolist(), strict=True))
+        frequent = np.flatnonzero(upper >= minimum)
+        hashes = (self._keys[low:high][frequent] & np.uint64(0xFFFFFFFF)).tolist()
+        return dict(zip(hashes, np.minimum(upper[frequent], maximum).tolist(), strict=True))

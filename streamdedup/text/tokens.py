@@ -11,16 +11,16 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.text.hashing import (
+from streamdedup.text.element_hashes import (
     LAST_UNIT,
     PADDING,
     Elements,
     character_hashes,
-    offsets_of,
     token_hashes,
     wide_token_hashes,
 )
 from streamdedup.text.normalise import Folded, fold
+from streamdedup.text.runs import offsets_of
 from streamdedup.text.unicode_tables import (
     CODE_POINT,
     LETTER,
@@ -63,7 +63,7 @@ class ElementReader:
     Attributes:
         unit: Elements are tokens, or characters.
         letters_only: Digits separate.
-        keep_white_space: Character unit: a run of separators is one space; otherwise separators are left out.
+        keep_white_space: Character unit: a separator run is one space; otherwise separators are left out.
         folding: Differences that are removed in addition to the ignorable ones.
     """
 
@@ -73,7 +73,7 @@ class ElementReader:
     folding: FoldOptions
 
     def read(self, texts: Sequence[str], *, ascii_only: bool) -> Elements:
-        """Return the elements of texts.
+        """Return the elements.
 
         Args:
             texts: Texts.
@@ -84,7 +84,7 @@ class ElementReader:
         return self._ascii_tokens(texts) if ascii_only else self.tokens(texts)
 
     def _ascii_bytes(self, texts: Sequence[str]) -> tuple[bytes, NDArray[np.int64]]:
-        """Return folded bytes, a separator before each text and at the end, and the start of each text."""
+        """Return folded bytes, a separator before each text and at the end, and text starts."""
         starts = np.fromiter(map(len, texts), np.int64, len(texts)) + 1
         data = "\n".join(["", *texts, ""]).encode("ascii").translate(_ASCII_LETTERS if self.letters_only else _ASCII)
         return data + PADDING, offsets_of(starts) + 1
@@ -100,13 +100,13 @@ class ElementReader:
     def _ascii_characters(self, texts: Sequence[str]) -> Elements:
         data, documents = self._ascii_bytes(texts)
         inside = _ascii_inside(data)
-        kept, stored, used = self._kept(inside, documents)
+        indexes, stored, used = self._stored(inside, documents)
         starts = np.flatnonzero(inside[1:] & ~inside[:-1]) + 1
-        hashes = _ASCII_HASHES.take(np.frombuffer(data, np.uint8).take(kept))
+        hashes = _ASCII_HASHES.take(np.frombuffer(data, np.uint8).take(indexes))
         return Elements(hashes, stored, used, np.diff(np.searchsorted(starts, documents)))
 
     def tokens(self, texts: Sequence[str]) -> Elements:
-        """Return the tokens of any texts, also for the character unit."""
+        """Return the tokens, also for the character unit."""
         folded = fold(texts, self.folding)
         inside = self._inside(folded)
         starts, lengths = _token_places(folded, inside, exact=False)
@@ -117,58 +117,58 @@ class ElementReader:
     def _general_characters(self, texts: Sequence[str]) -> Elements:
         folded = fold(texts, self.folding)
         inside = self._inside(folded)
-        kept, stored, used = self._kept(inside, folded.starts)
+        indexes, stored, used = self._stored(inside, folded.starts)
         begin = np.flatnonzero(_token_begins(folded, inside))
-        points = _points(folded.packed, inside).take(kept)
+        points = _points(folded.packed, inside).take(indexes)
         return Elements(character_hashes(points), stored, used, np.diff(np.searchsorted(begin, folded.starts)))
 
     def spans(self, text: str) -> tuple[str, list[tuple[int, int]]]:
-        """Return the folded text, and start and end of each element in it; spaces are separators."""
+        """Return the folded text, and element starts and ends; spaces are separators."""
         folded = fold([text], self.folding)
         inside = self._inside(folded)
         points = _points(folded.packed, inside)
         written = str(points.astype("<u4", copy=False).data, "utf-32-le", "surrogatepass")
         if self.unit == "char":
-            kept, _, used = self._kept(inside, folded.starts)
-            return written, [(at, at + 1) for at in kept[: int(used[0])].tolist()]
+            indexes, _, used = self._stored(inside, folded.starts)
+            return written, [(index, index + 1) for index in indexes[: int(used[0])].tolist()]
         starts, lengths = _token_places(folded, inside, exact=True)
         return written, list(zip(starts.tolist(), (starts + lengths).tolist(), strict=True))
 
-    def _kept(
+    def _stored(
         self, inside: NDArray[np.bool_], documents: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return the places of the characters to store, and `Elements.stored` and `Elements.used`.
+        """Return the indexes at which characters are stored, `Elements.stored` and `Elements.used`.
 
-        With white space, the first separator of each run is stored. The separator behind the last token of a document
+        With white space, the first separator in each run is stored. The separator behind the last token of a document
         is stored as well, but does not belong to the text.
         """
         if not self.keep_white_space:
-            kept = np.flatnonzero(inside)
-            stored = np.diff(np.searchsorted(kept, documents))
-            return kept, stored, stored
+            indexes = np.flatnonzero(inside)
+            stored = np.diff(np.searchsorted(indexes, documents))
+            return indexes, stored, stored
         keep = inside.copy()
         keep[1:] |= inside[:-1]
-        kept = np.flatnonzero(keep)
-        stored = np.diff(np.searchsorted(kept, documents))
-        return kept, stored, np.maximum(stored - 1, 0)
+        indexes = np.flatnonzero(keep)
+        stored = np.diff(np.searchsorted(indexes, documents))
+        return indexes, stored, np.maximum(stored - 1, 0)
 
     def _inside(self, folded: Folded) -> NDArray[np.bool_]:
-        """Return a mask of the characters that belong to a token."""
+        """Return a mask for characters that belong to a token."""
         inside: NDArray[np.bool_] = (folded.kinds & kind(LETTER if self.letters_only else LETTER | NUMBER)) != 0
         return inside
 
 
 def _ascii_inside(data: bytes) -> NDArray[np.bool_]:
-    """Return a mask of the bytes that belong to a token; the padding does not."""
+    """Return a mask for bytes that belong to a token; the padding does not."""
     inside: NDArray[np.bool_] = np.frombuffer(data, np.uint8) != SPACE
     inside[-len(PADDING) :] = False
     return inside
 
 
 def _token_begins(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return a mask of the first characters of tokens.
+    """Return a mask for first characters of tokens.
 
-    A token begins after a separator, at a character that is a token of its own, and after such a character.
+    A token begins after a separator, at a character that is a whole token, and after such a character.
     """
     kinds, bits = folded.kinds, folded.bits
     begins = inside.copy()
@@ -180,12 +180,12 @@ def _token_begins(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.bool_
     if not (inside > solo).any():
         return inside
     begins |= solo
-    other = (kinds & kind(SOLO | MARK)) == 0
-    after = inside[1:] & other[1:]
+    plain = (kinds & kind(SOLO | MARK)) == 0
+    after = inside[1:] & plain[1:]
     if not after.any():
         return begins
     # Missing are the first characters of words directly after such a character or its marks.
-    after &= inside[:-1] > other[:-1]
+    after &= inside[:-1] > plain[:-1]
     if after.any():
         reached = _continued_by_marks(solo, (kinds & kind(MARK)) != 0) if bits & MARK else solo
         begins[1:] |= reached[:-1] & after
@@ -193,7 +193,7 @@ def _token_begins(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.bool_
 
 
 def _continued_by_marks(solo: NDArray[np.bool_], mark: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return a mask of the characters in `solo` and of the marks that follow them."""
+    """Return a mask for the characters in `solo` and the marks that follow."""
     reached = solo.copy()
     for _ in range(_MARK_STEPS):
         further = reached[:-1] & mark[1:]
@@ -210,11 +210,11 @@ def _continued_by_marks(solo: NDArray[np.bool_], mark: NDArray[np.bool_]) -> NDA
 def _token_places(
     folded: Folded, inside: NDArray[np.bool_], *, exact: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64] | NDArray[np.int8]]:
-    """Return the start of each token and its length in code points, int8 if all are 1.
+    """Return token starts, and token lengths in code points, int8 if all are 1.
 
     Args:
         folded: Documents.
-        inside: Mask of the characters that belong to a token.
+        inside: Mask for characters that belong to a token.
         exact: Otherwise a length may include the separators behind the token.
     """
     if not folded.bits & SOLO:

@@ -1,25 +1,53 @@
-"""Unicode properties of each code point as NumPy tables, for ``normalise``.
+"""Unicode properties by code point as NumPy tables, for ``normalise``.
 
-The tables follow the Unicode version of the running Python. They take 10 MB and some 0.2 s, once, when the first text
+``Tables.packed`` has one 32-bit entry for each code point. The low 21 bits say what the code point becomes in
+normalised text, the bits above say what it is and when the entry alone may be wrong:
+
+    bits 0-20     the folded code point; with EXPANDS an expansion number
+    bits 21, 22   IGNORED: remove it before anything else     EXPANDS: becomes several code points
+    bits 24-27    LETTER, NUMBER, MARK, SOLO: its part in tokens; with none: a separator
+    bits 28-30    CHECK, CLASSED, ENDS_CLASSED: neighbours may change the result, ``normalise`` has to look
+
+    A         becomes a         LETTER
+    U+0301    becomes itself    LETTER MARK CHECK CLASSED ENDS_CLASSED    the combining acute accent
+    U+FB01    becomes f i       EXPANDS                                   the ligature, expansion number below
+    U+4E2D    becomes itself    LETTER SOLO                               a Han character is a whole token
+    U+00AD    becomes a space   IGNORED                                   the soft hyphen
+
+For the entries that neighbours may change ``Tables.context`` has combining classes and possible compositions, and
+``CompositeTable.composites`` the composed code point for each letter with a mark.
+
+The tables follow Python's Unicode version. They take 10 MB and some 0.2 s, once, when the first text
 beyond ASCII arrives, and as much again for profiles that fold marks or variants. The daemon builds them before it is
 ready (``cli.warm_up``).
 """
 
 import functools
 import unicodedata
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.text.hashing import offsets_of
+from streamdedup.text.runs import offsets_of
+from streamdedup.text.unicode_ranges import (
+    FOLDED_MARKS_RANGES,
+    HANGUL_BACKWARD,
+    HANGUL_FORWARD,
+    IGNORED_RANGES,
+    SOLO_RANGES,
+    Ranges,
+)
 
-#: Bits of a packed code point that hold the code point itself.
+# Bits of ``Tables.packed``.
+
+#: Bits of a packed entry that hold the code point.
 CODE_POINT = np.uint32(0x1FFFFF)
-#: Ignorable, because invisible: removed before anything else.
+#: Invisible: removed before anything else.
 IGNORED = np.uint32(1 << 21)
-#: Becomes several code points; the low bits are then an index into ``Tables.first`` and ``Tables.length``.
+#: Becomes several code points; the low bits are an index into ``expansion_starts`` and ``expansion_lengths``.
 EXPANDS = np.uint32(1 << 22)
 #: A letter or a combining mark: always part of a token.
 LETTER = np.uint32(1 << 24)
@@ -29,119 +57,47 @@ NUMBER = np.uint32(1 << 25)
 MARK = np.uint32(1 << 26)
 #: A character of a script without spaces: a token of its own.
 SOLO = np.uint32(1 << 27)
-#: The table alone may be wrong here: look at the neighbour before it.
+#: May compose with the code point before it, or depends on neighbours in another way.
 CHECK = np.uint32(1 << 28)
-#: Has a combining class: the table alone may be wrong after a code point with ``ENDS_CLASSED``.
+#: Has a combining class: may have to change places with a code point before it that has ``ENDS_CLASSED``.
 CLASSED = np.uint32(1 << 29)
-#: The decomposition ends in a code point with a combining class; twice ``CLASSED``.
+#: The decomposition ends in a code point with a combining class. Twice ``CLASSED``, so that one shift compares both.
 ENDS_CLASSED = np.uint32(1 << 30)
 #: Position of the highest byte, the kind of a code point: all bits from ``LETTER`` on.
 _KIND_SHIFT = 24
 
-#: Bits of ``Tables.context``: the combining class of this code point.
+# Bits of ``Tables.context``.
+
+#: Combining class of the code point.
 OWN_CLASS = np.uint32(0xFF)
-#: This code point composes with certain code points before it.
+#: Composes with certain code points before it.
 COMPOSES_BACKWARD = np.uint32(1 << 8)
-#: The folded form of this code point depends on its neighbours: only ``normalise._canonical`` is right.
+#: The folded form depends on neighbours: only ``normalise._canonical`` is right.
 COMPLEX = np.uint32(1 << 9)
-#: Position of the combining class of the last code point of the decomposition, which a following mark is compared with.
+#: Position of the combining class at the end of the decomposition, with which a following mark is compared.
 LAST_CLASS_SHIFT = 16
-#: This code point composes with certain code points after it (Hangul only; for the others see ``Tables.composites``).
+#: Composes with certain code points after it (Hangul only; for the others see ``CompositeTable.composites``).
 COMPOSES_FORWARD = np.uint32(1 << 24)
 
-#: Entry of ``Tables.composites`` of a pair that composes only after folding, or whose composed code point has a folded
-#: form that depends on neighbours. No pair composes to the code point 1.
+#: Entry of ``CompositeTable.composites`` for a pair that composes only after folding, or whose composed code point has
+#: a folded form that depends on neighbours. No pair composes to the code point 1. Greater entries are composed code
+#: points.
 UNDECIDED = np.uint32(1)
-
-#: The Han characters of each line are variants of one character; ``experiments.han_variants`` writes the file.
-_VARIANTS: Final = Path(__file__).with_name("han_variants.txt")
 
 #: Separator of tokens in folded text.
 SPACE = np.uint32(0x20)
 
-#: Ignorable code points outside category Cf, first and last of each range. The default-ignorable ones
-#: (DerivedCoreProperties.txt): grapheme joiner, Hangul fillers, Khmer inherent vowels, Mongolian and other variation
-#: selectors, reserved ranges. And two that only stretch a word: Arabic tatweel, N'Ko lajanyalan.
-_IGNORED_RANGES = (
-    *((0x034F, 0x034F), (0x0640, 0x0640), (0x07FA, 0x07FA), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F)),
-    *((0x2065, 0x2065), (0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0xE0000, 0xE0FFF)),
-)
+#: The Han characters of each line are variants of one character; ``benchmarks.han_variants`` writes the file.
+_VARIANTS: Final = Path(__file__).with_name("han_variants.txt")
+#: Number of code points.
+_CODE_POINTS = 0x110000
 
-#: Marks that a profile may fold, first and last code point of each range: accents (Latin, Greek, Cyrillic), points and
-#: vowel signs (Hebrew, Arabic, Syriac), enclosing marks. In other scripts marks distinguish words.
-_FOLDED_RANGES = (
-    *((0x0300, 0x036F), (0x0483, 0x0489), (0x0591, 0x05C7), (0x0610, 0x061A), (0x064B, 0x065F), (0x0670, 0x0670)),
-    *((0x06D6, 0x06ED), (0x0711, 0x0711), (0x0730, 0x074A), (0x0890, 0x08FF), (0x1AB0, 0x1AFF), (0x1DC0, 0x1DFF)),
-    *((0x20D0, 0x20FF), (0x2DE0, 0x2DFF), (0xA66F, 0xA67D), (0xA69E, 0xA69F), (0xFB1E, 0xFB1E), (0xFE20, 0xFE2F)),
-    (0x10EC0, 0x10EFF),
-)
-
-#: Scripts written without spaces, first and last code point of each range. Other
-#: characters than letters, marks and numbers stay separators there.
-SOLO_RANGES = (
-    *((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF)),  # Thai, Lao; Myanmar; Khmer
-    *((0x1950, 0x19DF), (0x1A20, 0x1AAF)),  # Tai Le, New Tai Lue; Tai Tham
-    (0x3005, 0x3007),  # Han: iteration mark, closing mark, zero
-    (0x3021, 0x30FF),  # Hangzhou numerals, further iteration marks, Hiragana, Katakana
-    (0x31F0, 0x31FF),  # Katakana phonetic extensions
-    (0x3400, 0x4DBF),  # Han extension A
-    (0x4E00, 0x9FFF),  # Han
-    (0xA9E0, 0xA9FF),  # Myanmar extended B
-    (0xAA60, 0xAADF),  # Myanmar extended A, Tai Viet
-    (0xF900, 0xFAFF),  # Han compatibility ideographs
-    (0x11700, 0x1174F),  # Ahom
-    (0x16FE0, 0x18DFF),  # Tangut, Nushu iteration marks, Khitan
-    (0x1AFF0, 0x1B2FF),  # Kana extensions and supplement, Nushu
-    (0x20000, 0x3FFFF),  # Han extensions B and later
-)
-
-#: Hangul: leading consonants and syllables compose with the vowels and trailing consonants after them.
-_HANGUL_FORWARD = ((0x1100, 0x1112), (0xAC00, 0xD7A3))
-_HANGUL_BACKWARD = ((0x1161, 0x1175), (0x11A8, 0x11C2))
-
-#: All code points that may not be separators: planes 0-3 and the first block of plane 14. Planes 4-13
-#: have never been used, 15 and 16 are private use.
+#: All code points that may not be separators: planes 0-3 and the first block of plane 14. Planes 4-13 have never been
+#: used, 15 and 16 are private use.
 _CANDIDATES = (*range(0x40000), *range(0xE0000, 0xE1000))
 
 #: Bits of a code point by the first letter of its category.
 _CATEGORY_BITS = {"L": int(LETTER), "M": int(LETTER | MARK), "N": int(NUMBER)}
-
-
-class Tables(NamedTuple):
-    """The tables; each has an entry for all 0x110000 code points unless a length is given.
-
-    Attributes:
-        packed: uint32; the folded code point and its bits.
-        context: uint32; combining classes and composition, for the tests on neighbours.
-        expansions: uint32, packed; the folded forms of the expanding code points, joined.
-        first: int64, by expanding code point; its start in ``expansions``.
-        length: int64, by expanding code point; number of its code points there.
-        letter_row: uint32 (n,), the last entry for all greater code points; start of the row of ``composites`` for
-            pairs that begin with this code point or its folded form. The first row is empty.
-        mark_column: uint8 (n,), the last entry for all greater code points; column of ``composites`` for pairs that end
-            with this code point. The first column is empty.
-        composites: uint32, by the sum of row and column; the composed code point, ``UNDECIDED``, or 0 without a pair.
-            Without Hangul, which has too many pairs.
-    """
-
-    packed: NDArray[np.uint32]
-    context: NDArray[np.uint32]
-    expansions: NDArray[np.uint32]
-    first: NDArray[np.int64]
-    length: NDArray[np.int64]
-    letter_row: NDArray[np.uint32]
-    mark_column: NDArray[np.uint8]
-    composites: NDArray[np.uint32]
-
-
-def kind(bits: np.uint32) -> np.uint8:
-    """Return the highest byte of bits."""
-    return np.uint8(bits >> _KIND_SHIFT)
-
-
-def kinds_of(packed: NDArray[np.uint32]) -> NDArray[np.uint8]:
-    """Return the highest byte of each code point."""
-    return (packed >> _KIND_SHIFT).astype(np.uint8)
 
 
 class FoldOptions(NamedTuple):
@@ -149,11 +105,59 @@ class FoldOptions(NamedTuple):
 
     Attributes:
         marks: Accents and vowel signs.
-        variants: Variants of a Han character: traditional, simplified, regional and new Japanese forms.
+        variants: Han variants: traditional, simplified, regional and new Japanese forms.
     """
 
     marks: bool = False
     variants: bool = False
+
+
+class CompositeTable(NamedTuple):
+    """Composed code points by letter and mark; equal rows are stored once.
+
+    A pair has the cell ``letter_row[letter] + mark_column[mark]``. Without Hangul, which has too many pairs.
+
+    Attributes:
+        letter_row: uint32 (n,), the last entry for all greater code points; row start for a code point that begins a
+            pair, or whose folded form does. The first row is empty.
+        mark_column: uint8 (n,), the last entry for all greater code points; column for a code point that ends a pair.
+            The first column is empty.
+        composites: uint32, by cell; the composed code point, ``UNDECIDED``, or 0 without a pair.
+    """
+
+    letter_row: NDArray[np.uint32]
+    mark_column: NDArray[np.uint8]
+    composites: NDArray[np.uint32]
+
+
+class Tables(NamedTuple):
+    """The tables; each has an entry for all 0x110000 code points unless a length is given.
+
+    Attributes:
+        packed: uint32; the folded code point and its bits (module docstring).
+        context: uint32; combining classes and composition, for the tests on neighbours.
+        expansions: uint32, packed; the folded forms for expanding code points, joined.
+        expansion_starts: int64, by expanding code point; its start in ``expansions``.
+        expansion_lengths: int64, by expanding code point; its code point count there.
+        pairs: Composed code points by letter and mark.
+    """
+
+    packed: NDArray[np.uint32]
+    context: NDArray[np.uint32]
+    expansions: NDArray[np.uint32]
+    expansion_starts: NDArray[np.int64]
+    expansion_lengths: NDArray[np.int64]
+    pairs: CompositeTable
+
+
+def kind(bits: np.uint32) -> np.uint8:
+    """Return the highest byte."""
+    return np.uint8(bits >> _KIND_SHIFT)
+
+
+def kinds_of(packed: NDArray[np.uint32]) -> NDArray[np.uint8]:
+    """Return the highest byte for each entry."""
+    return (packed >> _KIND_SHIFT).astype(np.uint8)
 
 
 @functools.cache
@@ -163,8 +167,18 @@ def tables(folding: FoldOptions) -> Tables:
     return _with_variants(plain) if folding.variants else plain
 
 
+@functools.cache
+def variants_version() -> str:
+    """Return the version of the Han variants, for fingerprints."""
+    return next(
+        line.partition("version = ")[2]
+        for line in _VARIANTS.read_text(encoding="utf-8").splitlines()
+        if line.startswith("# version = ")
+    )
+
+
 def _with_variants(plain: Tables) -> Tables:
-    """Return tables that fold each Han character to the representative of its variants."""
+    """Return tables that fold each Han character to the representative variant."""
     representative = np.arange(int(CODE_POINT) + 1, dtype=np.uint32)
     for line in _VARIANTS.read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
@@ -178,171 +192,189 @@ def _with_variants(plain: Tables) -> Tables:
 
 
 @functools.cache
-def variants_version() -> str:
-    """Return the version of the table of Han variants, for fingerprints."""
-    return next(
-        line.partition("version = ")[2]
-        for line in _VARIANTS.read_text(encoding="utf-8").splitlines()
-        if line.startswith("# version = ")
-    )
-
-
-@functools.cache
 def _plain_tables(*, fold_marks: bool) -> Tables:
-    """Return the tables without variants.
-
-    Args:
-        fold_marks: Accents and vowel signs are ignorable too.
-    """
-    characters = list(map(chr, _CANDIDATES))
-    categories = list(map(unicodedata.category, characters))
-    ignored = _ignored(characters, categories, fold_marks=fold_marks)
-    changing = [c for c in characters if unicodedata.decomposition(c) or c.casefold() != c]
-    forms = {c: _forms(c, ignored, fold_marks=fold_marks) for c in changing if c not in ignored}
-    ignored |= {c for c, steps in forms.items() if not steps[-1]}
-    forms = {c: steps for c, steps in forms.items() if steps[-1]}
-    packed = _kinds(categories)
-    pairs = _composing_pairs(forms)
-    context = _context(characters, categories, forms, list(pairs))
-    expansions = _fold_changing(packed, forms)
+    """Return the tables without variants; ``fold_marks``: accents and vowel signs are ignorable too."""
+    characters = _characters(fold_marks=fold_marks)
+    packed = _category_entries(characters.categories)
+    composing = _composing_pairs(characters.foldings)
+    context = _context(characters, composing)
+    # Before the bits about neighbours are set: a folding is a copy of entries without these bits.
+    expansions = _fold(packed, characters.foldings)
     packed[context & (COMPOSES_BACKWARD | COMPLEX) != 0] |= CHECK
     packed[context & OWN_CLASS != 0] |= CLASSED
     packed[context >> LAST_CLASS_SHIFT & OWN_CLASS != 0] |= ENDS_CLASSED
-    packed[list(map(ord, ignored))] = SPACE | IGNORED
-    length = np.array([part.size for part in expansions], np.int64)
-    first = offsets_of(length)[:-1]
-    return Tables(packed, context, np.concatenate(expansions), first, length, *_pair_table(pairs, forms, packed))
+    packed[[ord(character) for character in characters.ignored]] = SPACE | IGNORED
+    # After all bits are set, which `_composite_table` reads.
+    lengths = np.array([expansion.size for expansion in expansions], np.int64)
+    pairs = _composite_table(composing, characters.foldings, packed)
+    return Tables(packed, context, np.concatenate(expansions), offsets_of(lengths)[:-1], lengths, pairs)
 
 
-def _kinds(categories: list[str]) -> NDArray[np.uint32]:
-    """Return the table with each code point folded to itself, and the bits of its category and script."""
-    packed = np.full(0x110000, SPACE, np.uint32)
-    kinds = np.array([_CATEGORY_BITS.get(category[0], 0) for category in categories], np.uint32)
-    points = np.array(_CANDIDATES, np.uint32)[kinds != 0]
-    packed[points] = points | kinds[kinds != 0]
-    for first, last in SOLO_RANGES:
-        block = packed[first : last + 1]
-        block[(block & (LETTER | NUMBER) != 0) & (block & MARK == 0)] |= SOLO
-    return packed
+# Step 1: the characters, and the way of each through normalisation.
 
 
-def _ignored(characters: list[str], categories: list[str], *, fold_marks: bool) -> frozenset[str]:
-    """Return the ignorable characters: all format characters, and those of ``_IGNORED_RANGES``."""
-    ignored = {c for c, category in zip(characters, categories, strict=True) if category == "Cf"}
-    ignored.update(chr(c) for first, last in _IGNORED_RANGES for c in range(first, last + 1))
+class _Characters(NamedTuple):
+    """The candidate characters and their properties, from ``unicodedata``.
+
+    Attributes:
+        categories: Unicode category by candidate, in the order of ``_CANDIDATES``.
+        ignored: Characters that are removed, or that fold to nothing.
+        foldings: By character that normalisation changes: the NFKC results on the way to the folded form, which is the
+            last one.
+    """
+
+    categories: dict[str, str]
+    ignored: frozenset[str]
+    foldings: dict[str, list[str]]
+
+
+def _characters(*, fold_marks: bool) -> _Characters:
+    """Return the candidate characters and their properties."""
+    categories = {chr(point): unicodedata.category(chr(point)) for point in _CANDIDATES}
+    ignored = {character for character, category in categories.items() if category == "Cf"}
+    ignored.update(_in_ranges(IGNORED_RANGES))
     if fold_marks:
-        marks = (chr(c) for first, last in _FOLDED_RANGES for c in range(first, last + 1))
-        ignored.update(c for c in marks if unicodedata.category(c)[0] == "M")
-    return frozenset(ignored)
+        ignored.update(c for c in _in_ranges(FOLDED_MARKS_RANGES) if unicodedata.category(c)[0] == "M")
+    changing = [c for c in categories if unicodedata.decomposition(c) or c.casefold() != c]
+    foldings = {c: _folding(c, ignored, fold_marks=fold_marks) for c in changing if c not in ignored}
+    folded_away = {character for character, steps in foldings.items() if not steps[-1]}
+    visible = {character: steps for character, steps in foldings.items() if steps[-1]}
+    return _Characters(categories, frozenset(ignored | folded_away), visible)
 
 
-def _forms(character: str, ignored: frozenset[str], *, fold_marks: bool) -> list[str]:
-    """Return the results of each NFKC of a character on the way to its fixed point; the last is the fixed point."""
-    forms: list[str] = []
+def _in_ranges(ranges: Ranges) -> Iterator[str]:
+    return (chr(point) for first, last in ranges for point in range(first, last + 1))
+
+
+def _folding(character: str, ignored: Collection[str], *, fold_marks: bool) -> list[str]:
+    """Return the NFKC results on the way from a character to its fixed point, the last one."""
+    steps: list[str] = []
     text = character
     while True:
-        parts = unicodedata.normalize("NFD", text) if fold_marks else text
-        first = unicodedata.normalize("NFKC", "".join(c for c in parts if c not in ignored))
-        folded = unicodedata.normalize("NFKC", first.casefold())
-        if forms and folded == text:
-            return forms
-        forms += [first, folded] if not forms else [folded]
+        decomposed = unicodedata.normalize("NFD", text) if fold_marks else text
+        composed = unicodedata.normalize("NFKC", "".join(c for c in decomposed if c not in ignored))
+        folded = unicodedata.normalize("NFKC", composed.casefold())
+        if steps and folded == text:
+            return steps
+        steps += [folded] if steps else [composed, folded]
         text = folded
 
 
-def _fold_changing(packed: NDArray[np.uint32], forms: dict[str, list[str]]) -> list[NDArray[np.uint32]]:
-    """Write the folded form of each character into ``packed``; return the expansions of those that become several."""
-    entries: dict[int, NDArray[np.uint32]] = {
+# Step 2: the packed entries.
+
+
+def _category_entries(categories: dict[str, str]) -> NDArray[np.uint32]:
+    """Return entries that fold each code point to itself, with the bits for category and script."""
+    packed = np.full(_CODE_POINTS, SPACE, np.uint32)
+    bits = np.array([_CATEGORY_BITS.get(category[0], 0) for category in categories.values()], np.uint32)
+    points = np.array(_CANDIDATES, np.uint32)[bits != 0]
+    packed[points] = points | bits[bits != 0]
+    for first, last in SOLO_RANGES:
+        entries = packed[first : last + 1]
+        entries[(entries & (LETTER | NUMBER) != 0) & (entries & MARK == 0)] |= SOLO
+    return packed
+
+
+def _fold(packed: NDArray[np.uint32], foldings: dict[str, list[str]]) -> list[NDArray[np.uint32]]:
+    """Write the folded form for each character into ``packed``; return the expansions."""
+    folded: dict[int, NDArray[np.uint32]] = {
         ord(character): _without_repeated_spaces(packed[[ord(c) for c in steps[-1]]])
-        for character, steps in forms.items()
+        for character, steps in foldings.items()
     }
     expansions: list[NDArray[np.uint32]] = []
-    for point, entry in entries.items():
-        if entry.size == 1:
-            packed[point] = entry[0]
+    for point, entries in folded.items():
+        if entries.size == 1:
+            packed[point] = entries[0]
         else:
             packed[point] = np.uint32(len(expansions)) | EXPANDS
-            expansions.append(entry)
+            expansions.append(entries)
     return expansions
 
 
 def _without_repeated_spaces(packed: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Shorten runs of separators to one, so that an ellipsis needs no expansion."""
+    """Shorten separator runs to one, so that an ellipsis needs no expansion."""
     repeated = (packed[1:] == SPACE) & (packed[:-1] == SPACE)
     return packed[np.concatenate(([True], ~repeated))]
 
 
-def _composing_pairs(forms: dict[str, list[str]]) -> dict[tuple[int, int], int]:
-    """Return the pairs of code points that NFC composes, each with the composed one; without Hangul."""
-    pairs = {}
-    for character in forms:
-        decomposition = unicodedata.decomposition(character).split()
-        if len(decomposition) == 2 and decomposition[0][0] != "<" and unicodedata.is_normalized("NFC", character):
-            pairs[int(decomposition[0], 16), int(decomposition[1], 16)] = ord(character)
-    return pairs
+# Step 3: what depends on neighbours.
 
 
-def _pair_table(
-    pairs: dict[tuple[int, int], int], forms: dict[str, list[str]], packed: NDArray[np.uint32]
-) -> tuple[NDArray[np.uint32], NDArray[np.uint8], NDArray[np.uint32]]:
-    """Return ``letter_row``, ``mark_column`` and ``composites`` of `Tables`; equal rows are stored once."""
-    every = _with_forms(pairs, forms)
-    letters, letter = np.unique([first for first, _ in every], return_inverse=True)
-    marks, mark = np.unique([second for _, second in every], return_inverse=True)
-    values = np.array(list(every.values()), np.uint32)
-    values[(packed.take(values) & (CHECK | CLASSED)) != 0] = UNDECIDED
-    matrix = np.zeros((letters.size + 1, marks.size + 1), np.uint32)
-    matrix[letter + 1, mark + 1] = values
-    rows: dict[bytes, int] = {}
-    numbers = np.array([rows.setdefault(row.tobytes(), len(rows)) for row in matrix])
-    letter_row = np.zeros(letters[-1] + 2, np.uint32)
-    letter_row[letters] = numbers[1:] * matrix.shape[1]
-    mark_column = np.zeros(marks[-1] + 2, np.uint8)
-    mark_column[marks] = np.arange(1, matrix.shape[1])
-    return letter_row, mark_column, np.frombuffer(b"".join(rows), np.uint32)
-
-
-def _with_forms(pairs: dict[tuple[int, int], int], forms: dict[str, list[str]]) -> dict[tuple[int, int], int]:
-    """Return the pairs with their composed code points, and those of characters that fold to the first of a pair."""
-    seconds: dict[int, list[int]] = {}
-    for first, second in pairs:
-        seconds.setdefault(first, []).append(second)
-    folded = (
-        (ord(character), second)
-        for character, steps in forms.items()
-        for step in steps
-        for second in seconds.get(ord(step[-1]), ())
-    )
-    return dict.fromkeys(folded, int(UNDECIDED)) | pairs
-
-
-def _context(
-    characters: list[str], categories: list[str], forms: dict[str, list[str]], pairs: list[tuple[int, int]]
-) -> NDArray[np.uint32]:
+def _context(characters: _Characters, composing: dict[tuple[int, int], int]) -> NDArray[np.uint32]:
     """Return ``Tables.context``."""
-    context = np.zeros(0x110000, np.uint32)
-    for first, last in _HANGUL_FORWARD:
+    context = np.zeros(_CODE_POINTS, np.uint32)
+    for first, last in HANGUL_FORWARD:
         context[first : last + 1] |= COMPOSES_FORWARD
-    for first, last in _HANGUL_BACKWARD:
+    for first, last in HANGUL_BACKWARD:
         context[first : last + 1] |= COMPOSES_BACKWARD
-    context[[second for _, second in pairs]] |= COMPOSES_BACKWARD
-    for character, category in zip(characters, categories, strict=True):
+    context[[mark for _, mark in composing]] |= COMPOSES_BACKWARD
+    for character, category in characters.categories.items():
         if category[0] == "M":
-            own_class = unicodedata.combining(character)
-            context[ord(character)] |= own_class | own_class << LAST_CLASS_SHIFT
+            combining_class = unicodedata.combining(character)
+            context[ord(character)] |= combining_class | combining_class << LAST_CLASS_SHIFT
     stable = context.copy()
-    for character, steps in forms.items():
+    for character, steps in characters.foldings.items():
         context[ord(character)] = _context_of(character, steps, stable)
     return context
 
 
 def _context_of(character: str, steps: list[str], stable: NDArray[np.uint32]) -> np.uint32:
-    """Return the context bits of a character that normalisation or case folding may change."""
+    """Return the context bits for a character that normalisation or case folding may change."""
     inside = stable[[ord(c) for step in steps for c in step]]
-    own = stable[ord(character)]
-    if np.any(inside & (OWN_CLASS | COMPOSES_BACKWARD)) or own & OWN_CLASS:
-        return np.uint32(own | COMPLEX)
+    bits = stable[ord(character)]
+    if np.any(inside & (OWN_CLASS | COMPOSES_BACKWARD)) or bits & OWN_CLASS:
+        # A part of the folded form reacts to neighbours, and no table tells how.
+        return np.uint32(bits | COMPLEX)
     ends = [step[-1] for step in steps]
     forward = np.bitwise_or.reduce(stable[[ord(c) for c in ends]]) & COMPOSES_FORWARD
     last_class = max(unicodedata.combining(unicodedata.normalize("NFD", c)[-1]) for c in ends)
-    return np.uint32(own | forward | last_class << LAST_CLASS_SHIFT)
+    return np.uint32(bits | forward | last_class << LAST_CLASS_SHIFT)
+
+
+# Step 4: pairs of a letter and a mark.
+
+
+def _composing_pairs(foldings: dict[str, list[str]]) -> dict[tuple[int, int], int]:
+    """Return the composed code point by pair (letter, mark) for all pairs that NFC composes; without Hangul."""
+    composing = {}
+    for character in foldings:
+        decomposition = unicodedata.decomposition(character).split()
+        if len(decomposition) == 2 and decomposition[0][0] != "<" and unicodedata.is_normalized("NFC", character):
+            composing[int(decomposition[0], 16), int(decomposition[1], 16)] = ord(character)
+    return composing
+
+
+def _composite_table(
+    composing: dict[tuple[int, int], int], foldings: dict[str, list[str]], packed: NDArray[np.uint32]
+) -> CompositeTable:
+    """Return the table with all pairs, those that compose only after folding included."""
+    pairs = _undecided_pairs(composing, foldings) | composing
+    letters, row = np.unique([letter for letter, _ in pairs], return_inverse=True)
+    marks, column = np.unique([mark for _, mark in pairs], return_inverse=True)
+    composites = np.array(list(pairs.values()), np.uint32)
+    composites[(packed.take(composites) & (CHECK | CLASSED)) != 0] = UNDECIDED
+    matrix = np.zeros((letters.size + 1, marks.size + 1), np.uint32)
+    matrix[row + 1, column + 1] = composites
+    numbers: dict[bytes, int] = {}
+    row_numbers = np.array([numbers.setdefault(cells.tobytes(), len(numbers)) for cells in matrix])
+    letter_row = np.zeros(letters[-1] + 2, np.uint32)
+    letter_row[letters] = row_numbers[1:] * matrix.shape[1]
+    mark_column = np.zeros(marks[-1] + 2, np.uint8)
+    mark_column[marks] = np.arange(1, matrix.shape[1])
+    return CompositeTable(letter_row, mark_column, np.frombuffer(b"".join(numbers), np.uint32))
+
+
+def _undecided_pairs(
+    composing: dict[tuple[int, int], int], foldings: dict[str, list[str]]
+) -> dict[tuple[int, int], int]:
+    """Return ``UNDECIDED`` for each pair whose letter folds to a letter that composes with the mark."""
+    marks: dict[int, list[int]] = {}
+    for letter, mark in composing:
+        marks.setdefault(letter, []).append(mark)
+    pairs = (
+        (ord(character), mark)
+        for character, steps in foldings.items()
+        for step in steps
+        for mark in marks.get(ord(step[-1]), ())
+    )
+    return dict.fromkeys(pairs, int(UNDECIDED))

@@ -1,7 +1,8 @@
-"""Settings tried on a sample of texts: pairs found, pairs missed, candidates, memory. Used by ``streamdedup tune``.
+"""Settings tried on a sample of texts: pairs found and missed, candidates, memory. For ``tune`` and ``stop-shingles``.
 
-``sample`` draws texts from a stream; ``study`` finds all pairs of the sample for one kind of shingles; ``candidates``
-counts pairs and buckets; ``rows`` chooses a banding for each threshold and minimum recall; ``memory`` forecasts the
-memory of an index from small indexes on a real server; ``boilerplate`` finds texts that many documents share;
-``advice`` recommends and warns.
+``comparison`` is the work as a whole. ``sample`` draws texts from a stream; ``study`` finds all sample pairs for
+one shingle kind; ``candidates`` counts pairs and candidates, ``capped`` those that are compared; ``rows`` chooses a
+banding for each threshold and minimum recall; ``memory`` forecasts the index memory; ``advice`` recommends and
+warns; ``proposals`` and ``pair_change`` count the pairs that other settings would change; ``results`` and ``section``
+are what the user gets. ``boilerplate`` finds text that many documents share, for ``stop-shingles``.
 """

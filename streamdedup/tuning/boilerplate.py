@@ -1,8 +1,8 @@
-"""Boilerplate of a sample: runs of stop shingles, and the pairs that each of them causes.
+"""Sample boilerplate: stop-shingle runs, and the pairs that each causes.
 
-Stop shingles are learnt from a sample, of all documents and of each source (``text.stop_shingles``). A *run* is a
-sequence of stop shingles that are consecutive in a document and about equally frequent, such as one notice. A run
-causes a pair when the two documents are a pair with the shingles of the run and no pair without them.
+Stop shingles are learnt from a sample, for all documents and for each source (``text.stop_shingles``). A *run* is a
+sequence with stop shingles that are consecutive in a document and about equally frequent, such as one notice. A run
+causes a pair when the two documents are a pair with the run's shingles and no pair without them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,13 +13,11 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.evaluation.truth import shingle_sets
+from streamdedup.evaluation.pairs import shingle_sets
 from streamdedup.text.shingles import OrderedShingles, ShingleOptions, Shingler
 from streamdedup.text.stop_shingles import Learnt
 from streamdedup.tuning.pair_change import PairChange, SamplePairs, compare, sample_pairs
 
-#: Characters of the texts whose pairs are compared, at most: some ten million shingles of words, 400 MB.
-MOST_CHARACTERS: Final = 50_000_000
 #: A run ends at a shingle that is more than so many times as frequent as its first one, or the first one as it.
 _AS_FREQUENT: Final = 2
 #: Fewest shingles of a run that causes no pair and is not a whole text; shorter ones are turns of phrase.
@@ -35,16 +33,16 @@ _STEP, _STEP_CELLS = 512, 1 << 25
 
 
 class Boilerplate(NamedTuple):
-    """A run of stop shingles.
+    """A stop-shingle run.
 
     Attributes:
         text: Its words, or characters, normalised.
-        shingles: Number of its shingles.
+        shingles: Its shingle count.
         sources: Sources where its most important shingle is a stop shingle, the one with most documents first; empty
-            where it is one in all sources, or many documents of other sources have it.
-        documents: Documents of these sources, or of all, that have this shingle.
-        share: Their share of the documents of these sources, or of all.
-        pairs: Pairs of the sample that the run causes.
+            where it is one in all sources, or many documents from other sources have it.
+        documents: Documents from these sources, or from all, that have this shingle.
+        share: Their share among these sources' documents, or all documents.
+        pairs: Sample pairs that the run causes.
     """
 
     text: str
@@ -56,17 +54,17 @@ class Boilerplate(NamedTuple):
 
 
 class BoilerplateStudy(NamedTuple):
-    """Boilerplate of a sample.
+    """Sample boilerplate.
 
     Attributes:
-        found: Runs, the one that causes most pairs first.
-        documents: Documents of the sample.
-        change: Pairs with the shingles of the profile, and without the learnt stop shingles.
-        unexplained: Pairs lost without the stop shingles that no single one of ``found`` causes.
-        removed_share: Share of the shingles of the sample that are stop shingles.
+        templates: Runs, the one that causes most pairs first.
+        documents: Sample documents.
+        change: Pairs with the profile's shingles, and without the learnt stop shingles.
+        unexplained: Pairs lost without the stop shingles that no single one of ``templates`` causes.
+        removed_share: Share of the sample's shingles that are stop shingles.
     """
 
-    found: list[Boilerplate]
+    templates: list[Boilerplate]
     documents: int
     change: PairChange
     unexplained: int
@@ -74,12 +72,12 @@ class BoilerplateStudy(NamedTuple):
 
 
 class _StopPlaces(NamedTuple):
-    """Occurrences of stop shingles in distinct sets.
+    """Stop-shingle occurrences in distinct sets.
 
     Attributes:
         stops: uint32 (n_stops,), ascending; the stop shingles.
-        sets: int64 (n,); number of the set of each occurrence.
-        numbers: int64 (n,); number of the stop shingle of each occurrence in ``stops``.
+        sets: int64 (n,); each occurrence's set.
+        numbers: int64 (n,); each occurrence's stop shingle, by its number in ``stops``.
     """
 
     stops: NDArray[np.uint32]
@@ -96,15 +94,15 @@ def study_boilerplate(
     min_words: int = 0,
     progress: Callable[[int], None] = lambda _: None,
 ) -> BoilerplateStudy:
-    """Find runs of stop shingles in texts, and the pairs at the threshold that they cause.
+    """Find stop-shingle runs in texts, and the pairs at the threshold that they cause.
 
     Args:
-        texts: Texts of the sample, about ``MOST_CHARACTERS`` in all at most.
+        texts: Sample texts, about ``MOST_CHARACTERS`` in all at most.
         learnt: The stop shingles.
-        options: Shingles of the profile. Repetitions do not count here, and similarity is that of sets.
-        threshold: Least similarity of a pair.
+        options: Profile shingles. Repetitions do not count here: similarity compares sets.
+        threshold: Least pair similarity.
         min_words: Documents with fewer words are skipped.
-        progress: Called with the number of texts compared since the last call, each twice.
+        progress: Called with the newly compared texts' count, each twice.
     """
     plain = replace(options, bag=False)
     shingler = Shingler(plain)
@@ -115,7 +113,7 @@ def study_boilerplate(
     change, lost = compare(before, without, min_words, progress)
     places = _stop_places(before, learnt)
     explained = np.zeros(len(lost), np.bool_)
-    found: list[Boilerplate] = []
+    templates: list[Boilerplate] = []
     for first, run, text, is_long in _runs(shingler, texts, before, places, lost):
         caused = _caused(before, places, run)
         explained |= caused
@@ -123,26 +121,26 @@ def study_boilerplate(
             continue
         sources, documents, share = _where(learnt, int(places.stops[first]))
         pairs = round(float(before.weights[caused].sum()))
-        found.append(Boilerplate(text, len(run), sources, documents, share, pairs))
-        if len(found) == _MOST_RUNS:
+        templates.append(Boilerplate(text, len(run), sources, documents, share, pairs))
+        if len(templates) == _MOST_RUNS:
             break
-    found.sort(key=lambda one: (-one.pairs, -one.documents))
+    templates.sort(key=lambda template: (-template.pairs, -template.documents))
     unexplained = round(float(before.weights[lost & ~explained].sum()))
     removed_share = 1.0 - len(without.hashes) / max(len(sets.hashes), 1)
-    return BoilerplateStudy(found, len(texts), change, unexplained, removed_share)
+    return BoilerplateStudy(templates, len(texts), change, unexplained, removed_share)
 
 
 def _stop_places(pairs: SamplePairs, learnt: Learnt) -> _StopPlaces:
     stops = np.array(sorted(learnt.stops.hashes), np.uint32)
-    at = np.flatnonzero(np.isin(pairs.sets.hashes, stops))
-    sets = np.searchsorted(pairs.sets.offsets, at, side="right") - 1
-    return _StopPlaces(stops, sets, np.searchsorted(stops, pairs.sets.hashes[at]))
+    positions = np.flatnonzero(np.isin(pairs.sets.hashes, stops))
+    sets = np.searchsorted(pairs.sets.offsets, positions, side="right") - 1
+    return _StopPlaces(stops, sets, np.searchsorted(stops, pairs.sets.hashes[positions]))
 
 
 def _runs(
     shingler: Shingler, texts: Sequence[str], pairs: SamplePairs, places: _StopPlaces, lost: NDArray[np.bool_]
 ) -> Iterator[tuple[int, NDArray[np.int64], str, bool]]:
-    """Yield the number of a stop shingle, and the run around it: the numbers of its stop shingles, text, is it long.
+    """Yield a stop shingle's number, and the run around it: stop-shingle numbers, text, is it long.
 
     The shingles that most of the lost pairs share come first, then the most frequent ones. Short runs of shingles that
     no lost pair shares are left out.
@@ -168,7 +166,7 @@ def _runs(
 
 
 def _shared_counts(pairs: SamplePairs, stops: NDArray[np.uint32], lost: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the number of lost pairs that share each stop shingle, int64 (n_stops,); of some of the pairs."""
+    """Count the lost pairs that share each stop shingle, int64 (n_stops,), over some pairs."""
     counts = np.zeros(len(stops), np.int64)
     numbers = np.flatnonzero(lost)
     some = numbers[:: max(1, len(numbers) // _MOST_COUNTED)]
@@ -185,22 +183,22 @@ def _elements(pairs: SamplePairs, number: int) -> NDArray[np.uint32]:
 def _run(
     hashes: NDArray[np.uint32], stops: NDArray[np.uint32], frequency: NDArray[np.int64], first: int
 ) -> tuple[int, int]:
-    """Return start and end of the run around the first occurrence of a stop shingle in the shingles of a text."""
+    """Return start and end: the run around a stop shingle's first occurrence in a text's shingles."""
     numbers = np.searchsorted(stops, hashes).clip(max=len(stops) - 1)
-    least, most = frequency[first] / _AS_FREQUENT, frequency[first] * _AS_FREQUENT
-    is_in = (stops[numbers] == hashes) & (frequency[numbers] >= least) & (frequency[numbers] <= most)
-    at = int(np.flatnonzero(hashes == stops[first])[0])
-    before, after = np.flatnonzero(~is_in[:at]), np.flatnonzero(~is_in[at:])
-    return int(before[-1]) + 1 if before.size else 0, at + int(after[0]) if after.size else len(hashes)
+    low_count, high_count = frequency[first] / _AS_FREQUENT, frequency[first] * _AS_FREQUENT
+    is_in = (stops[numbers] == hashes) & (frequency[numbers] >= low_count) & (frequency[numbers] <= high_count)
+    first_index = int(np.flatnonzero(hashes == stops[first])[0])
+    before, after = np.flatnonzero(~is_in[:first_index]), np.flatnonzero(~is_in[first_index:])
+    return int(before[-1]) + 1 if before.size else 0, first_index + int(after[0]) if after.size else len(hashes)
 
 
 def _caused(pairs: SamplePairs, places: _StopPlaces, run: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which pairs are no pairs without the shingles of a run; a set of these alone keeps them."""
+    """Return which pairs are no pairs without a run's shingles; a set with these alone keeps them."""
     column = np.full(len(places.stops), -1)
     column[run] = np.arange(len(run))
-    chosen = column[places.numbers] >= 0
-    columns = column[places.numbers[chosen]]
-    having, rows = np.unique(places.sets[chosen], return_inverse=True)
+    in_run = column[places.numbers] >= 0
+    columns = column[places.numbers[in_run]]
+    having, rows = np.unique(places.sets[in_run], return_inverse=True)
     sizes = np.diff(pairs.sets.offsets)
     rest = sizes.copy()
     rest[having] -= np.bincount(rows, minlength=len(having))
@@ -223,15 +221,19 @@ def _caused(pairs: SamplePairs, places: _StopPlaces, run: NDArray[np.int64]) -> 
 
 
 def _where(learnt: Learnt, shingle: int) -> tuple[tuple[str, ...], int, float]:
-    """Return the sources of a stop shingle, their documents with it, and the share of these documents.
+    """Return a stop shingle's sources, their documents with it, and these documents' share.
 
     All documents, and no sources, where it is a stop shingle in each source, or where the sources in which it is one
     have too few of its documents.
     """
     everything, *sources = learnt.groups
-    having = sorted((one for one in sources if shingle in one.counts), key=lambda one: -one.counts[shingle])
-    documents = sum(one.counts[shingle] for one in having)
+    having = sorted((group for group in sources if shingle in group.counts), key=lambda group: -group.counts[shingle])
+    documents = sum(group.counts[shingle] for group in having)
     overall = everything.counts.get(shingle, 0)
     if documents < _MOSTLY * overall or (overall and len(having) == len(sources) > 1):
         return (), overall, overall / everything.documents
-    return tuple(one.source or "" for one in having), documents, documents / sum(one.documents for one in having)
+    return (
+        tuple(group.source or "" for group in having),
+        documents,
+        documents / sum(group.documents for group in having),
+    )

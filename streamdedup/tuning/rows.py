@@ -1,23 +1,22 @@
-"""The rows of the table: the cheapest banding for each kind of shingles, threshold and minimum recall.
+"""The rows of the table: the cheapest banding for each shingle kind, threshold and minimum recall.
 
-A banding qualifies by theory, P(t) >= minimum recall, t the threshold, or the least similarity of the rule of
-containment where the profile has one; or on the sample: of at least a hundred pairs of
-different sets it found so many that the lower 95 % bound of the share is at least the minimum recall, and so is the
-share expected by theory. Cost is counted in bands, as in `lsh`, but with the false candidates of the sample instead of
-those of Reuters-21578, and with the signature values beyond those of the profile:
+A banding qualifies if P(t) is at least the minimum recall; t is the threshold, or the least similarity of the
+containment rule where the profile has one. Cost is counted in bands, as in `lsh`, but with the false candidates of the
+sample instead of those of Reuters-21578, and with the signature values beyond the profile's:
 
     cost(b, r) = b + w F(b, r) + v max(b r - permutations, 0)
 
-F(b, r) is the number of false candidates of a new document in an index of N documents. The cheapest banding that also
-reaches the recall with the limits for storms (``capped``) is chosen: first with the limits of the profile, with some
-more bands where these are enough, then with higher limits. A row that never reaches it says so. Of a sample too small
-to show false candidates, signatures longer than those of the profile are tried only where these miss the recall.
+F(b, r) is a new document's false candidate count in an index with N documents. The cheapest banding that also
+reaches the recall with the limits for storms (``capped``) is chosen: first with the profile's limits, with some
+more bands where these are enough, then with higher limits, until they hide at most ``MOST_HIDDEN`` of the pairs. A row
+that never reaches the recall says so. Of a sample too small to show false candidates, signatures longer than the
+profile's are tried only where these miss the recall.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,15 +27,10 @@ from streamdedup.tuning.candidates import Growth, growth
 from streamdedup.tuning.capped import Scales, StormLimits, found_at
 from streamdedup.tuning.study import Recall, Study
 
-#: Where the minimum recall must be reached.
-Basis = Literal["theory", "sample"]
-
-#: Fewest pairs of different sets with which the sample decides on a recall.
-LEAST_PAIRS: Final = 100
 #: Fewest documents that show false candidates. With fewer, a banding costs at least as much as on Reuters-21578.
 LEAST_DOCUMENTS: Final = 2_000
 #: Microseconds of look-up and insert for a band, Python and Redis together, and for a candidate; Kafka's part of a
-#: document in the daemon: docs/performance.md and `lsh`, measured on one machine and not on this one.
+#: document in the daemon: docs/measurements.md and `lsh`, measured on one machine and not on this one.
 BAND_US: Final = 5.3
 CANDIDATE_US: Final = 7.0
 KAFKA_US: Final = 44.0
@@ -44,26 +38,30 @@ KAFKA_US: Final = 44.0
 #: longer ones.
 PERMUTATION_WEIGHT: Final = 0.01
 #: Factors of the profile's limits for storms that are tried, and bandings that are tried with each.
-LIMIT_FACTORS: Final = (1, 4, 16)
+LIMIT_FACTORS: Final = (1, 4, 16, 64)
+#: Greatest share of the sample's pairs that the limits may hide.
+MOST_HIDDEN: Final = 0.005
 MOST_TRIED: Final = 6
 #: The limits are judged in an index of at most so many times the sample: beyond, candidates are not known well enough.
 JUDGED_TIMES: Final = 50
+#: Least similarity of related documents, or the row's threshold below it: versions of one text, whose number does not
+#: grow with the index. Texts with common boilerplate alone are mostly less similar, and their number grows.
+RELATED_FROM: Final = 0.7
 #: Least chance that a band of a pair at the threshold agrees; with a smaller one a million bands would be needed.
 _LEAST_AGREEMENT: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Size of the index, and the settings that all rows share.
+    """Index size, and the settings that all rows share.
 
     Attributes:
         documents: Documents in the index, in the steady state.
-        collection: Documents of the collection from which the sample was drawn.
+        collection: Documents in the collection from which the sample was drawn.
         share: Share of the collection in the sample, above 0, at most 1.
-        permutations: Values of a signature in the profile.
-        most_permutations: Most values of a signature to try, as many as the signatures of the studies have.
-        limits: StormLimits for storms of the profile.
-        basis: Where bands and rows must reach the recall.
+        permutations: Signature values in the profile.
+        most_permutations: Most signature values to try, as many as the studies' signatures have.
+        limits: The profile's limits for storms.
     """
 
     documents: float
@@ -72,23 +70,22 @@ class Workload:
     permutations: int
     most_permutations: int
     limits: StormLimits
-    basis: Basis = "theory"
 
     def judged_documents(self, study: Study) -> float:
-        """Return the size of the index for which the limits for storms are judged."""
+        """Return the index size for which the limits for storms are judged."""
         return min(self.documents, float(JUDGED_TIMES * study.documents_count))
 
 
 class Candidates(NamedTuple):
-    """Candidates of a new document.
+    """A new document's candidates.
 
     How many documents resemble one is known within the collection only: ``related`` and ``matches`` do not grow beyond.
 
     Attributes:
-        unrelated: Those below the lowest threshold of the table.
+        unrelated: Those less similar than ``RELATED_FROM`` and the row's threshold.
         related: The others.
-        matches: Those of the related ones that reach the row's threshold.
-        collection: Documents of the collection.
+        matches: Related ones that reach the row's threshold.
+        collection: Documents in the collection.
     """
 
     unrelated: Growth
@@ -97,42 +94,40 @@ class Candidates(NamedTuple):
     collection: int
 
     def at(self, documents: float) -> float:
-        """Return the number of candidates in an index of so many documents."""
+        """Return the candidate count in an index with so many documents."""
         return self.unrelated.at(documents) + self.related.at(min(documents, self.collection))
 
     def false_at(self, documents: float) -> float:
-        """Return the number of candidates below the threshold."""
+        """Return the candidate count below the threshold."""
         return self.at(documents) - self.matches.at(min(documents, self.collection))
 
 
 class TuningRow(NamedTuple):
-    """One row of the table.
+    """One row.
 
     Attributes:
-        options: Kind of shingles.
+        study: The sample with one shingle kind.
         threshold: Least similarity.
         min_recall: Minimum recall.
-        basis: Where the recall is reached.
         banding: Bands and rows.
-        recall: Recall of the candidates on the sample.
-        limits: StormLimits for storms of the row.
-        found: Chance to find a pair of the least similarity with these limits, in an index as large as the forecast.
+        recall: Candidate recall on the sample.
+        limits: The row's limits for storms.
+        chance: Chance to find a pair with the least similarity with these limits, in an index as large as the forecast.
         found_share: Share of the sample's pairs that is found with these limits; None without pairs.
-        reached: ``found``, or on the sample ``found_share``, is at least the minimum recall.
-        permutations: Values of a signature.
-        candidates: Candidates of a new document.
-        prepare_us: Microseconds of one core for shingles and signature of a document, measured on this machine.
-        index_us: Microseconds for buckets and comparisons of a document; from constants unless measured.
+        reached: ``chance`` is at least the minimum recall.
+        permutations: Signature values.
+        candidates: A new document's candidates.
+        prepare_us: Microseconds of one core for a document's shingles and signature, measured on this machine.
+        index_us: Microseconds for a document's buckets and comparisons, from constants.
     """
 
-    options: ShingleOptions
+    study: Study
     threshold: float
     min_recall: float
-    basis: Basis
     banding: Banding
     recall: Recall
     limits: StormLimits
-    found: float
+    chance: float
     found_share: float | None
     reached: bool
     permutations: int
@@ -141,8 +136,13 @@ class TuningRow(NamedTuple):
     index_us: float
 
     @property
+    def options(self) -> ShingleOptions:
+        """Shingle kind."""
+        return self.study.options
+
+    @property
     def documents_per_s(self) -> float:
-        """Documents a second of one daemon."""
+        """Documents per second and daemon."""
         return 1e6 / (self.prepare_us + self.index_us + KAFKA_US)
 
 
@@ -151,18 +151,18 @@ class _Priced(NamedTuple):
 
     cost: float
     banding: Banding
-    basis: Basis
     candidates: Candidates
     scales: Scales
 
 
 class _Judged(NamedTuple):
-    """A banding with limits for storms, judged as in ``TuningRow``."""
+    """A banding with limits for storms, judged as in ``TuningRow``; ``hidden``: share of the pairs that they hide."""
 
     priced: _Priced
     limits: StormLimits
-    found: float
+    chance: float
     found_share: float | None
+    hidden: float
     reached: bool
 
 
@@ -176,25 +176,25 @@ def rows_of(
     """Return a row for each threshold and minimum recall that any banding reaches.
 
     Args:
-        study: The sample with one kind of shingles.
-        workload: Size of the index.
-        thresholds: Each above 0, at most 1, none below the floor of the study.
+        study: The sample with one shingle kind.
+        workload: Index size.
+        thresholds: Each above 0, at most 1, none below the study's floor.
         recalls: Each above 0, below 1.
         progress: Called once for each of the ``workload.most_permutations`` numbers of rows.
     """
     searches = [_Search(study, workload, threshold, recall) for threshold in thresholds for recall in recalls]
     for rows in range(1, workload.most_permutations + 1):
-        fewest = [(search, *found) for search in searches if (found := search.fewest_bands(rows))]
+        fewest = [(search, bands) for search in searches if (bands := search.fewest_bands(rows))]
         if fewest:
-            candidates = study.candidates(Banding(max(bands for _, bands, _ in fewest), rows))
-        for search, bands, basis in fewest:
-            search.priced.append(search.price(Banding(bands, rows), basis, candidates[bands]))
+            candidates = study.candidates(Banding(max(bands for _, bands in fewest), rows))
+        for search, bands in fewest:
+            search.priced.append(search.price(Banding(bands, rows), candidates[bands]))
         progress(1)
     return [search.row() for search in searches if search.priced]
 
 
 class _Search:
-    """The search for the row of one threshold and minimum recall; ``priced`` are the bandings that reach the recall."""
+    """The search for the row at one threshold and minimum recall; ``priced`` are the bandings that reach the recall."""
 
     def __init__(self, study: Study, workload: Workload, threshold: float, min_recall: float) -> None:
         self._study = study
@@ -202,61 +202,53 @@ class _Search:
         self._threshold = threshold
         self._min_recall = min_recall
         self._least = study.least_similarity(threshold)
+        self._related_from = min(RELATED_FROM, threshold)
         self.priced: list[_Priced] = []
 
-    def fewest_bands(self, rows: int) -> tuple[int, Basis] | None:
-        """Return the fewest bands of so many rows that reach the recall, and where they do; None if none do."""
+    def fewest_bands(self, rows: int) -> int | None:
+        """Return the fewest bands with so many rows that reach the recall; None if none do."""
         bands = _bands_for(self._least, self._min_recall, rows)
-        most = self._workload.most_permutations // rows
-        if self._workload.basis == "sample":
-            for fewer in range(1, min(bands, most) + 1):
-                recall = self._study.recall(Banding(fewer, rows), self._threshold)
-                bounds = recall.edited.bounds()
-                if bounds is None or recall.expected is None or recall.edited.total < LEAST_PAIRS:
-                    break
-                if min(bounds[0], recall.expected) >= self._min_recall:
-                    return fewer, "sample"
-        return (bands, "theory") if bands <= most else None
+        return bands if bands <= self._workload.most_permutations // rows else None
 
-    def price(self, banding: Banding, basis: Basis, candidates: NDArray[np.float64]) -> _Priced:
-        """Return a banding with its cost; ``candidates``: pair count of its candidates in the sample."""
+    def price(self, banding: Banding, pairs: NDArray[np.float64]) -> _Priced:
+        """Return a banding with its cost; ``pairs``: pair count for its candidates in the sample."""
         study, workload, documents = self._study, self._workload, self._study.documents_count
         share = workload.share * documents / max(study.sample_count, 1)
-        related, matches = study.true_pairs(0.0, banding), study.true_pairs(self._threshold, banding)
-        found = Candidates(
-            unrelated=growth(np.maximum(candidates - related, 0.0), documents, share),
+        related = study.true_pairs(self._related_from, banding)
+        matches = study.true_pairs(self._threshold, banding)
+        candidates = Candidates(
+            unrelated=growth(np.maximum(pairs - related, 0.0), documents, share),
             related=growth(related, documents, share),
             matches=growth(matches, documents, share),
             collection=workload.collection,
         )
-        false = found.false_at(workload.documents)
+        false = candidates.false_at(workload.documents)
         if documents < LEAST_DOCUMENTS:
             false = max(false, false_candidates(banding, self._threshold, round(workload.documents)))
         cost = banding.bands + FALSE_CANDIDATE_WEIGHT * false
         cost += PERMUTATION_WEIGHT * max(banding.permutations - workload.permutations, 0)
         judged = workload.judged_documents(study)
         scales = Scales(
-            unrelated=_scale(found.unrelated.at(judged), candidates[0] - related[0], documents),
-            related=_scale(found.related.at(min(judged, workload.collection)), related[0], documents),
+            unrelated=_scale(candidates.unrelated.at(judged), pairs[0] - related[0], documents),
+            related=_scale(candidates.related.at(min(judged, workload.collection)), related[0], documents),
         )
-        return _Priced(cost, banding, basis, found, scales)
+        return _Priced(cost, banding, candidates, scales)
 
     def row(self) -> TuningRow:
-        """Return the row of the chosen banding."""
+        """Return the row with the chosen banding."""
         study, workload, judged = self._study, self._workload, self._chosen()
         choice = judged.priced
         banding, documents = choice.banding, max(study.documents_count, 1)
         signing_s = study.sign_s * banding.permutations / workload.most_permutations
         compared = min(choice.candidates.at(workload.documents), judged.limits.max_candidates or math.inf)
         return TuningRow(
-            options=study.options,
+            study=study,
             threshold=self._threshold,
             min_recall=self._min_recall,
-            basis=choice.basis,
             banding=banding,
             recall=study.recall(banding, self._threshold),
             limits=judged.limits,
-            found=judged.found,
+            chance=judged.chance,
             found_share=judged.found_share,
             reached=judged.reached,
             permutations=max(workload.permutations, banding.permutations),
@@ -267,49 +259,54 @@ class _Search:
 
     def _chosen(self) -> _Judged:
         """Return the cheapest banding that reaches the recall with limits for storms; else the best one tried."""
-        ordered = sorted(self.priced, key=lambda one: (one.cost, one.banding.permutations))
+        ordered = sorted(self.priced, key=lambda priced: (priced.cost, priced.banding.permutations))
         cheapest = ordered[:MOST_TRIED]
         if self._study.documents_count < LEAST_DOCUMENTS:
-            own = [one for one in ordered if one.banding.permutations <= self._workload.permutations]
-            cheapest = [*own[:MOST_TRIED], *(one for one in cheapest if one not in own)]
+            short = [priced for priced in ordered if priced.banding.permutations <= self._workload.permutations]
+            cheapest = [*short[:MOST_TRIED], *(priced for priced in cheapest if priced not in short)]
         tried: list[_Judged] = []
+        reaching: list[_Judged] = []
         for factor in LIMIT_FACTORS:
             limits = self._workload.limits.times(factor)
-            for one in cheapest:
-                judged = self._judged(one, limits)
+            for priced in cheapest:
+                judged = self._judged(priced, limits)
                 tried.append(judged)
-                if not judged.reached and judged.found > 0.0 and one.basis == "theory":
+                if not judged.reached and judged.chance > 0.0:
                     tried.append(judged := self._with_more_bands(judged))
-                if judged.reached:
+                if judged.reached and judged.hidden <= MOST_HIDDEN:
                     return judged
+                reaching += [judged] if judged.reached else []
             if limits == (None, None):
                 break
-        return max(tried, key=lambda one: one.found)
+        if reaching:
+            return min(reaching, key=lambda judged: judged.hidden)
+        return max(tried, key=lambda judged: judged.chance)
 
-    def _judged(self, one: _Priced, limits: StormLimits) -> _Judged:
+    def _judged(self, priced: _Priced, limits: StormLimits) -> _Judged:
         """Judge a banding with limits for storms."""
-        shares = self._study.compared_shares(one.banding, one.scales, limits)
-        found = found_at(self._least, one.banding, shares)
-        found_share = self._study.found_share(one.banding, self._threshold, shares)
-        judged = found if one.basis == "theory" else found_share or 0.0
-        return _Judged(one, limits, found, found_share, judged >= self._min_recall)
+        shares = self._study.compared_shares(priced.banding, priced.scales, limits, self._related_from)
+        chance = found_at(self._least, priced.banding, shares)
+        found_share = self._study.found_share(priced.banding, self._threshold, shares)
+        hidden = 0.0
+        if found_share is not None:
+            hidden = (self._study.recall(priced.banding, self._threshold).measured or 0.0) - found_share
+        return _Judged(priced, limits, chance, found_share, hidden, chance >= self._min_recall)
 
     def _with_more_bands(self, judged: _Judged) -> _Judged:
         """Judge the same rows with as many bands more as outweigh the candidates that are not compared."""
-        one, most = judged.priced, self._workload.most_permutations
-        compared = judged.found / one.banding.probability(self._least)
-        rows, needed = one.banding.rows, self._min_recall / compared
-        if needed >= 1.0 or (bands := _bands_for(self._least, needed, rows)) > most // rows:
+        banding, max_permutations = judged.priced.banding, self._workload.most_permutations
+        compared = judged.chance / banding.probability(self._least)
+        rows, needed = banding.rows, self._min_recall / compared
+        if needed >= 1.0 or (bands := _bands_for(self._least, needed, rows)) > max_permutations // rows:
             return judged
         more = Banding(bands + 1, rows)
-        if more.permutations > most:
+        if more.permutations > max_permutations:
             more = Banding(bands, rows)
-        candidates = self._study.candidates(more)[more.bands]
-        return self._judged(self.price(more, one.basis, candidates), judged.limits)
+        return self._judged(self.price(more, self._study.candidates(more)[more.bands]), judged.limits)
 
 
 def _bands_for(threshold: float, recall: float, rows: int) -> int:
-    """Return the fewest bands of so many rows with a chance of at least the recall at the threshold; recall below 1."""
+    """Return the fewest bands with so many rows whose chance reaches the recall at the threshold; recall below 1."""
     agree = threshold**rows
     if agree < _LEAST_AGREEMENT:
         return round(1 / _LEAST_AGREEMENT)
@@ -319,6 +316,6 @@ def _bands_for(threshold: float, recall: float, rows: int) -> int:
 
 
 def _scale(candidates: float, pairs: float, documents: int) -> float:
-    """Return the candidates of a new document for each one of a document of the sample; 1 where none are known."""
+    """Return a new document's candidates for each candidate within the sample; 1 where none are known."""
     in_sample = 2 * pairs / max(documents, 1)
     return candidates / in_sample if 0.0 < in_sample < math.inf else 1.0

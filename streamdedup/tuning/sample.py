@@ -1,116 +1,117 @@
-"""A bounded sample of a stream of texts."""
+"""A bounded sample from a text stream."""
 
 import itertools
 import random
 from collections.abc import Iterable, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-#: How to draw a sample: each text with the same chance, or the first ones.
-Sampling = Literal["random", "first"]
 #: Seed: the same collection gives the same sample.
 _SEED: Final = 1
 #: Characters of the texts that are used, by unit of the shingles: some millions of shingles, joined in seconds.
-MOST_CHARACTERS: Final = {"word": 15_000_000, "char": 8_000_000}
+MOST_CHARACTERS: Final = {"word": 30_000_000, "char": 16_000_000}
 #: Runs of neighbouring texts in an excerpt.
 _EXCERPT_RUNS: Final = 10
 
 
 class Sample(NamedTuple):
-    """Some texts of a collection, in the order of arrival.
+    """Some texts from a collection, in the order of arrival.
 
     Attributes:
         ids: Document ids.
         texts: Their texts.
         sources: Their sources; None without one.
+        scopes: Their scopes; None without one. Pairs are counted within scopes.
         read_count: Documents that were read.
-        method: How the sample was drawn.
     """
 
     ids: list[str]
     texts: list[str]
     sources: list[str | None]
+    scopes: list[str | None]
     read_count: int
-    method: Sampling
 
     @property
     def share(self) -> float:
-        """Share of the documents read that is in the sample; 1 for the first texts, which have all their neighbours."""
-        return len(self.ids) / self.read_count if self.method == "random" and self.read_count else 1.0
+        """Share of the documents read that is in the sample."""
+        return len(self.ids) / self.read_count if self.read_count else 1.0
 
 
-def draw_sample(documents: Iterable[tuple[str, str, str | None]], size: int, method: Sampling) -> Sample:
-    """Draw a sample from a stream; memory holds the sample only.
+def draw_sample(documents: Iterable[tuple[str, str, str | None, str | None]], size: int) -> Sample:
+    """Draw a random sample from a stream; memory holds the sample only.
 
-    "random" reads the whole stream and keeps a reservoir (J. S. Vitter, 1985, algorithm R): document number i replaces
-    a random one with the chance size / i. "first" stops reading after ``size`` documents.
+    Keeps a reservoir (J. S. Vitter, 1985, algorithm R): document number i replaces a random one with the chance
+    size / i.
 
     Args:
-        documents: Ids, texts and sources.
+        documents: Ids, texts, sources and scopes.
         size: Most documents to keep, at least 1.
-        method: How to draw.
     """
     chance = random.Random(_SEED)  # noqa: S311  no secret depends on it
-    kept: list[tuple[int, str, str, str | None]] = []
+    reservoir: list[tuple[int, str, str, str | None, str | None]] = []
     count = 0
     for count, document in enumerate(documents, start=1):
-        if len(kept) < size:
-            kept.append((count, *document))
-        elif (place := chance.randrange(count)) < size:
-            kept[place] = (count, *document)
-        if method == "first" and count == size:
-            break
-    kept.sort(key=lambda one: one[0])
-    ids, texts, sources = [one[1] for one in kept], [one[2] for one in kept], [one[3] for one in kept]
-    return Sample(ids, texts, sources, count, method)
+        if len(reservoir) < size:
+            reservoir.append((count, *document))
+        elif (index := chance.randrange(count)) < size:
+            reservoir[index] = (count, *document)
+    reservoir.sort(key=lambda numbered: numbered[0])
+    _, ids, texts, sources, scopes = zip(*reservoir, strict=True) if reservoir else ((), (), (), (), ())
+    return Sample(list(ids), list(texts), list(sources), list(scopes), count)
 
 
 class BoundedTexts:
-    """Keeps texts of a stream, each with the same chance, as many as a number of characters allows.
+    """Keeps texts from a stream, each with the same chance, as many as a character count allows.
 
     With too many characters, each text is dropped with a chance of one half, and so is each later one.
 
     Args:
-        most_characters: Characters of all kept texts.
+        most_characters: Character count in all kept texts.
 
     Attributes:
         texts: The kept texts, in the order of arrival.
+        scopes: Their scopes.
         read_count: Texts that were offered.
     """
 
     def __init__(self, most_characters: int) -> None:
         self.texts: list[str] = []
+        self.scopes: list[str | None] = []
         self.read_count = 0
         self._most = most_characters
         self._characters = 0
         self._share = 1.0
         self._chance = random.Random(_SEED)  # noqa: S311  no secret depends on it
 
-    def add(self, text: str) -> None:
+    def add(self, text: str, scope: str | None = None) -> None:
         """Offer a text."""
         self.read_count += 1
         if self._share < 1.0 and self._chance.random() >= self._share:
             return
         self.texts.append(text)
+        self.scopes.append(scope)
         self._characters += len(text)
         while self._characters > self._most and len(self.texts) > 1:
-            self.texts = [kept for kept in self.texts if self._chance.random() < 0.5]
+            kept = [number for number in range(len(self.texts)) if self._chance.random() < 0.5]
+            self.texts = [self.texts[number] for number in kept]
+            self.scopes = [self.scopes[number] for number in kept]
             self._characters = sum(map(len, self.texts))
             self._share /= 2
 
 
-def chosen_documents(texts: Sequence[str], units: Iterable[str]) -> NDArray[np.int64]:
-    """Return the numbers of the texts that all kinds of shingles use, int64 (n,), ascending, see ``MOST_CHARACTERS``.
+def chosen_documents(texts: Sequence[str], units: Iterable[str], share: float = 1.0) -> NDArray[np.int64]:
+    """Return the text numbers that all shingle kinds use, int64 (n,), ascending, see ``MOST_CHARACTERS``.
 
     All texts, or ten runs of neighbours, evenly spread.
 
     Args:
         texts: The sample.
-        units: Units of the kinds of shingles; the kinds of one table use the same texts.
+        units: Units of the shingle kinds; the kinds of one table use the same texts.
+        share: Share of them to return, above 0, at most 1.
     """
-    part = min(MOST_CHARACTERS[unit] for unit in units) / max(sum(map(len, texts)), 1)
+    part = share * min(1.0, min(MOST_CHARACTERS[unit] for unit in units) / max(sum(map(len, texts)), 1))
     if part >= 1.0:
         return np.arange(len(texts))
     edges = np.linspace(0, len(texts), _EXCERPT_RUNS + 1).astype(np.int64).tolist()

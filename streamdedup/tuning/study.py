@@ -1,7 +1,7 @@
-"""All pairs of a sample for one kind of shingles, and the recall and candidates of any banding.
+"""All sample pairs for one shingle kind, and any banding's recall and candidates.
 
 The truth is the exact join; candidates come from the real band keys. The texts are shingled and signed once, the sets
-joined once, and the band keys computed once for each number of rows.
+joined once, and the band keys computed once for each row count.
 """
 
 import time
@@ -12,36 +12,33 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamdedup.detection.scope import band_mask
+from streamdedup.evaluation.pairs import shingle_sets
 from streamdedup.evaluation.rates import Rate
-from streamdedup.evaluation.truth import shingle_sets
 from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.similarity.sketch import keeps_hashes
 from streamdedup.text.shingles import ShingleOptions, Shingler
-from streamdedup.tuning.candidates import (
-    FullBucket,
-    candidate_counts,
-    fill_buckets,
-    first_shared_bands,
-    largest_buckets,
-)
+from streamdedup.tuning.candidates import candidate_counts, first_shared_bands, largest_bucket_of_each
 from streamdedup.tuning.capped import Scales, StormLimits, compared_shares
 from streamdedup.tuning.pair_change import sample_pairs
 
 #: Pairs of different sets that are kept to measure recall.
 MOST_PAIRS: Final = 400_000
+#: Parts of the signatures with which unlucky documents are counted, at most.
+_MOST_PARTS: Final = 8
 #: Sets that are signed at once.
 _BATCH: Final = 500
 
 
 class Recall(NamedTuple):
-    """Recall of a banding on the sample.
+    """A banding's recall on the sample.
 
     Attributes:
-        pairs: Pairs of documents from the threshold on or by the rule of containment, equal sets included.
-        edited: Found pairs of different sets; a pair of sets counts once for all of its documents.
-        measured: Share of ``pairs`` that is found; None without pairs.
+        pairs: Document pairs from the threshold on or by the containment rule, equal sets included.
+        edited: Found pairs between different sets; a set pair counts once for all its documents.
+        measured: Found share of ``pairs``; None without pairs.
         expected: The same by theory: the mean of P(s) over ``pairs``.
     """
 
@@ -52,33 +49,36 @@ class Recall(NamedTuple):
 
 
 class Study:
-    """A sample with one kind of shingles.
+    """A sample with one shingle kind.
 
     Args:
-        options: Kind of shingles.
+        options: Shingle kind.
         texts: The sample, in the order of arrival.
-        family: Hash functions of the signatures.
+        scopes: Their scopes; empty without scopes.
+        family: Signature hash functions.
         documents: int64 (n,); numbers of the texts that are used, ascending; None for all.
-        floor: Least similarity of the pairs, above 0, at most 1.
-        rule: Rule of containment, with a least similarity from the floor on; None for no rule.
+        floor: Least pair similarity, above 0, at most 1.
+        rule: Containment rule, with a least similarity from the floor on; None for no rule.
         min_words: Documents with fewer words are skipped.
-        progress: Called with the number of documents joined since the last call.
+        progress: Called with the newly joined documents' count.
 
     Attributes:
         options: The same.
         rule: The same.
-        sample_count: Texts of the sample.
+        floor: The same.
+        min_words: The same.
+        sample_count: Sample texts.
         documents: int64 (n,); numbers of the texts that are used.
         sets: Their shingles.
         distinct: The distinct sets among them.
-        pairs: Pairs of different sets, by their numbers in ``distinct``.
-        counts: float64 (n_pairs, 2); pair count of the documents that each of ``pairs`` represents.
-        histogram: float64 (BINS,); pairs of documents by similarity, equal sets in the last bin.
+        pairs: Pairs between different sets, by their numbers in ``distinct``.
+        counts: float64 (n_pairs, 2); pair count that each pair represents.
+        histogram: float64 (BINS,); document pairs by similarity, equal sets in the last bin.
         shingle_s: Seconds for the shingles.
-        sign_s: Seconds for all values of the signatures of all documents.
+        sign_s: Seconds for all documents' signature values.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  the sample has three columns
         self,
         options: ShingleOptions,
         texts: Sequence[str],
@@ -86,16 +86,21 @@ class Study:
         *,
         floor: float,
         rule: ContainmentRule | None = None,
+        scopes: Sequence[str | None] = (),
         documents: NDArray[np.int64] | None = None,
         min_words: int = 0,
         progress: Callable[[int], None] = lambda _: None,
     ) -> None:
         self.options = options
         self.rule = rule
+        self.floor = floor
+        self.min_words = min_words
         self.sample_count = len(texts)
         self.documents = np.arange(len(texts)) if documents is None else documents
         started = time.perf_counter()
-        self.sets = shingle_sets(Shingler(options), [texts[number] for number in self.documents.tolist()])
+        numbers = self.documents.tolist()
+        of_documents = [scopes[number] for number in numbers] if scopes else ()
+        self.sets = shingle_sets(Shingler(options), [texts[number] for number in numbers], of_documents)
         self.shingle_s = time.perf_counter() - started
         self.distinct, self.pairs, self.counts, self.histogram, _ = sample_pairs(
             self.sets, floor, min_words, progress, MOST_PAIRS
@@ -107,8 +112,9 @@ class Study:
         self._by_rule = np.zeros(len(self.pairs.left), np.bool_)
         if rule is not None:
             self._by_rule = self.distinct.contained(self.pairs, rule)
+        #: Rows of the bands and their keys, as many as the signature has: those of the last number of rows.
+        self._widest: tuple[int, NDArray[np.uint32]] | None = None
         self._first_shared = cache(self._first_shared_of)
-        self.buckets = cache(lambda banding, cap: fill_buckets(self.band_keys(banding), self.distinct, cap))
 
     @property
     def documents_count(self) -> int:
@@ -128,13 +134,13 @@ class Study:
         return np.concatenate(signed)
 
     def least_similarity(self, threshold: float) -> float:
-        """Return the least similarity of a wanted pair: the threshold, or that of the rule of containment."""
+        """Return the least similarity for an alert: the threshold's, or the containment rule's."""
         return threshold if self.rule is None else min(threshold, self.rule.min_similarity)
 
-    def wanted(self, threshold: float) -> NDArray[np.bool_]:
-        """Return the pairs from a threshold on, and those by the rule of containment, bool (n_pairs,)."""
-        wanted: NDArray[np.bool_] = (self.pairs.similarities >= threshold) | self._by_rule
-        return wanted
+    def alerted(self, threshold: float) -> NDArray[np.bool_]:
+        """Return the pairs from a threshold on, and those by the containment rule, bool (n_pairs,)."""
+        mask: NDArray[np.bool_] = (self.pairs.similarities >= threshold) | self._by_rule
+        return mask
 
     def exact_share(self, limit: int | None) -> float:
         """Return the share of the indexed documents that are stored as sets and compared exactly.
@@ -146,42 +152,81 @@ class Study:
         return float(self.distinct.copies[stored].sum() / max(self.indexed_count, 1))
 
     def band_keys(self, banding: Banding) -> NDArray[np.uint32]:
-        """Return the band keys of all distinct sets, uint32 (n_sets, bands)."""
-        keys = [np.empty((0, banding.bands), np.uint32)]
-        keys += [
+        """Return the band keys for all distinct sets within their scopes, uint32 (n_sets, bands)."""
+        if self._widest is not None and self._widest[0] == banding.rows and banding.bands <= self._widest[1].shape[1]:
+            return self._widest[1][:, : banding.bands]
+        parts = [np.empty((0, banding.bands), np.uint32)]
+        parts += [
             banding.band_keys(self._signatures[low : low + _BATCH]) for low in range(0, len(self._signatures), _BATCH)
         ]
-        return np.concatenate(keys)
+        keys = np.concatenate(parts)
+        scopes, numbers = np.unique(self.distinct.scopes, return_inverse=True)
+        if scopes.any():
+            keys ^= np.stack([band_mask(scope.tobytes(), banding.bands) for scope in scopes])[numbers]
+        return keys
 
     def _first_shared_of(self, rows: int) -> NDArray[np.int64]:
         keys = self.band_keys(Banding(self._signatures.shape[1] // rows, rows))
+        self._widest = rows, keys
         return first_shared_bands(keys, self.pairs.left, self.pairs.right)
 
     def candidates(self, banding: Banding) -> NDArray[np.float64]:
-        """Return the pair counts of the candidates by the number of bands, float64 (bands + 1, 2)."""
+        """Return the candidates' pair counts by the band count, float64 (bands + 1, 2)."""
+        self._first_shared(banding.rows)
         return candidate_counts(self.band_keys(banding), self.distinct)
 
     def recall(self, banding: Banding, threshold: float) -> Recall:
-        """Return the share of the wanted pairs that become candidates."""
-        wanted = self.wanted(threshold)
-        found = (self._first_shared(banding.rows) < banding.bands)[wanted]
-        weights = self.counts[wanted, 0]
-        chances = 1.0 - (1.0 - self.pairs.similarities[wanted] ** banding.rows) ** banding.bands
+        """Return the share of the alerted pairs that become candidates."""
+        alerted = self.alerted(threshold)
+        is_candidate = (self._first_shared(banding.rows) < banding.bands)[alerted]
+        weights = self.counts[alerted, 0]
+        chances = 1.0 - (1.0 - self.pairs.similarities[alerted] ** banding.rows) ** banding.bands
         copies = float(self.distinct.copy_pairs()[0])
         total = float(weights.sum()) + copies
-        edited = Rate.of(found)
+        edited = Rate.of(is_candidate)
         if not total:
             return Recall(0.0, edited, None, None)
-        measured, expected = ((float(weights @ share) + copies) / total for share in (found, chances))
+        measured, expected = ((float(weights @ share) + copies) / total for share in (is_candidate, chances))
         return Recall(total, edited, measured, expected)
 
-    def compared_shares(self, banding: Banding, scales: Scales, limits: StormLimits) -> NDArray[np.float64]:
-        """Return the chance of each distinct set to compare a candidate, see ``capped.compared_shares``."""
-        related = self.pairs.left * len(self.distinct.first) + self.pairs.right
+    def unlucky_share(self, banding: Banding, threshold: float) -> float | None:
+        """Return the share of the documents with alerted pairs that find none of them; None without pairs.
+
+        The pairs of a document are missed together, because they share its signature. So the share is the mean over
+        several parts of the signatures, as many as there are, at most ``_MOST_PARTS``.
+        """
+        pairs, copies, width = self.pairs.where(self.alerted(threshold)), self.distinct.copies, banding.permutations
+        paired = copies > 1
+        paired[pairs.left] = paired[pairs.right] = True
+        parts = min(_MOST_PARTS, self._signatures.shape[1] // width)
+        unlucky = 0
+        for part in range(parts):
+            found = np.zeros(len(pairs.left), np.bool_)
+            for column in banding.band_keys(self._signatures[:, part * width : (part + 1) * width]).T:
+                found |= column[pairs.left] == column[pairs.right]
+            lucky = copies > 1
+            lucky[pairs.left[found]] = lucky[pairs.right[found]] = True
+            unlucky += int(copies[paired & ~lucky].sum())
+        documents = int(copies[paired].sum())
+        return unlucky / parts / documents if documents else None
+
+    def compared_shares(
+        self, banding: Banding, scales: Scales, limits: StormLimits, related_from: float = 0.0
+    ) -> NDArray[np.float64]:
+        """Return each distinct set's chance to compare a candidate, see ``capped.compared_shares``.
+
+        Args:
+            banding: Bands and rows.
+            scales: Candidate growth.
+            limits: Limits for storms.
+            related_from: Least similarity of related pairs.
+        """
+        pairs = self.pairs.where(self.alerted(related_from))
+        related = pairs.left * len(self.distinct.first) + pairs.right
         return compared_shares(self.band_keys(banding), self.distinct, related, scales, limits)
 
     def found_share(self, banding: Banding, threshold: float, shares: NDArray[np.float64]) -> float | None:
-        """Return the share of the wanted pairs that become candidates and are compared.
+        """Return the share of the alerted pairs that become candidates and are compared.
 
         Args:
             banding: Bands and rows.
@@ -191,28 +236,34 @@ class Study:
         Returns:
             None without pairs.
         """
-        chosen = self.wanted(threshold)
-        wanted, weights = self.pairs.where(chosen), self.counts[chosen, 0]
-        keys, common = self.band_keys(banding), np.zeros(len(wanted.left), np.int64)
+        is_alerted = self.alerted(threshold)
+        alerted, weights = self.pairs.where(is_alerted), self.counts[is_alerted, 0]
+        keys, common = self.band_keys(banding), np.zeros(len(alerted.left), np.int64)
         for column in keys.T:
-            common += column[wanted.left] == column[wanted.right]
-        compared = (shares[wanted.left, common] + shares[wanted.right, common]) / 2 * (common > 0)
+            common += column[alerted.left] == column[alerted.right]
+        compared = (shares[alerted.left, common] + shares[alerted.right, common]) / 2 * (common > 0)
         copies = self.distinct.copies * (self.distinct.copies - 1) / 2
         total = float(weights.sum() + copies.sum())
         return float(weights @ compared + copies @ shares[:, -1]) / total if total else None
 
     def true_pairs(self, threshold: float, banding: Banding) -> NDArray[np.float64]:
-        """Return the pair count of the wanted pairs that the banding finds."""
-        found = self.wanted(threshold) & (self._first_shared(banding.rows) < banding.bands)
-        pairs: NDArray[np.float64] = self.distinct.copy_pairs() + self.counts[found].sum(axis=0)
+        """Return the pair count for the alerted pairs that the banding finds."""
+        is_found = self.alerted(threshold) & (self._first_shared(banding.rows) < banding.bands)
+        pairs: NDArray[np.float64] = self.distinct.copy_pairs() + self.counts[is_found].sum(axis=0)
         return pairs
 
     def found_by_similarity(self, banding: Banding, bins: int) -> list[tuple[float, Rate]]:
-        """Return the middle of each bin of similarity that has pairs of different sets, and the share found."""
-        found = self._first_shared(banding.rows) < banding.bands
+        """Return the middle of each similarity bin that has pairs between different sets, and the share found."""
+        is_found = self._first_shared(banding.rows) < banding.bands
         bin_of = np.minimum((self.pairs.similarities * bins).astype(np.int64), bins - 1)
-        return [((at + 0.5) / bins, Rate.of(found[bin_of == at])) for at in np.unique(bin_of).tolist()]
+        return [((number + 0.5) / bins, Rate.of(is_found[bin_of == number])) for number in np.unique(bin_of).tolist()]
 
-    def largest_buckets(self, banding: Banding, most: int) -> list[FullBucket]:
-        """Return at most so many of the largest buckets, see ``candidates.largest_buckets``."""
-        return largest_buckets(self.band_keys(banding), self.distinct, most)
+    def largest_bucket(self, banding: Banding) -> int:
+        """Return the document count in the largest bucket, beyond any cap."""
+        return int(largest_bucket_of_each(self.band_keys(banding), self.distinct).max(initial=0))
+
+    @property
+    def median_words(self) -> int:
+        """Median words per document."""
+        counts = self.sets.token_counts
+        return int(np.median(counts)) if counts.size else 0

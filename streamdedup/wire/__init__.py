@@ -1,66 +1,72 @@
 """The wire format: documents in (``documents``), alerts out (``alerts``), dead letters out (``dead_letters``).
 
-The value of a record is decoded to a ``Document`` or a ``DecodeError`` with a stable code. An ``Alert`` is encoded to
-one or more JSON messages. The formats are specified in ``docs/messages.md`` and in the JSON Schemas of
-``streamdedup/wire/schemas``. The text of a document is in ``Document.text`` alone: no error, alert or header contains
-any part of it.
+A record value, in a format from ``formats``, is decoded to a ``Document`` or a ``DecodeError`` with a stable code. An
+``Alert`` is encoded as one or more JSON messages. The formats are specified in ``docs/messages.md`` and in the JSON
+Schemas in ``streamdedup/wire/schemas``. Document text is in ``Document.text`` alone, but for labels: no error and no
+header contains any part of it.
 """
 
 from importlib import resources
 from typing import Literal
 
 from streamdedup.wire.alerts import (
+    ALERT_VERSION,
     MIN_ALERT_BYTES,
     Alert,
-    AlertPart,
+    AlertDocument,
     Contained,
     Match,
-    MatchBody,
     Reason,
     decode_alert,
     encode_alert,
-    match_body,
     rfc_3339,
 )
 from streamdedup.wire.documents import (
-    MAX_DEPTH,
     MAX_ID_BYTES,
+    SCOPE_BYTES,
     Decoder,
     Document,
-    ErrorCode,
     Op,
     content_digest,
     id_mistake,
-    is_too_deep,
-    repair_json,
+    missing_scope,
+    scope_key,
 )
+from streamdedup.wire.error_codes import ErrorCode
+from streamdedup.wire.formats.json import MAX_DEPTH, encode_fields, is_too_deep, repair_json
+from streamdedup.wire.formats.registry import Registry, RegistryFormat
 
 __all__ = [
+    "ALERT_VERSION",
     "MAX_DEPTH",
     "MAX_ID_BYTES",
     "MIN_ALERT_BYTES",
+    "SCOPE_BYTES",
     "Alert",
-    "AlertPart",
+    "AlertDocument",
     "Contained",
     "Decoder",
     "Document",
     "ErrorCode",
     "Match",
-    "MatchBody",
     "Op",
     "Reason",
+    "Registry",
+    "RegistryFormat",
     "content_digest",
     "decode_alert",
     "encode_alert",
+    "encode_fields",
     "id_mistake",
     "is_too_deep",
-    "match_body",
+    "missing_scope",
     "repair_json",
     "rfc_3339",
     "schema",
+    "scope_key",
 ]
 
 
 def schema(name: Literal["document", "alert", "dead-letter"]) -> str:
-    """Return the JSON Schema (2020-12) of a message as text."""
+    """Return the JSON Schema (2020-12) for a message as text."""
     return resources.files("streamdedup.wire").joinpath("schemas", f"{name}.schema.json").read_text(encoding="utf-8")

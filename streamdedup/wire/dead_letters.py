@@ -1,25 +1,27 @@
 """Dead letters: records that can never be processed, unchanged, with the reason in headers.
 
 Key, value, headers and record time stay as they were, so that the record can be replayed to a corrected daemon. The
-headers ``streamdedup.dlq.*`` name the reason and the position, and any part of the record that was cut off. No header
-contains text of a document. The format is specified in ``docs/messages.md``.
+headers ``streamdedup.dlq.*`` name the reason and the position, and any record part that was cut off. No header
+contains document text. The format is specified in ``docs/messages.md``.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import cached_property
 from hashlib import sha256
 from traceback import walk_tb
 from typing import Final, Protocol
 
 from streamdedup.errors import MessageError
 from streamdedup.position import Position
+from streamdedup.wire.copied_headers import SentHeaders, copied_headers, headers_bytes
 
 #: Prefix of the names of all headers of a dead letter that are not the record's.
 PREFIX: Final = "streamdedup.dlq."
-#: Greatest length of the value of one such header, in bytes of UTF-8.
+#: Greatest value length of such a header, in UTF-8 bytes.
 MAX_HEADER_BYTES: Final = 1_024
 #: Default limit on a dead letter in bytes: Kafka's default limit of 1,048,576 less room for framing.
 DEFAULT_MAX_BYTES: Final = 1_000_000
@@ -27,10 +29,11 @@ DEFAULT_MAX_BYTES: Final = 1_000_000
 MIN_BYTES: Final = 24_576
 #: Error code of an unexpected exception: a defect of this program.
 INTERNAL: Final = "internal"
+#: Code and topic of a dead letter that the daemon did not write.
+UNKNOWN: Final = "?"
 
-# Bytes of a record and of each header beside their contents: lengths, time and offset as variable-length numbers.
+# Bytes that a record needs beside its contents: lengths, time and offset as variable-length numbers.
 _RECORD_OVERHEAD_BYTES = 96
-_HEADER_OVERHEAD_BYTES = 10
 # Headers about the bytes, not about the failure: they stay true when a dead letter is replayed and fails again.
 _LASTING = (
     "null-headers",
@@ -46,7 +49,7 @@ _LASTING = (
 
 
 class Stage(StrEnum):
-    """Stage of processing at which a record failed."""
+    """Processing stage at which a record failed."""
 
     READ = "read"
     DECODE = "decode"
@@ -59,7 +62,7 @@ class Origin(Protocol):
 
     @property
     def position(self) -> Position:
-        """Position of the record."""
+        """Record position."""
 
     @property
     def timestamp_ms(self) -> int:
@@ -98,10 +101,10 @@ class Failure:
     """The reason why a record cannot be processed.
 
     Attributes:
-        stage: Stage of processing.
+        stage: Processing stage.
         code: Stable name of the reason, an ``ErrorCode``.
-        error_class: Name of the class of the exception.
-        message: Text for the operator; contains no text of a document.
+        error_class: Class name of the exception.
+        message: Text for the operator; contains no document text.
     """
 
     stage: Stage
@@ -111,13 +114,13 @@ class Failure:
 
     @classmethod
     def of(cls, error: Exception, stage: Stage) -> "Failure":
-        """Describe an error; an unexpected one by its place in the code alone: its message may quote the text."""
+        """Describe an error; an unexpected one by its code line alone: its message may quote the text."""
         name = type(error).__name__
         if isinstance(error, MessageError):
             return cls(stage, str(error.code), name, str(error))
         calls = [(call.f_globals.get("__name__", "?"), line) for call, line in walk_tb(error.__traceback__)]
-        place = " at line {1} of {0}".format(*calls[-1]) if calls else ""
-        return cls(stage, INTERNAL, name, f"unexpected {name}{place}")
+        line = " at line {1} of {0}".format(*calls[-1]) if calls else ""
+        return cls(stage, INTERNAL, name, f"unexpected {name}{line}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +130,8 @@ class DeadLetterRecord:
     Attributes:
         key: Key bytes, or None.
         value: Value bytes; None (a tombstone) only together with a key.
-        headers: Headers of the record, then ``streamdedup.dlq.*``.
-        timestamp_ms: Record time to set, in milliseconds since the epoch; None for the time of sending.
+        headers: Record headers, then ``streamdedup.dlq.*``.
+        timestamp_ms: Record time to set, in milliseconds since the epoch; None for the sending time.
     """
 
     key: bytes | None
@@ -145,24 +148,26 @@ def dead_letter(
     time_ms: int,
     max_bytes: int = DEFAULT_MAX_BYTES,
     unread: bool = False,
+    copy_headers: Collection[str] = (),
 ) -> DeadLetterRecord:
-    """Return the dead letter of a record; its size is at most ``max_bytes``.
+    """Return the dead letter for a record; its size is at most ``max_bytes``.
 
-    Headers of an earlier dead letter of the same record are replaced, and ``attempts`` is incremented. Headers about
+    Headers from an earlier failure of the same record are replaced, and ``attempts`` is incremented. Headers about
     the bytes (a truncated value for example) are kept; they have to be removed when the bytes are restored. Headers
-    with these names that do not name an earlier position in the partition of the record come from its producer and are
+    with these names that do not name an earlier position in the record's partition come from its producer and are
     ignored.
 
     Args:
         record: The record; for an unreadable one the position with everything else empty.
-        failure: Reason of the failure.
+        failure: Reason for the dead letter.
         daemon: The daemon that writes the dead letter.
         time_ms: Current time in milliseconds since the epoch. A later record time is set back to it, because brokers
             refuse records from the future; the header ``timestamp`` keeps the original.
         max_bytes: Limit on key, value and headers with their framing; at least ``MIN_BYTES``. Beyond it the value is
-            truncated, then the headers of the record are dropped, then the key is truncated, as far as needed; headers
-            name each of these.
+            truncated, then record headers are dropped (first those that ``copy_headers`` does not name), then the key
+            is truncated, as far as needed; headers name each step.
         unread: Whether the Kafka client could not read the record.
+        copy_headers: Names of the record headers that are dropped last.
 
     Raises:
         ValueError: ``max_bytes`` is below ``MIN_BYTES``.
@@ -171,31 +176,84 @@ def dead_letter(
         raise ValueError(f"a dead letter needs {MIN_BYTES:,} bytes for its headers; the limit is {max_bytes:,}")
     earlier = _earlier(record)
     attempts = 1 + (whole_number(earlier.get("attempts", "")) or 0)
-    own = _reason(record, failure, daemon, time_ms) | {"attempts": str(attempts)}
-    own |= {name: earlier[name] for name in _LASTING if name in earlier}
-    kept = [(name, value or b"") for name, value in record.headers if not name.startswith(PREFIX)]
+    facts = _reason(record, failure, daemon, time_ms) | {"attempts": str(attempts)}
+    facts |= {name: earlier[name] for name in _LASTING if name in earlier}
+    headers = tuple((name, value or b"") for name, value in record.headers if not name.startswith(PREFIX))
     if nulls := [name for name, value in record.headers if value is None and not name.startswith(PREFIX)]:
-        own["null-headers"] = _name_list(nulls)
+        facts["null-headers"] = _name_list(nulls)
     value = record.value
     if unread:
-        own["unread"] = "true"
+        facts["unread"] = "true"
     elif value is None and record.key is None:
-        own["null-value"] = "true"
+        facts["null-value"] = "true"
     if record.key is None:
         # A record with neither key nor value cannot be sent.
         value = value or b""
-    key, value, kept = _fit(record.key, value, kept, own, max_bytes)
+    choices = (headers, copied_headers(headers, copy_headers), ())
+    key, value, headers = _fit(record.key, value, choices, facts, max_bytes)
     timestamp_ms = None if record.timestamp_ms < 0 else min(record.timestamp_ms, time_ms)
-    return DeadLetterRecord(key, value, (*kept, *_encoded(own)), timestamp_ms)
+    return DeadLetterRecord(key, value, (*headers, *_encoded(facts)), timestamp_ms)
 
 
 def read_headers(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, str]:
-    """Return the headers ``streamdedup.dlq.*`` by name without the prefix; the last value of a repeated name counts."""
+    """Return the headers ``streamdedup.dlq.*`` by name without the prefix; a repeated name has its last value."""
     return {
         name.removeprefix(PREFIX): (value or b"").decode(errors="replace")
         for name, value in headers
         if name.startswith(PREFIX)
     }
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """A dead-letter record; one that the daemon did not write has an unknown code and origin."""
+
+    record: Origin
+
+    @cached_property
+    def facts(self) -> Mapping[str, str]:
+        """Headers ``streamdedup.dlq.*``, by name without the prefix."""
+        return read_headers(self.record.headers)
+
+    @property
+    def code(self) -> str:
+        """Error code."""
+        return self.facts.get("error.code", UNKNOWN)
+
+    @property
+    def origin(self) -> Position | None:
+        """Position at which the record failed."""
+        partition, offset = (whole_number(self.facts.get(name, "")) for name in ("partition", "offset"))
+        topic = self.facts.get("topic")
+        return None if topic is None or partition is None or offset is None else Position(topic, partition, offset)
+
+    @property
+    def topic(self) -> str:
+        """Topic in which the record failed."""
+        return self.facts.get("topic", UNKNOWN)
+
+    @property
+    def attempts(self) -> int:
+        """Failure count."""
+        return whole_number(self.facts.get("attempts", "")) or 0
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether the Kafka client could not read the record, so that the dead letter has none of its bytes."""
+        return self.facts.get("unread") == "true"
+
+    @property
+    def time_s(self) -> float:
+        """Time of the failure, else of the record, in seconds since the epoch."""
+        try:
+            return datetime.fromisoformat(self.facts["time"]).timestamp()
+        except (KeyError, ValueError, OverflowError):
+            return self.record.timestamp_ms / 1000
+
+    @property
+    def headers(self) -> tuple[tuple[str, bytes | None], ...]:
+        """Headers of the failed record."""
+        return tuple((name, value) for name, value in self.record.headers if not name.startswith(PREFIX))
 
 
 def _reason(record: Origin, failure: Failure, daemon: DaemonInfo, time_ms: int) -> dict[str, str]:
@@ -218,15 +276,15 @@ def _reason(record: Origin, failure: Failure, daemon: DaemonInfo, time_ms: int) 
 
 
 def _earlier(record: Origin) -> dict[str, str]:
-    """Return the headers ``streamdedup.dlq.*`` of a replayed dead letter, and none for any other record.
+    """Return the ``streamdedup.dlq.*`` headers if the record is a replayed dead letter, else none.
 
     A replay goes to the partition in which the record failed, so its headers name an earlier position in that
-    partition. Headers of these names from a producer would otherwise prevent the replay of the record.
+    partition. Headers with these names from a producer would otherwise prevent a replay.
     """
     earlier, (topic, partition, offset, _) = read_headers(record.headers), record.position
-    place = (earlier.get("topic"), earlier.get("partition"))
-    failed_at = whole_number(earlier.get("offset", ""))
-    is_replay = place == (topic, str(partition)) and failed_at is not None and failed_at < offset
+    failed_offset = whole_number(earlier.get("offset", ""))
+    is_same_partition = (earlier.get("topic"), earlier.get("partition")) == (topic, str(partition))
+    is_replay = is_same_partition and failed_offset is not None and failed_offset < offset
     return earlier if is_replay else {}
 
 
@@ -242,41 +300,44 @@ def _name_list(names: Sequence[str]) -> str:
     return text
 
 
-def _encoded(own: dict[str, str]) -> list[tuple[str, bytes]]:
-    return [(PREFIX + name, _clipped(value)) for name, value in own.items()]
+def _encoded(facts: dict[str, str]) -> list[tuple[str, bytes]]:
+    return [(PREFIX + name, _clipped(value)) for name, value in facts.items()]
 
 
 def _clipped(text: str) -> bytes:
-    """Encode a text, truncated between two characters to the limit of a header."""
+    """Encode a text, truncated between two characters to the header limit."""
     return text.encode(errors="replace")[:MAX_HEADER_BYTES].decode(errors="ignore").encode()
 
 
 def _size_bytes(key: bytes | None, value: bytes | None, headers: Iterable[tuple[str, bytes]]) -> int:
-    """Return an upper bound for the size of a record in a batch."""
-    header_bytes = sum(len(name.encode()) + len(content) + _HEADER_OVERHEAD_BYTES for name, content in headers)
-    return _RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"") + header_bytes
+    """Return an upper bound for a record's size in a batch."""
+    return _RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"") + headers_bytes(headers)
 
 
 def _fit(
-    key: bytes | None, value: bytes | None, kept: list[tuple[str, bytes]], own: dict[str, str], max_bytes: int
-) -> tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]:
-    """Truncate the value, drop the headers and truncate the key, in this order, until all fits; name it in ``own``."""
-    if _size_bytes(key, value, [*kept, *_encoded(own)]) <= max_bytes:
-        return key, value, kept
+    key: bytes | None, value: bytes | None, choices: Sequence[SentHeaders], facts: dict[str, str], max_bytes: int
+) -> tuple[bytes | None, bytes | None, SentHeaders]:
+    """Truncate the value, drop headers, truncate the key, in this order, until all fits; note it in ``facts``.
+
+    ``choices`` are the headers: all of them, then fewer, then none.
+    """
+    all_headers = choices[0]
+    if _size_bytes(key, value, [*all_headers, *_encoded(facts)]) <= max_bytes:
+        return key, value, all_headers
     whole = value or b""
-    for headers in (kept, []):
-        if len(headers) < len(kept):
-            own["dropped-headers"] = str(len(kept))
+    for headers in choices:
+        if len(headers) < len(all_headers):
+            facts["dropped-headers"] = str(len(all_headers) - len(headers))
         if whole:
             # The headers of an earlier truncation describe the original value.
-            own.setdefault("truncated", "true")
-            own.setdefault("original-length", str(len(whole)))
-            own.setdefault("sha256", sha256(whole).hexdigest())
-        room = max_bytes - _size_bytes(key, None, [*headers, *_encoded(own)])
+            facts.setdefault("truncated", "true")
+            facts.setdefault("original-length", str(len(whole)))
+            facts.setdefault("sha256", sha256(whole).hexdigest())
+        room = max_bytes - _size_bytes(key, None, [*headers, *_encoded(facts)])
         if room >= 0:
             return key, value and value[:room], headers
     assert key is not None, "the headers fit MIN_BYTES, so only a key can be too long"
-    own["truncated-key"] = "true"
-    own.setdefault("original-key-length", str(len(key)))
-    room = max_bytes - _size_bytes(None, None, _encoded(own))
-    return key[:room], value and b"", []
+    facts["truncated-key"] = "true"
+    facts.setdefault("original-key-length", str(len(key)))
+    room = max_bytes - _size_bytes(None, None, _encoded(facts))
+    return key[:room], value and b"", ()

@@ -1,78 +1,49 @@
-"""Documents: decodes the key and value of a record to a ``Document``, or raises a ``DecodeError``."""
+"""Documents: key, value and headers become a ``Document`` or a ``DecodeError``.
+
+A value format (``formats``) turns the value into fields. ``Decoder`` turns the fields into a document.
+"""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from functools import lru_cache
 from hashlib import blake2b
-from itertools import accumulate
 from typing import Any, Final, Literal
 
 import msgspec
 
 from streamdedup.errors import DecodeError, DocumentTooLarge
 from streamdedup.position import Position
+from streamdedup.wire.error_codes import ErrorCode
+from streamdedup.wire.formats import make_format
+from streamdedup.wire.formats.fields import Headers, Schema
+from streamdedup.wire.formats.registry import Registry
 
 Op = Literal["upsert", "append", "delete"]
 
-#: Most UTF-8 bytes of an id, a source or a publication time: a message of 100 matches stays far below 1 MB.
+#: Most UTF-8 bytes in an id, a source, a publication time or a scope: a message with 100 matches stays far below 1 MB.
 MAX_ID_BYTES: Final = 1_024
-#: Default limit on the text of a document in UTF-8 bytes; Kafka's default record limit is about the same.
+#: Bytes in the stored form of a scope. Two of 100,000 scopes have the same form with a probability of 3 in 10^10.
+SCOPE_BYTES: Final = 8
+#: Default text limit in UTF-8 bytes; Kafka's default record limit is about the same.
 DEFAULT_MAX_TEXT_BYTES: Final = 1_000_000
-#: Most levels of nesting in a value: far above any sensible message and far below the stack of any interpreter, so that
-#: a record has the same outcome on every Python.
-MAX_DEPTH: Final = 256
 
-_BOM = b"\xef\xbb\xbf"
-# First bytes of an object in UTF-16, with a byte order mark or without.
-_UTF16 = (b"\xff\xfe", b"\xfe\xff", b"{\0", b"\0{")
 _OPS: dict[str | None, Op] = {None: "upsert", "upsert": "upsert", "append": "append", "delete": "delete"}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-# One escape of a JSON string: a whole surrogate pair, half of one (group 1), or any other.
-_ESCAPE = re.compile(
-    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
-)
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-
-
-class ErrorCode(StrEnum):
-    """Reason of a dead letter; stable names for headers, metric labels and ``docs/messages.md``."""
-
-    NOT_UTF8 = "not_utf8"
-    NOT_JSON = "not_json"
-    NOT_AN_OBJECT = "not_an_object"
-    TOO_DEEP = "too_deep"
-    FOREIGN_FRAMING = "foreign_framing"
-    INVALID_FIELD = "invalid_field"
-    MISSING_TEXT = "missing_text"
-    INVALID_ID = "invalid_id"
-    UNKNOWN_OP = "unknown_op"
-    NULL_WITHOUT_KEY = "null_without_key"
-    TOO_LARGE = "too_large"
-    #: An append to a document that is not in the index.
-    UNKNOWN_DOCUMENT = "unknown_document"
-    #: An append to a bag that is stored as a signature.
-    BAG_TOO_LARGE = "bag_too_large"
-    #: Two ids share one 64-bit document number.
-    ID_COLLISION = "id_collision"
-    #: The Kafka client could not read the record; only its position is known.
-    UNREADABLE = "unreadable"
-    #: A defect of this program that the record triggers.
-    INTERNAL = "internal"
 
 
 class Document(msgspec.Struct, frozen=True, gc=False):
     """One decoded record.
 
     Attributes:
-        id: Document id; 1 to 1,024 bytes of UTF-8 without control characters.
-        text: The text; empty for a deletion. Contains no half of a surrogate pair.
-        position: Position of the record.
+        id: Document id; 1 to 1,024 UTF-8 bytes without control characters.
+        text: The text; empty for a deletion. Contains no lone surrogate.
+        position: Record position.
         time_ms: Record time in milliseconds since the epoch.
         op: Operation.
-        source: Source of the document, as given.
-        published_at: Time of publication, as given and not interpreted.
+        source: Document source, unchanged.
+        published_at: Publication time, unchanged and not interpreted.
+        scope: Scope; None in a profile without scopes, and for appends and deletions, whose document keeps its own.
     """
 
     id: str
@@ -82,28 +53,45 @@ class Document(msgspec.Struct, frozen=True, gc=False):
     op: Op = "upsert"
     source: str | None = None
     published_at: str | None = None
+    scope: str | None = None
 
 
-def content_digest(text: str) -> bytes:
-    """Return the content digest of a text: 16 bytes of BLAKE2b of its UTF-8 form, half surrogate pairs included."""
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+@lru_cache(maxsize=4096)
+def scope_key(scope: str | None) -> bytes:
+    """Return the stored form of a scope: ``SCOPE_BYTES``, or none without a scope."""
+    return b"" if scope is None else blake2b(scope.encode("utf-8", "surrogatepass"), digest_size=SCOPE_BYTES).digest()
+
+
+def content_digest(text: str, scope: str | None = None) -> bytes:
+    """Return the content digest: 16 bytes, BLAKE2b of the text in UTF-8, lone surrogates included.
+
+    The scope is the key of the hash. So equal texts in two scopes are different contents, and a changed scope is a new
+    version.
+    """
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, key=scope_key(scope)).digest()
 
 
 @dataclass(kw_only=True, eq=False)
 class Decoder:
     """Decodes records to documents; deterministic, so that a replay has the same outcome.
 
-    Other fields are skipped without validation. The last value of a repeated field counts.
-
     Args:
-        id_field: Field with the id; without it the key of the record is the id.
+        id_field: Field with the id; without it the record key is the id.
         text_fields: Fields with the text; several are joined by a newline, missing ones are left out.
-        published_at_field: Field with the time of publication.
+        published_at_field: Field with the publication time.
         source_field: Field with the source.
         op_field: Field with the operation.
-        max_text_bytes: Greatest length of a text in bytes of UTF-8.
+        max_text_bytes: Text limit in UTF-8 bytes.
+        scope_field: Field with the scope; None without scopes.
+        default_scope: Scope where the field is missing, null or empty; None for an error.
+        format: Value format, as in the settings.
+        registry: Schema registry of the format; without one, values are JSON.
+
+    Attributes:
+        value_format: Turns values into fields.
 
     Raises:
+        ModuleNotFoundError: The format needs a library of the extra ``registry``.
         ValueError: No text field, a field used twice, or a name with quotes, backslashes or control characters.
     """
 
@@ -113,120 +101,116 @@ class Decoder:
     source_field: str = "source"
     op_field: str = "op"
     max_text_bytes: int = DEFAULT_MAX_TEXT_BYTES
+    scope_field: str | None = None
+    default_scope: str | None = None
+    format: str = "json"
+    registry: Registry | None = None
 
     def __post_init__(self) -> None:
-        names = {
-            "id": self.id_field,
-            "op": self.op_field,
-            "published_at": self.published_at_field,
-            "source": self.source_field,
-        }
-        self._texts = tuple(f"text_{i}" for i in range(len(self.text_fields)))
-        names.update(zip(self._texts, self.text_fields, strict=True))
-        if not self.text_fields or len(set(names.values())) < len(names):
-            raise ValueError(f"every field needs a name of its own, and a text at least one: {list(names.values())}")
-        kinds: dict[str, Any] = dict.fromkeys(names, str | int | None) | dict.fromkeys((*self._texts, "op"), str | None)
-        fields = [(attribute, kind, None) for attribute, kind in kinds.items()]
-        # gc=False: strings and numbers form no reference cycles.
-        struct: Any = msgspec.defstruct("Fields", fields, rename=names, gc=False)
-        self._fields = msgspec.json.Decoder(struct)
-        self._names = names
+        self._schema = Schema(
+            id=self.id_field,
+            op=self.op_field,
+            published_at=self.published_at_field,
+            source=self.source_field,
+            texts=self.text_fields,
+            **({} if self.scope_field is None else {"scope": self.scope_field}),
+        )
+        self.value_format = make_format(self.format, self._schema, self.registry)
 
-    def decode(self, position: Position, timestamp_ms: int, key: bytes | None, value: bytes | None) -> Document:
+    def decode(
+        self,
+        position: Position,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers = (),
+    ) -> Document:
         """Decode one record.
 
         Args:
-            position: Position of the record.
+            position: Record position.
             timestamp_ms: Record time in milliseconds since the epoch.
-            key: Key bytes; the id of a document whose value has none.
+            key: Key bytes; the id where the value has none.
             value: Value bytes; None (a tombstone) deletes the document whose id is the key.
+            headers: Name and value for each header.
 
         Raises:
             DecodeError: The record is no document; ``code`` is an ``ErrorCode``.
             DocumentTooLarge: The text is longer than ``max_text_bytes``.
+            TransientError: A server that a value format needs does not answer.
+            FatalError: A value format needs an operator.
         """
         if value is None:
             if key is None:
                 raise DecodeError(ErrorCode.NULL_WITHOUT_KEY, "the record has neither a key nor a value")
             return Document(self._id(None, key, position, "delete"), "", position, timestamp_ms, "delete")
-        fields = self._parse(value)
+        fields = self.value_format.fields(value, headers)
         op = _OPS.get(fields.op)
         if op is None:
-            wanted = "is none of `upsert`, `append`, `delete`"
-            raise DecodeError(ErrorCode.UNKNOWN_OP, f"field `{self._names['op']}` {wanted}")
+            reason = "is none of `upsert`, `append`, `delete`"
+            raise DecodeError(ErrorCode.UNKNOWN_OP, f"field `{self.op_field}` {reason}")
         document_id = self._id(fields.id, key, position, op)
         source, published_at = fields.source, fields.published_at
         if source is not None:
-            source = self._short("source", source)
+            source = self._short(self.source_field, source)
         if published_at is not None:
-            published_at = self._short("published_at", published_at)
-        text = "" if op == "delete" else self._text(fields, value)
-        return Document(document_id, text, position, timestamp_ms, op, source, published_at)
+            published_at = self._short(self.published_at_field, published_at)
+        text = "" if op == "delete" else self._text(fields)
+        scope = None if self.scope_field is None else self._scope(self.scope_field, fields.scope, op)
+        return Document(document_id, text, position, timestamp_ms, op, source, published_at, scope)
 
-    def _parse(self, value: bytes) -> Any:
-        """Return the fields of a value; a byte order mark and half surrogate pairs are repaired first."""
-        if is_too_deep(value):
-            raise DecodeError(ErrorCode.TOO_DEEP, f"the value is nested deeper than {MAX_DEPTH} levels")
-        try:
-            return self._fields.decode(value)
-        except msgspec.ValidationError as error:
-            raise self._wrong_type(error) from None
-        except ValueError as error:
-            # No JSON begins with a zero byte, and the repair would change the schema id of a framed value.
-            repaired = value if value[:1] == b"\0" else repair_json(value)
-            if repaired == value:
-                raise _malformed(value, error) from None
-        fields, other = self._parse(repaired), self._parse(repair_json(value, b"u0000"))
-        if fields.id != other.id:
-            # The repair must not make two ids equal.
-            raise self._bad_id("contains half of a surrogate pair")
-        return fields
-
-    def _id(self, given: str | int | None, key: bytes | None, position: Position, op: Op) -> str:
-        if given is None and key is None:
+    def _id(self, field: str | int | None, key: bytes | None, position: Position, op: Op) -> str:
+        if field is None and key is None:
             if op != "upsert":
-                raise self._bad_id(f"is missing, and there is no key: nothing says what to {op}")
+                raise self._schema.bad_id(f"is missing, and there is no key: nothing says what to {op}")
             return position.key
         try:
-            document_id = str(given) if key is None or given is not None else key.decode()
+            document_id = str(field) if key is None or field is not None else key.decode()
             length = len(document_id.encode())
         except UnicodeDecodeError:
-            raise self._bad_id("is missing, and the record's key is not UTF-8") from None
+            raise self._schema.bad_id("is missing, and the record's key is not UTF-8") from None
         mistake = id_mistake(document_id, length)
         if mistake is not None:
-            raise self._bad_id(mistake)
+            raise self._schema.bad_id(mistake)
         return document_id
 
-    def _text(self, fields: Any, value: bytes) -> str:
-        texts = [text for name in self._texts if (text := getattr(fields, name)) is not None]
+    def _text(self, fields: Any) -> str:
+        texts = []
+        for attribute in self._schema.texts:
+            if (text := getattr(fields, attribute)) is not None:
+                texts.append(text)  # noqa: PERF401  a comprehension is a call of its own in Python 3.11
         if not texts:
-            names = ", ".join(f"`{self._names[name]}`" for name in self._texts)
+            names = ", ".join(f"`{name}`" for name in self.text_fields)
             raise DecodeError(ErrorCode.MISSING_TEXT, f"no text: {names} missing or null")
         text = "\n".join(texts)
-        # A text is never longer than its JSON, so most texts need not be encoded to be measured.
-        if len(value) > self.max_text_bytes and (length := len(text.encode())) > self.max_text_bytes:
-            limit = f"{self.max_text_bytes:,}"
-            raise DocumentTooLarge(ErrorCode.TOO_LARGE, f"the text is {length:,} bytes long; the limit is {limit}")
+        limit = self.max_text_bytes
+        # UTF-8 has at most four bytes for a character, so most texts need not be encoded to be measured.
+        if len(text) * 4 > limit and (length := len(text.encode())) > limit:
+            reason = f"the text is {length:,} bytes long; the limit is {limit:,}"
+            raise DocumentTooLarge(ErrorCode.TOO_LARGE, reason)
         return text
 
-    def _short(self, field: str, given: str | int) -> str:
-        text = str(given)
+    def _scope(self, name: str, field: str | int | None, op: Op) -> str | None:
+        if op != "upsert":
+            return None
+        if field is None or field == "":
+            field = self.default_scope
+        if field is None:
+            raise missing_scope(name)
+        return self._short(name, field)
+
+    def _short(self, name: str, field: str | int) -> str:
+        text = str(field)
         if len(text) * 4 > MAX_ID_BYTES and (length := len(text.encode())) > MAX_ID_BYTES:
             reason = f"is {length:,} bytes long; at most {MAX_ID_BYTES:,} are allowed"
-            raise DecodeError(ErrorCode.INVALID_FIELD, f"field `{self._names[field]}` {reason}")
+            raise DecodeError(ErrorCode.INVALID_FIELD, f"field `{name}` {reason}")
         return text
 
-    def _bad_id(self, reason: str) -> DecodeError:
-        return DecodeError(ErrorCode.INVALID_ID, f"the id (field `{self._names['id']}` or the key) {reason}")
 
-    def _wrong_type(self, error: msgspec.ValidationError) -> DecodeError:
-        """Name the field of a wrong type; the text of msgspec holds type names and a path, nothing of the value."""
-        reason, _, path = str(error).partition(" - at `$.")
-        if not path:
-            return DecodeError(ErrorCode.NOT_AN_OBJECT, f"the value is no JSON object: {reason}")
-        if path.removesuffix("`") == self._names["id"]:
-            return self._bad_id(f"is of a wrong type: {reason}")
-        return DecodeError(ErrorCode.INVALID_FIELD, f"field `{path.removesuffix('`')}`: {reason}")
+def missing_scope(scope_field: str) -> DecodeError:
+    """Return the error for a document without a scope."""
+    reason = f"the scope (field `{scope_field}`) is missing, null or empty, and the profile has no default_scope"
+    return DecodeError(ErrorCode.MISSING_SCOPE, reason)
 
 
 def id_mistake(document_id: str, length: int) -> str | None:
@@ -234,50 +218,10 @@ def id_mistake(document_id: str, length: int) -> str | None:
 
     Args:
         document_id: The text.
-        length: Its length in bytes of UTF-8.
+        length: Its length in UTF-8 bytes.
     """
     if not 1 <= length <= MAX_ID_BYTES:
         return f"is {length:,} bytes long; 1 to {MAX_ID_BYTES:,} are allowed"
     if not document_id.isprintable() and (control := _CONTROL.search(document_id)):
         return f"contains a control character at position {control.start()}"
     return None
-
-
-def is_too_deep(value: bytes) -> bool:
-    """Tell whether a JSON text is nested deeper than ``MAX_DEPTH``, well-formed or not."""
-    return value.count(b"{") + value.count(b"[") > MAX_DEPTH and _depth(value) > MAX_DEPTH
-
-
-def _depth(value: bytes) -> int:
-    """Return the depth of nesting of a value, well-formed or not."""
-    brackets = _STRING.sub(b"", value).translate(None, _NO_BRACKETS)
-    return max(accumulate((1 if bracket in b"[{" else -1 for bracket in brackets), initial=0))
-
-
-def repair_json(value: bytes, replacement: bytes = b"ufffd") -> bytes:
-    """Blank a byte order mark and replace half surrogate pairs; all other bytes keep their positions.
-
-    Args:
-        value: JSON text.
-        replacement: Escape without the backslash.
-    """
-    if value.startswith(_BOM):
-        value = b"   " + value[len(_BOM) :]
-    return _ESCAPE.sub(lambda escape: b"\\" + replacement if escape[1] else escape[0], value)
-
-
-def _malformed(value: bytes, error: ValueError) -> DecodeError:
-    """Return the most helpful error for malformed JSON; the text of msgspec holds a position, nothing of the value."""
-    code, reason = ErrorCode.NOT_JSON, f"the value is not JSON: {error}" if value else "the value is empty"
-    if value.startswith(_UTF16):
-        code, reason = ErrorCode.NOT_UTF8, "the value is UTF-16; UTF-8 is wanted"
-    elif value[:1] == b"\0" and len(value) >= 5:
-        code = ErrorCode.FOREIGN_FRAMING
-        reason = f"the value is framed for schema registry id {int.from_bytes(value[1:5], 'big')}; plain JSON is wanted"
-    else:
-        try:
-            value.decode()
-        except UnicodeDecodeError as undecodable:
-            code = ErrorCode.NOT_UTF8
-            reason = f"the value is not UTF-8: invalid byte at position {undecodable.start:,}"
-    return DecodeError(code, reason)

@@ -1,10 +1,16 @@
 """Installations of the daemon for one test: topics, a group, a settings file."""
 
 import contextlib
+import functools
+import io
+import subprocess
+import sys
 
 import pytest
 
-from streamdedup.embedded import MissingToolError
+from streamdedup.cli import assembly
+from streamdedup.cli import main as cli
+from streamdedup.kafka.options import KafkaOptions
 from tests import canaries, servers
 from tests.daemons import Installation
 from tests.guarded import guarded
@@ -42,7 +48,19 @@ def install_on(tmp_path, redis_client, redis_url, new_group):
 def guarded_servers(tmp_path_factory, redis_program):
     """Servers that ask for passwords and grant rights one by one; no test may leave them changed."""
     with contextlib.ExitStack() as stack:
-        try:
-            yield stack.enter_context(guarded(tmp_path_factory.mktemp("guarded"), canaries.PASSWORDS, redis_program))
-        except MissingToolError as error:
-            servers.unavailable(error)
+        yield stack.enter_context(guarded(tmp_path_factory.mktemp("guarded"), canaries.PASSWORDS, redis_program))
+
+
+@pytest.fixture
+def index(capsys, monkeypatch):
+    """Call ``streamdedup index`` in this process, without a terminal."""
+    monkeypatch.setattr(assembly, "KafkaOptions", functools.partial(KafkaOptions, connect_timeout_s=60.0))
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["index", *map(str, arguments)])
+        captured = capsys.readouterr()
+        return subprocess.CompletedProcess(arguments, ended.value.code or 0, captured.out, captured.err)
+
+    return call

@@ -1,4 +1,4 @@
-"""Every row of "Row by row" in docs/messages.md, through a real Kafka, a real Redis and one daemon.
+"""Every row of `tests/bad_input.py`, through a real Kafka, a real Redis and one daemon.
 
 All records are sent once, each between two good documents, and every test looks at what became of one row.
 """
@@ -101,8 +101,8 @@ class Session:
         self.letters = {place_of(letter): letter for letter in self.installation.published(self.dead_letters)}
         self.matches.clear()
         for record in self.installation.published(self.installation.duplicates):
-            alert = decode_alert(record.value).alert
-            self.matches.setdefault(alert.document_id, set()).update(match.id for match in alert.matches)
+            alert = decode_alert(record.value)
+            self.matches.setdefault(alert.document.id, set()).update(match.id for match in alert.matches)
         # The last batch is counted just after its commit.
         servers.wait_until(lambda: self._scrape() and self.total("streamdedup_records_total") >= self.sent_count)
 
@@ -206,7 +206,7 @@ def session(tmp_path_factory, kafka, redis_url) -> Iterator[Session]:
     servers.create_topics(kafka, topics.values(), 2, limits)
     folder = tmp_path_factory.mktemp("bad-input")
     installation = install(folder, kafka, redis_url, topics, duplicates)
-    with installation.daemon(**PATIENT) as daemon:
+    with installation.running(**PATIENT) as daemon:
         session = Session(installation, daemon, topics)
         sender = Sender(session)
         with contextlib.closing(sender):
@@ -216,7 +216,6 @@ def session(tmp_path_factory, kafka, redis_url) -> Iterator[Session]:
                 send_row(session, sender, name, row)
         session.look()
         yield session
-        assert daemon.stop() == 0
     with redis.Redis.from_url(redis_url) as client:
         client.flushdb()
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from streamdedup.embedded import MissingToolError
 from tests import servers
 from tests.chaos.storm import SHORT, Options, Storm
 from tests.chaos.stream import endless
@@ -18,12 +17,8 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture(scope="module")
 def world(redis_program):
-    with contextlib.ExitStack() as stack:
-        try:
-            world = stack.enter_context(a_world(redis_program=redis_program))
-        except MissingToolError as error:
-            servers.unavailable(error)
-        yield world
+    with a_world(redis_program=redis_program) as made:
+        yield made
 
 
 def test_a_short_storm_loses_and_doubles_nothing(world):

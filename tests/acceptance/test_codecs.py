@@ -33,8 +33,6 @@ def test_records_of_a_missing_codec_stop_the_daemon_and_are_all_processed_once_i
     assert "pip install python-snappy" in log
     assert installation.committed_count() == 0
     assert servers.read_topic(installation.kafka, f"{installation.duplicates}.dlq") == []
-    with installation.daemon() as daemon:
-        installation.wait_committed(RECORDS_COUNT)
-        assert daemon.stop() == 0
+    installation.run_until_committed(RECORDS_COUNT)
     assert servers.read_topic(installation.kafka, f"{installation.duplicates}.dlq") == []
     assert len(installation.pairs()) == RECORDS_COUNT * (RECORDS_COUNT - 1) // 2

@@ -53,7 +53,7 @@ def _folder(tmp_path, monkeypatch):
 def test_commands_options_and_fixed_values_are_offered(completed):
     assert completed("streamdedup ") == list(cli.COMMANDS)
     assert completed("streamdedup dlq ") == ["inspect", "replay"]
-    assert "--max-attempts" in completed("streamdedup dlq replay --")
+    assert "--dry-run" in completed("streamdedup dlq replay --")
     assert completed("streamdedup schema ") == ["document", "alert", "dead-letter"]
     assert completed("streamdedup produce --format ts") == ["tsv", "tsv-unquoted"]
     assert completed("streamdedup dlq inspect --code not_j") == ["not_json"]

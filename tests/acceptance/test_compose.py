@@ -21,11 +21,10 @@ import pytest
 
 from streamdedup.embedded import free_ports
 from streamdedup.embedded.process import LOOPBACK
-from streamdedup.testing.kafka import KafkaServer
 from tests import servers
 from tests.composed import (
     INSTRUCTIONS,
-    README_SECTION,
+    PAGE_SECTION,
     ROOT,
     SERVICES,
     SETTINGS_FILE,
@@ -34,14 +33,15 @@ from tests.composed import (
     of_kind,
 )
 from tests.prometheus import PrometheusServer
+from tests.support.kafka import KafkaServer
 
 #: Where the Dockerfile installs to.
 INSTALLED = "/opt/streamdedup"
 #: Seconds that anything may take.
 WAIT_S = 240.0
 #: The command of the README that shows alerts, and those that send the sample.
-(TAIL,) = re.findall(r"^docker compose run --rm tools (tail .+)$", README_SECTION, re.MULTILINE)
-PRODUCE = re.findall(r"^docker compose run --rm tools (produce .+)$", README_SECTION, re.MULTILINE)
+(TAIL,) = re.findall(r"^docker compose run --rm tools (tail .+)$", PAGE_SECTION, re.MULTILINE)
+PRODUCE = re.findall(r"^docker compose run --rm tools (produce .+)$", PAGE_SECTION, re.MULTILINE)
 
 
 class ComposedKafka(KafkaServer):
@@ -95,7 +95,6 @@ class Composed:
             ("kafka:19092", f"{LOOPBACK}:{kafka.inside_port}"),
             ("redis:6379", f"{LOOPBACK}:{redis.port}"),
             ("metrics_port = 9464", f"metrics_port = {self.metrics_port}"),
-            ("daemon:9464", f"{LOOPBACK}:{self.metrics_port}"),
             ("allow_anonymous = true", f"allow_anonymous = true\nport = {self.api_port}"),
             ('"0.0.0.0"', f'"{LOOPBACK}"'),
         ):

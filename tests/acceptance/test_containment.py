@@ -2,28 +2,18 @@
 
 import json
 import random
-import subprocess
-import sys
-
-import pytest
 
 from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.similarity.lsh import choose_banding
 from streamdedup.similarity.minhash import DEFAULT_SEED
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.wire import decode_alert
-from tests.daemons import Installation, produce_keyed, values_of
+from tests.daemons import Installation, streamdedup
 from tests.made_corpus import WORDS
 from tests.reference_pairs import expected_pairs
 from tests.servers import read_topic
 
 RULE = ContainmentRule(0.9, 0.5, 20)
-
-
-def streamdedup(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run a command of the installed program."""
-    command = [sys.executable, "-m", "streamdedup", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
 
 
 def a_corpus(seed: int) -> list[tuple[str, str]]:
@@ -55,14 +45,11 @@ def alerted(installation: Installation) -> dict[tuple[str, str], dict[str, objec
     return found
 
 
-@pytest.mark.short
 def test_a_text_with_a_paragraph_added_is_alerted_by_containment(install, tmp_path):
     corpus = a_corpus(4)
     installation = install(3, threshold=0.8)
-    produce_keyed(installation.kafka, installation.topic, values_of(corpus))
-    with installation.daemon(**{"profiles.articles.containment_threshold": RULE.threshold}) as daemon:
-        installation.wait_committed(len(corpus))
-        assert daemon.stop() == 0
+    installation.send(corpus)
+    installation.run_until_committed(len(corpus), **{"profiles.articles.containment_threshold": RULE.threshold})
     found = alerted(installation)
 
     expected = {tuple(sorted((f"longer-{at}", f"text-{at}"))) for at in range(0, 60, 2)}
@@ -98,7 +85,7 @@ def test_a_text_with_a_paragraph_added_is_alerted_by_containment(install, tmp_pa
     assert (without.stdout, without.returncode) == ("", 0), without.stderr
 
     followed = streamdedup(
-        *("tail", "-b", installation.kafka, "--topic", installation.duplicates),
+        *("tail", "--config", installation.config),
         *("--from-beginning", "--limit", 1),
     )
     assert followed.returncode == 0, followed.stderr
@@ -109,12 +96,11 @@ def test_replays_and_any_order_of_arrival_publish_each_pair_by_containment_once(
     corpus = a_corpus(5)
     installation = install(3, threshold=0.8, batch_records=7)
     settings = {"profiles.articles.containment_threshold": RULE.threshold}
-    produce_keyed(installation.kafka, installation.topic, values_of(corpus))
-    with installation.daemon(**settings) as daemon:
+    installation.send(corpus)
+    with installation.running(**settings) as daemon:
         for committed in (10, 40):
             installation.wait_committed(committed)
             daemon.kill()
             daemon.start()
         installation.wait_committed(len(corpus))
-        assert daemon.stop() == 0
     assert set(alerted(installation)) == {tuple(sorted((f"longer-{at}", f"text-{at}"))) for at in range(0, 60, 2)}

@@ -2,11 +2,10 @@
 
 import contextlib
 import signal
-import time
 
 import pytest
 
-from streamdedup.testing.crash_points import CRASH_POINTS
+from streamdedup.daemon.crash_points import CRASH_POINTS
 from tests.chaos.stream import a_record, an_operation
 from tests.chaos.verdict import judge_topics
 from tests.daemons import produce_keyed, values_of
@@ -14,8 +13,6 @@ from tests.made_corpus import a_corpus
 
 #: Documents, partitions, and records that no daemon can process.
 DOCUMENTS, PARTITIONS, POISON = 90, 2, 6
-#: Documents that follow a backlog in each partition: more than two batches.
-NEWER = 40
 #: Every so many documents one is continued, changed or deleted; the last is sent again when it has been.
 LIVES_EVERY = 6
 #: Points that a daemon which nothing befalls passes once: at its start, or once for each partition, or seldom.
@@ -24,15 +21,10 @@ ONCE = (
     "mark",
     "committed",
     "fence",
-    "save_read_start",
     "copy_removals",
     "insert_copies",
     "init_transactions",
-    "set_watermarks",
-    "evict",
 )
-#: Points that are passed while a backlog is read.
-OF_A_BACKLOG = ("list_expiring", "set_watermarks", "evict")
 #: Committing offsets without a transaction, under at-least-once delivery.
 PLAIN = ("before_commit_offsets", "after_commit_offsets")
 #: Where to end, and at which passage. In the second batch the index holds documents already, and the mark of its
@@ -56,11 +48,10 @@ CASES = [pytest.param(*end, id=f"{end[0]}-{end[1]}") for end in sorted(ENDS)]
 
 
 @pytest.fixture
-def filled(install, request):
+def filled(install):
     """An installation whose input waits to be read: texts with near-copies, some of them sent twice, and poison.
 
-    Of the documents some are continued, changed, or deleted and placed again. For the points of a backlog all that
-    is a hundred days old, and newer documents follow, in batches of their own.
+    Of the documents some are continued, changed, or deleted and placed again.
     """
     installation = install(PARTITIONS, batch_records=15)
     texts = a_corpus(17, DOCUMENTS)
@@ -71,19 +62,8 @@ def filled(install, request):
     for number in range(POISON):
         corpus.insert(20 * number, (b"poison-%d" % number, b"not json %d" % number))
     installation.records = len(corpus)
-    if not request.node.callspec.params["point"].endswith(OF_A_BACKLOG):
-        produce_keyed(installation.kafka, installation.topic, corpus)
-        return installation
-    produce_keyed(installation.kafka, installation.topic, corpus, timestamp_ms=days_ago(100))
-    for partition in range(PARTITIONS):
-        newer = values_of([(f"newer-{partition}-{at}", f"n{partition} n{at}") for at in range(NEWER)])
-        produce_keyed(installation.kafka, installation.topic, newer, timestamp_ms=days_ago(2), partition=partition)
-    installation.records += PARTITIONS * NEWER
+    produce_keyed(installation.kafka, installation.topic, corpus)
     return installation
-
-
-def days_ago(days: int) -> int:
-    return (int(time.time()) - 86_400 * days) * 1_000
 
 
 def a_turn(number: int, identity: str, text: str, other: str) -> list[tuple[bytes, bytes | None]]:
@@ -121,8 +101,7 @@ def crash_and_go_on(installation, point: str, passage: int, **settings: str) -> 
 def test_a_crash_loses_and_doubles_nothing(filled, point, passage):
     # Copies have buckets of their own where the others hold half of what they can; no bucket of the corpus holds nine.
     crowded = {"profiles.articles.bucket_cap": "8"} if point.endswith(("_copies", "_copy_removals")) else {}
-    ordered = {"profiles.articles.records_in_order": "true"} if point.endswith(OF_A_BACKLOG) else {}
-    crash_and_go_on(filled, point, passage, **crowded, **ordered)
+    crash_and_go_on(filled, point, passage, **crowded)
     verdict = judge_topics(filled.kafka, filled.topic, filled.duplicates)
     assert verdict.good, verdict
     assert verdict.expected_count > 10
@@ -132,7 +111,8 @@ def test_a_crash_loses_and_doubles_nothing(filled, point, passage):
 @pytest.mark.long
 @pytest.mark.parametrize("point", PLAIN)
 def test_without_transactions_a_crash_repeats_but_loses_nothing(filled, point):
-    crash_and_go_on(filled, point, 2, **{"kafka.delivery": "at-least-once"})
+    # The fifth batch is the first one with 15 records, among them some that are alerted.
+    crash_and_go_on(filled, point, 5, **{"kafka.delivery": "at-least-once"})
     verdict = judge_topics(filled.kafka, filled.topic, filled.duplicates)
     assert not verdict.lost_count, verdict
     assert not verdict.invented_count, verdict

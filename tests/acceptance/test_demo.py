@@ -23,7 +23,7 @@ DEADLINE_S = 300.0
 MARK = "DEMO_OF_THE_TESTS"
 #: A pair as a line.
 PAIR = re.compile(
-    r"^\d\d:\d\d:\d\d  \w+ +(\S+) ~ (\S+)  (\d\.\d{4}) exact  [a-z ]+ \d\.\d{4}  cluster \S+$", re.MULTILINE
+    r"^\d\d:\d\d:\d\d[+-]\d{4}  \w+ +(\S+) ~ (\S+)  (\d\.\d{4}) exact  [a-z ]+ \d\.\d{4}  cluster \S+$", re.MULTILINE
 )
 
 pytestmark = [
@@ -131,8 +131,8 @@ def tail(config: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=DEADLINE_S, encoding="utf-8")
 
 
-def test_the_sample_gives_exactly_its_known_pairs(start, tmp_path):
-    demo = start("--pace", "0", "--pairs", str(tmp_path / "pairs.tsv"))
+def test_the_sample_gives_exactly_its_known_pairs(start):
+    demo = start("--pace", "0")
 
     code, out, errors = demo.finish()
 
@@ -140,8 +140,6 @@ def test_the_sample_gives_exactly_its_known_pairs(start, tmp_path):
     demo.assert_nothing_left()
     expected = expected_pairs()
     assert pairs_in(out) == sorted(expected.items())
-    rows = [line.split("\t") for line in (tmp_path / "pairs.tsv").read_text(encoding="utf-8").splitlines()]
-    assert {(id1, id2): f"{float(similarity):.4f}" for id1, id2, similarity in rows} == expected
     assert f"{len(expected)} of {len(expected)} known pairs found, 0 others" in out
     # What only one of two texts has is marked without colours too.
     assert "{+" in out
@@ -188,13 +186,13 @@ def test_a_text_of_the_sample_that_is_pasted_into_the_page_has_its_near_duplicat
         rows = page.locator("#ask-matches > li")
         expect(rows.nth(1)).to_contain_text("art-002")
         rows.nth(1).get_by_role("button").click()
-        expect(rows.nth(1).get_by_role("region", name="art-002").locator("ins").first).to_contain_text("Ferry link")
+        expect(rows.nth(1).get_by_role("region", name="art-002").locator("del").first).to_contain_text("Ferry link")
         page.get_by_role("tab", name="Live").click()
         expect(page.locator("#live-status")).to_have_text("Following.")
         page.get_by_role("tab", name="State").click()
-        expect(page.get_by_role("table", name="Profiles")).to_contain_text("can be looked up")
-        expect(page.get_by_role("table", name="Daemons")).to_contain_text("answers")
-        expect(page.locator(".card").filter(has_text="Documents in the index")).to_contain_text(re.compile(r"2[56]\d"))
+        profiles = page.get_by_role("table", name="Profiles")
+        expect(profiles).to_contain_text("can be looked up")
+        expect(profiles.get_by_role("row").nth(1)).to_contain_text(re.compile(r"1[34]\d"))
         tab.close(url)
 
 
@@ -235,17 +233,6 @@ def test_without_the_extra_serve_the_demo_says_how_to_get_its_page():
     assert "pip install 'streamdedup[serve]' to have one" in done.stdout
 
 
-def test_tail_writes_json_lines_and_nothing_else(kept):
-    _, config = kept
-
-    done = tail(config, "--from-beginning", "--json", "--limit", "5")
-
-    assert (done.returncode, done.stderr) == (0, "")
-    alerts = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(alerts) == 5
-    assert all(alert["schema_version"] == 1 and alert["matches"] for alert in alerts)
-
-
 def test_tail_shows_both_texts_side_by_side(kept):
     _, config = kept
 
@@ -272,35 +259,6 @@ def test_tail_ends_with_130_on_ctrl_c(kept):
         out, errors = process.communicate(timeout=DEADLINE_S)
 
     assert (process.returncode, out, errors) == (130, "", "")
-
-
-def test_the_demo_on_a_file_gives_the_pairs_that_scan_finds(start, tmp_path):
-    corpus = tmp_path / "corpus.csv"
-    words = [f"word{number}" for number in range(40)]
-    variants = [[*words[:at], "changed", *words[at + 1 :]] for at in range(0, 40, 4)]
-    lines = [" ".join(variant) for variant in (words, *variants)] + [f"alone {n} {n * 7}" for n in range(300)]
-    rows = [f'{number},"{line}"' for number, line in enumerate(lines)]
-    corpus.write_text("\n".join(["nr,words", *rows]), encoding="utf-8")
-    options = ("--threshold", "0.6", "--id-column", "nr", "--text-column", "words")
-    demo = start(str(corpus), *options, "--pairs", str(tmp_path / "demo.tsv"))
-
-    code, out, errors = demo.finish()
-    scan = [sys.executable, "-m", "streamdedup", "scan", str(corpus), *options, "-o"]
-    subprocess.run([*scan, str(tmp_path / "scan.tsv")], check=True, capture_output=True, timeout=DEADLINE_S)
-
-    assert (code, errors) == (0, "")
-    assert f"{len(lines)} sent; {len(lines)} consumed" in out
-    assert (tmp_path / "demo.tsv").read_text() == (tmp_path / "scan.tsv").read_text()
-    assert (tmp_path / "demo.tsv").read_text().count("\n") > 10
-
-
-def test_the_demo_on_a_file_without_documents_says_so(start, tmp_path):
-    empty = tmp_path / "empty.jsonl"
-    empty.touch()
-    code, printed, errors = start(str(empty)).finish()
-    assert (code, errors) == (0, "")
-    assert "documents    0 sent; 0 consumed = 0 indexed + 0 skipped + 0 dead letters" in printed
-    assert "speed        0 documents/s in 0.0 s" in printed
 
 
 def test_the_users_settings_are_not_the_demos(start, monkeypatch):

@@ -35,16 +35,14 @@ def sent_twice(installation):
 def test_dead_letters_are_inspected_replayed_with_mended_settings_and_given_up_after_three_attempts(install):
     installation = install(partitions=2)
     produce_keyed(installation.kafka, installation.topic, [*values_of([*GOOD, *LONG]), *BAD])
-    with installation.daemon(**{"profiles.articles.max_text_bytes": "200"}) as daemon:
-        installation.wait_committed(TOTAL)
-        assert daemon.stop() == 0
+    installation.run_until_committed(TOTAL, **{"profiles.articles.max_text_bytes": "200"})
     lines = dlq(installation, "inspect").splitlines()
     assert len(lines) == 6
     assert sum("  too_large  " in line for line in lines) == 4
     assert any("\\x1b[31mred" in line for line in lines)
     assert not any(character < " " for line in lines for character in line)
-    codes = json.loads(dlq(installation, "inspect", "--summary", "--json"))["codes"]
-    assert codes == {"too_large": 4, "not_json": 2}
+    codes = [json.loads(line)["code"] for line in dlq(installation, "inspect", "--json").splitlines()]
+    assert sorted(codes) == ["not_json"] * 2 + ["too_large"] * 4
 
     assert dlq(installation, "replay", "--yes").startswith(f"replayed: 6 dead letters ({installation.topic} 6)\n")
     twice = sent_twice(installation)
@@ -54,7 +52,7 @@ def test_dead_letters_are_inspected_replayed_with_mended_settings_and_given_up_a
         assert [getattr(first, name) for name in names] == [getattr(later, name) for name in names]
         assert dict(later.headers)[f"{PREFIX}attempts"] == b"1"
 
-    with installation.daemon() as daemon:
+    with installation.running():
         for attempt in (2, 3):
             installation.wait_committed(TOTAL + 6 + (attempt - 2) * 2)
             letters = [json.loads(line) for line in dlq(installation, "inspect", "--json").splitlines()]
@@ -63,9 +61,7 @@ def test_dead_letters_are_inspected_replayed_with_mended_settings_and_given_up_a
             assert len(letters) == 6 + (attempt - 1) * 2
             replayed = dlq(installation, "replay", "--yes").splitlines()
             assert replayed[0].startswith("replayed: 2 dead letters" if attempt == 2 else "replayed: 0 dead letters")
-        assert replayed[1:-1] == ["2 left out: failed as often as --max-attempts allows"]
-        assert "an earlier run" in replayed[-1]
-        assert daemon.stop() == 0
+        assert replayed[1:] == ["2 left out: failed 3 times"]
     pairs = installation.pairs()
     assert len(pairs) == len(set(pairs))
     assert {("a1", "a2"), ("long0", "long1"), ("long2", "long3")} <= set(pairs)

@@ -1,7 +1,6 @@
 """``streamdedup index status`` and ``index drop`` as an operator types them, and a daemon on a Redis Cluster."""
 
 import functools
-import io
 import json
 import os
 import pty
@@ -21,21 +20,6 @@ from tests.daemons import PATIENT, Installation, produce_keyed, values_of, wait_
 
 CORPUS = [(f"d{at}", f"text number {at // 2} of a corpus in which every text comes twice") for at in range(10)]
 PAIRS = [(f"d{at}", f"d{at + 1}") for at in range(0, 10, 2)]
-
-
-@pytest.fixture
-def index(capsys, monkeypatch):
-    """Call the command in this process, without a terminal."""
-    monkeypatch.setattr(assembly, "KafkaOptions", functools.partial(KafkaOptions, connect_timeout_s=60.0))
-    monkeypatch.setattr(sys, "stdin", io.StringIO())
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            cli.main(["index", *map(str, arguments)])
-        captured = capsys.readouterr()
-        return subprocess.CompletedProcess(arguments, ended.value.code or 0, captured.out, captured.err)
-
-    return call
 
 
 def index_with_answer(answer, *arguments):
@@ -78,7 +62,7 @@ def installation(tmp_path, kafka, redis_client, redis_url, new_topic, new_group)
 
 def test_an_index_is_looked_at_deleted_and_missed(installation, redis_client, index):
     config = ("--config", installation.config)
-    with installation.daemon(**PATIENT) as daemon:
+    with installation.running(**PATIENT):
         installation.wait_committed(len(CORPUS))
         looked = index("status", "--json", *config)
         assert looked.returncode == 0, looked.stderr
@@ -91,7 +75,6 @@ def test_an_index_is_looked_at_deleted_and_missed(installation, redis_client, in
         assert refused.returncode == 1
         assert f"daemons of the group {installation.group} are running: streamdedup at" in refused.stderr
         assert "--force" not in refused.stderr
-        assert daemon.stop() == 0
     wait_no_members(installation.kafka, installation.group)
 
     found = json.loads(index("status", "--json", "--exact", *config).stdout)
@@ -102,11 +85,11 @@ def test_an_index_is_looked_at_deleted_and_missed(installation, redis_client, in
     assert sum(row["mark"] for row in profile["partitions"]) == 10
     assert [row["committed"] - row["mark"] for row in profile["partitions"]] == [0] * len(profile["partitions"])
     assert {row["state"] for row in profile["partitions"]} == {None}
-    assert profile["keys"]["records"]["count"] == 10
+    assert profile["keys"]["index entries"]["count"] == 10
     assert sum(kind["count"] for kind in profile["keys"].values()) == redis_client.dbsize()
 
-    other = index("status", *config, "--set", "profiles.articles.seed=99")
-    assert "seed is" in other.stdout
+    other = index("status", *config, "--set", "profiles.articles.shingle_size=7")
+    assert "shingle_size is" in other.stdout
     assert "does not fit the settings" in other.stdout
 
     declined = index_with_answer("n", "drop", *config)
@@ -170,10 +153,9 @@ def test_a_daemon_works_on_a_cluster_as_on_one_server(installation, cluster_of_r
     url = next(line for line in text.splitlines() if line.startswith("url ="))
     text = text.replace(url, f'mode = "cluster"\nnodes = [{nodes}]\nshards = 2')
     installation.config.write_text(text, encoding="utf-8")
-    with installation.daemon() as daemon:
+    with installation.running() as daemon:
         installation.wait_committed(len(CORPUS))
         assert daemon.metric("streamdedup_store_used_bytes") > 0
-        assert daemon.stop() == 0
     assert installation.pairs() == PAIRS
     wait_no_members(installation.kafka, installation.group)
     assert len(json.loads(index("status", "--json", "--config", installation.config).stdout)["store"]["masters"]) == 3

@@ -148,8 +148,8 @@ class Told:
         """Add what has come out since."""
         alerts: Found = {}
         for record in self._new(self.installation.duplicates):
-            alert = decode_alert(record.value).alert
-            found = alerts.setdefault(alert.document_id, {})
+            alert = decode_alert(record.value)
+            found = alerts.setdefault(alert.document.id, {})
             for match in alert.matches:
                 assert match.id not in found, "a pair twice"
                 found[match.id] = match.similarity
@@ -341,7 +341,7 @@ class TestWhatIsLeftOfADeletedDocument:
             marker = decode_entry(number, held)
             assert (kind, marker.id, marker.digest, marker.content) == (b"string", "", bytes(16), EMPTY_CONTENT)
             assert marker.position.topic == told.installation.topic
-            assert 0 < ttl_ms <= 1000 * (profile.retention_s + profile.retention_slack_s), key
+            assert 0 < ttl_ms <= 4000 * (profile.retention_s + profile.retention_slack_s), key
 
 
 def parts(key: bytes, held: object) -> Iterator[bytes]:

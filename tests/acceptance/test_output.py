@@ -12,7 +12,7 @@ from streamdedup.errors import EXIT_FAILED, EXIT_OK, EXIT_PIPE, EXIT_USAGE
 from tests import servers
 
 FULL = Path("/dev/full")
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+MESSAGES = (Path(__file__).parents[2] / "docs" / "messages.md").read_text(encoding="utf-8")
 CORPUS = '{"id": "a", "text": "one two three four five six"}\n{"id": "b", "text": "one two three four five six"}\n'
 SETTINGS = """
 kafka.bootstrap_servers = "localhost:9092"
@@ -90,7 +90,6 @@ def test_streams_that_are_closed_are_written_to_in_vain(redirection):
         (["scan", "{corpus}", "--output", "/dev/full"], "No space left on device"),
         (["scan", "{corpus}", "--output", "/nowhere/pairs"], "No such file or directory"),
         (["scan", "{corpus}", "--output", "{folder}"], "Is a directory"),
-        (["demo", "--pairs", "/nowhere/pairs"], "No such file or directory"),
     ],
 )
 def test_a_file_that_cannot_be_written_is_named(tmp_path, arguments, reason):
@@ -111,15 +110,8 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path, arguments, reason):
         (["evaluate", "{pairs}", "--truth", "{corpus}"], "--output"),
         (["neighbours", "{corpus}", "--id", "a"], "--output"),
         (["stop-shingles", "{corpus}"], "--output"),
-        (["tune", "{corpus}", "--no-server"], "--output"),
-        (["tune", "{corpus}", "--no-server"], "--report"),
-        (["plan", "--documents-per-day", "9", "--measured", "{corpus}"], "--output"),
-        (["plan", "{corpus}", "--documents-per-day", "9"], "--save"),
-        (["plan", "{pairs}", "--documents-per-day", "9", "--output", "{corpus}"], "--save"),
-        (["demo", "{corpus}"], "--pairs"),
+        (["tune", "{corpus}"], "--report"),
         (["scan", "{folder}"], "--output"),
-        (["scan", "{pairs}", "--stop-words", "{corpus}"], "--output"),
-        (["tune", "{pairs}", "--no-server", "--output", "{corpus}"], "--report"),
     ],
 )
 def test_an_input_is_not_written_over(tmp_path, arguments, option):
@@ -152,11 +144,13 @@ def test_a_file_keeps_its_content_until_there_is_something_to_write(tmp_path):
 
 
 @pytest.mark.parametrize("form", ["lines", "--json"])
-def test_tail_ends_when_its_output_cannot_be_written(kafka, new_topic, form):
-    topic = new_topic("duplicates")
-    (alert,) = re.findall(r"```json alert\n(.*?)```", README, re.DOTALL)
+def test_tail_ends_when_its_output_cannot_be_written(kafka, new_topic, tmp_path, form):
+    topic, config = new_topic("duplicates"), tmp_path / "streamdedup.toml"
+    here = SETTINGS.replace("localhost:9092", kafka)
+    config.write_text(f'{here}kafka.duplicates_topic = "{topic}"\n', encoding="utf-8")
+    alert = re.findall(r"```json alert\n(.*?)```", MESSAGES, re.DOTALL)[0]
     servers.produce(kafka, topic, [alert.encode()])
-    command = ["tail", "-b", kafka, "--topic", topic, "--from-beginning", *([] if form == "lines" else [form])]
+    command = ["tail", "--config", str(config), "--from-beginning", *([] if form == "lines" else [form])]
     full, gone = into_a_full_disk(command), without_a_reader(command)
     assert (full.returncode, gone.returncode) == (EXIT_FAILED, EXIT_PIPE)
     assert full.stderr.splitlines()[-1] == "streamdedup: cannot write the output: No space left on device"

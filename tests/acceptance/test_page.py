@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec import structs
 from PIL import Image
 from playwright.sync_api import expect
 
@@ -19,9 +20,10 @@ from streamdedup.detection.suppression import Suppression
 from streamdedup.kafka.protocols import Record
 from streamdedup.position import Position
 from streamdedup.serve.access import Tokens
-from streamdedup.wire import Alert, Decoder, encode_alert
-from streamdedup.wire.alerts import Match
+from streamdedup.text.alignment import MAX_WORDS
+from streamdedup.wire import Decoder, encode_alert
 from streamdedup.wire.dead_letters import DaemonInfo, Failure, Stage, dead_letter
+from tests import alerts
 from tests.browsing import DEADLINE_MS, Tab, opened_browser, serving
 from tests.event_stream import MemoryTopic
 from tests.integration.test_serve import fill, settings_for
@@ -46,30 +48,6 @@ SHOWN = {
     "controls": "bell ␇ escape ␛[31m null ␀ delete ␡ next⟦U+0085⟧line separator ⟦U+2028⟧ end",
     "separators": "a\nb␍c\td ⟦U+FEFF⟧ ⟦U+200B⟧ ⟦U+2060⟧ ⟦U+FFF9⟧ end",
 }
-STATE = {
-    "at": "2026-05-01T07:02:11Z",
-    "from": "metrics",
-    "documents_per_second": 812.5,
-    "alerts_per_second": None,
-    "lag": 4711,
-    "daemons": [
-        {"address": "127.0.0.1:9464", "reachable": True, "waiting_for": None, "last_error": None},
-        {"address": "127.0.0.2:9464", "reachable": False, "waiting_for": "redis", "last_error": "<b>refused</b>"},
-    ],
-    "profiles": [{"name": "articles", "documents": 261}, {"name": "reviews", "documents": None}],
-    "redis": {"used_bytes": 3 * 2**30, "max_bytes": 4 * 2**30},
-    "history": [
-        {
-            "at": f"2026-05-01T07:0{minute}:00Z",
-            "documents_per_second": 100.0 * minute,
-            "alerts_per_second": None,
-            "lag": 5_000 - minute,
-            "documents": 200 + minute,
-            "used_bytes": None if minute == 1 else 2**30 * minute,
-        }
-        for minute in range(3)
-    ],
-}
 
 
 def an_alert(
@@ -77,8 +55,9 @@ def an_alert(
 ) -> bytes:
     """Return a published alert about a document and the documents that it resembles."""
     place = Position("articles", 0, 1)
-    matches = [Match(each, "00", place, similarity, "exact", 0.0, 4, "ab") for each, similarity in others]
-    found = Alert(profile, document_id, "00", place, 0, None, source, tuple(matches), "first", 0.5, TIME_MS)
+    matches = [alerts.a_match(each, place, similarity, pair="ab") for each, similarity in others]
+    document = alerts.a_document(document_id, place, source=source)
+    found = alerts.an_alert(document, *matches, profile=profile, cluster_id="first", detected_at_ms=TIME_MS)
     (value,) = encode_alert(found)
     return value
 
@@ -173,11 +152,12 @@ class TestAsk:
         expect(rows).to_have_count(2)
         expect(rows.nth(0)).to_contain_text("1.0000 same exact, 4 shared bands")
         expect(rows.nth(1)).to_contain_text("0.8750 near exact")
+        expect(rows.nth(1).locator(".caption")).to_have_text(NEAR)
         rows.nth(1).get_by_role("button").click()
         expect(rows.nth(1)).to_contain_text("similarity 0.8750 (exact)")
         expect(rows.nth(1).get_by_role("region", name="your text")).to_have_text(TEXT)
         expect(rows.nth(1).get_by_role("region", name="near")).to_have_text(NEAR)
-        expect(rows.nth(1).locator(".text ins")).to_have_text(" iris")
+        expect(rows.nth(1).locator(".text del")).to_have_text(" iris")
         rows.nth(1).get_by_role("button", expanded=True).click()
         expect(rows.nth(1).locator(".text")).to_have_count(0)
 
@@ -190,9 +170,10 @@ class TestAsk:
         assert row.locator("del, ins").count() == 0
 
     def test_what_the_daemon_would_skip_and_what_is_unknown_are_said_in_words(self, world, tab):
+        world.service.add(("other", "kelp lime moss nettle oak pine quince"))
         ask(tab.page, "one two")
         expect(tab.page.locator("#ask-status")).to_have_text(
-            "The daemon would skip this text: it has fewer words than the profile requires."
+            "The daemon would skip this text: it has fewer words than the profile requires (min_words = 3)."
         )
         ask(tab.page, TEXT)
         expect(tab.page.locator("#ask-status")).to_contain_text("No near-duplicate with a similarity of 0.5000")
@@ -255,7 +236,19 @@ class TestAsk:
         page.locator("#ask-matches").get_by_role("button").click()
         expect(page.get_by_role("region", name="your text")).to_have_text(f"{NEAR} half \ufffd end")
 
-    def test_a_text_of_a_megabyte_is_compared_and_the_page_stays_small(self, world, tab):
+    def test_long_equal_passages_are_cut_until_they_are_wanted(self, world, tab):
+        words = " ".join(f"word{number}" for number in range(9_000))
+        world.service.add(("large", words.replace("word5000", "changed")))
+        ask(tab.page, words)
+        tab.page.locator("#ask-matches").get_by_role("button").click()
+        large = tab.page.get_by_role("region", name="large")
+        expect(large.locator("del")).to_have_text("changed")
+        assert len(large.text_content()) < 5_000
+        large.get_by_role("button", name="equal characters").first.click()
+        expect(large.locator("button.gap")).to_have_count(1)
+        assert len(large.text_content()) > 40_000
+
+    def test_texts_of_a_megabyte_are_shown_without_marks_and_the_page_stays_small(self, world, tab):
         words = " ".join(f"word{number}" for number in range(110_000))
         assert len(words) > 1_000_000
         world.service.add(("large", words.replace("word50000", "changed")), ("solid", "x" * 1_000_000 + " y z " + NEAR))
@@ -263,12 +256,13 @@ class TestAsk:
         ask(page, words)
         page.locator("#ask-matches").get_by_role("button").click()
         large = page.get_by_role("region", name="large")
-        expect(large.locator("ins")).to_have_text("changed")
+        expect(page.locator(".differences")).to_contain_text(f"more than {MAX_WORDS:,} words")
+        expect(page.locator(".differences").locator("ins, del")).to_have_count(0)
         assert len(large.text_content()) < 5_000
         assert page.evaluate("document.querySelectorAll('*').length") < 500
-        large.get_by_role("button", name="equal characters").first.click()
-        expect(large.locator("button.gap")).to_have_count(1)
-        assert len(large.text_content()) > 400_000
+        large.get_by_role("button", name="further characters").click()
+        expect(large.locator("button.gap")).to_have_count(0)
+        assert len(large.text_content()) > 1_000_000
         ask(page, "x" * 1_000_000 + " y z " + TEXT)
         page.locator("#ask-matches").get_by_role("button").click()
         expect(page.get_by_role("region", name="solid")).to_be_visible()
@@ -284,6 +278,52 @@ class TestAsk:
         field.fill(text)
         expect(field).to_have_css("direction", direction)
 
+    def test_an_answer_below_a_changed_question_is_marked_as_old(self, world, tab):
+        world.service.add(("same", TEXT))
+        page = tab.page
+        ask(page, TEXT)
+        expect(page.locator("#ask-matches > li")).to_have_count(1)
+        old = page.locator("#ask-old")
+        expect(old).to_be_hidden()
+        page.get_by_label("Text", exact=True).fill(TEXT + " more")
+        expect(old).to_have_text("Old answer: the text or a field has changed since. Ask again.")
+        page.get_by_label("Text", exact=True).fill(TEXT)
+        expect(old).to_be_hidden()
+        page.get_by_label("Least similarity").first.fill("0.9")
+        expect(old).to_be_visible()
+        page.get_by_role("button", name="Find near-duplicates").click()
+        expect(old).to_be_hidden()
+
+    def test_an_empty_index_is_told_from_a_text_without_near_duplicates(self, world, tab):
+        page = tab.page
+        ask(page, TEXT)
+        expect(page.locator("#ask-status")).to_have_text(
+            "The index of this profile is empty: there is nothing to compare with."
+        )
+        world.service.add(("other", "kelp lime moss nettle oak pine quince"))
+        ask(page, TEXT)
+        expect(page.locator("#ask-status")).to_contain_text("No near-duplicate with a similarity of 0.5000 or more.")
+
+    def test_limits_are_named_with_their_numbers(self, open_tab):
+        with a_world(options=replace(OPTIONS, max_candidates=1)) as world:
+            world.service.add(*((f"d{number}", TEXT) for number in range(3)))
+            page = open_tab(world.url).page
+            ask(page, TEXT)
+            expect(page.locator("#ask-status")).to_contain_text(
+                "Not all candidates were compared, because there were too many (max_candidates = 1, bucket_cap = 500)."
+            )
+            ask(page, "one two")
+            expect(page.locator("#ask-status")).to_contain_text("(min_words = 3)")
+
+    def test_a_joiner_in_a_passage_that_differs_is_visible(self, world, tab):
+        world.service.add(("plain", TEXT))
+        page = tab.page
+        ask(page, TEXT.replace("delta", "gam\u200dma so\u00adft"))
+        page.locator("#ask-matches").get_by_role("button").click()
+        expect(page.get_by_role("region", name="your text").locator("ins")).to_have_text(
+            "gam\u27e6U+200D\u27e7ma so\u27e6U+00AD\u27e7ft"
+        )
+
 
 class TestLive:
     def test_alerts_appear_as_they_are_committed_each_with_its_comparison(self, world, open_tab):
@@ -291,14 +331,37 @@ class TestLive:
         page = open_tab(world.url, "#live").page
         receive(world, page, an_alert("second", ("first", 0.875), ("gone", 0.75), source="wire"))
         row = page.locator("#live-rows > li")
+        expect(row.locator(".caption")).to_have_count(0)
         expect(row).to_contain_text("0.8750 second resembles first and 1 other")
-        expect(row).to_contain_text("2026-05-01 07:22:11 \u00b7 articles \u00b7 wire")
+        expect(row).to_contain_text("2026-05-01 07:22:11 UTC \u00b7 articles \u00b7 wire")
         row.get_by_role("button").click()
         row.get_by_role("button", name="first exact").last.click()
         expect(row.get_by_role("region", name="second")).to_have_text(NEAR)
-        expect(row.locator(".text del")).to_have_text(" iris")
+        expect(row.locator(".text ins")).to_have_text(" iris")
         row.get_by_role("button", name="gone").last.click()
         expect(row.get_by_role("alert")).to_contain_text("The index has no such document")
+
+    def test_an_alert_shows_the_labels_of_both_documents(self, world, open_tab):
+        page = open_tab(world.url, "#live").page
+        place = Position("articles", 0, 1)
+        match = alerts.a_match("old", place, label="Ferry link returns", source="Tidewater", published_at="2026-03-02")
+        document = structs.replace(alerts.a_document("new", place, source="Desk"), label="Boats to Kestrel Bay")
+        receive(
+            world,
+            page,
+            *encode_alert(
+                alerts.an_alert(document, match, cluster_id="x", cluster_label="Ferry?", detected_at_ms=TIME_MS)
+            ),
+        )
+        row = page.locator("#live-rows > li")
+        expect(row.locator(".caption")).to_have_text(
+            [
+                "new Boats to Kestrel Bay \u00b7 Desk",
+                "old Ferry link returns \u00b7 Tidewater \u00b7 2026-03-02",
+                "first Ferry?",
+            ]
+        )
+        expect(row).to_contain_text("2026-05-01 07:22:11 UTC \u00b7 articles")
 
     def test_alerts_from_before_are_shown_at_once_and_once(self, world, open_tab):
         page = open_tab(world.url, "#live").page
@@ -424,7 +487,7 @@ class TestLive:
         expect(rows).to_have_count(2)
         expect(rows.nth(0)).to_contain_text("not_utf8 <b>bold</b>")
         expect(rows.nth(1)).to_contain_text("not_json the value is not JSON")
-        expect(rows.nth(1)).to_contain_text("2026-05-01 07:22:11 · articles:3:0")
+        expect(rows.nth(1)).to_contain_text("2026-05-01 07:22:11 UTC · articles:3:0")
         assert "xylophone" not in page.content()
         page.get_by_role("tab", name="Alerts").click()
         world.letters.wait_closed()
@@ -438,6 +501,7 @@ class TestDocument:
         world.service.add(("first", TEXT), ("second/b", NEAR))
         page = open_tab(world.url, "#document").page
         page.locator("#document-id").fill("second/b")
+        expect(page.locator("#document-profile")).to_have_value("articles")  # the profiles have been loaded
         page.get_by_role("button", name="Show").click()
         result = page.locator("#document-result")
 
@@ -463,7 +527,7 @@ class TestDocument:
         world.service.add(("first", TEXT), ("second", NEAR))
         members = [
             {"id": "second", "source": "<i>desk</i>", "record_time": "2026-05-01T08:00:00Z"},
-            {"id": "first", "source": "wire", "record_time": "2026-05-01T07:00:00Z"},
+            {"id": "first", "source": "wire", "record_time": "2026-05-01T07:00:00Z", "label": "Ferry link"},
             {"id": "third", "source": None, "record_time": "2026-05-01T09:00:00Z"},
         ]
         page = open_tab(world.url).page
@@ -478,9 +542,9 @@ class TestDocument:
         table = page.get_by_role("table")
         expect(table.locator("tbody tr")).to_have_count(3)
         assert [" ".join(row.split()) for row in table.locator("tbody tr").all_inner_texts()] == [
-            "2026-05-01 07:00:00 wire first",
-            "2026-05-01 08:00:00 <i>desk</i> second (this document)",
-            "2026-05-01 09:00:00 unknown third",
+            "2026-05-01 07:00:00 UTC wire Ferry link first",
+            "2026-05-01 08:00:00 UTC <i>desk</i> second (this document)",
+            "2026-05-01 09:00:00 UTC unknown third",
         ]
         expect(page.locator("#document-result")).to_contain_text("there may be others")
 
@@ -491,34 +555,15 @@ class TestDocument:
 
 
 class TestState:
-    def test_rates_lag_memory_and_daemons(self, world, open_tab):
-        page = open_tab(world.url).page
-        page.route("**/v1/state", lambda route: route.fulfill(json=STATE))
-        page.get_by_role("tab", name="State").click()
-        result = page.locator("#state-result")
-        cards = result.locator(".card")
-        expect(cards).to_have_count(5)
-        expect(cards.nth(0)).to_contain_text("Documents per second 813", use_inner_text=True)
-        expect(cards.nth(1)).to_contain_text("unknown")
-        expect(cards.nth(2)).to_contain_text("4,711")
-        expect(cards.nth(3)).to_contain_text("261")
-        expect(cards.nth(4)).to_contain_text("3 GiB")
-        image = result.get_by_role("img", name="Documents per second over ten minutes: from 0 to 200, now 813")
-        expect(image.locator("polyline")).to_have_count(1)
-        expect(result).to_contain_text("3 GiB of 4 GiB")
-        expect(result.get_by_role("row", name="127.0.0.2:9464 does not answer redis <b>refused</b>")).to_be_visible()
-        expect(result).to_contain_text("From the metrics of the daemons, 2026-05-01 07:02:11")
+    def test_the_profiles_and_their_indexes(self, world, open_tab):
+        page = open_tab(world.url, "#state").page
+        table = page.get_by_role("table", name="Profiles")
         expect(
-            result.get_by_role("row", name="articles articles 0.5 4 bands of 2 rows 0 can be looked up")
+            table.get_by_role("row", name="articles articles 0.5, by 4 x 2 bands 0 can be looked up")
         ).to_be_visible()
-
-    def test_a_service_without_rates_shows_its_profiles(self, world, open_tab):
-        page = open_tab(world.url).page
-        problem = {"type": "urn:streamdedup:problem:not-found", "title": "There is no such resource", "status": 404}
-        page.route("**/v1/state", lambda route: route.fulfill(status=404, json=problem))
-        page.get_by_role("tab", name="State").click()
-        expect(page.locator("#state-status")).to_contain_text("reports no rates")
-        expect(page.get_by_role("table", name="Profiles")).to_be_visible()
+        expect(page.locator("#view-state")).to_contain_text("on the dashboard in Grafana")
+        world.service.index._fingerprint = None
+        expect(table.get_by_role("row", name="unknown The index does not exist")).to_be_visible()
 
 
 class TestServers:
@@ -603,12 +648,11 @@ class TestPeople:
         viewport = {"width": 360, "height": 740}
         tab = open_tab(filled.url, viewport=viewport, color_scheme=scheme, has_touch=True)
         page = tab.page
-        page.route("**/v1/state", lambda route: route.fulfill(json=STATE))
         ask(page, TEXT)
         page.locator("#ask-matches").get_by_role("button").last.click()
         # One text, with the differences in their places.
         expect(page.locator("#ask-matches .columns")).to_have_count(0)
-        expect(page.locator("#ask-matches .text ins")).to_be_visible()
+        expect(page.locator("#ask-matches .text del")).to_be_visible()
         assert tab.width() <= 360
         page.get_by_role("tab", name="Live").click()
         receive(filled, page, filled.alert)
@@ -622,7 +666,7 @@ class TestPeople:
         expect(page.locator("#document-result h3").first).to_be_visible()
         assert tab.width() <= 360
         page.get_by_role("tab", name="State").click()
-        expect(page.locator(".card").first).to_be_visible()
+        expect(page.get_by_role("table", name="Profiles")).to_be_visible()
         assert tab.width() <= 360
         background = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 24, 28)"}[scheme]
@@ -684,7 +728,6 @@ class TestPeople:
     def test_the_accessibility_tree_has_landmarks_tabs_and_named_controls(self, filled, open_tab):
         tab = open_tab(filled.url)
         page = tab.page
-        page.route("**/v1/state", lambda route: route.fulfill(json=STATE))
         ask(page, NEAR)
         page.locator("#ask-matches").get_by_role("button").first.click()
         expect(page.locator("#ask-matches .text").first).to_be_visible()

@@ -4,7 +4,7 @@ Grafana itself is not needed: what it would send is sent to Prometheus, with a c
 the place of the dashboard's variables.
 """
 
-import os
+import itertools
 import re
 import threading
 import time
@@ -12,15 +12,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import pytest
 import yaml
 from redis import Redis
 
-from streamdedup.embedded import MissingToolError, RedisServer, free_ports
-from streamdedup.indexes import connect_store, redis_store
+from streamdedup.embedded import free_ports
+from streamdedup.indexes import connect_backend
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
 from tests import servers
@@ -121,13 +120,11 @@ EVENTS: dict[str, dict[Shown, str]] = {
         ("Repeated and silent", "below the committed offset"): "more",
         ("Repeated and silent", "dead letters below it"): "more",
     },
-    "it is started once more, and a backlog comes in": {
-        ("Skipped and set back", "{{profile}} out of a backlog"): "more",
-    },
     "its committed offsets are deleted": {
         ("Repeated and silent", "of these, without a reason"): "more",
     },
     "its topic is deleted and created again": {
+        ("Waiting, and ready", "{{topic}} missing"): "more",
         ("Errors and rebuilds", "topics created again"): "more",
     },
     "the index is lost": {
@@ -140,16 +137,28 @@ EVENTS: dict[str, dict[Shown, str]] = {
 }
 
 
+#: Alerts that fire after an event.
+ALERTS: dict[str, tuple[str, ...]] = {
+    "a daemon starts": ("StreamdedupNothingComesIn",),
+    "documents come in": ("StreamdedupBucketsFull", "StreamdedupLatencyHigh"),
+    "some of them are bad": ("StreamdedupDeadLetters", "StreamdedupFutureTimes"),
+    "Redis freezes while documents come in": ("StreamdedupStoreAway", "StreamdedupNotReady"),
+    "a topic turns bad": ("StreamdedupHalted",),
+    "its committed offsets are deleted": ("StreamdedupDocumentsSilent",),
+    "its topic is deleted and created again": ("StreamdedupTopicMissing",),
+    "the index is lost": ("StreamdedupIndexLost",),
+    "another generation writes to the index": ("StreamdedupBatchesRefused",),
+}
+
 #: Small batches, caps low enough to be reached, and no alerts about texts of two shingles.
 CAPS = {
     "kafka.batch_records": 25,
     "profiles.articles.bucket_cap": 3,
     "profiles.articles.max_candidates": 3,
     "profiles.articles.min_shingles": 3,
-    "profiles.articles.records_in_order": "true",
 }
 #: Little patience with a Kafka that does not answer.
-BRIEF = {"kafka.transaction_timeout": "4s", "kafka.request_timeout": "2s"}
+BRIEF = {"kafka.transaction_timeout": "6s"}
 #: A lost index does not end the daemon.
 LOST = {"service.on_index_lost": "continue"}
 #: What depends on a figure that the daemon takes every 15 seconds.
@@ -163,19 +172,9 @@ SLOW: tuple[Shown, ...] = (
 )
 
 
-def unavailable(error: MissingToolError) -> None:
-    """Fail under CI, skip on a laptop."""
-    if os.environ.get("CI"):
-        pytest.fail(f"{error}", pytrace=False)
-    pytest.skip(f"{error}")
-
-
 @pytest.fixture(scope="module")
 def watch(tmp_path_factory):
-    try:
-        watch = Watch(tmp_path_factory.mktemp("prometheus"))
-    except MissingToolError as error:
-        unavailable(error)
+    watch = Watch(tmp_path_factory.mktemp("prometheus"))
     with watch.server:
         yield watch
 
@@ -200,26 +199,30 @@ class Wall:
         self._prometheus = prometheus
         self._queries = all_shown()
         self._expected: dict[Shown, tuple[str, dict]] = {}
+        self._fired: set[str] = set()
 
     def shows(self, shown: Shown) -> dict[frozenset[tuple[str, str]], float]:
         return self._prometheus.values(self._queries[shown])
 
     def expect(self, event: str) -> None:
-        """Remember what the wall shows before an event, and what it must show after it."""
+        """Remember what the wall shows before an event, and what it must show after it; its alerts must fire anew."""
         self._expected |= {shown: (how, self.shows(shown)) for shown, how in EVENTS[event].items()}
+        self._fired -= set(ALERTS.get(event, ()))
 
     def look(self) -> None:
-        """Look for what is still expected, of all events."""
+        """Look for what is still expected, of all events, and for alerts that fire."""
+        self._fired |= self._prometheus.firing(JOB)
         for shown, (how, before) in list(self._expected.items()):
             now = self.shows(shown)
             differences = [value - before.get(labels, 0) for labels, value in now.items()]
             if any(difference > 0 if how == "more" else difference < 0 for difference in differences):
                 del self._expected[shown]
 
-    def unseen(self, event: str) -> list[Shown]:
-        """Look, and return what is missing of one event."""
+    def unseen(self, event: str) -> list[Shown | str]:
+        """Look, and return the queries and alerts that are missing of one event."""
         self.look()
-        return [shown for shown in EVENTS[event] if shown in self._expected]
+        alerts = (alert for alert in ALERTS.get(event, ()) if alert not in self._fired)
+        return [*(shown for shown in EVENTS[event] if shown in self._expected), *alerts]
 
     @contextmanager
     def looked_at(self) -> Iterator[None]:
@@ -240,7 +243,7 @@ class Wall:
 
     def wait_for(self, event: str, *, but: tuple[Shown, ...] = ()) -> None:
         """Wait until all that an event changes has been seen; what takes longer is left to a later wait."""
-        missing: list[Shown] = []
+        missing: list[Shown | str] = []
 
         def seen() -> bool:
             missing[:] = [shown for shown in self.unseen(event) if shown not in but]
@@ -273,11 +276,9 @@ class Life:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         for daemon in (self.daemon, self._second):
-            daemon.__exit__(kind, error, trace)
+            daemon.__exit__()
 
     def _new_daemon(self, dead_letter_limit: object) -> Daemon:
         return self._installation.daemon(
@@ -307,20 +308,6 @@ class Life:
         if event in {"some of them are bad", "Redis goes on", "Kafka freezes while documents come in"}:
             self._installation.wait_committed(self._sent_count)
 
-    def a_backlog_comes_in(self) -> None:
-        """Send documents of a hundred days ago, of fifty and of two; they are kept for thirty-one.
-
-        To a daemon that has seen none yet: to the last one they would break the promise that times do not go back.
-        """
-        self._installation.wait_committed(self._sent_count, 5 * DEADLINE_S)
-        assert self.daemon.stop() == 0
-        self.daemon = self._new_daemon(dead_letter_limit="none")
-        self._start_and_be_seen()
-        for days in (100, 50, 2):
-            then_ms = (int(time.time()) - 86_400 * days) * 1000
-            self.send(values_of([(f"{days}-{i}", text) for i, text in a_corpus(days, 40)]), timestamp_ms=then_ms)
-            self._installation.wait_committed(self._sent_count)
-
     def documents_come_in(self) -> None:
         self.send(
             values_of(
@@ -328,6 +315,7 @@ class Life:
             )
         )
         self.send([(f"copy-{number}".encode(), b'{"op": "delete"}') for number in range(50, 60)])
+        self.send(values_of(words(20, 0)), timestamp_ms=(int(time.time()) - 1800) * 1000)
 
     def some_are_bad(self) -> None:
         # Half an hour ahead; brokers refuse more than one.
@@ -382,7 +370,8 @@ class Life:
     def its_topic_is_recreated(self) -> None:
         with closing(servers.admin_client(self._kafka.bootstrap_servers)) as admin:
             admin.delete_topics(["articles"])
-            servers.wait_until(lambda: "articles" not in admin.list_topics(), DEADLINE_S, "the end of the topic")
+        firing = self._watch.server.firing
+        servers.wait_until(lambda: "StreamdedupTopicMissing" in firing(JOB), SEEN_S, "the alert of the missing topic")
         servers.create_topics(self._kafka.bootstrap_servers, ["articles"], PARTITIONS)
         self.send(values_of(a_corpus(5, 40)))
 
@@ -407,8 +396,8 @@ class Life:
 def raise_fences(installation: Installation, redis_url: str) -> None:
     """Leave fences as a consumer group would that has lived for long and is deleted since."""
     settings = Settings.load(installation.config, {"redis.url": redis_url}, {})
-    with closing(connect_store(settings)) as client:
-        store = redis_store(settings, "articles", client)
+    with closing(connect_backend(settings)) as backend:
+        store = backend.index("articles")
         for number in range(PARTITIONS):
             partition = Partition(installation.topic, number)
             store.fence(partition, 1_000_000, 0, store.partition_states([partition])[partition].announced)
@@ -435,7 +424,6 @@ def test_every_query_of_the_dashboard_follows_its_event(install_on, start_kafka,
         "Kafka freezes while documents come in": life.kafka_freezes,
         "a topic turns bad": life.a_topic_turns_bad,
         "the daemon is started again, and offsets are set back": life.offsets_are_set_back,
-        "it is started once more, and a backlog comes in": life.a_backlog_comes_in,
         "its committed offsets are deleted": life.offsets_are_deleted,
         "its topic is deleted and created again": life.its_topic_is_recreated,
         "the index is lost": life.the_index_is_lost,
@@ -465,39 +453,24 @@ class Scene:
         installation: Its topics and settings.
         watch: Prometheus.
         job: Name of the job.
-        frozen: A Redis that is frozen until Prometheus has seen the daemon: of a first value there is no rate.
         settings: Further settings of the daemon.
     """
 
-    def __init__(
-        self,
-        installation: Installation,
-        watch: Watch,
-        job: str,
-        *,
-        frozen: RedisServer | None = None,
-        **settings: object,
-    ) -> None:
-        self._installation, self._watch, self._job, self._frozen = installation, watch, job, frozen
+    def __init__(self, installation: Installation, watch: Watch, job: str, **settings: object) -> None:
+        self._installation, self._watch, self._job = installation, watch, job
         self.daemon = installation.daemon(job, **settings)
 
     def __enter__(self) -> Self:
-        if self._frozen is not None:
-            self._frozen.pause()
         self.daemon.start()
         self._watch.look_at(self._job, self.daemon.wait_event("started")["metrics_port"])
         ready = f'streamdedup_ready{{job="{self._job}"}}'
         servers.wait_until(lambda: self._watch.server.values(ready), DEADLINE_S, "a first look at the daemon")
-        if self._frozen is not None:
-            self._frozen.resume()
         servers.wait_until(lambda: self._watch.server.values(f"{ready} == 1"), DEADLINE_S, "a daemon that is ready")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._watch.look_at(self._job)
-        self.daemon.__exit__(kind, error, trace)
+        self.daemon.__exit__()
 
     def send(self, records, **fields) -> None:
         produce_keyed(self._installation.kafka, self._installation.topic, records, **fields)
@@ -545,42 +518,18 @@ def words(count: int, first: int) -> list[tuple[str, str]]:
     return [(f"plain-{i}", " ".join(f"w{i}x{at}" for at in range(12))) for i in range(first, first + count)]
 
 
-#: Alerts that records can bring about at one time, and those that come with a store that is away.
-AT_ONCE = ("StreamdedupDeadLetters", "StreamdedupFutureTimes", "StreamdedupLatencyHigh", "StreamdedupBucketsFull")
-AWAY = ("StreamdedupStoreAway", "StreamdedupNotReady")
-
-
 @pytest.mark.long
 class TestAlerts:
-    def test_of_what_comes_in(self, install, watch):
-        with Scene(install(PARTITIONS), watch, "input", **CAPS) as scene:
-            scene.send(values_of(words(100, 0)))
-            scene.quiet(*AT_ONCE, "StreamdedupNothingComesIn")
-            now_ms = int(time.time()) * 1000
-            scene.send(bad(20))
-            scene.send(values_of(words(20, 100)), timestamp_ms=now_ms + 1_800_000)
-            scene.send(values_of(words(20, 120)), timestamp_ms=now_ms - 1_800_000)
-            scene.send(values_of(storm(60)))
-            scene.fires(*AT_ONCE)
-            scene.fires("StreamdedupNothingComesIn")
-
-    def test_of_too_many_dead_letters(self, install, watch):
-        with Scene(install(1), watch, "burst", **{"service.dead_letter_limit": 20}) as scene:
-            scene.send(bad(15))
-            scene.quiet("StreamdedupHalted")
-            scene.send(bad(50))
-            scene.fires("StreamdedupHalted")
-
     def test_of_a_store_that_fills_up_freezes_or_is_away(self, install, watch, start_redis):
         limit = 32 * 1024 * 1024
         redis = start_redis(options={"maxmemory": str(limit)})
         installation = install(PARTITIONS)
-        patient = {"redis.url": redis.url, "redis.timeout": "1m", "service.watchdog": "10m"}
+        patient = {"redis.url": redis.url, "redis.timeout": "1m"}
         with (
             Scene(installation, watch, "store", **{"redis.url": redis.url}) as scene,
             Scene(installation, watch, "stuck", **patient) as stuck,
         ):
-            scene.quiet("StreamdedupStoreNearlyFull", *AWAY)
+            scene.quiet("StreamdedupStoreNearlyFull")
             stuck.quiet("StreamdedupLoopStuck")
             with Redis.from_url(redis.url) as client:
                 while client.info("memory")["used_memory"] < 0.88 * limit:
@@ -588,7 +537,6 @@ class TestAlerts:
             scene.fires("StreamdedupStoreNearlyFull")
             redis.pause()
             scene.send(values_of(words(100, 0)))
-            scene.fires(*AWAY)
             stuck.fires("StreamdedupLoopStuck")
 
     def test_of_a_kafka_that_freezes_again_and_again_and_is_killed(self, install_on, start_kafka, watch):
@@ -633,40 +581,10 @@ class TestAlerts:
                     break
             scene.fires("StreamdedupLagGrows")
 
-    def test_of_an_index_that_another_generation_writes_to(self, install, watch, redis_url):
-        installation = install(PARTITIONS)
-        with Scene(installation, watch, "refused") as scene:
-            scene.send(values_of(words(20, 0)))
-            scene.quiet("StreamdedupBatchesRefused")
-            raise_fences(installation, redis_url)
-            scene.send(values_of(words(20, 20)))
-            scene.fires("StreamdedupBatchesRefused")
-
-    def test_of_documents_that_are_silent(self, install, watch, start_redis):
-        installation, redis = install(PARTITIONS), start_redis()
-        with installation.daemon("before", **{"redis.url": redis.url}) as daemon:
-            daemon.wait_ready()
-            produce_keyed(installation.kafka, installation.topic, values_of(words(200, 0)))
-            installation.wait_committed(200)
-            assert daemon.stop() == 0
-        delete_offsets(installation.kafka, installation.group, installation.topic, PARTITIONS)
-        with Scene(installation, watch, "silent", frozen=redis, **{"redis.url": redis.url}) as scene:
-            scene.fires("StreamdedupDocumentsSilent")
-
-    def test_of_an_index_that_is_lost(self, install, watch, redis_client):
-        with Scene(install(PARTITIONS), watch, "lost", **LOST) as scene:
-            scene.send(values_of(words(200, 0)))
-            known = 'streamdedup_index_documents{job="lost"} > 150'
-            servers.wait_until(lambda: watch.server.values(known), SEEN_S, "the size of the index")
-            scene.quiet("StreamdedupIndexLost")
-            redis_client.flushall()
-            scene.send(values_of(words(20, 200)))
-            scene.fires("StreamdedupIndexLost")
-
 
 def test_every_alert_is_brought_about():
     rules = yaml.safe_load(RULES.read_text(encoding="utf-8"))
     alerts = {rule["alert"] for group in rules["groups"] for rule in group["rules"] if "alert" in rule}
     fired = re.findall(r"\.fires\(([^)]*)\)", Path(__file__).read_text(encoding="utf-8"))
-    named = set(re.findall(r"Streamdedup\w+", " ".join([*fired, *AT_ONCE, *AWAY])))
-    assert named == alerts
+    named = re.findall(r"Streamdedup\w+", " ".join(fired))
+    assert {*named, *itertools.chain.from_iterable(ALERTS.values())} == alerts

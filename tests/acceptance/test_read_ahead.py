@@ -4,7 +4,7 @@ import contextlib
 import re
 import signal
 
-from tests.daemons import PATIENT, Daemon, Installation, produce_keyed, values_of
+from tests.daemons import PATIENT, Daemon, Installation
 from tests.made_corpus import a_corpus, the_expected
 from tests.servers import admin_client, wait_until
 
@@ -28,7 +28,7 @@ def state_of_group(installation: Installation) -> str:
 def test_a_rebalance_during_a_backlog_puts_the_batch_ahead_back(install):
     installation = install(4, batch_records=10)
     corpus = a_corpus(21, 1_500)
-    produce_keyed(installation.kafka, installation.topic, values_of(corpus))
+    installation.send(corpus)
     # Sessions and transactions that outlast the start of the second daemon.
     with installation.daemon("a", **PATIENT) as first:
         wait_until(lambda: first.alive_or_fail() and ahead_count(first) > 3, DEADLINE_S, "batches ahead")

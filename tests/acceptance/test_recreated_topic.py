@@ -8,27 +8,13 @@ import sys
 import pytest
 
 from tests import servers
-from tests.daemons import DEADLINE_S, PATIENT, Installation, produce_keyed, set_offsets, values_of
+from tests.daemons import DEADLINE_S, PATIENT, Installation, set_offsets
+from tests.made_corpus import pairs_of, twins
 
-WORDS = ["amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath", "inlet", "jetty", "knoll", "lagoon"]
 #: Pairs of the first topic and of the next, and partitions of each.
 BEFORE, AFTER, PARTITIONS = 100, 40, 2
 
 pytestmark = pytest.mark.long
-
-
-def twins(name: str, count: int) -> list[tuple[str, str]]:
-    """Documents (id, text), two of each text."""
-    texts = [" ".join(f"{word}{name}{number}" for word in WORDS) for number in range(count)]
-    return [(f"{name}-{number}-{side}", text) for number, text in enumerate(texts) for side in "ab"]
-
-
-def pairs_of(name: str, count: int) -> list[tuple[str, str]]:
-    return [(f"{name}-{number}-a", f"{name}-{number}-b") for number in range(count)]
-
-
-def send(installation: Installation, documents: list[tuple[str, str]]) -> None:
-    produce_keyed(installation.kafka, installation.topic, values_of(documents))
 
 
 def recreate(installation: Installation) -> None:
@@ -59,7 +45,7 @@ def at_work(install):
     installation = install(PARTITIONS)
     with installation.daemon(**PATIENT) as daemon:
         daemon.wait_ready()
-        send(installation, twins("old", BEFORE))
+        installation.send(twins("old", BEFORE))
         installation.wait_committed(2 * BEFORE)
         assert installation.pairs() == sorted(pairs_of("old", BEFORE))
         yield installation, daemon
@@ -75,7 +61,7 @@ def test_a_stopped_daemon_finds_it_at_its_next_start(at_work, offsets):
     if offsets == "left":
         # As a group coordinator leaves it that deletes the offsets of a deleted topic late.
         set_offsets(installation.kafka, installation.group, committed, metadata)
-    send(installation, [*twins("old", BEFORE), *twins("new", AFTER)])
+    installation.send([*twins("old", BEFORE), *twins("new", AFTER)])
     assert states(installation) == {"recreated"}
     daemon.start()
     everything_is_alerted_once(installation, BEFORE)
@@ -91,7 +77,7 @@ def test_a_running_daemon_finds_it_by_itself(at_work, count):
     """A longer topic has a record where the consumer was, so that nothing but the id of the topic tells."""
     installation, daemon = at_work
     recreate(installation)
-    send(installation, [*twins("old", count), *twins("new", AFTER)])
+    installation.send([*twins("old", count), *twins("new", AFTER)])
     everything_is_alerted_once(installation, count)
     assert daemon.metric("streamdedup_topics_recreated_total") == 1
     assert daemon.metric("streamdedup_documents_silent_total") == 0

@@ -6,7 +6,6 @@ import threading
 import pytest
 import redis
 
-from streamdedup.embedded import MissingToolError
 from streamdedup.embedded.process import LOOPBACK
 from streamdedup.index.redis.keys import Keys
 from tests import redis_sets, servers
@@ -19,7 +18,7 @@ DOCUMENTS, CHUNK = 900, 30
 PARTITIONS, DAEMONS = 4, "ab"
 ASSIGNED = "streamdedup_partitions_assigned"
 #: So that a server that is away is noticed soon.
-IMPATIENT = {"redis.timeout": "500ms", "redis.connect_timeout": "500ms"}
+IMPATIENT = {"redis.timeout": "500ms"}
 
 
 class Load:
@@ -121,54 +120,47 @@ def copied(master, replica):
 def test_sentinel_fails_over_while_documents_flow(install, redis_program):
     # As docs/redis.md advises: a master that has no replica takes no writes.
     careful = {"min-replicas-to-write": "1", "min-replicas-max-lag": "2"}
-    try:
-        servers_of = redis_sets.redis_sentinel(redis_program, **careful)
-        with servers_of as watched:
-            nodes = f'nodes = ["{LOOPBACK}:{watched.sentinel.port}"]'
-            installation = on(
-                install(PARTITIONS, batch_records=15), 'mode = "sentinel"', nodes, 'sentinel_service = "index"'
-            )
-            with running(installation) as (daemons, load), redis.Redis(port=watched.replica.port) as replica:
-                before = at_work(daemons)
-                with redis.Redis(port=watched.master.port) as master:
-                    copied(master, replica)
-                watched.be_quick()
-                watched.master.kill()
-                wait_noticed(daemons, before)
-                servers.wait_until(lambda: replica.info("replication")["role"] == "master", what="the failover")
-                # Back before the Sentinel is done, and empty, the old master would be taken for the master again.
-                servers.wait_until(watched.has_failed_over, what="the end of the failover")
-                # Alone the new master takes no writes; the old one comes back as its replica.
-                watched.master.start()
-                load.wait_flowing()
-    except MissingToolError as error:
-        servers.unavailable(error)
+    with redis_sets.redis_sentinel(redis_program, **careful) as watched:
+        nodes = f'nodes = ["{LOOPBACK}:{watched.sentinel.port}"]'
+        installation = on(
+            install(PARTITIONS, batch_records=15), 'mode = "sentinel"', nodes, 'sentinel_service = "index"'
+        )
+        with running(installation) as (daemons, load), redis.Redis(port=watched.replica.port) as replica:
+            before = at_work(daemons)
+            with redis.Redis(port=watched.master.port) as master:
+                copied(master, replica)
+            watched.be_quick()
+            watched.master.kill()
+            wait_noticed(daemons, before)
+            servers.wait_until(lambda: replica.info("replication")["role"] == "master", what="the failover")
+            # Back before the Sentinel is done, and empty, the old master would be taken for the master again.
+            servers.wait_until(watched.has_failed_over, what="the end of the failover")
+            # Alone the new master takes no writes; the old one comes back as its replica.
+            watched.master.start()
+            load.wait_flowing()
 
 
 @pytest.mark.long
 def test_a_cluster_moves_slots_and_fails_over_while_documents_flow(install, redis_program):
-    try:
-        with redis_sets.redis_cluster(redis_program, replicated=True) as cluster:
-            cluster.be_patient()
-            nodes = ", ".join(f'"{host}:{port}"' for host, port in cluster.addresses[:2])
-            installation = on(install(PARTITIONS, batch_records=15), 'mode = "cluster"', f"nodes = [{nodes}]")
-            with running(installation) as (daemons, load):
-                keys = Keys(f"{installation.group}:articles", 9)
-                slots = [cluster.slot(keys.buckets(band)) for band in (0, 1)]
-                for slot in slots:
-                    move(cluster, slot, daemons)
-                    load.wait_flowing()
-                victim = cluster.owner(slots[0])
-                before = at_work(daemons)
-                cluster.be_quick()
-                cluster.nodes[victim].kill()
-                wait_noticed(daemons, before)
+    with redis_sets.redis_cluster(redis_program, replicated=True) as cluster:
+        cluster.be_patient()
+        nodes = ", ".join(f'"{host}:{port}"' for host, port in cluster.addresses[:2])
+        installation = on(install(PARTITIONS, batch_records=15), 'mode = "cluster"', f"nodes = [{nodes}]")
+        with running(installation) as (daemons, load):
+            keys = Keys(f"{installation.group}:articles", 9)
+            slots = [cluster.slot(keys.buckets(band)) for band in (0, 1)]
+            for slot in slots:
+                move(cluster, slot, daemons)
                 load.wait_flowing()
-                other = cluster.clients[(victim + 1) % 3]
-                roles = other.cluster("NODES")
-                assert sum("master" in node["flags"] and "fail" not in node["flags"] for node in roles.values()) == 3
-    except MissingToolError as error:
-        servers.unavailable(error)
+            victim = cluster.owner(slots[0])
+            before = at_work(daemons)
+            cluster.be_quick()
+            cluster.nodes[victim].kill()
+            wait_noticed(daemons, before)
+            load.wait_flowing()
+            other = cluster.clients[(victim + 1) % 3]
+            roles = other.cluster("NODES")
+            assert sum("master" in node["flags"] and "fail" not in node["flags"] for node in roles.values()) == 3
 
 
 def move(cluster, slot, daemons):

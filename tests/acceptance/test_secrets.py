@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from streamdedup.errors import EXIT_FATAL, EXIT_OK, EXIT_USAGE
+from streamdedup.errors import EXIT_FATAL, EXIT_OK
 from tests import canaries, servers
 from tests.daemons import Daemon
 from tests.guarded import DUPLICATES, INPUT, LETTERS, Done, Guarded, run
@@ -26,11 +26,10 @@ WRONG = {name: f"wrong-{password}" for name, password in canaries.PASSWORDS.item
 SHORTEST_PIECE = 12
 
 #: Ways to tell the settings their secrets, each with a level and a format of the log.
-WAYS = {"files": ("debug", "json"), "inline": ("info", "console"), "environment": ("debug", "console")}
+WAYS = {"files": "debug", "inline": "info", "environment": "debug"}
 #: Of each secret: its line in the settings file, its own key, its variable.
 PLACES = {
     "kafka": ('sasl_password_file = "kafka-password"', "sasl_password", "STREAMDEDUP_KAFKA__SASL_PASSWORD"),
-    "key": ('ssl_key_password_file = "key-password"', "ssl_key_password", "STREAMDEDUP_KAFKA__SSL_KEY_PASSWORD"),
     "redis": ('username = "whole"\npassword_file = "redis-password"', "password", "STREAMDEDUP_REDIS__PASSWORD"),
 }
 #: Commands by the names of their tests.
@@ -133,8 +132,7 @@ def configured(setup: Guarded, way: str, *wrong: str, **changes: str) -> Configu
     made = Configured(Path(tempfile.mkdtemp(dir=setup.folder)))
     (made.folder / "documents.jsonl").write_bytes(DOCUMENTS)
     text = setup.config.read_text(encoding="utf-8")
-    level, log_format = WAYS[way]
-    text = replaced(text, 'log_format = "json"', f'log_format = "{log_format}"\nlog_level = "{level}"')
+    text = replaced(text, "[service]\n", f'[service]\nlog_level = "{WAYS[way]}"\n')
     for name, address in changes.items():
         text = replaced(text, getattr(setup, name).bootstrap_servers if name == "kafka" else setup.redis.url, address)
     for name, (line, key, variable) in PLACES.items():
@@ -206,9 +204,8 @@ def page_of(daemon: Daemon, path: str) -> str:
     [
         *(("files", "kafka", name, EXIT_FATAL) for name in ("create", "produce", "run", "tail", "learn", "unfence")),
         *(("files", "redis", name, EXIT_FATAL) for name in ("run", "unfence")),
-        ("files", "key", "check", EXIT_USAGE),
         *(("inline", wrong, "run", EXIT_FATAL) for wrong in ("kafka", "redis")),
-        ("environment", "key", "run", EXIT_USAGE),
+        ("environment", "kafka", "run", EXIT_FATAL),
     ],
 )
 def test_no_command_prints_a_secret_that_is_wrong(setup, way, wrong, name, code):

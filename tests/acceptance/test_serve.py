@@ -3,7 +3,6 @@
 import pytest
 
 from streamdedup.wire import decode_alert
-from tests.daemons import produce_keyed, values_of
 from tests.made_corpus import a_corpus, the_expected
 from tests.servers import read_topic, wait_no_transaction, wait_until
 from tests.serving import ServeProcess
@@ -21,7 +20,7 @@ def test_a_lookup_before_sending_finds_the_matches_of_the_alert(install, tmp_pat
             answer = service.look_up(text, id=document_id)
             if answer["matches"]:
                 found[document_id] = answer["matches"]
-            produce_keyed(installation.kafka, installation.topic, values_of([(document_id, text)]))
+            installation.send([(document_id, text)])
             installation.wait_committed(at)
         batch = service.request(
             "POST", "/v1/profiles/articles/lookup:batch", {"texts": [{"text": text} for _, text in corpus]}
@@ -31,10 +30,10 @@ def test_a_lookup_before_sending_finds_the_matches_of_the_alert(install, tmp_pat
     # What is committed may be so for the group a moment before it is for subscribers.
     wait_no_transaction(installation.kafka, [installation.duplicates])
     records = read_topic(installation.kafka, installation.duplicates)
-    alerts = [decode_alert(record.value).alert for record in records]
+    alerts = [decode_alert(record.value) for record in records]
     assert len(the_expected(corpus)) > 5
     assert {
-        alert.document_id: [(match.id, match.similarity, match.pair) for match in alert.matches] for alert in alerts
+        alert.document.id: [(match.id, match.similarity, match.pair) for match in alert.matches] for alert in alerts
     } == {
         each: [(match["id"], match["similarity"], match["pair"]) for match in matches]
         for each, matches in found.items()
@@ -45,57 +44,13 @@ def test_a_lookup_before_sending_finds_the_matches_of_the_alert(install, tmp_pat
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("source", ["metrics", "kafka"])
-def test_the_state_shows_a_daemon_at_work_and_then_away(install, tmp_path, source):
-    """The throughput of a burst, the size of the index, and a daemon that has ended."""
-    installation = install(partitions=2)
-    corpus = a_corpus(3, 40)
-    with installation.daemon() as daemon:
-        daemon.wait_ready()
-        port = daemon.wait_event("started")["metrics_port"]
-        address = f"127.0.0.1:{port}"
-        settings = {"api.daemon_metrics": f"http://{address}/metrics"} if source == "metrics" else {}
-        with ServeProcess(installation.config, tmp_path, **settings) as service:
-
-            def state(condition, what):
-                def found():
-                    status, _, body = service.request("GET", "/v1/state")
-                    assert (status, body["from"]) == (200, source)
-                    return body if condition(body) else None
-
-                return wait_until(found, 120, what)
-
-            # Rates are known from the second sample on.
-            state(lambda body: body["lag"] == 0 and body["alerts_per_second"] == 0, "two samples")
-            produce_keyed(installation.kafka, installation.topic, values_of(corpus))
-            body = state(lambda body: (body["documents_per_second"] or 0) > 0, "documents")
-            assert body["documents_per_second"] <= len(corpus) / 5
-            assert body["redis"]["used_bytes"] > 0
-            body = state(lambda body: body["profiles"] == [{"name": "articles", "documents": len(corpus)}], "the index")
-            assert body["history"][-1]["documents"] == len(corpus)
-            body = state(lambda body: any((each["alerts_per_second"] or 0) > 0 for each in body["history"]), "alerts")
-            if source == "metrics":
-                expected = {"address": address, "reachable": True, "waiting_for": None, "last_error": None}
-                # A sample may find a daemon that is slow, or about to end.
-                state(lambda body: body["daemons"] == [expected], "a daemon without an error")
-                assert daemon.stop() == 0
-                expected |= {"reachable": False, "last_error": "cannot be reached: Connection refused"}
-                body = state(lambda body: body["daemons"] == [expected], "the end of the daemon")
-                assert body["lag"] is None
-            else:
-                assert body["daemons"] == []
-            assert service.stop() == 0
-        assert service.events("state_unavailable") == []
-
-
-@pytest.mark.long
 def test_the_members_of_a_cluster_are_those_of_the_alerts(install, tmp_path):
     """Alerts from before the start of the service, and new ones."""
     installation = install(partitions=1)
-    with installation.daemon() as daemon:
+    with installation.running() as daemon:
         daemon.wait_ready()
         text = "amber birch cedar delta ember fjord grove heath"
-        produce_keyed(installation.kafka, installation.topic, values_of([("a", text), ("b", f"{text} iris")]))
+        installation.send([("a", text), ("b", f"{text} iris")])
         installation.wait_committed(2)
         with ServeProcess(installation.config, tmp_path) as service:
 
@@ -106,8 +61,7 @@ def test_the_members_of_a_cluster_are_those_of_the_alerts(install, tmp_path):
 
             found = wait_until(lambda: cluster("a", "b"), 120, "the alert of the past")
             assert all(member["record_time"] for member in found["members"])
-            produce_keyed(installation.kafka, installation.topic, values_of([("c", text)]))
+            installation.send([("c", text)])
             wait_until(lambda: cluster("a", "b", "c"), 120, "the new alert")
             assert service.stop() == 0
             assert service.events("clusters_unavailable") == []
-        assert daemon.stop() == 0

@@ -6,7 +6,6 @@ import signal
 import pytest
 
 from tests import servers
-from tests.daemons import produce_keyed, values_of
 from tests.made_corpus import a_corpus, the_expected
 
 #: Documents, and partitions of their topic.
@@ -19,10 +18,6 @@ def static(installation, name, log=None):
     """Return a daemon with a member id that stays; ``log`` tells two of one name apart."""
     settings = {"kafka.instance_id": name, "kafka.group_instance_id": f"member-{name}", **SESSION}
     return installation.daemon(log or name, **settings)
-
-
-def send(installation, corpus):
-    produce_keyed(installation.kafka, installation.topic, values_of(corpus))
 
 
 def judged(installation, corpus):
@@ -45,10 +40,10 @@ def test_killed_and_back_within_its_session_it_keeps_its_partitions_and_the_othe
             lambda: owned(first) == owned(second) == PARTITIONS / 2, what="half of the partitions for each"
         )
         rebalances, partitions = second.metric("streamdedup_rebalances_total"), owned(first)
-        send(installation, corpus[: DOCUMENTS // 3])
+        installation.send(corpus[: DOCUMENTS // 3])
         installation.wait_committed(DOCUMENTS // 20)
         first.kill()
-        send(installation, corpus[DOCUMENTS // 3 :])
+        installation.send(corpus[DOCUMENTS // 3 :])
         first.start()
         judged(installation, corpus)
         assert owned(first) == partitions
@@ -64,7 +59,7 @@ def test_a_frozen_process_that_wakes_after_its_successor_took_over_is_refused(in
     with contextlib.ExitStack() as stack:
         old = stack.enter_context(static(installation, "a"))
         old.wait_ready()
-        send(installation, corpus[: 2 * DOCUMENTS // 3])
+        installation.send(corpus[: 2 * DOCUMENTS // 3])
         installation.wait_committed(DOCUMENTS // 20)
         old.signal(signal.SIGSTOP)
         assert installation.committed_count() < 2 * DOCUMENTS // 3, "too fast to be stopped at work"
@@ -73,7 +68,7 @@ def test_a_frozen_process_that_wakes_after_its_successor_took_over_is_refused(in
         servers.wait_until(lambda: new.alive_or_fail() and new.metric("streamdedup_records_total"), what="a new owner")
         old.signal(signal.SIGCONT)
         assert old.wait() == 78
-        send(installation, corpus[2 * DOCUMENTS // 3 :])
+        installation.send(corpus[2 * DOCUMENTS // 3 :])
         judged(installation, corpus)
         assert new.stop() == 0
     reason = old.events("fatal")[-1]["reason"]
@@ -86,13 +81,13 @@ def test_of_two_that_live_under_one_name_one_ends_with_the_advice(install):
     corpus = a_corpus(23, 600)
     with static(installation, "a") as first:
         first.wait_ready()
-        send(installation, corpus[:300])
+        installation.send(corpus[:300])
         with static(installation, "a", log="twin") as second:
             codes = servers.wait_until(lambda: ended(first, second), what="the end of one")
             assert codes == [78]
             loser, winner = (first, second) if second.process.poll() is None else (second, first)
             assert "give each its own" in loser.events("fatal")[-1]["reason"]
-            send(installation, corpus[300:])
+            installation.send(corpus[300:])
             judged(installation, corpus)
             assert winner.stop() == 0
 

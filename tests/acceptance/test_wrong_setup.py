@@ -5,19 +5,17 @@ The servers ask for passwords and grant nothing by themselves; each case is one 
 
 import json
 import socket
-from pathlib import Path
 
 import pytest
 
 from streamdedup.embedded.ports import free_ports
 from streamdedup.errors import EXIT_FAILED, EXIT_FATAL, EXIT_OK, EXIT_USAGE
 from streamdedup.index.redis.servers import OneServer
-from streamdedup.indexes import redis_store
+from streamdedup.indexes import redis_backend
 from streamdedup.settings import Settings
-from tests import servers
 from tests.canaries import TLS
 from tests.daemons import Daemon
-from tests.guarded import DUPLICATES, INPUT, LETTERS, Done, Guarded, run
+from tests.guarded import DUPLICATES, INPUT, LETTERS, Done, Guarded
 
 #: Another password than that of anybody.
 WRONG = "swordfish"
@@ -39,16 +37,6 @@ def answered(done: Done, code: int, *words: str) -> None:
     assert done.code == code, done.text[-3000:]
     assert [word for word in words if word.lower() not in done.text.lower()] == [], done.text[-3000:]
     assert "Traceback" not in done.text
-
-
-def without_redis_login(setup: Guarded) -> Path:
-    """Return a settings file with no user and password for Redis."""
-    login = 'username = "whole"\npassword_file = "redis-password"\n'
-    text = setup.config.read_text(encoding="utf-8")
-    assert login in text
-    bare = setup.folder / "bare.toml"
-    bare.write_text(text.replace(login, ""), encoding="utf-8")
-    return bare
 
 
 class TestKafka:
@@ -132,37 +120,14 @@ class TestKafka:
 
 
 class TestRedis:
-    def test_a_wrong_password_is_told_as_such(self, setup):
-        done = setup.run("run", redis__password_file=setup.folder / "wrong-password")
-        answered(done, EXIT_FATAL, "redis.username", "password")
-        assert WRONG not in done.text
-
-    def test_no_password_where_one_is_needed_is_told_as_such(self, setup):
-        answered(setup.run("run", config=without_redis_login(setup)), EXIT_FATAL, "redis.username", "password")
-
     def test_a_user_who_may_not_write_is_told_as_such(self, setup):
         answered(setup.run("run", redis__username="reader"), EXIT_FATAL, "rights", "redis.username")
-
-    def test_a_memory_limit_with_eviction_is_refused_with_what_to_set(self, setup):
-        with setup.client() as client:
-            before = {name: client.config_get(name)[name] for name in ("maxmemory", "maxmemory-policy")}
-            client.config_set("maxmemory", "100mb")
-            client.config_set("maxmemory-policy", "allkeys-lru")
-            try:
-                answered(setup.run("run"), EXIT_FATAL, "allkeys-lru", "noeviction")
-            finally:
-                for name, value in before.items():
-                    client.config_set(name, value)
-
-    def test_a_replica_is_refused(self, setup, redis_program):
-        with servers.make_redis(redis_program, options={"replicaof": f"127.0.0.1 {setup.redis.port}"}) as replica:
-            config = without_redis_login(setup)
-            answered(setup.run("run", config=config, redis__url=replica.url), EXIT_FATAL, "replica", "redis.url")
 
     def test_an_index_built_with_other_parameters_is_refused_by_name(self, setup):
         settings = Settings.load(setup.config, {"redis.key_prefix": "other", "profiles.articles.shingle_size": 4}, {})
         with setup.client() as client:
-            redis_store(settings, "articles", OneServer(client)).open(settings.profiles["articles"].fingerprint())
+            index = redis_backend(settings, OneServer(client)).index("articles")
+            index.open(settings.profiles["articles"].fingerprint())
         done = setup.run("run", redis__key_prefix="other")
         answered(done, EXIT_FATAL, "shingle_size is 4 in the index and 3 in the settings")
 
@@ -227,167 +192,3 @@ class TestThisMachine:
 
     def test_an_address_that_is_not_this_machines_is_told_with_its_setting(self, setup):
         answered(setup.run("run", service__metrics_host="192.0.2.1"), EXIT_USAGE, "192.0.2.1", "service.metrics_")
-
-
-UNKNOWN = """
-[kafka]
-bootstrap_servers = "localhost:9092"
-pasword = "x"
-
-[reddis]
-url = "redis://localhost"
-
-[redis]
-url = "redis://localhost"
-timeout = "soon"
-
-[profiles.articles]
-topics = ["articles"]
-treshold = 0.8
-"""
-
-CONTRADICTING = """
-[kafka]
-bootstrap_servers = "kafka.example.org:9092"
-dead_letter_topic = "duplicates"
-session_timeout = "10m"
-transaction_timeout = "6m"
-request_timeout = "4m"
-security_protocol = "SASL_PLAINTEXT"
-sasl_mechanism = "PLAIN"
-group_instance_id = "a"
-api_version = "2.4"
-ssl_ca_file = "nowhere.pem"
-
-[redis]
-url = "redis://:secret@redis.example.org/0"
-password = "secret"
-ssl_key_file = "nowhere.key"
-
-[service]
-dead_letter_limit = 2000
-
-[profiles.articles]
-topics = ["articles"]
-text_fields = ["id"]
-bands = 40
-rows = 4
-
-[profiles.reviews]
-topics = ["reviews"]
-shingle_unit = "char"
-stop_words = "english"
-bands = 2
-rows = 4
-min_shared_bands = 3
-
-[profiles.notes]
-topics = ["notes"]
-keep_white_space = true
-bands = 2
-
-[profiles.posts]
-topics = ["posts"]
-permutations = 1
-"""
-
-BETWEEN_SECTIONS = """
-[kafka]
-bootstrap_servers = "localhost:9092"
-
-[redis]
-url = "redis://localhost"
-timeout = "20s"
-
-[service]
-watchdog = "30s"
-
-[profiles.articles]
-topics = ["articles", "duplicates", "duplicates.dlq"]
-
-[profiles.reviews]
-topics = ["articles"]
-"""
-
-
-class TestSettings:
-    """Each mistake is a line, and nothing is connected to."""
-
-    @pytest.mark.parametrize(
-        ("command", "text", "lines"),
-        [
-            (
-                ["config", "check"],
-                UNKNOWN,
-                [
-                    "reddis: unknown key; did you mean redis?",
-                    "kafka.pasword: unknown key; did you mean sasl_password?",
-                    "redis.timeout: ",
-                    "profiles.articles.treshold: unknown key; did you mean threshold?",
-                ],
-            ),
-            (
-                ["run"],
-                CONTRADICTING,
-                [
-                    "kafka.request_timeout: must be at most half of transaction_timeout",
-                    "kafka.transaction_timeout: must be below max_poll_interval",
-                    "kafka.session_timeout: must not be above max_poll_interval",
-                    "kafka.sasl_username: is missing",
-                    "kafka.sasl_password: is missing",
-                    "kafka.ssl_ca_file: is given, but",
-                    "kafka.ssl_ca_file: names no file",
-                    "kafka.security_protocol: is SASL_PLAINTEXT to another machine",
-                    "kafka.dead_letter_topic: is the duplicates_topic too",
-                    "kafka.instance_id: is missing",
-                    "kafka.api_version: is below 2.5",
-                    "redis.password: is given twice",
-                    "redis.ssl_key_file: is given, but",
-                    "redis.ssl_key_file: names no file",
-                    "redis.ssl_cert_file: is missing",
-                    "redis.url: sends a password in clear",
-                    "service.dead_letter_limit: must be below dead_letter_window",
-                    "profiles.articles.id_field: is id, and so is one of text_fields",
-                    "profiles.articles.bands: 40 bands of 4 rows need 160 permutations",
-                    "profiles.reviews.stop_words: is for shingle_unit",
-                    "profiles.reviews.min_shared_bands: is above the number of bands",
-                    "profiles.notes.keep_white_space: is for shingle_unit",
-                    "profiles.notes.rows: is missing",
-                    "profiles.posts.min_recall: cannot be reached",
-                    "service.watchdog: must be above kafka.transaction_timeout",
-                ],
-            ),
-            (
-                ["run"],
-                BETWEEN_SECTIONS,
-                [
-                    "profiles.articles.topics: duplicates is kafka.duplicates_topic too; the daemon would read its own",
-                    "profiles.articles.topics: duplicates.dlq is kafka.dead_letter_topic too; the daemon would read",
-                    "profiles.reviews.topics: articles belongs to profiles.articles already",
-                    "service.watchdog: must be above kafka.transaction_timeout",
-                    "service.watchdog: must be above 3 times redis.timeout",
-                ],
-            ),
-        ],
-        ids=["unknown", "contradicting", "between-sections"],
-    )
-    def test_every_mistake_is_a_line_that_begins_with_its_key(self, tmp_path, command, text, lines):
-        config = tmp_path / "wrong.toml"
-        config.write_text(text, encoding="utf-8")
-        done = run(*command, "--config", config)
-        answered(done, EXIT_USAGE)
-        said = done.text.splitlines()
-        for expected in lines:
-            assert [line for line in said if line.startswith(f"streamdedup: {expected}")], (expected, said)
-        assert len(said) == len(lines), said
-        assert "secret" not in done.text
-
-    @pytest.mark.parametrize(
-        ("content", "words"),
-        [(None, ["nowhere.toml"]), (b"[kafka\n", ["not TOML", "line 1"]), (b"\xff", ["UTF-8"])],
-    )
-    def test_a_file_that_cannot_be_read_is_named_with_the_reason(self, tmp_path, content, words):
-        config = tmp_path / "nowhere.toml"
-        if content is not None:
-            config.write_bytes(content)
-        answered(run("run", "--config", config), EXIT_USAGE, "nowhere.toml", *words)

@@ -13,7 +13,7 @@ from kafka.errors import KafkaError
 from streamdedup.daemon.partitions import PartitionOwnership
 from streamdedup.errors import StoreUnavailable
 from streamdedup.index.documents import PendingMatches
-from streamdedup.index.redis.base import RedisPart
+from streamdedup.index.redis.base import EncodedFences, RedisPart
 from streamdedup.index.redis.store import RedisIndex
 from streamdedup.index.values import Hits
 from streamdedup.kafka import producer
@@ -116,7 +116,7 @@ def no_fence(_on_point: OnPoint) -> None:
     call = RedisPart._fenced_call
 
     def unfenced_call(self: Any, name: str, slot: int, _fences: Any, *arguments: Any) -> Any:
-        return call(self, name, slot, [], *arguments)
+        return call(self, name, slot, EncodedFences([], []), *arguments)
 
     RedisPart._fenced_call = unfenced_call
 

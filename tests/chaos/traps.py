@@ -25,19 +25,17 @@ NEAR = "the ferry to kestrel bay runs again from the first week of may with six 
 FAR = "nobody has seen the northern lights this far south since the winter of the great comet"
 #: Redis is never away here; a daemon that repeats its batch, after a time-out on a busy machine, finds what the broken
 #: loop missed.
-PATIENT_WITH_REDIS = {"redis.timeout": "30s", "service.watchdog": "600s"}
+PATIENT_WITH_REDIS = {"redis.timeout": "30s"}
 #: The same for Kafka: of daemons that nothing happens to, and whose place no other daemon must take soon.
 PATIENT = {
     "session_timeout": "60s",
-    "request_timeout": "60s",
-    "transaction_timeout": "120s",
+    "transaction_timeout": "180s",
     "max_poll_interval": "300s",
 }
 #: Settings of daemons that keep their partitions while they are held at a step (heartbeats go on), and lose them soon
 #: after a kill.
 HELD = {
     "session_timeout": "20s",
-    "request_timeout": "10s",
     "transaction_timeout": "30s",
     "max_poll_interval": "300s",
 }
@@ -68,7 +66,7 @@ class Scene:
     def daemon(self, name: str, **settings: str) -> WatchedDaemon:
         """Return a daemon that is not started yet, with its settings of Kafka."""
         keyed = PATIENT_WITH_REDIS | {f"kafka.{key}": value for key, value in settings.items()}
-        daemon = WatchedDaemon(self.installation, name, keyed, self.broken)
+        daemon = WatchedDaemon(self.installation, name, keyed, self.broken, full_batches=True)
         self.daemons.append(daemon)
         return daemon
 
@@ -118,8 +116,8 @@ class Scene:
 def message_given_up(scene: Scene) -> None:
     """The partition of the alerts does not answer until the client gives the alerts up; the coordinators answer."""
     # The alerts are given up after 25 s, and the broker aborts the transaction after 30 s: the broken loop commits in
-    # between. The time limit of a request is short, because the requests are lost.
-    a = scene.daemon("a", **{**PATIENT, "request_timeout": "2s", "transaction_timeout": "30s"})
+    # between.
+    a = scene.daemon("a", **{**PATIENT, "transaction_timeout": "30s"})
     a.start()
     # After a first transaction the client knows all coordinators.
     scene.produce(0, a_record("v", FAR), a_record("w", FAR))
@@ -140,7 +138,7 @@ def message_given_up(scene: Scene) -> None:
 def late_commit(scene: Scene) -> None:
     """A daemon sleeps before its transaction until another daemon has taken over and processed its records."""
     # Within these limits the first must commit, and after the last of them the second takes over.
-    late = {"request_timeout": "6s", "transaction_timeout": "12s", "max_poll_interval": "13s"}
+    late = {"transaction_timeout": "12s", "max_poll_interval": "13s"}
     a, b = scene.daemon("a", **late), scene.daemon("b", **PATIENT)
     a.aim_at_start("before_begin", "stall")
     scene.produce(0, a_record("x", TEXT), a_record("y", NEAR))

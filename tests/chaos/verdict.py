@@ -239,8 +239,8 @@ def _place(position: Position) -> Place:
 def _sides(records: Iterable[Any]) -> Iterable[tuple[tuple[Place, str, str], tuple[Place, str, str]]]:
     """Yield the pairs of a duplicates topic: place, id and digest of both sides."""
     for record in records:
-        alert = decode_alert(record.value).alert
-        own = (_place(alert.position), alert.document_id, alert.digest)
+        alert = decode_alert(record.value)
+        own = (_place(alert.document.position), alert.document.id, alert.document.digest)
         for match in alert.matches:
             yield own, (_place(match.position), match.id, match.digest)
 

@@ -1,11 +1,12 @@
 """``streamdedup`` with a trace of its steps, which can be held at a step.
 
-    python -m tests.chaos.watched_daemon TRACE [--break NAME] -- run --config FILE
+    python -m tests.chaos.watched_daemon TRACE [--break NAME] [--full-batches] -- run --config FILE
 
-For the chaos harness only. Every point of a step (``streamdedup.testing.crash_points``) becomes a line of TRACE:
+For the chaos harness only. Every point of a step (``streamdedup.daemon.crash_points``) becomes a line of TRACE:
 nanoseconds of the monotonic clock, and the point. The file ``TRACE.aim`` names a manner and a point. At the next
 passage of that point the file is renamed to ``TRACE.held``, and the process freezes until SIGCONT (``freeze``), or the
-step waits until the file is removed, while the client's heartbeats continue (``stall``).
+step waits until the file is removed, while the client's heartbeats continue (``stall``). With ``--full-batches``
+there is no slow start: a scenario may need several records in the first batch.
 """
 
 import argparse
@@ -17,8 +18,8 @@ from pathlib import Path
 
 from streamdedup.cli import assembly
 from streamdedup.cli import main as cli
-from streamdedup.daemon import batch_limits
-from streamdedup.testing.crash_points import Steps
+from streamdedup.daemon.crash_points import StepObserver
+from streamdedup.daemon.slow_start import SlowStart
 from tests.chaos.broken import BREAKS
 
 #: Interval of the checks for the removal of the file, in seconds.
@@ -73,11 +74,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("trace", type=Path)
     parser.add_argument("--break", dest="broken", choices=sorted(BREAKS))
+    parser.add_argument("--full-batches", action="store_true")
     arguments = parser.parse_args(sys.argv[1:at])
     trace = Trace(arguments.trace)
-    # Daemons are killed every few seconds: with the default hardly any batch would be read ahead.
-    batch_limits.CAREFUL_BATCHES = 1
-    assembly.crash_steps = lambda: Steps(trace)
+    assembly.crash_observer = lambda: StepObserver(trace)
+    if arguments.full_batches:
+        SlowStart.limit = lambda self: self._batch_records
     if arguments.broken:
         BREAKS[arguments.broken](trace)
     sys.argv = ["streamdedup", *sys.argv[at + 1 :]]

@@ -20,11 +20,11 @@ from kafka.errors import KafkaError
 from streamdedup.embedded import RedisServer
 from streamdedup.embedded.ports import free_ports
 from streamdedup.embedded.process import LOOPBACK
-from streamdedup.testing.kafka import KafkaBroker, KafkaServer
 from tests import servers
 from tests.chaos.proxy import Proxy
 from tests.chaos.stream import KeyValue
 from tests.daemons import Daemon, Installation
+from tests.support.kafka import KafkaBroker, KafkaServer
 
 #: Stage of each step.
 STAGES = {
@@ -50,10 +50,8 @@ SESSION_S, TRANSACTION_S, ABORT_SCAN_S = 4.0, 6.0, 1.0
 QUICK = {
     "kafka.session_timeout": f"{SESSION_S:g}s",
     "kafka.transaction_timeout": f"{TRANSACTION_S:g}s",
-    "kafka.request_timeout": "2s",
     "kafka.max_poll_interval": "20s",
     "redis.timeout": "1s",
-    "service.watchdog": "60s",
     "service.dead_letter_limit": "none",
 }
 
@@ -136,12 +134,22 @@ class WatchedDaemon(Daemon):
         name: Name of the daemon.
         settings: Settings that replace those of the installation.
         broken: Name of the broken loop; None is the correct loop.
+        full_batches: Whether the first batch may already have ``kafka.batch_records``: no slow start.
     """
 
-    def __init__(self, installation: Installation, name: str, settings: Any, broken: str | None = None) -> None:
+    def __init__(
+        self,
+        installation: Installation,
+        name: str,
+        settings: Any,
+        broken: str | None = None,
+        *,
+        full_batches: bool = False,
+    ) -> None:
         super().__init__(installation, name, {**QUICK, **settings})
         self.name = name
         self.broken = broken
+        self._full_batches = full_batches
         self._folder = installation.folder
         self._first_aim: tuple[str, str] | None = None
         self._starts = 0
@@ -150,7 +158,8 @@ class WatchedDaemon(Daemon):
     def program(self) -> list[str]:
         """Return the command line."""
         broken = ["--break", self.broken] if self.broken else []
-        return [sys.executable, "-m", "tests.chaos.watched_daemon", str(self.trace), *broken, "--"]
+        full_batches = ["--full-batches"] if self._full_batches else []
+        return [sys.executable, "-m", "tests.chaos.watched_daemon", str(self.trace), *broken, *full_batches, "--"]
 
     def aim_at_start(self, point: str, manner: str = "freeze") -> None:
         """Hold the daemon at a point after its next start."""

@@ -16,7 +16,7 @@ from streamdedup.errors import (
     StoreMisconfigured,
     StoreUnavailable,
 )
-from streamdedup.index.redis.admin import IndexUpkeep
+from streamdedup.index.redis.admin import RedisUpkeep
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
 from streamdedup.wire import Document
@@ -69,12 +69,12 @@ def daemon_index(config):
     """An index as daemons fill it, with one document."""
     settings = Settings.load(config)
     profile = settings.profiles["articles"]
-    with indexes.connect_store(settings) as servers:
-        store = indexes.redis_store(settings, "articles", servers)
+    with indexes.connect_backend(settings) as backend:
+        store = backend.index("articles")
         store.open(profile.fingerprint())
         fence = store.fence(PARTITION, 1, 0)
         detector = Detector(indexes.detector_options("articles", profile), store)
-        document = Document("d0", TEXT, fence.log.at(0), 1_800_000_000_000)
+        document = Document("d0", TEXT, fence.position_at(0), 1_800_000_000_000)
         detector.index(detector.prepare([document]), {PARTITION: fence})
         yield store
 
@@ -146,7 +146,7 @@ class TestDelete:
     def test_an_interrupted_deletion_is_finished_by_the_next_one(self, connect, redis_client, redis_url, monkeypatch):
         connect().add([("a", TEXT)])
         with monkeypatch.context() as patch:
-            patch.setattr(IndexUpkeep, "_scan", lambda _self: (_ for _ in ()).throw(StoreUnavailable("away")))
+            patch.setattr(RedisUpkeep, "_scan", lambda _self: (_ for _ in ()).throw(StoreUnavailable("away")))
             with pytest.raises(StoreUnavailable):
                 Index.delete(redis_url)
         with pytest.raises(IndexMismatch, match=r"call again: streamdedup index drop, or Index\.delete"):
@@ -284,7 +284,7 @@ class TestIndexesOfDaemons:
         monkeypatch.setattr("streamdedup.library.KEY_PREFIX", settings.redis.key_prefix)
         connect(name="articles").add([("a", TEXT)])
         with (
-            indexes.connect_store(settings) as servers,
+            indexes.connect_backend(settings) as backend,
             pytest.raises(IndexMismatch, match="maintained_by is 'library'"),
         ):
-            indexes.redis_store(settings, "articles", servers).open(settings.profiles["articles"].fingerprint())
+            backend.index("articles").open(settings.profiles["articles"].fingerprint())

@@ -350,7 +350,7 @@ class TestCheck:
         daemon = Daemon(world)
         daemon.index(daemon.document("d0", TEXT))
         entry = IndexLookup(OPTIONS, world.reader).document("d0")[0]
-        keys = IndexLookup(OPTIONS, world.reader)._preparer.band_keys([entry.content.sketch] * 2)
+        keys = IndexLookup(OPTIONS, world.reader)._preparer.band_keys([entry.content] * 2)
         keys[1, 1:] = ~keys[1, 1:]
         hits = world.reader.look_up([1, 2], np.array(keys))
         assert hits.candidates == [{entry.number: 4}, {entry.number: 1}]

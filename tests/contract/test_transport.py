@@ -9,21 +9,24 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pytest
+from kafka import KafkaProducer
 
 from streamdedup.errors import BrokerSilent, BrokerUnavailable, ProducerFenced
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.producer import KafkaTransport
 from streamdedup.kafka.protocols import Batch, Message, Sink, Source, Transport
 from streamdedup.position import Partition
-from streamdedup.testing.kafka import KafkaServer
-from streamdedup.testing.memory_transport import MemoryBroker, MemoryTransport
 from tests import servers
+from tests.support.kafka import KafkaServer
+from tests.support.memory_transport import MemoryBroker, MemoryTransport
 
 #: Number of partitions of the input topic.
 PARTITIONS = 2
 
 #: Parameter of the fixtures below for a real Kafka.
 ON_KAFKA = pytest.param("kafka", marks=pytest.mark.long)
+#: A record time that no broker deletes, and an hour, in milliseconds.
+NOW_MS, HOUR_MS = time.time_ns() // 1_000_000 - 86_400_000, 3_600_000
 #: Longest single poll, in seconds.
 POLL_S = 0.2
 
@@ -37,8 +40,13 @@ class System(Protocol):
     def transport(self, member: str = "one", *, max_poll_records: int = 500, exactly_once: bool = True) -> Transport:
         """A member of the group."""
 
-    def produce(self, *values: bytes, partition: int = 0, readable: bool = True) -> None:
+    def produce(
+        self, *values: bytes, partition: int = 0, readable: bool = True, timestamp_ms: int | None = None
+    ) -> None:
         """Append to the input topic."""
+
+    def uncommitted(self, value: bytes, timestamp_ms: int) -> contextlib.AbstractContextManager[None]:
+        """Append to the input topic in a transaction, which the end of the context commits."""
 
     def published(self) -> list[bytes]:
         """What a reader of committed records sees in the output topic."""
@@ -67,9 +75,20 @@ class MemorySystem:
             max_poll_records=max_poll_records,
         )
 
-    def produce(self, *values: bytes, partition: int = 0, readable: bool = True) -> None:
+    def produce(
+        self, *values: bytes, partition: int = 0, readable: bool = True, timestamp_ms: int | None = None
+    ) -> None:
         for value in values:
-            self.broker.produce(self.input, value, partition=partition, readable=readable)
+            self.broker.produce(
+                self.input, value, partition=partition, readable=readable, timestamp_ms=timestamp_ms or 0
+            )
+
+    @contextlib.contextmanager
+    def uncommitted(self, value: bytes, timestamp_ms: int) -> Iterator[None]:
+        transaction = self.broker.begin("producer", self.broker.register("producer"))
+        self.broker.append(Message(self.input, None, value, timestamp_ms=timestamp_ms), transaction, 0)
+        yield
+        self.broker.end("producer", "committed")
 
     def published(self) -> list[bytes]:
         return [record.value or b"" for record in self.broker.records(self.output)]
@@ -87,15 +106,6 @@ class MemorySystem:
         for source in sources:
             source.hold(0.0)
         yield
-
-
-class NotUtf8(str):
-    """A header name that is no UTF-8: other clients write such names, and this client cannot parse them."""
-
-    __slots__ = ()
-
-    def encode(self, *_arguments: Any) -> bytes:
-        return b"\xff"
 
 
 @dataclass
@@ -123,9 +133,23 @@ class RealSystem:
             )
         )
 
-    def produce(self, *values: bytes, partition: int = 0, readable: bool = True) -> None:
-        headers = [] if readable else [(NotUtf8("name"), b"")]
-        servers.produce(self.bootstrap, self.input, values, partition=partition, headers=headers)
+    def produce(
+        self, *values: bytes, partition: int = 0, readable: bool = True, timestamp_ms: int | None = None
+    ) -> None:
+        headers = [] if readable else [(servers.NotUtf8("name"), b"")]
+        fields = {"partition": partition, "headers": headers, "timestamp_ms": timestamp_ms}
+        servers.produce(self.bootstrap, self.input, values, **fields)
+
+    @contextlib.contextmanager
+    def uncommitted(self, value: bytes, timestamp_ms: int) -> Iterator[None]:
+        options = {"transactional_id": servers.fresh_name("producer"), "retry_backoff_ms": 20}
+        with contextlib.closing(KafkaProducer(bootstrap_servers=self.bootstrap, **options)) as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send(self.input, value=value, partition=0, timestamp_ms=timestamp_ms)
+            producer.flush()
+            yield
+            producer.commit_transaction()
 
     def published(self) -> list[bytes]:
         return [record.value for record in servers.read_topic(self.bootstrap, self.output)]
@@ -215,6 +239,13 @@ def join(source: Source, partitions: int = PARTITIONS) -> None:
     servers.wait_until(owns, what=f"{partitions} partitions")
 
 
+def join_at_least(source: Source) -> None:
+    """Poll until ``source`` owns all partitions and has positions in them."""
+    servers.wait_until(
+        lambda: source.poll(POLL_S) is not None and len(source.stats().lags) == PARTITIONS, what="positions"
+    )
+
+
 def share(system: System, left: Source, right: Source) -> None:
     """Return when each of two members owns one partition."""
     with system.kept(left, right):
@@ -262,12 +293,6 @@ def test_a_member_knows_of_the_partitions_of_others_too(system, open_ends):
         assert source.partitions() == left.assigned() | right.assigned()
 
 
-def test_a_batch_is_no_larger_than_asked_for(system, open_ends):
-    system.produce(*(b"%d" % number for number in range(7)))
-    source, _ = open_ends(system.transport(max_poll_records=3))
-    assert [len(next_batch(source).records) for _ in range(3)] == [3, 3, 1]
-
-
 def test_a_poll_returns_the_records_that_are_there_and_does_not_wait_for_a_full_batch(system, open_ends):
     source, _ = open_ends(system.transport(max_poll_records=2_000))
     join(source)
@@ -291,7 +316,7 @@ def test_a_batch_that_was_polled_ahead_and_the_one_before_it_are_rewound_togethe
     system.produce(*(b"%d" % number for number in range(6)))
     source, _ = open_ends(system.transport())
     first = servers.wait_until(lambda: source.poll(POLL_S, 2), what="a batch")
-    ahead = servers.wait_until(lambda: source.poll_ahead(POLL_S, 2), what="a batch ahead")
+    ahead = servers.wait_until(lambda: source.poll(POLL_S, 2), what="a batch ahead")
     assert [values(first), values(ahead)] == [[b"0", b"1"], [b"2", b"3"]]
     for batch in (ahead, first):
         source.rewind(batch)
@@ -303,13 +328,56 @@ def test_a_batch_is_committed_alone_while_another_was_polled_ahead(system, open_
     system.produce(*(b"%d" % number for number in range(6)))
     source, sink = open_ends(system.transport(exactly_once=exactly_once))
     first = servers.wait_until(lambda: source.poll(POLL_S, 2), what="a batch")
-    ahead = servers.wait_until(lambda: source.poll_ahead(POLL_S, 2), what="a batch ahead")
+    ahead = servers.wait_until(lambda: source.poll(POLL_S, 2), what="a batch ahead")
     partition = Partition(system.input, 0)
     sink.publish([], first)
     assert source.committed(partition).offset == 2
     sink.publish([], ahead)
     assert source.committed(partition).offset == 4
     assert values(next_batch(source)) == [b"4", b"5"]
+
+
+def test_reading_begins_at_the_first_record_of_a_time_or_later(system, open_ends):
+    first, second = Partition(system.input, 0), Partition(system.input, 1)
+    for number, hours in enumerate((2, 9, 5, 12)):
+        system.produce(b"%d" % number, timestamp_ms=NOW_MS + hours * HOUR_MS)
+    system.produce(b"old", partition=1, timestamp_ms=NOW_MS)
+    source, _ = open_ends(system.transport())
+    join_at_least(source)
+    times_ms = {first: NOW_MS + 8 * HOUR_MS, second: NOW_MS + 1}
+    starts = source.first_since(times_ms)
+    # The partition without such a record begins at its end.
+    assert starts == {first: 1, second: 1}
+    source.seek(starts)
+    assert values(next_batch(source)) == [b"1", b"2", b"3"]
+    system.produce(b"new", partition=1, timestamp_ms=NOW_MS)
+    assert values(next_batch(source)) == [b"new"]
+
+
+def test_a_record_of_an_open_transaction_is_not_skipped(system, open_ends):
+    partition = Partition(system.input, 0)
+    system.produce(b"old", timestamp_ms=NOW_MS)
+    source, _ = open_ends(system.transport())
+    join_at_least(source)
+    with system.uncommitted(b"young", NOW_MS + HOUR_MS):
+        system.produce(b"behind", timestamp_ms=NOW_MS + HOUR_MS)
+        starts = source.first_since({partition: NOW_MS + 1})
+        assert starts == {partition: 1}
+        source.seek(starts)
+    found: list[bytes | None] = []
+    servers.wait_until(lambda: found.extend(values(source.poll(POLL_S))) or len(found) == 2, what="both records")
+    assert found == [b"young", b"behind"]
+
+
+def test_a_partition_of_another_member_is_not_moved(system, open_ends):
+    left, _ = open_ends(system.transport("left"))
+    right, _ = open_ends(system.transport("right"))
+    share(system, left, right)
+    left.seek(dict.fromkeys(right.assigned(), 7))
+    for partition in right.assigned():
+        system.produce(b"a", partition=partition.number)
+    with system.kept(left):
+        assert values(next_batch(right)) == [b"a"]
 
 
 def test_what_is_not_rewound_does_not_come_again(system, open_ends):
@@ -320,9 +388,10 @@ def test_what_is_not_rewound_does_not_come_again(system, open_ends):
     assert values(next_batch(source)) == [b"b"]
 
 
-def test_publishing_commits_and_a_new_source_goes_on_behind(system, open_ends):
+@pytest.mark.parametrize("exactly_once", [True, False])
+def test_publishing_commits_and_a_new_source_goes_on_behind(system, open_ends, exactly_once):
     system.produce(b"a")
-    source, sink = open_ends(system.transport())
+    source, sink = open_ends(system.transport(exactly_once=exactly_once))
     batch = next_batch(source)
     sink.publish([Message(system.output, b"k", b"alert", (("h", b"v"),), 7)], batch)
     assert system.published() == [b"alert"]
@@ -330,7 +399,7 @@ def test_publishing_commits_and_a_new_source_goes_on_behind(system, open_ends):
     source.close()
     sink.close()
     system.produce(b"b")
-    source, _ = open_ends(system.transport())
+    source, _ = open_ends(system.transport(exactly_once=exactly_once))
     assert values(next_batch(source)) == [b"b"]
 
 
@@ -428,32 +497,25 @@ def test_a_batch_of_a_kept_partition_is_not_rewound_by_a_rebalance(system, open_
     assert again.starts.keys() == left.assigned()
 
 
-def test_a_batch_that_the_group_has_moved_on_from_is_refused_whole(system, open_ends):
+@pytest.mark.parametrize("exactly_once", [True, False])
+def test_a_batch_that_the_group_has_moved_on_from_is_refused_whole(system, open_ends, exactly_once):
     system.produce(b"a")
-    left, left_sink = open_ends(system.transport("left"))
+    left, left_sink = open_ends(system.transport("left", exactly_once=exactly_once))
     late = next_batch(left)
-    right, _ = open_ends(system.transport("right"))
+    right, _ = open_ends(system.transport("right", exactly_once=exactly_once))
     share(system, left, right)
     with pytest.raises(BrokerUnavailable):
         left_sink.publish([Message(system.output, None, b"alert")], late)
-    assert system.published() == []
-    left.close()
-    left_sink.close()
-    system.transport("left").open()[1].close()
+    # Without transactions messages are sent before the commit that is refused.
+    assert system.published() == ([] if exactly_once else [b"alert"])
+    if exactly_once:
+        with pytest.raises(BrokerUnavailable, match="unusable"):
+            left_sink.publish([Message(system.output, None, b"later")], Batch())
+        assert system.published() == []
+        left.close()
+        left_sink.close()
+        system.transport("left").open()[1].close()
     assert right.committed(Partition(system.input, 0)) is None
-
-
-def test_a_sink_that_failed_is_of_no_more_use(system, open_ends):
-    system.produce(b"a")
-    left, left_sink = open_ends(system.transport("left"))
-    late = next_batch(left)
-    right, _ = open_ends(system.transport("right"))
-    share(system, left, right)
-    with pytest.raises(BrokerUnavailable):
-        left_sink.publish([], late)
-    with pytest.raises(BrokerUnavailable, match="unusable"):
-        left_sink.publish([Message(system.output, None, b"later")], Batch())
-    assert system.published() == []
 
 
 def test_a_later_sink_of_the_same_id_fences_the_earlier(system, open_ends):
@@ -537,23 +599,3 @@ def test_a_closed_end_can_be_closed_again_and_refuses_work(system, open_ends):
         source.hold(POLL_S)
     with pytest.raises(BrokerUnavailable):
         sink.publish([Message(system.output, None, b"alert")], Batch())
-
-
-def test_without_transactions_messages_come_first_and_then_the_commit(system, open_ends):
-    system.produce(b"a")
-    source, sink = open_ends(system.transport(exactly_once=False))
-    batch = next_batch(source)
-    sink.publish([Message(system.output, None, b"alert")], batch)
-    assert system.published() == [b"alert"]
-    assert source.committed(Partition(system.input, 0)).offset == 1
-
-
-def test_without_transactions_a_batch_that_the_group_has_moved_on_from_is_not_committed(system, open_ends):
-    system.produce(b"a")
-    left, left_sink = open_ends(system.transport("left", exactly_once=False))
-    late = next_batch(left)
-    right, _ = open_ends(system.transport("right", exactly_once=False))
-    share(system, left, right)
-    with pytest.raises(BrokerUnavailable):
-        left_sink.publish([Message(system.output, None, b"alert")], late)
-    assert right.committed(Partition(system.input, 0)) is None

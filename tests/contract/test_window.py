@@ -9,7 +9,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamdedup.detection.detector import Detector
-from streamdedup.detection.model import DetectorOptions
 from streamdedup.index.contract import Index
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.redis.base import RedisIndexOptions
@@ -17,18 +16,11 @@ from streamdedup.index.redis.servers import OneServer
 from streamdedup.index.redis.store import RedisIndex
 from streamdedup.position import Partition, Position
 from streamdedup.similarity.lsh import Banding
-from streamdedup.text.shingles import ShingleOptions
 from streamdedup.wire import Document
+from tests import streams
 from tests.thoroughness import examples
 
-OPTIONS = DetectorOptions(
-    profile="articles",
-    shingles=ShingleOptions(unit="word", size=2),
-    banding=Banding(4, 2),
-    permutations=8,
-    seed=5,
-    threshold=0.8,
-)
+OPTIONS = replace(streams.OPTIONS, banding=Banding(4, 2), permutations=8, threshold=0.8)
 TEXT = "amber birch cedar delta ember fjord grove heath"
 PARTITIONS = [Partition("articles", number) for number in range(2)]
 #: The default retention, 30 days, and a year, in milliseconds.

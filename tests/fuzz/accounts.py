@@ -1,36 +1,36 @@
 """Messages through the daemon's loop, decoder and detector in this process, and the account of what became of each.
 
-The loop is the real one, and so are decoder and detector; the index is the one in memory, source and sink are a list.
+The loop is the real one, and so are decoder and detector; broker and index are those in memory.
 A message must end in exactly one way: processed, deleted, skipped, or as a dead letter with its bytes as they were; and
 a second reading of it (``reading``) must agree.
 """
 
 import logging
-import time
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from itertools import islice
 
 import structlog
 
 from streamdedup.cli.assembly import loop_options, pipeline
 from streamdedup.daemon.loop import Loop
 from streamdedup.daemon.metrics import Metrics
-from streamdedup.detection.detector import Detector
 from streamdedup.index.memory import MemoryIndex
-from streamdedup.kafka.protocols import Batch, CommittedOffset, Message, Record, SourceStats
-from streamdedup.position import Partition, Position
+from streamdedup.kafka.protocols import Message, Record
+from streamdedup.position import Position
 from streamdedup.settings import Settings
 from streamdedup.wire import ErrorCode, decode_alert
 from streamdedup.wire.dead_letters import MAX_HEADER_BYTES, PREFIX, read_headers
 from tests.fuzz.fuzzed import Fuzzed
 from tests.fuzz.messages import TOPICS
 from tests.fuzz.reading import read
+from tests.support.memory_transport import MemoryBroker, MemoryTransport
 
 #: Messages of a batch.
 BATCH_RECORDS = 500
+GROUP = "fuzz"
 #: Greatest length of a text, so short that a few thousand words are too many.
 MAX_TEXT_BYTES = 20_000
 #: The settings of the profiles: texts of one field and of two, short ones skipped, characters, bags.
@@ -67,80 +67,21 @@ class Unaccounted(Exception):
         self.messages = list(messages)
 
 
-class _Stop:
-    """Stands in for ``StopSignals``: the loop ends with the messages, and never waits."""
+class _AllCommitted:
+    """Stands in for ``StopSignals``: the loop ends when it has committed every message, and never waits."""
 
-    stopping = False
+    def __init__(self, broker: MemoryBroker) -> None:
+        self._broker = broker
+        self._partitions = [partition for topic in TOPICS for partition in broker.partitions(topic)]
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the group has committed the end of each topic."""
+        committed = self._broker.committed(GROUP)
+        return all(committed.get(each, 0) == self._broker.end_of(each) for each in self._partitions)
 
     def wait(self, timeout_s: float) -> bool:
         raise AssertionError(f"the loop waits for {timeout_s} s")
-
-
-class _Ends:
-    """Source and sink: batches of the messages in, everything published kept."""
-
-    def __init__(self, messages: Sequence[Fuzzed], stop: _Stop) -> None:
-        self.records = list(_records(messages))
-        self.published: list[Message] = []
-        self.at = 0
-        self._stop = stop
-        self._partitions = {record.position.of for record in self.records}
-
-    def open(self) -> "tuple[_Ends, _Ends]":
-        return self, self
-
-    def poll(self, timeout_s: float, most: int | None = None) -> Batch:
-        step = BATCH_RECORDS if most is None else min(most, BATCH_RECORDS)
-        first, self.at = self.at, min(self.at + step, len(self.records))
-        self._stop.stopping = self.at == len(self.records)
-        return Batch(tuple(self.records[first : self.at]), generation=1)
-
-    def poll_ahead(self, timeout_s: float, most: int) -> Batch:
-        return Batch()
-
-    def rewind(self, batch: Batch) -> None:
-        raise AssertionError("a batch was put back")
-
-    def hold(self, timeout_s: float) -> None:
-        raise AssertionError(f"the loop waits for {timeout_s} s")
-
-    def committed(self, partition: Partition) -> CommittedOffset | None:
-        return None
-
-    def all_committed(self) -> dict[Partition, CommittedOffset]:
-        return {}
-
-    def generation(self) -> int | None:
-        return 1
-
-    def end(self, partition: Partition) -> int | None:
-        return None
-
-    def confirm(self) -> None:
-        pass
-
-    def assigned(self) -> frozenset[Partition]:
-        return frozenset(self._partitions)
-
-    def partitions(self) -> frozenset[Partition]:
-        return frozenset(self._partitions)
-
-    def stats(self) -> SourceStats:
-        return SourceStats(1, {})
-
-    def publish(self, messages: Sequence[Message], batch: Batch) -> None:
-        self.published += messages
-
-    def close(self) -> None:
-        pass
-
-
-def _records(messages: Sequence[Fuzzed]) -> Iterator[Record]:
-    offsets: Counter[str] = Counter()
-    for message in messages:
-        position = Position(message.topic, 0, offsets[message.topic])
-        offsets[message.topic] += 1
-        yield Record(position, message.timestamp_ms, message.key, message.value, message.headers)
 
 
 @dataclass
@@ -171,21 +112,13 @@ class Account:
 
 
 class Accountant:
-    """Takes messages through the loop; decoders and detectors are kept, the index is a new one each time.
+    """Takes messages through the loop; decoders and detectors are kept, the index is a new one each time."""
 
-    Args:
-        detector: Class of the detectors; another one is for tests of the accountant itself.
-    """
-
-    def __init__(self, detector: type[Detector] = Detector) -> None:
+    def __init__(self) -> None:
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
         self._settings = Settings.load(overrides=_OVERRIDES, environ={})
         self._stores = {name: MemoryIndex(bucket_cap=p.bucket_cap) for name, p in self._settings.profiles.items()}
-        self._pipelines = {
-            name: pipeline(name, profile, self._stores[name]) for name, profile in self._settings.profiles.items()
-        }
-        for of_profile in self._pipelines.values():
-            of_profile.detector.__class__ = detector
+        self._pipelines = {name: pipeline(self._settings, name, self._stores[name]) for name in self._settings.profiles}
 
     def settle(self, messages: Sequence[Fuzzed]) -> Account:
         """Take messages through and account for each.
@@ -212,36 +145,41 @@ class Accountant:
     def _settle(self, messages: Sequence[Fuzzed]) -> Account:
         for name, store in self._stores.items():
             store.__init__(bucket_cap=self._settings.profiles[name].bucket_cap)  # type: ignore[misc]  empty it
-        metrics, stop = Metrics(), _Stop()
-        ends = _Ends(messages, stop)
-        options = loop_options(self._settings)
-        loop = Loop(transport=ends, pipelines=self._pipelines, options=options, metrics=metrics, stop=stop)
-        loop.run()
+        metrics = Metrics()
+        outputs = (self._settings.kafka.duplicates_topic, self._settings.kafka.dead_letter_topic)
+        broker = MemoryBroker(dict.fromkeys((*TOPICS, *outputs), 1))
+        sent = {
+            broker.produce(m.topic, m.value, m.key, partition=0, timestamp_ms=m.timestamp_ms, headers=m.headers): m
+            for m in messages
+        }
+        transport = MemoryTransport(broker, GROUP, TOPICS, max_poll_records=BATCH_RECORDS)
+        options, stop = loop_options(self._settings), _AllCommitted(broker)
+        Loop(transport=transport, pipelines=self._pipelines, options=options, metrics=metrics, stop=stop).run()
         account = Account()
-        dead = self._dead_letters(messages, ends, account)
+        account.pairs_count = sum(len(decode_alert(alert.value or b"").matches) for alert in broker.records(outputs[0]))
+        dead = self._dead_letters(sent, broker.records(outputs[1]), account)
         self._count(metrics, len(messages), account)
-        for message, record in zip(messages, ends.records, strict=True):
-            is_dead = record.position in dead
+        for position, message in sent.items():
+            is_dead = position in dead
             account.made_by[message.made_by, is_dead] += 1
             fields = self._settings.profiles[message.topic].text_fields
             verdict = read(message.key, message.value, tuple(fields), MAX_TEXT_BYTES)
             account.judged_count += verdict != "either"
             if (verdict == "dead letter" and not is_dead) or (verdict == "no dead letter" and is_dead):
-                became = f"a dead letter {dead[record.position]}" if is_dead else "none"
+                became = f"a dead letter {dead[position]}" if is_dead else "none"
                 raise Unaccounted(f"a second reading expects {verdict}; it became {became}", [message])
         return account
 
-    def _dead_letters(self, messages: Sequence[Fuzzed], ends: _Ends, account: Account) -> dict[Position, str]:
-        """Check all that was published; return the codes of dead letters by the position of their records."""
-        by_position = {record.position: message for record, message in zip(ends.records, messages, strict=True)}
+    @staticmethod
+    def _dead_letters(
+        sent: Mapping[Position, Fuzzed], letters: Iterable[Record], account: Account
+    ) -> dict[Position, str]:
+        """Check all dead letters; return their codes by the position of their records."""
         dead: dict[Position, str] = {}
-        for published in ends.published:
-            if published.topic == self._settings.kafka.duplicates_topic:
-                account.pairs_count += len(decode_alert(published.value or b"").alert.matches)
-                continue
+        for published in letters:
             headers = read_headers(published.headers)
             position = Position(headers["topic"], int(headers["partition"]), int(headers["offset"]))
-            message = by_position[position]
+            message = sent[position]
             if position in dead:
                 raise Unaccounted("two dead letters of one message", [message])
             dead[position] = code = headers["error.code"]
@@ -269,7 +207,7 @@ class Accountant:
             raise ValueError(f"{consumed} sent, {figures['records']} consumed, but {dict(account.outcomes)}")
 
 
-def wrong_letter(message: Fuzzed, letter: Message) -> str:
+def wrong_letter(message: Fuzzed, letter: Message | Record) -> str:
     """Say what is wrong with a dead letter; "" for nothing."""
     facts = read_headers(letter.headers)
     if facts["error.code"] == ErrorCode.INTERNAL:
@@ -279,9 +217,10 @@ def wrong_letter(message: Fuzzed, letter: Message) -> str:
     if any(len(value) > MAX_HEADER_BYTES for name, value in letter.headers if name.startswith(PREFIX)):
         return "a header of ours is too long"
     whole = message.value if message.key is not None else message.value or b""
-    # A record that was a dead letter before brings these facts along, and knows the whole value better than we do.
     earlier = read_headers(message.headers)
-    cut = "truncated" in facts and facts.get("sha256") == earlier.get("sha256", _sha(message))
+    # A replayed dead letter brings the digest of the value that the first letter had; other headers are ignored.
+    digest = earlier.get("sha256", _sha(message)) if _is_replay(earlier, facts) else _sha(message)
+    cut = "truncated" in facts and facts.get("sha256") == digest
     if letter.value != whole and not (cut and (whole or b"").startswith(letter.value or b"")):
         return "its value is another one"
     if letter.key != message.key and not (facts.get("truncated-key") and (message.key or b"").startswith(letter.key)):
@@ -291,13 +230,15 @@ def wrong_letter(message: Fuzzed, letter: Message) -> str:
     return "" if kept == theirs or facts.get("dropped-headers") == str(len(theirs)) else "its headers are others"
 
 
+def _is_replay(earlier: dict[str, str], facts: dict[str, str]) -> bool:
+    """Return whether headers of an earlier dead letter name an earlier position in the partition of this one."""
+    partition = ("topic", "partition")
+    return (
+        all(earlier.get(name) == facts[name] for name in partition)
+        and re.fullmatch("[0-9]{1,18}", earlier.get("offset", "")) is not None
+        and int(earlier["offset"]) < int(facts["offset"])
+    )
+
+
 def _sha(message: Fuzzed) -> str:
     return sha256(message.value or b"").hexdigest()
-
-
-def settled_in_chunks(accountant: Accountant, messages: Iterator[Fuzzed], size: int) -> Iterator[tuple[Account, float]]:
-    """Yield the account of each ``size`` messages, and the seconds that it took."""
-    while chunk := list(islice(messages, size)):
-        began = time.perf_counter()
-        account = accountant.settle(chunk)
-        yield account, time.perf_counter() - began

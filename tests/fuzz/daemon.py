@@ -2,18 +2,21 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from streamdedup.kafka.protocols import Message
 from streamdedup.wire.dead_letters import read_headers
 from tests.bad_input import FUTURE_MS
 from tests.daemons import DEADLINE_S, Daemon, Installation
+from tests.fuzz import schemas
 from tests.fuzz.accounts import MAX_TEXT_BYTES, PROFILES, wrong_letter
 from tests.fuzz.fuzzed import Fuzzed
 from tests.fuzz.memory import growth, rss_bytes
-from tests.fuzz.messages import TOPICS, fuzzed_messages
+from tests.fuzz.messages import fuzzed_messages
+from tests.fuzz.schemas import WHOLE, fuzzed_values, register
 from tests.raw_batches import RawRecord, record_batch, send_batch
 from tests.servers import create_topics, fresh_name, read_topic, wait_until
 
@@ -67,7 +70,7 @@ class Report:
 
 
 def run(seed: str, count: int, folder: Path, *, kafka: str, redis: str) -> Report:
-    """Send messages, let one daemon work through them, and account for each.
+    """Send JSON messages, let one daemon work through them, and account for each.
 
     Args:
         seed: Of the messages.
@@ -76,12 +79,33 @@ def run(seed: str, count: int, folder: Path, *, kafka: str, redis: str) -> Repor
         kafka: Bootstrap servers.
         redis: Address; what stands there is left alone.
     """
-    names = {topic: fresh_name(topic) for topic in TOPICS}
+    made = list(fuzzed_messages(seed, count, time.time_ns() // 1_000_000))
+    return _run(made, PROFILES, "", folder, kafka=kafka, redis=redis)
+
+
+def run_schemas(seed: str, count: int, folder: Path, *, kafka: str, redis: str, registry: str) -> Report:
+    """Do the same with values whose schemas are in the registry at a URL."""
+    made = list(fuzzed_values(seed, count, time.time_ns() // 1_000_000, register(registry)))
+    section = f'[schema_registry]\nurl = "{registry}"\n'
+    return _run(made, schemas.PROFILES, section, folder, kafka=kafka, redis=redis)
+
+
+def _run(
+    made: Sequence[Fuzzed],
+    profiles: Mapping[str, Mapping[str, Any]],
+    section: str,
+    folder: Path,
+    *,
+    kafka: str,
+    redis: str,
+) -> Report:
+    names = {topic: fresh_name(topic) for topic in profiles}
     duplicates = fresh_name("duplicates")
     create_topics(kafka, [duplicates, f"{duplicates}.dlq"])
     create_topics(kafka, names.values(), 1, _TOPIC)
-    installation = _install(folder, names, duplicates, kafka=kafka, redis=redis)
-    made = list(fuzzed_messages(seed, count, time.time_ns() // 1_000_000))
+    installation = _install(folder, names, duplicates, profiles, kafka=kafka, redis=redis)
+    with installation.config.open("a", encoding="utf-8") as config:
+        config.write(section)
     report, began = Report(len(made)), time.monotonic()
     with installation.daemon() as daemon:
         daemon.wait_ready()
@@ -100,13 +124,21 @@ def run(seed: str, count: int, folder: Path, *, kafka: str, redis: str) -> Repor
     return report
 
 
-def _install(folder: Path, names: dict[str, str], duplicates: str, *, kafka: str, redis: str) -> Installation:
+def _install(
+    folder: Path,
+    names: dict[str, str],
+    duplicates: str,
+    profiles: Mapping[str, Mapping[str, Any]],
+    *,
+    kafka: str,
+    redis: str,
+) -> Installation:
     """Return an installation with a profile for each topic."""
     installation = Installation(
         folder,
         kafka=kafka,
         redis=redis,
-        topic=names["plain"],
+        topic=next(iter(names.values())),
         duplicates=duplicates,
         group=fresh_name("group"),
         batch_records=500,
@@ -116,8 +148,8 @@ def _install(folder: Path, names: dict[str, str], duplicates: str, *, kafka: str
     text = installation.config.read_text(encoding="utf-8").partition("[profiles.")[0]
     text = text.replace("[redis]", f"max_message_bytes = {_MAX_MESSAGE_BYTES}\n\n[redis]")
     text = text.replace("[service]", '[service]\ndead_letter_limit = "none"')
-    for topic in TOPICS:
-        keys = {"topics": [names[topic]], "max_text_bytes": MAX_TEXT_BYTES, **PROFILES[topic]}
+    for topic, options in profiles.items():
+        keys = {"topics": [names[topic]], "max_text_bytes": MAX_TEXT_BYTES, **options}
         text += f"\n[profiles.{topic}]\n" + "".join(f"{name} = {_toml(value)}\n" for name, value in keys.items())
     installation.config.write_text(text, encoding="utf-8")
     return installation
@@ -175,6 +207,8 @@ def _look(kafka: str, topic: str, placed: dict[Place, Fuzzed], report: Report) -
         report.letters[facts["error.code"]] += 1
         if place not in placed:
             report.wrong.append(f"a dead letter of {place}, where nothing was sent")
+        elif placed[place].made_by == WHOLE:
+            report.wrong.append(f"{place}: a dead letter of a whole value: {facts['error.message']}")
         elif wrong := wrong_letter(placed[place], letter):
             report.wrong.append(f"{place}: {wrong}: {placed[place].as_json()[:300]}")
     report.wrong += [f"{place} became {count} dead letters" for place, count in seen.items() if count > 1]

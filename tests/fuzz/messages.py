@@ -57,7 +57,7 @@ def fuzzed_messages(seed: str, count: int, now_ms: int) -> Iterator[Fuzzed]:
         key, value = make(topic)
         if rng.random() < 0.1:
             key = maker.odd_key()
-        headers = maker.odd_headers() if rng.random() < 0.2 else ()
+        headers = maker.odd_headers(topic) if rng.random() < 0.2 else ()
         yield Fuzzed(topic, key, value, headers, maker.time_ms(now_ms), make.__name__.strip("_"))
 
 
@@ -290,9 +290,13 @@ class _Maker:
         rng = self._rng
         return rng.choice((None, b"", rng.randbytes(rng.randrange(40)), b"k" * 1_025, self._an_id().encode()))
 
-    def odd_headers(self) -> tuple[tuple[str, bytes | None], ...]:
-        """Headers, those of an earlier dead letter among them."""
+    def odd_headers(self, topic: str) -> tuple[tuple[str, bytes | None], ...]:
+        """Headers; some are those of dead letters, and some of these name an earlier position in partition 0."""
         rng = self._rng
+        if rng.random() < 0.1:
+            place = {"topic": topic.encode(), "partition": b"0", "offset": rng.choice((b"0", b"9" * 18, b"-1", b"x"))}
+            facts = {"attempts": b"3", "truncated": b"true", "sha256": rng.randbytes(32).hex().encode()}
+            return tuple((f"{PREFIX}{name}", value) for name, value in (place | facts).items())
         plain = [(name.decode(), value) for name, value in ODD_HEADERS]
         ours = [
             (f"{PREFIX}{name}", rng.choice((b"", b"3", b"-1", b"9" * 30, b"true", rng.randbytes(9), None)))

@@ -25,7 +25,6 @@ _TARGETS = (
     # Without Kafka a stream ends with a problem.
     ("GET", "/v1/alerts"),
     ("GET", "/v1/dead-letters"),
-    ("GET", "/v1/state"),
     ("GET", "/"),
     ("GET", "/page/app.js"),
     ("GET", "/readyz"),

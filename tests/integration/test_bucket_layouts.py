@@ -214,7 +214,7 @@ class TestPages:
         assert packed.insert(documents(400), same_page).candidates == [{}] * 400
         assert packed.insert([1000], [7 + 2**20]).candidates == [{2: BANDS}]
 
-    def test_pages_are_added_as_buckets_come_and_every_bucket_is_found_and_removed(self, packed):
+    def test_pages_are_added_as_buckets_come_and_expire_and_every_bucket_is_found_and_removed(self, packed):
         rng = np.random.default_rng(2)
         keys = rng.choice(2**32, 30_000, replace=False)
         for low in range(0, len(keys), 10_000):
@@ -223,6 +223,7 @@ class TestPages:
         pages, buckets = packed.pages_and_buckets()
         assert buckets == len(keys)
         assert pages == -(-len(keys) // FULL) > FEWEST
+        assert min(packed.client.pttl(key) for key in packed.bucket_keys()) > LIFETIME_MS - 60_000
         some = rng.choice(len(keys), 500, replace=False)
         hits = packed.insert(documents(500, 10**6), keys[some])
         assert [set(met) for met in hits.candidates] == [{place + 1} for place in some.tolist()]

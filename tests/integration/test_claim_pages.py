@@ -36,7 +36,7 @@ class Lab:
     def ask(self, asked, position=FIRST, met=()):
         # Several stores take turns in some tests.
         fences = [self.store.fence(PARTITION, 1, 0)]
-        return self.store.claim_pairs([(pair, position) for pair in asked], fences, [(pair, position) for pair in met])
+        return self.store.claim_pairs([(pair, position) for pair in asked], fences, met)
 
     def generations(self):
         """Return number, pages, claims, lifetime, begun, ended of each generation."""

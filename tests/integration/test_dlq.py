@@ -3,18 +3,15 @@
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 
 import pytest
 from kafka import KafkaProducer, TopicPartition
 from typer.testing import CliRunner
 
-from streamdedup.cli import dlq as dlq_commands
-from streamdedup.cli import guards
+from streamdedup.cli import dlq_replay, guards
 from streamdedup.cli import main as cli
 from streamdedup.errors import EXIT_PIPE, BrokerMisconfigured, SettingsError
 from streamdedup.kafka.options import KafkaOptions
@@ -38,19 +35,6 @@ url = "redis://127.0.0.1:1/0"
 [profiles.articles]
 topics = ["{articles}", "{reviews}"]
 """
-
-
-#: What is said of letters that are not counted.
-EARLIER = "left out and not counted: those that an earlier run has processed; --again includes them"
-
-
-class NotUtf8(str):
-    """A header name that is no UTF-8 on the wire, which other clients write and this one cannot parse."""
-
-    __slots__ = ()
-
-    def encode(self, *_arguments):
-        return b"\xff"
 
 
 @dataclass
@@ -119,37 +103,12 @@ def test_inspect_shows_the_letters_that_the_filter_accepts(world):
     assert sorted(world.numbers()) == [0, 1, 2, 3, 4]
     assert world.numbers("--code", "not_json", "--code", "unreadable") == [0, 2, 3]
     assert world.numbers("--topic", world.reviews) == [4]
-    assert world.numbers("--partition", "1", "--offsets", "1-2") == [1]
     assert world.numbers("--since", "2026-05-01T07:02:14Z") == [3, 4]
-    assert len(world.numbers("--limit", "2")) == 2
-    assert "5 dead letters" in world.run("inspect", "--summary")
 
 
-def test_the_last_letters_of_all_partitions_are_in_order_of_time(world, monkeypatch):
-    for number in range(12):
-        world.fill("not_json" if number % 3 else "too_large", partition=number % 2, first=number)
-    assert world.numbers("--last", "4") == [8, 9, 10, 11]
-    assert world.numbers("--last", "100") == list(range(12))
-    monkeypatch.setattr(dlq_commands, "_FIRST_SEARCH", 1)
-    assert world.numbers("--last", "3", "--code", "too_large") == [3, 6, 9]
-    assert world.numbers("--last", "1", "--code", "unreadable") == []
-
-
-def test_following_goes_on_with_what_arrives(world):
-    world.fill("not_json", "not_json")
-    options = ["--last", "1", "--follow", "--limit", "2", "--json", "--config", world.config]
-    command = [sys.executable, "-m", "streamdedup", "dlq", "inspect", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        assert json.loads(process.stdout.readline())["value"] == "1"
-        world.fill("too_large", first=2)
-        assert json.loads(process.stdout.readline())["value"] == "2"
-        assert process.wait(120) == 0
-
-
-def test_inspect_needs_no_settings_and_survives_a_reader_that_has_seen_enough(world):
-    world.fill(*["not_json"] * 5)
-    options = ["--bootstrap-servers", world.kafka, "--dead-letter-topic", world.dead, "--limit", "1"]
-    command = [sys.executable, "-m", "streamdedup", "dlq", "inspect", *options]
+def test_inspect_survives_a_reader_that_has_seen_enough(world):
+    world.fill("not_json")
+    command = [sys.executable, "-m", "streamdedup", "dlq", "inspect", "--config", str(world.config)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("not_json") == 1
@@ -179,7 +138,7 @@ def test_replay_leaves_out_letters_that_cannot_be_sent_with_the_reason(world):
     world.fill("not_json", "unreadable")
     world.fill("not_json", topic="elsewhere", first=2)
     servers.produce(world.kafka, world.dead, [b"somebody else's"])
-    servers.produce(world.kafka, world.dead, [b"damaged"], headers=[(NotUtf8("name"), b"")])
+    servers.produce(world.kafka, world.dead, [b"damaged"], headers=[(servers.NotUtf8("name"), b"")])
     shown = world.run("replay", "--dry-run").splitlines()
     assert shown == [
         f"to replay: 1 dead letter ({world.articles} 1)",
@@ -197,7 +156,7 @@ def test_letters_without_bytes_are_replayed_from_their_places_once_the_records_c
     batch = record_batch([RawRecord(b"2" * 100, b"key", ((b"trace", b"1"),), TIME_MS)], SNAPPY)
     assert send_batch(world.kafka, world.articles, 0, batch) == 2
     servers.produce(world.kafka, world.articles, [b"3"], partition=0)
-    servers.produce(world.kafka, world.articles, [b"4"], partition=0, headers=[(NotUtf8("name"), b"")])
+    servers.produce(world.kafka, world.articles, [b"4"], partition=0, headers=[(servers.NotUtf8("name"), b"")])
     servers.produce(world.kafka, world.articles, [b"5"], partition=0)
     assert send_batch(world.kafka, world.articles, 0, record_batch([RawRecord(None)])) == 6
     with contextlib.closing(servers.admin_client(world.kafka)) as admin:
@@ -238,41 +197,34 @@ def test_replay_asks_first_and_does_nothing_without_a_yes(world, monkeypatch):
     assert world.run("replay").startswith("to replay: 0 dead letters")
 
 
-def test_what_was_replayed_is_remembered_across_filters_limits_and_new_letters(world):
+def test_what_was_replayed_is_remembered_across_filters_and_new_letters(world):
     world.fill("not_json", "too_large", "not_json", "too_large", "not_json")
-    world.run("replay", "--yes", "--code", "not_json", "--limit", "2")
     world.run("replay", "--yes", "--code", "not_json")
     assert [number for number, _ in world.arrived()] == [0, 2, 4]
     world.fill("not_json", first=5)
     world.run("replay", "--yes")
     assert [number for number, _ in world.arrived()] == [0, 1, 2, 3, 4, 5]
-    assert world.run("replay", "--yes").splitlines() == ["replayed: 0 dead letters", EARLIER]
-    world.run("replay", "--yes", "--again", "--code", "too_large")
-    assert [number for number, _ in world.arrived()] == [0, 1, 1, 2, 3, 3, 4, 5]
-    assert world.run("replay", "--yes").splitlines() == ["replayed: 0 dead letters", EARLIER]
+    assert world.run("replay", "--yes").splitlines() == ["replayed: 0 dead letters"]
+    world.run("replay", "--yes", "--code", "too_large")
+    assert [number for number, _ in world.arrived()] == [0, 1, 2, 3, 4, 5]
 
 
-def test_letters_that_are_named_by_their_places_are_always_sent_and_not_remembered(world):
-    world.fill("not_json", "not_json", "not_json")
-    for _ in range(2):
-        world.run("replay", "--yes", "--topic", world.articles, "--partition", "1", "--offsets", "1")
-    assert world.arrived() == [(1, 1), (1, 1)]
-    assert world.run("replay", "--dry-run").startswith("to replay: 3 dead letters")
+def test_an_interrupted_replay_goes_on_where_it_ended(world, monkeypatch):
+    world.fill(*["not_json"] * 20)
+    send, sent = dlq_replay._send, []
 
+    def send_until_interrupted(*arguments):
+        if len(sent) == 7:
+            raise KeyboardInterrupt
+        sent.append(arguments)
+        send(*arguments)
 
-def test_an_interrupted_replay_goes_on_where_it_ended(world):
-    world.fill(*["not_json"] * 300)
-    began = time.monotonic()
-    command = [sys.executable, "-m", "streamdedup", "dlq", "replay", "--yes", "--rate", "10", "--config", world.config]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
-        servers.wait_until(lambda: len(world.arrived()) > 5, what="a few letters")
-        process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=120)
-    assert process.returncode == cli.EXIT_INTERRUPTED, output
-    count = len(world.arrived())
-    assert 5 < count <= 5 + (time.monotonic() - began) * 10
-    assert world.run("replay", "--yes").startswith(f"replayed: {300 - count} dead letters")
-    assert [number for number, _ in world.arrived()] == list(range(300))
+    monkeypatch.setattr(dlq_replay, "_send", send_until_interrupted)
+    world.run("replay", "--yes", code=cli.EXIT_INTERRUPTED)
+    assert len(world.arrived()) == 7
+    monkeypatch.undo()
+    assert world.run("replay", "--yes").startswith("replayed: 13 dead letters")
+    assert [number for number, _ in world.arrived()] == list(range(20))
 
 
 def test_a_dead_letter_topic_that_was_made_anew_is_looked_at_from_its_beginning(world):
@@ -296,14 +248,19 @@ def test_a_missing_dead_letter_topic_is_named(world, command):
     ("arguments", "text"),
     [
         (["inspect", "--since", "yesterday"], "--since"),
-        (["inspect", "--offsets", "x"], "--offsets"),
-        (["inspect", "--follow", "--summary"], "--follow and --summary"),
         (["replay", "--topic", "elsewhere"], "no profile has this topic"),
     ],
 )
 def test_wrong_use_is_an_error_before_any_request_to_kafka(world, arguments, text):
     with pytest.raises(SettingsError, match=text):
         world.run(*arguments, "--set", "kafka.bootstrap_servers=127.0.0.1:9")
+
+
+def test_a_topic_that_does_not_exist_is_not_taken_for_one_without_failures(world):
+    world.fill("not_json")
+    with pytest.raises(BrokerMisconfigured, match="no such topic: nowhere"):
+        world.run("inspect", "--topic", "nowhere")
+    assert world.run("inspect", "--topic", world.reviews) == ""
 
 
 def test_a_code_that_does_not_exist_is_answered_with_those_that_do(world):

@@ -25,7 +25,8 @@ COMMANDS = [
     if line.startswith("curl ")
 ]
 ADDRESS = "http://127.0.0.1:8080/"
-TEXT = "The ferry runs again on the first of May."
+#: The document that the page sends first.
+(DOCUMENT,) = [json.loads(text) for text in re.findall(r"^echo '(\{.*\})' > ferry\.jsonl$", PAGE, re.MULTILINE)]
 
 
 @pytest.fixture
@@ -35,14 +36,14 @@ def world() -> Iterator[tuple[str, MemoryTopic]]:
         unavailable(FileNotFoundError("curl"))
     topic = MemoryTopic(1)
     service = Service(open_reader=topic.open, open_letters=MemoryTopic(1, "letters").open)
-    service.add(("4711", TEXT))
+    service.add((DOCUMENT["id"], DOCUMENT["text"]))
     with contextlib.closing(service), serving(service) as url:
         yield url, topic
 
 
 def command_of(part: str, url: str) -> list[str]:
     """Return the one command whose path contains a text, with the address of a service of the test."""
-    (command,) = [each for each in COMMANDS if f"{part} " in f"{each} "]
+    (command,) = [each for each in COMMANDS if part in each]
     assert command.count(ADDRESS) == 1
     return shlex.split(command.replace(ADDRESS, url))
 
@@ -58,12 +59,15 @@ def test_all_commands_are_tested():
 
 def test_a_lookup(world):
     found = answer(command_of("/lookup", world[0]))
-    assert [match["id"] for match in found["matches"]] == ["4711"]
+    (match,) = found["matches"]
+    assert match["id"] == DOCUMENT["id"]
+    assert f"the match `{match['id']}`" in PAGE
 
 
 def test_a_comparison(world):
     found = answer(command_of("/compare", world[0]))
-    assert found["segments"] == [{"kind": "equal", "a": TEXT, "b": TEXT}]
+    assert "".join(segment["b"] for segment in found["segments"]) == DOCUMENT["text"]
+    assert {"kind": "changed", "a": "June", "b": "May"} in found["segments"]
 
 
 @pytest.mark.parametrize("stream", ["alerts", "dead-letters"])

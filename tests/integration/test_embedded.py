@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 import redis
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.errors import OffsetOutOfRangeError
 
 from streamdedup.embedded import (
     MOCK_API_VERSION,
@@ -28,18 +27,12 @@ from streamdedup.embedded import (
     free_ports,
     ports,
 )
-from streamdedup.testing.kafka import KafkaServer, count_brokers
 from tests.servers import (
     DEADLINE_S,
-    PERSISTENT,
-    committed_offsets,
-    create_topics,
-    fresh_name,
     make_redis,
-    produce,
-    read_topic,
     wait_until,
 )
+from tests.support.kafka import KafkaServer
 
 linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
@@ -148,10 +141,6 @@ def test_ports_are_chosen_again_when_another_process_was_faster(monkeypatch):
             assert client.ping()
 
 
-def test_free_ports_are_distinct():
-    assert len(set(free_ports(40))) == 40
-
-
 def test_a_port_belongs_to_one_process_until_it_ends_although_nothing_listens_there(monkeypatch):
     first = random.randrange(10_000, 19_000)
     two_blocks = range(first, first + 20)
@@ -233,58 +222,6 @@ def test_redis_answers_on_loopback_only_and_refuses_rather_than_evicts(redis_ser
     assert redis_client.config_get("save") == {"save": ""}
 
 
-@pytest.mark.parametrize("end", ["kill", "stop"])
-def test_redis_with_persistence_keeps_data_and_port_over_a_restart(start_redis, end):
-    server = start_redis(options=PERSISTENT)
-    url = server.url
-    with redis.Redis.from_url(url) as client:
-        client.mset({f"key{number}": number for number in range(1000)})
-    getattr(server, end)()
-    assert not server.is_running()
-    server.start()
-    assert server.url == url
-    with redis.Redis.from_url(url) as client:
-        assert client.dbsize() == 1000
-
-
-def test_redis_without_persistence_is_empty_after_a_restart(start_redis):
-    server = start_redis()
-    with redis.Redis.from_url(server.url) as client:
-        client.set("key", "value")
-    server.kill()
-    server.start()
-    with redis.Redis.from_url(server.url) as client:
-        assert client.dbsize() == 0
-
-
-def test_paused_redis_keeps_connections_and_answers_nothing_until_resumed(start_redis):
-    server = start_redis()
-    with socket.create_connection(("127.0.0.1", server.port), timeout=DEADLINE_S) as connection:
-        server.pause()
-        connection.settimeout(0.3)
-        connection.sendall(b"PING\r\n")
-        with pytest.raises(TimeoutError):
-            connection.recv(10)
-        server.resume()
-        connection.settimeout(DEADLINE_S)
-        assert connection.recv(10) == b"+PONG\r\n"
-
-
-def test_redis_beyond_its_memory_refuses_writes_and_keeps_its_data(start_redis):
-    server = start_redis(options={"maxmemory": "16000000"})
-    with redis.Redis.from_url(server.url) as client:
-
-        def fill() -> None:
-            for number in range(100):
-                client.set(f"key{number}", b"x" * 1_000_000)
-
-        with pytest.raises(redis.exceptions.OutOfMemoryError):
-            fill()
-        count = client.dbsize()
-        assert 5 < count < 16
-        assert all(client.exists(f"key{number}") for number in range(count))
-
-
 def test_private_directory_is_removed_and_a_named_one_is_kept(tmp_path):
     with make_redis(None) as private, make_redis(None, directory=tmp_path / "kept") as named:
         assert private.directory.is_dir()
@@ -298,87 +235,6 @@ def test_an_unknown_redis_program_is_refused_with_advice():
 
 
 # --- Kafka
-
-
-def test_kafka_takes_records_and_gives_them_back_in_order(kafka, new_topic):
-    topic = new_topic(partitions=3)
-    for partition in range(3):
-        produce(kafka, topic, [f"{partition}/{number}".encode() for number in range(100)], partition=partition)
-    values = [record.value.decode() for record in read_topic(kafka, topic)]
-    assert values == [f"{partition}/{number}" for partition in range(3) for number in range(100)]
-
-
-def test_an_aborted_transaction_is_invisible_to_read_committed_alone(kafka, new_topic):
-    topic = new_topic()
-    options = {"bootstrap_servers": kafka, "retry_backoff_ms": 20}
-    with contextlib.closing(KafkaProducer(transactional_id=fresh_name("writer"), **options)) as producer:
-        producer.init_transactions()
-        for value, commit in [(b"kept", True), (b"dropped", False), (b"kept too", True), (b"dropped last", False)]:
-            producer.begin_transaction()
-            producer.send(topic, value).get(DEADLINE_S)
-            (producer.commit_transaction if commit else producer.abort_transaction)()
-    assert [record.value for record in read_topic(kafka, topic)] == [b"kept", b"kept too"]
-    everything = read_topic(kafka, topic, isolation="read_uncommitted")
-    assert [record.value for record in everything] == [b"kept", b"dropped", b"kept too", b"dropped last"]
-
-
-def test_an_open_transaction_does_not_keep_a_reader_waiting(kafka, new_topic):
-    topic = new_topic()
-    produce(kafka, topic, [b"before"])
-    options = {"bootstrap_servers": kafka, "retry_backoff_ms": 20}
-    with contextlib.closing(KafkaProducer(transactional_id=fresh_name("writer"), **options)) as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
-        producer.send(topic, b"pending").get(DEADLINE_S)
-        assert [record.value for record in read_topic(kafka, topic)] == [b"before"]
-        producer.abort_transaction()
-
-
-def test_committed_offsets_of_a_group_can_be_asked_for(kafka, new_topic, new_group):
-    topic, group = new_topic(), new_group()
-    produce(kafka, topic, [b"a", b"b"])
-    options = {"group_id": group, "auto_offset_reset": "earliest", "enable_auto_commit": False}
-    with contextlib.closing(KafkaConsumer(topic, bootstrap_servers=kafka, **options)) as consumer:
-        wait_until(lambda: consumer.poll(timeout_ms=200), what="records")
-        consumer.commit()
-    assert committed_offsets(kafka, group) == {(topic, 0): 2}
-
-
-@pytest.mark.long
-def test_a_killed_broker_comes_back_on_its_port_with_its_data(start_kafka: Callable[..., KafkaServer]):
-    server = start_kafka()
-    bootstrap = server.bootstrap_servers
-    create_topics(bootstrap, ["topic"])
-    produce(bootstrap, "topic", [b"before"])
-    server.kill()
-    assert count_brokers(bootstrap) == 0
-    server.start()
-    assert server.bootstrap_servers == bootstrap
-    produce(bootstrap, "topic", [b"after"])
-    assert [record.value for record in read_topic(bootstrap, "topic")] == [b"before", b"after"]
-    server.stop()
-    server.start()
-    assert len(read_topic(bootstrap, "topic")) == 2
-
-
-@pytest.mark.long
-def test_three_brokers_do_without_one_of_them(start_kafka: Callable[..., KafkaServer]):
-    server = start_kafka(broker_count=3)
-    bootstrap = server.bootstrap_servers
-    create_topics(bootstrap, ["topic"], partitions=6)
-    produce(bootstrap, "topic", [b"%d" % number for number in range(600)])
-    server.brokers[1].kill()
-    wait_until(lambda: count_brokers(bootstrap) == 2, what="the cluster to miss the killed broker")
-    produce(bootstrap, "topic", [b"%d" % number for number in range(600, 1200)])
-    assert len(read_topic(bootstrap, "topic")) == 1200
-    server.start()
-    assert count_brokers(bootstrap) == 3
-    server.brokers[2].pause()
-    awake = [f"127.0.0.1:{broker.port}" for broker in server.brokers[:2]]
-    wait_until(lambda: all(count_brokers(address) == 2 for address in awake), what="both to miss the paused broker")
-    produce(",".join(awake), "topic", [b"paused"])
-    server.brokers[2].resume()
-    server.wait_ready()
 
 
 def test_kafka_without_java_names_the_package_to_install(monkeypatch, tmp_path):
@@ -411,45 +267,3 @@ def test_mock_broker_tells_no_offset_for_a_time(mock_broker):
         partition = TopicPartition("documents", 0)
         assert consumer.end_offsets([partition]) == {partition: 1}
         assert consumer.offsets_for_times({partition: 0}) == {partition: None}
-
-
-def test_mock_broker_carries_records_between_members_of_a_group(mock_broker):
-    options = {"bootstrap_servers": mock_broker.bootstrap_servers, "api_version": MOCK_API_VERSION}
-    with contextlib.closing(KafkaProducer(**options)) as producer:
-        for number in range(100):
-            producer.send("documents", b"%d" % number, key=b"%d" % number)
-        producer.flush(DEADLINE_S)
-    # A member that joins again is kept waiting for the session timeout.
-    options |= {"session_timeout_ms": 3000, "heartbeat_interval_ms": 500, "auto_offset_reset": "earliest"}
-    with contextlib.closing(KafkaConsumer(group_id="group", **options)) as consumer:
-        # A leader that learns of the topic's partitions only after it has joined joins again, and kafka-python may then
-        # wait for ever: this test is of the broker, so the partitions are known before.
-        assert consumer.partitions_for_topic("documents") is not None
-        consumer.subscribe(["documents"])
-        values: list[bytes] = []
-
-        def all_read() -> bool:
-            for records in consumer.poll(timeout_ms=200).values():
-                values.extend(record.value for record in records)
-            return len(values) >= 100
-
-        wait_until(all_read, what="all records")
-    assert sorted(values, key=int) == [b"%d" % number for number in range(100)]
-
-
-def test_mock_broker_keeps_the_last_five_megabytes_of_a_partition(mock_broker):
-    options = {"bootstrap_servers": mock_broker.bootstrap_servers, "api_version": MOCK_API_VERSION}
-    partition = TopicPartition("documents", 0)
-    with (
-        contextlib.closing(KafkaProducer(**options)) as producer,
-        contextlib.closing(KafkaConsumer(auto_offset_reset="none", **options)) as consumer,
-    ):
-        consumer.assign([partition])
-        consumer.seek(partition, 0)
-        for _ in range(7_000):
-            producer.send("documents", b"x" * 1000, partition=0)
-        producer.flush(DEADLINE_S)
-        first = consumer.beginning_offsets([partition])[partition]
-        assert 1_500 < first < 2_500
-        with pytest.raises(OffsetOutOfRangeError):
-            wait_until(lambda: consumer.poll(timeout_ms=200), what="records")

@@ -14,15 +14,6 @@ from tests import servers
 POLL_S = 0.2
 
 
-class NotUtf8(str):
-    """A header name that this client writes and cannot parse."""
-
-    __slots__ = ()
-
-    def encode(self, *_arguments: object) -> bytes:
-        return b"\xff"
-
-
 @pytest.fixture
 def topic(new_topic) -> str:
     return new_topic("input", 1)
@@ -68,7 +59,7 @@ def test_records_that_wait_at_the_broker_come_with_those_fetched_earlier(kafka, 
 
 def test_an_unreadable_record_behind_them_is_reported_with_them(kafka, topic, source, fetched, monkeypatch):
     fetched()
-    servers.produce(kafka, topic, [b"12"], headers=[(NotUtf8("name"), b"")])
+    servers.produce(kafka, topic, [b"12"], headers=[(servers.NotUtf8("name"), b"")])
     servers.produce(kafka, topic, [b"13"])
     first = source.poll(POLL_S)
     assert [record.position.offset for record in first.records] == [8, 9, 10, 11]

@@ -28,8 +28,8 @@ from streamdedup.kafka.producer import KafkaTransport, TransactionalSink
 from streamdedup.kafka.protocols import Batch, Message, Record
 from streamdedup.kafka.reader import RecordFetcher, SpanReader, TopicReader
 from streamdedup.position import Partition, Position
-from streamdedup.testing.kafka import KafkaServer
 from tests import servers
+from tests.support.kafka import KafkaServer
 
 #: Longest single poll, in seconds.
 POLL_S = 0.2
@@ -218,7 +218,7 @@ class TestT3T4MembershipIsTakenWithTheBatch:
             seek=lambda partition, offset: sought.append((partition, offset)),
             _coordinator=SimpleNamespace(state=state, need_rejoin=lambda: True),
             _fetcher=SimpleNamespace(_completed_fetches=[], _next_partition_records=None),
-            _cluster=SimpleNamespace(topic_id=lambda _topic: None, add_listener=lambda _listener: None),
+            _cluster=SimpleNamespace(update_metadata=lambda _metadata: None),
         )
         options = KafkaOptions(bootstrap_servers="unused:1", group_id="g", topics=("t",), transactional_id="x")
         assert not KafkaSource(consumer, options, RebalanceListener())._poll(0.0, None)
@@ -227,7 +227,7 @@ class TestT3T4MembershipIsTakenWithTheBatch:
     def test_a_batch_is_rewound_where_the_poll_fails_after_fetching_it(self, monkeypatch):
         sought: list[dict[Partition, int]] = []
         consumer = SimpleNamespace(
-            _cluster=SimpleNamespace(topic_id=lambda _topic: None, add_listener=lambda _listener: None),
+            _cluster=SimpleNamespace(update_metadata=lambda _metadata: None),
             assignment=lambda: {TopicPartition("t", 0), TopicPartition("t", 1)},
             _coordinator=SimpleNamespace(),
             _fetcher=SimpleNamespace(),
@@ -334,20 +334,11 @@ def test_t7_an_offset_is_not_read_past_a_transaction_that_may_still_commit_it(la
     assert source.committed(Partition(lab.input, 0)).offset == 2
 
 
-class NotUtf8(str):
-    """A header name that is no UTF-8 on the wire, which other clients write and this one cannot parse."""
-
-    __slots__ = ()
-
-    def encode(self, *_arguments: Any) -> bytes:
-        return b"\xff"
-
-
 class TestT8T9RecordsThatTheClientCannotParse:
     """It raises once, hides the records behind in the same batch, and spins for ever when polled again."""
 
     #: Header by which a record becomes unreadable.
-    BAD = (NotUtf8("name"), b"")
+    BAD = (servers.NotUtf8("name"), b"")
 
     def produce_as_one_batch(self, lab: Lab, records: list[tuple[bytes, bool]]) -> None:
         """Write all ``records`` (value, readable) as one record batch."""
@@ -414,17 +405,12 @@ class TestT8T9RecordsThatTheClientCannotParse:
         source, sink = lab.open(max_batch_bytes=2_000_000)
         batch = next_batch(source)
         assert [entry.position.offset for entry in batch.unreadable] == [0]
-        assert "more than 2,000,000 bytes (kafka.max_batch_bytes)" in batch.unreadable[0].reason
+        assert "more than 2,000,000 bytes" in batch.unreadable[0].reason
         sink.publish([], batch)
         assert values(next_batch(source)) == [b"after"]
 
     def test_aborted_records_are_not_reported(self, lab):
-        producer = KafkaProducer(bootstrap_servers=lab.bootstrap, transactional_id=servers.fresh_name("input"))
-        with contextlib.closing(producer):
-            producer.init_transactions()
-            producer.begin_transaction()
-            producer.send(lab.input, value=b"aborted", headers=[self.BAD]).get(servers.DEADLINE_S)
-            producer.abort_transaction()
+        servers.produce_in_transactions(lab.bootstrap, lab.input, (b"aborted", False), headers=[self.BAD])
         lab.produce(b"bad", headers=[self.BAD])
         lab.produce(b"after")
         source, sink = lab.open()

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from streamdedup.cli import main as cli
-from streamdedup.errors import BrokerMisconfigured, CorpusError, SettingsError
+from streamdedup.errors import BrokerMisconfigured, CorpusError
 from tests import servers
 
 SETTINGS = """
@@ -109,32 +109,13 @@ def test_no_rate_is_no_limit(world):
     assert "20 records sent" in world.produce(world.corpus, "--rate", "0")
 
 
-def test_repeating_sends_all_again_under_new_ids_up_to_the_limit(world):
-    assert "50 records sent" in world.produce(world.corpus, "--repeat", "3", "--limit", "50")
-    keys = [key for key, _ in world.arrived()]
-    ids = [f"d{number}" for number in range(20)]
-    assert keys == sorted([*ids, *(f"{one}#2" for one in ids), *(f"{one}#3" for one in ids[:10])])
-
-
-def test_repeating_with_the_same_ids_sends_the_same_records(world):
-    world.produce(world.corpus, "--repeat", "2", "--same-ids")
-    arrived = world.arrived()
-    assert len(arrived) == 40
-    assert len(set(arrived)) == 20
-
-
-def test_varied_texts_differ_in_that_share_of_their_words_and_are_the_same_for_a_seed(world):
-    for _ in range(2):
-        world.produce(world.corpus, "--vary", "0.2", "--seed", "7")
-    arrived = world.arrived()
-    assert len(set(arrived)) == 20
-    for _, value in arrived:
-        words = json.loads(value)["title"].split()
-        assert sum(a != b for a, b in zip(words, LINES[0]["body"].split(), strict=True)) == 2
+def test_a_limit_ends_after_so_many_records(world):
+    assert "15 records sent" in world.produce(world.corpus, "--limit", "15")
+    assert [key for key, _ in world.arrived()] == sorted(f"d{number}" for number in range(15))
 
 
 def test_the_rate_is_kept_from_the_first_record_to_the_last(world):
-    said = world.produce(world.corpus, "--rate", "40", "--repeat", "3")
+    said = world.produce(*[world.corpus] * 3, "--rate", "40")
     (duration_s,) = re.findall(r"^60 records sent to \S+ in (\d+\.\d) s$", said, re.MULTILINE)
     assert float(duration_s) >= 1.4  # 59 / 40, rounded
 
@@ -163,7 +144,6 @@ def test_progress_is_shown_on_a_terminal_only(world, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "kind", "text"),
     [
-        (["-", "--repeat", "2"], SettingsError, "standard input can be read only once"),
         (["nowhere.csv"], CorpusError, "nowhere.csv: No such file"),
         (["t.csv"], CorpusError, "there is no column `title` or `body`; the columns are `id`, `text`"),
         (["t.csv", "--text-column", "words"], CorpusError, "there is no column `words`"),

@@ -1,10 +1,8 @@
 """Readers without a group, and the feeder, against a real Kafka; the demo's broker where it alone shows the effect."""
 
-import contextlib
 import time
 
 import pytest
-from kafka import KafkaProducer
 
 from streamdedup.embedded import MOCK_API_VERSION, MockBroker
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, DecodeError
@@ -12,7 +10,7 @@ from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.reader import RecordFetcher, TopicReader
 from streamdedup.position import Position
-from tests.servers import fresh_name, produce, wait_until
+from tests.servers import NotUtf8, produce, produce_in_transactions, wait_until
 
 #: Seconds in which a record must have come.
 DEADLINE_S = 120.0
@@ -63,29 +61,12 @@ def test_a_reader_from_the_beginning_reads_every_partition(kafka, new_topic):
 
 def test_a_reader_never_returns_aborted_records(kafka, new_topic):
     topic = new_topic()
-    with contextlib.closing(
-        KafkaProducer(bootstrap_servers=kafka, transactional_id=fresh_name("reader"), retry_backoff_ms=20)
-    ) as producer:
-        producer.init_transactions()
-        for value, finish in ((b"aborted", producer.abort_transaction), (b"committed", producer.commit_transaction)):
-            producer.begin_transaction()
-            producer.send(topic, value=value)
-            producer.flush()
-            finish()
+    produce_in_transactions(kafka, topic, (b"aborted", False), (b"committed", True))
 
     with TopicReader(options_for(kafka, topic), from_beginning=True) as reader:
         assert [record.value for record in read(reader, 1)] == [b"committed"]
     with RecordFetcher(options_for(kafka, topic)) as fetcher:
         assert fetcher.fetch(Position(topic, 0, 0)) is None
-
-
-class NotUtf8(str):
-    """A header name that is no UTF-8 on the wire, which other clients write and this one cannot parse."""
-
-    __slots__ = ()
-
-    def encode(self, *_arguments):
-        return b"\xff"
 
 
 def test_a_reader_steps_past_unreadable_records(kafka, new_topic):

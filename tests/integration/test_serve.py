@@ -45,8 +45,8 @@ def settings_for(url: str | None, layout: str = "sets", **more) -> Settings:
 
 def fill(settings: Settings, *texts: str, time_ms: int = 0) -> None:
     """Insert documents as a daemon does."""
-    with indexes.connect_store(settings) as servers:
-        index = indexes.redis_store(settings, "articles", servers)
+    with indexes.connect_backend(settings) as backend:
+        index = backend.index("articles")
         index.open(settings.profiles["articles"].fingerprint())
         fence = index.fence(PARTITION, 1, 0)
         detector = Detector(indexes.detector_options("articles", settings.profiles["articles"]), index)
@@ -65,7 +65,7 @@ def now_ms() -> int:
 def a_lookup(settings: Settings, client_url: str, **login):
     """Yield the look-up of a service that logs in to a server."""
     with connect(client_url, security=login) as servers:
-        reader = indexes.redis_reader(settings, "articles", servers)
+        reader = indexes.redis_backend(settings, servers).reader("articles")
         yield IndexLookup(indexes.detector_options("articles", settings.profiles["articles"]), reader), reader
 
 
@@ -149,7 +149,7 @@ class TestRightsOnACluster:
             client.execute_command("ACL", "SETUSER", "streamdedup-serve", *rules)
         login = {"username": "streamdedup-serve", "password": "secret"}
         with connect_cluster(cluster.addresses, security=login, from_replicas=True) as servers:
-            reader = indexes.redis_reader(settings, "articles", servers)
+            reader = indexes.redis_backend(settings, servers).reader("articles")
             lookup = IndexLookup(indexes.detector_options("articles", settings.profiles["articles"]), reader)
             everything(lookup, reader, settings)
 
@@ -206,8 +206,8 @@ def test_replicas_of_a_cluster_and_of_sentinels_are_read(redis_program, mode):
         settings = settings_for(None, **given)
         fill(settings, TEXT, TEXT + " iris", "kelp lime moss nettle oak pine")
         clients = [stack.enter_context(redis.Redis(port=replica.port)) for replica in replicas]
-        reader_servers = stack.enter_context(indexes.connect_store(settings, from_replicas=True))
-        reader = indexes.redis_reader(settings, "articles", reader_servers)
+        backend = stack.enter_context(indexes.connect_backend(settings, from_replicas=True))
+        reader = backend.reader("articles")
         lookup = IndexLookup(indexes.detector_options("articles", settings.profiles["articles"]), reader)
         wait_until(lambda: all(has_copied_all(client) for client in clients), what="the copies")
         for client in clients:
@@ -246,6 +246,7 @@ class TestCommand:
         ]
         assert "amber" not in service.log.read_text(encoding="utf-8")
 
+    @pytest.mark.long
     def test_a_redis_that_is_away_is_unavailable_and_its_return_is_noticed(
         self, config, tmp_path, redis_url, redis_program
     ):

@@ -1,18 +1,23 @@
 """Connections to the HTTP service: slow, silent, damaged and too many clients, over real sockets."""
 
 import contextlib
+import io
 import json
+import logging
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Self
 
 import pytest
+import structlog
 
+from streamdedup.daemon import logs
 from streamdedup.serve import server as server_module
 from streamdedup.serve.access import Limits
 from streamdedup.serve.problems import TYPE_PREFIX
-from streamdedup.serve.server import MAX_HEAD_BYTES, MAX_PIPELINED, create_server
+from streamdedup.serve.server import MAX_HEAD_BYTES, MAX_PIPELINED, PROBE_CONNECTIONS, create_server
 from tests.served import LOOKUP, TEXT, Service
 from tests.servers import wait_until
 
@@ -24,15 +29,16 @@ BODY = json.dumps({"text": TEXT}).encode()
 HEAD = f"POST {LOOKUP} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n".encode()
 REQUEST = HEAD + b"content-length: %d\r\n\r\n" % len(BODY) + BODY
 LIVE = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
+METRICS = LIVE.replace(b"livez", b"metrics")
 
 
 class Running:
     """The service in a thread of its own."""
 
     def __init__(self, app, **limits) -> None:
-        given = {"max_requests": 8, "max_bodies_bytes": 1_000_000, "max_connections": 8, "timeout_s": LONG_S, **limits}
+        limits = {"max_connections": 8, "timeout_s": LONG_S, **limits}
         options = {"log_config": None, "access_log": False, "ws": "none", "lifespan": "off", "timeout_keep_alive": 300}
-        self.server = create_server(app, lambda: None, Limits(**given), options)
+        self.server = create_server(app, lambda: None, Limits(**limits), options)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._thread = threading.Thread(target=self.server.run, args=([self._listener],))
 
@@ -76,17 +82,19 @@ def rest_of(connection: socket.socket) -> bytes:
 
 
 def an_answer(connection: socket.socket) -> tuple[int, bytes]:
-    """Read one answer; return status and body."""
-    received = b""
-    while b"\r\n\r\n" not in received:
-        part = connection.recv(65_536)
-        assert part, received
-        received += part
-    head, _, body = received.partition(b"\r\n\r\n")
+    """Read one answer and nothing behind it; return status and body."""
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        part = connection.recv(1)
+        assert part, head
+        head += part
     lines = head.lower().split(b"\r\n")
     (length,) = (int(line.partition(b":")[2]) for line in lines if line.startswith(b"content-length:"))
+    body = b""
     while len(body) < length:
-        body += connection.recv(65_536)
+        part = connection.recv(length - len(body))
+        assert part, body
+        body += part
     return int(head.split(b" ")[1]), body
 
 
@@ -163,6 +171,28 @@ def test_bytes_that_are_no_request_are_refused(service, sent):
         check_refused(rest_of(client), 400, "invalid-request")
 
 
+@pytest.fixture
+def log_lines():
+    """Configure the log of the service, and return a function that reads its lines."""
+    stream = io.StringIO()
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    logs.configure("info", stream)
+    yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def test_lines_about_malformed_requests_are_folded(service, log_lines):
+    with Running(service.app) as running:
+        for _ in range(20):
+            with running.client() as client:
+                client.sendall(b"\x16\x03\x01 nothing\r\n\r\n")
+                check_refused(rest_of(client), 400, "invalid-request")
+    assert [line["message"] for line in log_lines()] == ["Invalid HTTP request received."]
+
+
 @pytest.mark.parametrize(
     ("request_line", "hosts", "status"),
     [
@@ -184,18 +214,50 @@ def test_without_tokens_a_request_names_one_allowed_host(service, request_line, 
     assert (b":host-not-allowed" in answer) == (status == b"400")
 
 
-def test_connections_beyond_the_limit_are_refused_until_one_ends(service):
-    with Running(service.app, max_connections=2) as running, running.client() as first:
-        with running.client():
-            wait_until(lambda: running.connections_count() == 2)
-            with running.client() as third:
-                check_refused(rest_of(third), 429, "too-many-requests")
+def test_a_request_on_a_connection_beyond_the_limit_is_refused_until_another_ends(service):
+    with Running(service.app, max_connections=2) as running, running.client() as first, running.client():
+        wait_until(lambda: running.connections_count() == 2)
+        with running.client() as third, running.client() as fourth:
+            third.sendall(REQUEST)
+            check_refused(rest_of(third), 429, "too-many-requests")
+            wait_until(lambda: running.connections_count() == 3)
             first.sendall(LIVE)
             assert an_answer(first) == (200, b"ok\n")
-        wait_until(lambda: running.connections_count() == 1)
-        with running.client() as third:
-            third.sendall(LIVE)
-            assert an_answer(third) == (200, b"ok\n")
+            first.close()
+            wait_until(lambda: running.connections_count() == 2)
+            fourth.sendall(METRICS + METRICS)
+            assert [an_answer(fourth)[0] for _ in range(2)] == [200, 200]
+
+
+@pytest.mark.usefixtures("many_files")
+def test_probes_are_answered_while_600_idle_connections_are_open(service):
+    """Beside the 512 within the limit, those that wait in the places of probes are displaced, the oldest first."""
+    with Running(service.app, max_connections=512) as running, contextlib.ExitStack() as stack:
+        idle = [stack.enter_context(running.client()) for _ in range(600)]
+        wait_until(lambda: running.connections_count() == 512 + PROBE_CONNECTIONS)
+        for probe in (LIVE, LIVE.replace(b"livez", b"readyz")) * PROBE_CONNECTIONS:
+            with running.client() as client:
+                client.sendall(probe)
+                assert rest_of(client).endswith(b"\r\n\r\nok\n")
+        check_refused(rest_of(idle[512]), 429, "too-many-requests")
+        idle[0].sendall(LIVE)
+        assert an_answer(idle[0]) == (200, b"ok\n")
+
+
+def test_a_probe_in_progress_is_not_displaced(service, monkeypatch):
+    released = threading.Event()
+    check = service.index.check
+    monkeypatch.setattr(service.index, "check", lambda *given: released.wait(PATIENCE_S) and check(*given))
+    service.app._limits = replace(service.limits, timeout_s=LONG_S)
+    with Running(service.app, max_connections=1) as running, running.client(), running.client() as probe:
+        probe.sendall(LIVE.replace(b"livez", b"readyz"))
+        wait_until(lambda: service.engine._call_began_at is not None)
+        with contextlib.ExitStack() as stack:
+            for _ in range(2 * PROBE_CONNECTIONS):
+                stack.enter_context(running.client())
+            wait_until(lambda: running.connections_count() == 1 + PROBE_CONNECTIONS)
+            released.set()
+            assert rest_of(probe).endswith(b"\r\n\r\nok\n")
 
 
 def test_requests_that_wait_for_another_are_answered_in_order_and_limited(service):

@@ -5,22 +5,15 @@ import json
 import time
 
 import pytest
-from kafka import KafkaAdminClient, KafkaProducer
-from kafka.admin import ACLOperation, ResourceType
+from kafka import KafkaAdminClient
 from kafka.structs import TopicPartition
 
 from streamdedup import indexes
-from streamdedup.cli.serve import open_fetcher
 from streamdedup.detection.detector import Detector
-from streamdedup.embedded import MissingToolError
-from streamdedup.errors import BrokerMisconfigured
-from streamdedup.kafka.options import KafkaOptions
 from streamdedup.position import Partition, Position
 from streamdedup.settings import Settings
 from streamdedup.wire import Decoder
-from tests.canaries import TLS
-from tests.guarded_kafka import GuardedKafka
-from tests.servers import create_topics, produce, unavailable, wait_until
+from tests.servers import create_topics, produce, wait_until
 from tests.serving import ServeProcess
 
 TEXT = "amber birch cedar delta ember fjord grove heath"
@@ -53,8 +46,8 @@ def config(kafka, topic, tmp_path, redis_url, redis_client):
     )
     settings = Settings.load(path, {}, {})
     profile = settings.profiles["articles"]
-    with indexes.connect_store(settings) as servers:
-        index = indexes.redis_store(settings, "articles", servers)
+    with indexes.connect_backend(settings) as backend:
+        index = backend.index("articles")
         index.open(profile.fingerprint())
         fence = index.fence(Partition(topic, 0), 1, 0)
         decoder = Decoder(id_field="nr", text_fields=["title", "body"])
@@ -138,41 +131,3 @@ def test_without_kafka_a_comparison_has_no_texts(config, tmp_path):
             assert 0 < body["similarity"] < 1
         assert service.stop() == 0
         assert service.names() == ["serving", "texts_unavailable", "stopped"]
-
-
-@pytest.fixture
-def guarded_kafka(tmp_path):
-    """A Kafka whose user "subscriber" has no right yet."""
-    try:
-        made = GuardedKafka(tmp_path, {"subscriber": "only-for-tests"})
-        with made.server:
-            yield made
-    except MissingToolError as error:
-        unavailable(error)
-
-
-@pytest.mark.long
-def test_the_right_to_read_the_topic_is_needed_and_enough(guarded_kafka):
-    guarded_kafka.create_topics("articles")
-    options = KafkaOptions(
-        bootstrap_servers=guarded_kafka.bootstrap_servers,
-        group_id="unused",
-        topics=("articles",),
-        delivery="at-least-once",
-        security_protocol="SASL_SSL",
-        ssl_cafile=str(TLS / "certificate.pem"),
-        ssl_certfile=str(TLS / "certificate.pem"),
-        ssl_keyfile=str(TLS / "plain.key"),
-        sasl_mechanism="PLAIN",
-        sasl_username="subscriber",
-        sasl_password="only-for-tests",
-    )
-    login = guarded_kafka.login()
-    with contextlib.closing(KafkaProducer(bootstrap_servers=guarded_kafka.bootstrap_servers, **login)) as producer:
-        producer.send("articles", value=b"{}").get(60)
-    place = Position("articles", 0, 0)
-    with pytest.raises(BrokerMisconfigured, match="READ"):
-        open_fetcher(options)
-    guarded_kafka.grant("subscriber", [(ResourceType.TOPIC, "articles", ACLOperation.READ)])
-    with open_fetcher(options) as fetcher:
-        assert fetcher.fetch(place).value == b"{}"

@@ -3,7 +3,7 @@
 import contextlib
 
 import pytest
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaConsumer, TopicPartition
 
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
 from streamdedup.kafka.group import GroupOffsets
@@ -13,7 +13,7 @@ from streamdedup.kafka.protocols import CommittedOffset
 from streamdedup.kafka.reader import KafkaHistory, SpanReader
 from streamdedup.position import Partition
 from tests.raw_batches import RawRecord, record_batch, send_batch
-from tests.servers import DEADLINE_S, admin_client, fresh_name, produce, read_topic, wait_until
+from tests.servers import admin_client, produce, produce_in_transactions, read_topic, wait_until
 
 
 def options_for(bootstrap, *topics, **fields):
@@ -51,15 +51,7 @@ def test_a_span_begins_at_the_given_offsets(kafka, new_topic):
 
 def test_a_span_passes_aborted_records_also_at_its_end(kafka, new_topic):
     topic = new_topic()
-    with contextlib.closing(
-        KafkaProducer(bootstrap_servers=kafka, transactional_id=fresh_name("span"), retry_backoff_ms=20)
-    ) as producer:
-        producer.init_transactions()
-        for value, finish in ((b"committed", producer.commit_transaction), (b"aborted", producer.abort_transaction)):
-            producer.begin_transaction()
-            producer.send(topic, value=value)
-            producer.flush()
-            finish()
+    produce_in_transactions(kafka, topic, (b"committed", True), (b"aborted", False))
 
     with SpanReader(options_for(kafka, topic)) as reader:
         assert values(reader) == [b"committed"]
@@ -106,11 +98,7 @@ def test_records_without_times_and_records_that_are_gone_are_passed(kafka, new_t
 def test_an_aborted_transaction_at_the_end_leaves_nothing_to_read(kafka, new_topic):
     topic = new_topic()
     produce(kafka, topic, [b"x"], timestamp_ms=70)
-    with contextlib.closing(KafkaProducer(bootstrap_servers=kafka, transactional_id=fresh_name("input"))) as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
-        producer.send(topic, value=b"aborted", timestamp_ms=80).get(DEADLINE_S)
-        producer.abort_transaction()
+    produce_in_transactions(kafka, topic, (b"aborted", False), timestamp_ms=80)
     assert progress(kafka, topic, {0: 1}) == {0: (True, 70)}
 
 

@@ -1,22 +1,23 @@
 """The checks of the store on real servers: rights one by one, clocks, settings, TLS."""
 
+import shutil
+
 import pytest
 import redis
 
-from streamdedup.cli.checks import index_findings, redis_findings
-from streamdedup.embedded import MissingToolError
+from streamdedup.cli.checks import index_findings, store_findings
 from streamdedup.embedded.ports import free_ports
 from streamdedup.embedded.process import LOOPBACK
 from streamdedup.errors import IndexLost, IndexMismatch, StoreMisconfigured, StoreUnavailable
 from streamdedup.findings import Level
 from streamdedup.index.redis import checks
 from streamdedup.index.redis.keys import Keys
-from streamdedup.indexes import connect_store, redis_store
+from streamdedup.indexes import connect_backend
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
 from tests import redis_sets
 from tests.canaries import TLS
-from tests.servers import make_redis, unavailable
+from tests.servers import make_redis, wait_until
 
 PARTITION = Partition("articles", 0)
 
@@ -33,18 +34,15 @@ def settings_for(url, **changes):
 
 def checked(settings):
     """Return the findings about the store by the name of the check."""
-    with connect_store(settings) as servers:
-        return {finding.check: finding for finding in redis_findings(settings, servers)}
+    with connect_backend(settings) as backend:
+        return {finding.check: finding for finding in store_findings(settings, backend)}
 
 
 @pytest.fixture(scope="module")
 def own_redis(redis_program):
     """A server of these tests' own and a client of it that may do everything."""
-    try:
-        with make_redis(redis_program) as server, redis.Redis(port=server.port) as client:
-            yield server, client
-    except MissingToolError as error:
-        unavailable(error)
+    with make_redis(redis_program) as server, redis.Redis(port=server.port) as client:
+        yield server, client
 
 
 def let_in(client, *rules):
@@ -107,8 +105,8 @@ class TestRights:
             None, redis__mode="cluster", redis__nodes=nodes, redis__username="streamdedup", redis__password="secret"
         )
         assert checked(settings)["redis_rights"].level is Level.OK
-        cluster_of_redis.clients[1].execute_command("ACL", "SETUSER", "streamdedup", "-rpush")
-        assert " RPUSH;" in checked(settings)["redis_rights"].text
+        cluster_of_redis.clients[1].execute_command("ACL", "SETUSER", "streamdedup", "-hlen")
+        assert " HLEN;" in checked(settings)["redis_rights"].text
 
 
 class TestServer:
@@ -140,6 +138,37 @@ class TestServer:
             assert checked(settings_for(server.url))["redis_memory"].level is Level.WARNING
         finally:
             client.config_set("maxmemory", 0)
+
+    def test_a_full_store_is_told_with_its_cure(self, own_redis):
+        server, client = own_redis
+        with connect_backend(settings_for(server.url)) as backend:
+            store = backend.index("articles")
+            store.open({"bands": 9})
+            try:
+                client.config_set("maxmemory", 1)
+                with pytest.raises(
+                    StoreUnavailable, match=r"its memory is full; raise its limit \(maxmemory\).*indexes$"
+                ):
+                    store.fence(PARTITION, 1, 0)
+            finally:
+                client.config_set("maxmemory", 0)
+
+    def test_a_store_without_a_disk_for_its_snapshots_is_told_as_such(self, redis_program, tmp_path):
+        folder = tmp_path / "snapshots"
+        folder.mkdir()
+        with (
+            make_redis(redis_program, directory=folder, options={"save": "3600 1"}) as server,
+            redis.Redis(port=server.port) as client,
+            connect_backend(settings_for(server.url)) as backend,
+        ):
+            store = backend.index("articles")
+            store.open({"bands": 9})
+            shutil.rmtree(folder)
+            client.bgsave()
+            wait_until(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err", 60, "a failed snapshot")
+            with pytest.raises(StoreUnavailable, match=r"its snapshots cannot be written \(MISCONF\); its log.*disk$"):
+                store.fence(PARTITION, 1, 0)
+            client.config_set("save", "")
 
     def test_a_store_without_an_append_only_file_is_warned_of_until_it_has_one(self, own_redis):
         server, client = own_redis
@@ -173,11 +202,7 @@ class TestTls:
         assert "write redis:// in redis.url" in failed.text
 
     def test_no_tls_to_a_server_that_wants_it_is_told_as_such(self):
-        try:
-            server = redis_sets.TlsServer()
-        except MissingToolError as error:
-            unavailable(error)
-        with server:
+        with redis_sets.TlsServer() as server:
             failed = checked(settings_for(f"redis://{LOOPBACK}:{server.port}/0"))["redis"]
             assert failed.error is StoreMisconfigured
             assert "write rediss:// in redis.url" in failed.text
@@ -193,9 +218,7 @@ class TestTls:
         server = start_redis()
         server.pause()
         try:
-            settings = settings_for(
-                f"rediss://{LOOPBACK}:{server.port}/0", redis__timeout="200ms", redis__connect_timeout="200ms"
-            )
+            settings = settings_for(f"rediss://{LOOPBACK}:{server.port}/0", redis__timeout="200ms")
             assert checked(settings)["redis"].error is StoreUnavailable
         finally:
             server.resume()
@@ -208,14 +231,14 @@ class TestIndex:
 
     @staticmethod
     def look(settings, committed=None):
-        with connect_store(settings) as servers:
-            (found,) = index_findings(settings, servers, committed)
+        with connect_backend(settings) as backend:
+            (found,) = index_findings(settings, backend, committed)
         return found
 
     @staticmethod
     def begin(settings):
-        with connect_store(settings) as servers:
-            redis_store(settings, "articles", servers).open(settings.profiles["articles"].fingerprint())
+        with connect_backend(settings) as backend:
+            backend.index("articles").open(settings.profiles["articles"].fingerprint())
 
     def test_none_yet_is_fine_and_stays_so(self, settings, redis_client):
         assert self.look(settings, {}).level is Level.OK

@@ -6,7 +6,8 @@ from importlib import resources
 import pytest
 
 from streamdedup.cli import main as cli
-from streamdedup.cli.collection import scan_profile, temporary_store
+from streamdedup.cli.collection import temporary_store
+from streamdedup.settings.presets import named_profile
 
 SAMPLE = str(resources.files("streamdedup").joinpath("sample/articles.jsonl"))
 
@@ -45,7 +46,7 @@ def test_evaluate_scores_in_redis_as_in_memory(printed, redis_url, redis_client)
 
 
 def test_the_index_is_deleted_also_when_the_work_fails(redis_url, redis_client):
-    profile = scan_profile(None, "articles", {})
+    profile = named_profile(None, "articles", {})
 
     def work():
         with temporary_store(redis_url, profile, None):

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from streamdedup.errors import IndexLost, IndexMismatch, StoreMisconfigured
+from streamdedup.index.backend import PartitionFacts
 from streamdedup.index.documents import IndexEntry
-from streamdedup.index.redis.admin import IndexUpkeep, PartitionFacts
+from streamdedup.index.redis.admin import RedisUpkeep
 from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.index.redis.connection import connect, connect_cluster
 from streamdedup.index.redis.store import RedisIndex
-from streamdedup.index.values import Listed, ListedClaim, ListedDocument
 from streamdedup.position import Partition, Position
 from tests.entries import content_of, pending_of
 
@@ -50,12 +50,8 @@ def fill(connection, namespace="sd:articles", documents_count=3):
     store.insert_and_look_up(numbers, np.array([[n] * BANDS for n in numbers], dtype=np.uint32), [fence])
     store.insert_copies([(1, b"d" * 16)], [fence])
     store.remove_copies([(9, b"d" * 16)], [fence])
-    store.save_read_start("7 0 process", fence)
     store.claim_pairs([(b"p" * 16, Position(*PARTITION, 1)), (b"q" * 16, Position(*PARTITION, 2))], [fence])
     store.save_pending_matches([(Position(*PARTITION, 3), pending_of([b"p" * 16]))], [fence])
-    old = Position(*PARTITION, 1)
-    store.list_expiring(Listed([ListedDocument(1, old, 1000)], [ListedClaim(b"p" * 16, old, 1000)]), [fence])
-    store.set_watermarks({PARTITION: 1000}, [fence], extend=True)
     store.announce("0000000007.00000000000000001", [fence])
     store.finish({PARTITION: documents_count}, [], [fence])
     return store, fence
@@ -67,25 +63,21 @@ class TestLookingIn:
         fill(connection)
         fill(connection, "sd:articles2")
         fill(connection, "sd2:articles")
-        figures = IndexUpkeep(connection, "sd:articles").survey()
+        figures = RedisUpkeep(connection, "sd:articles").survey().kinds
         counts = {kind: found.count for kind, found in figures.items()}
         assert counts == {
-            "records": 3,
+            "index entries": 3,
             "buckets": 9,
-            "copies": 1,
-            "departures": 1,
+            "buckets of exact copies": 1,
+            "removals of exact copies": 1,
             # The two pairs are in different slots.
             "claim pages": 2,
             "claim catalogues": 2,
-            "partners": 1,
+            "pending matches": 1,
             "fences": BANDS,
-            "marks": 1,
-            "read starts": 1,
-            "orders": BANDS,
-            "announcements": BANDS,
-            "lists": 1,
-            "lists of claims": 1,
-            "times": 1,
+            "high-water marks": 1,
+            "last calls": BANDS,
+            "announced attempts": BANDS,
             # The fingerprint, and the documents of the present slice of time.
             "other": 2,
         }
@@ -96,10 +88,10 @@ class TestLookingIn:
         with connect(redis_url) as connection:
             fill(connection, documents_count=DOCUMENTS_COUNT)
             met = []
-            figures = IndexUpkeep(connection, "sd:articles").survey(met.append)
+            survey = RedisUpkeep(connection, "sd:articles").survey(met.append)
         records = [redis_client.memory_usage(key) for key in redis_client.keys("*}r*")]
-        assert figures["records"].count == DOCUMENTS_COUNT
-        assert figures["records"].used_bytes == pytest.approx(sum(records), rel=0.15)
+        assert survey.kinds["index entries"].count == survey.documents_count == DOCUMENTS_COUNT
+        assert survey.kinds["index entries"].used_bytes == pytest.approx(sum(records), rel=0.15)
         assert sum(met) == redis_client.dbsize()
         assert len(met) > 1
 
@@ -108,13 +100,13 @@ class TestLookingIn:
         store, _ = fill(connection)
         far = Partition("articles", 5000)
         store.fence(far, 9, 40)
-        upkeep = IndexUpkeep(connection, "sd:articles")
+        upkeep = RedisUpkeep(connection, "sd:articles")
         assert upkeep.partitions(["articles", "others"]) == {PARTITION: PartitionFacts(3, 7)}
         assert upkeep.partitions(["articles"], [far])[far] == PartitionFacts(40, 9)
 
     def test_the_fingerprint_is_what_the_index_was_built_with(self, servers):
         connection, _ = servers
-        upkeep = IndexUpkeep(connection, "sd:articles")
+        upkeep = RedisUpkeep(connection, "sd:articles")
         assert upkeep.fingerprint() is None
         fill(connection)
         place = RedisIndexOptions(namespace="any", bands=1, shards=1, bucket_layout="sets", lifetime_ms=3_600_000)
@@ -123,7 +115,7 @@ class TestLookingIn:
     def test_a_key_of_somebody_else_is_named(self, redis_client, redis_url):
         redis_client.set("{sd:articles:0}fingerprint", "mine")
         with connect(redis_url) as connection, pytest.raises(StoreMisconfigured, match="another prefix"):
-            IndexUpkeep(connection, "sd:articles").fingerprint()
+            RedisUpkeep(connection, "sd:articles").fingerprint()
 
 
 class TestDeleting:
@@ -135,14 +127,14 @@ class TestDeleting:
         fill(connection, documents_count=DOCUMENTS_COUNT)
         count = len(all_keys()) - len(others)
         deleted = []
-        assert IndexUpkeep(connection, "sd:articles").drop(deleted.append) == count - 1
+        assert RedisUpkeep(connection, "sd:articles").drop(deleted.append) == count - 1
         assert set(all_keys()) == others
         assert len(deleted) > 1
 
     def test_there_is_none_afterwards_and_a_new_one_can_be_begun(self, servers):
         connection, _ = servers
         store, _ = fill(connection)
-        upkeep = IndexUpkeep(connection, "sd:articles")
+        upkeep = RedisUpkeep(connection, "sd:articles")
         upkeep.drop()
         assert upkeep.fingerprint() is None
         assert upkeep.drop() == 0
@@ -151,14 +143,14 @@ class TestDeleting:
     def test_a_daemon_that_still_writes_is_told_that_its_index_is_gone(self, servers):
         connection, _ = servers
         store, fence = fill(connection)
-        IndexUpkeep(connection, "sd:articles").drop()
+        RedisUpkeep(connection, "sd:articles").drop()
         with pytest.raises(IndexLost):
             store.claim_pairs([(b"r" * 16, Position(*PARTITION, 9))], [fence])
 
     def test_one_that_was_cut_short_is_not_opened_until_it_is_done(self, servers):
         connection, all_keys = servers
         store, _ = fill(connection, documents_count=DOCUMENTS_COUNT)
-        upkeep = IndexUpkeep(connection, "sd:articles")
+        upkeep = RedisUpkeep(connection, "sd:articles")
 
         def interrupt(count):
             raise KeyboardInterrupt

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from streamdedup.cli.assembly import index_upkeep
 from streamdedup.errors import StoreMisconfigured
 from streamdedup.index.documents import IndexEntry
 from streamdedup.index.redis.keys import Keys
-from streamdedup.indexes import connect_store, redis_store
+from streamdedup.indexes import connect_backend
 from streamdedup.position import Partition, Position
 from streamdedup.settings import Settings
 from tests.entries import content_of
@@ -23,10 +22,10 @@ def settings_with(url, further=()):
 @pytest.fixture
 def opened(redis_client, redis_url):
     settings = settings_with(redis_url)
-    with connect_store(settings) as servers:
-        store = redis_store(settings, "articles", servers)
+    with connect_backend(settings) as backend:
+        store = backend.index("articles")
         store.open(settings.profiles["articles"].fingerprint())
-        yield redis_client, servers, store, Keys("sd:articles", settings.profiles["articles"].banding().bands)
+        yield redis_client, backend, store, Keys("sd:articles", settings.profiles["articles"].banding().bands)
 
 
 def test_the_key_that_a_script_meets_is_named_with_prefix_and_cure(opened):
@@ -56,11 +55,10 @@ def test_a_key_that_is_not_text_is_shown_with_escapes(opened):
 
 
 def test_the_key_of_a_single_command_is_named(opened):
-    client, servers, _, keys = opened
+    client, backend, _, keys = opened
     client.rpush(keys.fingerprint.replace(b"articles", b"other"), "x")
-    settings = settings_with("redis://h", {"profiles.other.topics": "other"})
     with pytest.raises(StoreMisconfigured, match=r"the key \{sd:other:0\}fingerprint holds a value of another"):
-        index_upkeep(settings, "other", servers).fingerprint()
+        backend.upkeep("other").fingerprint()
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-3], lambda data: b"\xff" + data[1:], lambda _data: b""])

@@ -36,12 +36,8 @@ _RACE: dict[str, Any] = {"partitions_count": 2, "daemons_count": 2, "docs_count"
 _ALONE: dict[str, Any] = {"partitions_count": 1, "daemons_count": 1, "docs_count": 4, "parts_count": 2}
 #: More partitions, daemons and documents.
 _MANY: dict[str, Any] = {"partitions_count": 3, "daemons_count": 3, "docs_count": 12, "parts_count": 1}
-
-#: All records exist at the start, and nothing expires.
-_BACKLOG: dict[str, Any] = {"backlog": True, "window": 150}
-
-#: All records are late, over many lifetimes, and one partition never has any.
-_LATE: dict[str, Any] = {"late": True, "window": 150, "slack": 60, "docs_count": 7}
+#: Documents over several lifetimes, and an index that is often lost.
+_LOSING: dict[str, Any] = {"window": 300, "slack": 300, "loss_rate": 0.012}
 
 BREAKING = {
     "record_first": _in("lost", **_RACE),
@@ -52,18 +48,23 @@ BREAKING = {
     "pairs_claimed": _in("doubled", **_RACE),
     "mark": _in("doubled", "", "set_back"),
     "incarnations_told": _in("lost", "", "recreate kill", **_RACE),
-    "fence": _in("lost", "update", "freeze", docs_count=4, parts_count=3),
+    "fence": _in("lost", "update", "freeze", docs_count=6, parts_count=3),
     "ahead_rewound": _in("lost", "", "", **(_RACE | {"ahead": True, "doubt": 0.1})),
     "claims_seeded": _in("doubled", "", "flush", **_RACE),
     "fenced_in_doubt": _in("lost", "update", "restart", docs_count=4, parts_count=3),
     "announced": _in("lost", "", "go_back"),
     "reconnection_detected": _in("lost", "", "go_back", **_RACE),
-    "announced_in_turn": _in("lost", "", "go_back freeze", **(_MANY | {"partitions_count": 2, "parts_count": 2})),
+    "announced_in_turn": _in("lost", "", "go_back freeze", **(_MANY | {"docs_count": 4})),
     "writes_remembered": _in("remaining", "delete", "go_back freeze", **_RACE),
     "rejoined": _in("lost", "", "go_back", **_RACE),
-    "all_checked": _in("lost", "", "go_back kill", **_MANY),
+    "all_checked": _in(
+        "lost",
+        "",
+        "go_back kill",
+        **(_MANY | {"partitions_count": 2, "daemons_count": 2, "docs_count": 6, "end_marked": 0.3}),
+    ),
     "whole_before_use": _in("lost", "", "flush kill", **_RACE),
-    "deletion_marked": _in("remaining", "delete", "set_back"),
+    "deletion_marked": _in("invented", "delete", "set_back", **(_RACE | {"docs_count": 12, "parts_count": 1})),
     "old_versions_removed": _in("remaining", "delete"),
     "removals_remembered": _in("remaining", "update delete", "kill"),
     "claims_extended": _in("doubled", "append", **(_ALONE | {"window": 150, "slack": 60})),
@@ -72,6 +73,7 @@ BREAKING = {
     ),
     "claims_followed": _in("doubled", "append", **(_ALONE | {"docs_count": 3, "window": 50, "slack": 300})),
     "claims_outlive_deletion": _in("doubled", "delete", "kill", **_RACE),
+    "markers_outlive_claims": _in("lost", "update delete append", **(_ALONE | {"window": 50, "slack": 60})),
     "redeliveries_searched": _in("lost", "cross", "flush", **_RACE),
     "content_compared": _in("garbled", "append update"),
     "version_kept": _in("doubled", "append", **_RACE),
@@ -79,13 +81,17 @@ BREAKING = {
     "unknown_saved": _in("misaddressed", "append update", "kill"),
     "purged_when_taken_over": _in("remaining", "delete", "kill", parts_count=1, docs_count=7),
     "lifetime_covers_outages": _in("lost", window=150),
-    "slowest_awaited": _in("lost", "", **(_RACE | _BACKLOG)),
-    "evicted_where_listed": _in("lost", "update", **(_RACE | _BACKLOG)),
     "suppressed_unclaimed": _in("lost", "append", **(_ALONE | {"suppression": Suppression(min_parts=2)})),
     "suppression_symmetric": _in("lost", **(_RACE | {"suppression": Suppression(only_sources=frozenset({0}))})),
     "source_kept": _in("invented", "append", **(_ALONE | {"suppression": Suppression(ignore_same_source=True)})),
-    "claims_evicted": _in("kept", "", **(_RACE | _BACKLOG)),
-    "lists_expire": _in("kept", **_LATE),
-    "unlisted_last": _in("kept", "", "kill", **(_RACE | _BACKLOG)),
+    "window_replayed": _in("lost", "", "flush", **(_ALONE | _LOSING | {"docs_count": 2, "parts_count": 1})),
+    "all_matches_seeded": _in("doubled", "", "flush", **_RACE),
+    "alerts_read_to_end": _in("doubled", "", "flush kill", **(_RACE | {"loss_rate": 0.02, "end_marked": 0.005})),
+    "aborted_alerts_ignored": _in("lost", "", "flush kill", **_RACE),
+    "alerts_read_from_start": _in("doubled", "update", "flush", **(_ALONE | _LOSING | {"parts_count": 1})),
+    "deletions_read_back": _in("lost", "update delete", "flush", **(_ALONE | _LOSING | {"docs_count": 3})),
+    "incarnations_restored": _in(
+        "doubled", "update delete append", "flush", **(_ALONE | _LOSING | {"window": 150, "retention": 450})
+    ),
     "members_expire": _in("remaining", window=150, slack=20, parts_count=1, docs_count=12),
 }

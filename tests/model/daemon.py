@@ -7,8 +7,9 @@ from typing import NamedTuple
 from tests.model.detector import Detector
 from tests.model.documents import NOTHING_SUPPRESSED, Operation, Position, Suppression, Texts
 from tests.model.errors import BatchRefused, IndexLost, Reconnected, StoreUnavailable
-from tests.model.index import Ask, Fence, Index
+from tests.model.index import Fence, Index
 from tests.model.kafka import Kafka
+from tests.model.rebuild import Rebuild
 from tests.model.rules import Rules
 from tests.model.store import Network, Step, Store
 
@@ -16,8 +17,6 @@ from tests.model.store import Network, Step, Store
 _BATCH_RECORDS = 4
 #: Probability that a daemon does not read ahead, although it may.
 _NOT_AHEAD = 0.3
-#: Largest number of documents that are evicted from a list at once.
-_EVICTED_AT_ONCE = 3
 #: Yielded by a daemon without work.
 IDLE = "idle"
 
@@ -51,7 +50,6 @@ class Daemon:
         window: Greatest difference of record times of a pair; None for no limit.
         rules: The rules.
         rng: Source of all decisions.
-        backlog: Whether expired documents are evicted by watermarks.
         ahead: Source of the decisions to read ahead; None for never.
         suppression: Rules about what is alerted.
     """
@@ -66,7 +64,6 @@ class Daemon:
         rules: Rules,
         rng: random.Random,
         *,
-        backlog: bool = False,
         ahead: random.Random | None = None,
         suppression: Suppression = NOTHING_SUPPRESSED,
     ) -> None:
@@ -76,13 +73,10 @@ class Daemon:
         self._texts = texts
         self._window = window
         self._store = Store(index, network, rules)
-        self._detector = Detector(self._store, texts, window, rules, is_listing=backlog, suppression=suppression)
-        self._backlog = backlog
+        self._detector = Detector(self._store, texts, window, rules, suppression=suppression)
         self._ahead_rng = ahead
         #: The batch that was read ahead.
         self._ahead: Batch | None = None
-        #: Assignment, commits and watermarks when nothing was left to evict.
-        self._evicted_at: object = None
         self._rules = rules
         self._rng = rng
         self._fences: dict[int, Fence] = {}
@@ -133,7 +127,9 @@ class Daemon:
         try:
             # A lost reply would end the rebuild, as other failures do; the connection of the rebuild is reliable.
             reliable = Network(self._rng, 0)
-            yield from self._rebuild(name, Store(self._index, reliable, self._rules, staging=name))
+            staging = Store(self._index, reliable, self._rules, staging=name)
+            rebuild = Rebuild(self._kafka, self._index, staging, self._texts, self._window, self._rules, name)
+            yield from rebuild.run()
         except (StoreUnavailable, BatchRefused, IndexLost, Reconnected):
             self._index.release_staging(name)
         # A later reconnection is checked as any other.
@@ -149,38 +145,6 @@ class Daemon:
             return True
         return False
 
-    def _rebuild(self, name: str, staging: Store) -> Generator[Step, None, None]:
-        yield None
-        committed, attempt_ids, generation = (
-            list(self._kafka.committed),
-            list(self._kafka.attempt_ids),
-            self._kafka.generation,
-        )
-        published, topic = [alert.pair for alert in self._kafka.alerts], self._kafka.topic
-        yield None
-        detector = Detector(staging, self._texts, self._window, self._rules)
-        fences = {}
-        # Below all attempt ids of batches, and unique.
-        own = (0, self._clock.now)
-        for partition, end in enumerate(committed):
-            fence = yield from staging.fence(partition, generation, end, None, topic)
-            fences[partition] = fence
-            yield from staging.announce(own, [fence])
-        for partition, end in enumerate(committed):
-            for offset in range(end):
-                self._index.extend_lease(name)
-                record = (Position(partition, offset, topic), self._kafka.log[partition][offset])
-                yield from detector.index([record], fences)
-        if self._rules.claims_seeded:
-            # Owned by a position that no record has.
-            yield from staging.claim_pairs([Ask(pair, Position(-1, -1)) for pair in published], list(fences.values()))
-        for partition, attempt_id in enumerate(attempt_ids):
-            if self._rules.announced:
-                yield from staging.restore_attempt(own, attempt_id, fences[partition])
-        staging.check_connection()
-        self._index.complete_staging(name)
-        self._index.trace_event(f"  {name} has rebuilt")
-
     def _turn(self) -> Generator[Step, None, None]:
         if self._doubtful and self._kafka.partitions_of(self):
             self._kafka.rejoin()
@@ -193,7 +157,8 @@ class Daemon:
             batch = yield from self._next()
         own = batch.partitions
         if not batch.records and all(partition in self._fences for partition in own):
-            yield from self._rest(own)
+            self._store.look()
+            yield IDLE
             return
         self._store.check_connection()
         committed = {
@@ -235,17 +200,6 @@ class Daemon:
         self._ahead = ahead if ahead.records else None
         return True
 
-    def _rest(self, own: list[int]) -> Generator[Step, None, None]:
-        """Use a turn without records."""
-        # A daemon repeats this at intervals.
-        seen = (own, list(self._kafka.committed), [dict(slot.watermarks) for slot in self._index.slots])
-        if self._backlog and seen != self._evicted_at:
-            if not (yield from self._evict(own)):
-                self._evicted_at = seen
-            return
-        self._store.look()
-        yield IDLE
-
     def _poll(self, rng: random.Random, ends: Mapping[int, int]) -> Batch:
         """Return some records of each partition, from the end of the current batch or from the committed offset."""
         partitions = self._kafka.partitions_of(self)
@@ -269,7 +223,9 @@ class Daemon:
             yield from self._store.announce(attempt_id, list(fences.values()))
         self._store.check_connection()
         yield None
-        if not self._kafka.commit(self, batch.generation, ends, attempt_id, publication, self._clock.now):
+        transaction = self._kafka.begin(publication, self._clock.now)
+        yield None
+        if not self._kafka.commit(self, batch.generation, ends, attempt_id, publication, transaction, self._clock.now):
             raise BatchRefused
         self._store.trace_event(f"commits {ends}", *publication.alerts, *publication.dead_letters)
         self._fences |= {
@@ -282,32 +238,3 @@ class Daemon:
             self._fences.clear()
             yield None
             return
-        if self._backlog:
-            for partition, fence in fences.items():
-                first = next(operation.time for position, operation in batch.records if position.partition == partition)
-                yield from self._store.raise_watermark(partition, first, fence)
-            yield from self._evict(list(ends))
-
-    def _evict(self, partitions: list[int]) -> Generator[Step, None, bool]:
-        """Evict documents and claims that no unread record can be compared with; tell whether there were any."""
-        assert self._window is not None
-        times = yield from self._store.get_watermarks()
-        slowest = min((times.get(partition, 0) for partition in range(len(self._kafka.log))), default=0)
-        found = False
-        for partition in partitions:
-            limit = slowest if self._rules.slowest_awaited else times.get(partition, 0)
-            fence = self._fences[partition]
-            # The other document of a pair may be one window later, and matches for one more window.
-            claims = yield from self._store.get_listed_claims(partition, limit - 2 * self._window, _EVICTED_AT_ONCE)
-            if claims and self._rules.claims_evicted:
-                yield from self._store.drop_listed_claims(partition, claims, fence)
-                found = True
-            due = yield from self._store.get_listed(partition, limit - self._window, _EVICTED_AT_ONCE)
-            if not due:
-                continue
-            found = True
-            if not self._rules.unlisted_last:
-                yield from self._store.unlist(partition, due, fence)
-            yield from self._detector.evict(due, fence)
-            yield from self._store.unlist(partition, due, fence)
-        return found

@@ -17,9 +17,10 @@ from tests.model.documents import (
     Suppression,
     Texts,
     pair_key,
+    with_incarnation,
 )
 from tests.model.errors import StoreUnavailable
-from tests.model.index import Ask, Fence, InsertResult, InsertState, Listed, ListedClaim, decide_version
+from tests.model.index import Ask, Fence, InsertResult, InsertState, decide_version
 from tests.model.rules import Rules
 from tests.model.store import Step, Store
 
@@ -87,7 +88,6 @@ class Detector:
         texts: Band keys and similarity.
         window: Greatest difference of record times of a pair; None for no limit.
         rules: The rules.
-        is_listing: Whether inserted documents are listed for eviction.
         suppression: Rules about what is alerted.
     """
 
@@ -98,11 +98,9 @@ class Detector:
         window: int | None,
         rules: Rules,
         *,
-        is_listing: bool = False,
         suppression: Suppression = NOTHING_SUPPRESSED,
     ) -> None:
         self._store = store
-        self._is_listing = is_listing
         self._texts = texts
         self._window = window
         self._suppression = suppression
@@ -147,8 +145,6 @@ class Detector:
             )
             yield from self._insert(rows, fences)
             yield from self._remove_old_versions(rows, fences)
-        inserted = [(row.new, row.position) for row in rows if row.state in INSERTED]
-        yield from self._list([(new, at) for new, at in inserted if isinstance(new, Record)], fences)
         # 3. Verify.
         yield from self._verify([(row, found) for row, found in candidates if any(row is other for other in emitting)])
         # 4. Save the matches, and add those of an earlier attempt.
@@ -158,9 +154,7 @@ class Detector:
         # 5. Claim.
         appends = {row.position for row in rows if row.operation.kind == "append"}
         renewed = [row for row in rows if row.state in RENEWED and row.others] if self._rules.claims_followed else []
-        publication = yield from self._claim(
-            saved, renewed, appends, {row.position: row.operation.time for row in rows}, fences
-        )
+        publication = yield from self._claim(saved, renewed, appends, fences)
         if not self._rules.suppressed_unclaimed:
             suppressed = {(pair, row.position) for row in rows for pair in row.suppressed}
             publication.alerts = [alert for alert in publication.alerts if alert not in suppressed]
@@ -185,14 +179,15 @@ class Detector:
             if doc in followed and row.new is not None:
                 state = decide_version(stored.get(doc), row.new, self._rules)
                 if state in (InsertState.CREATED, InsertState.REPLACED):
-                    stored[doc] = row.new
+                    is_version = isinstance(row.new, Record)
+                    stored[doc] = with_incarnation(row.new, stored.get(doc)) if is_version else row.new
 
     def _append(self, row: Row, old: Record | Marker | None) -> None:
         """Append to a document: in position order, and never twice."""
         _, doc, part, time, source = row.operation
         assert part is not None
         if old is not None and self._rules.append_ordered:
-            same_partition = old.position.log == row.position.log
+            same_partition = old.position.partition_incarnation == row.position.partition_incarnation
             if old.position == row.position:
                 row.state = InsertState.REPLAYED
                 row.new = old
@@ -208,7 +203,7 @@ class Detector:
         else:
             content = (*old.content, part)
             kept = old.source if self._rules.source_kept else source
-            row.new = Record(doc, old.version, content, row.position, time, kept)
+            row.new = Record(doc, old.version, content, row.position, time, kept, old.incarnation)
             row.base = old.position
 
     def _insert(self, rows: Sequence[Row], fences: Sequence[Fence]) -> Generator[Step, None, None]:
@@ -223,6 +218,8 @@ class Detector:
             row.state, row.removals = result.state, result.removals
             if row.state is InsertState.REPLAYED and isinstance(result.stored, Record):
                 row.new = result.stored
+            elif row.state in INSERTED and isinstance(row.new, Record):
+                row.new = with_incarnation(row.new, result.stored)
             elif row.state is InsertState.REDELIVERED and self._is_from_elsewhere(row, result.stored):
                 row.new = result.stored
                 row.searching = True
@@ -236,7 +233,11 @@ class Detector:
 
     def _is_from_elsewhere(self, row: Row, stored: Record | Marker | None) -> bool:
         """Tell whether the same text came from another partition, where it may be uncommitted."""
-        return self._rules.redeliveries_searched and stored is not None and stored.position.log != row.position.log
+        return (
+            self._rules.redeliveries_searched
+            and stored is not None
+            and stored.position.partition_incarnation != row.position.partition_incarnation
+        )
 
     def _remove_old_versions(self, rows: Sequence[Row], fences: Sequence[Fence]) -> Generator[Step, None, None]:
         """Remove old versions from their buckets, then delete the record of these removals."""
@@ -270,33 +271,6 @@ class Detector:
             [(record.doc, self._texts.band_keys(record.content)) for _, record in to_insert], fences
         )
         return [(row, found) for (row, _), found in zip(to_insert, candidates, strict=True) if found]
-
-    def _list(
-        self, inserted: Sequence[tuple[Record, Position]], fences: Sequence[Fence]
-    ) -> Generator[Step, None, None]:
-        """List documents for eviction; a repeated attempt lists them again."""
-        if inserted and self._is_listing:
-            yield from self._store.list_documents([Listed(new.doc, at, new.time) for new, at in inserted], fences)
-
-    def evict(self, due: Sequence[Listed], fence: Fence) -> Generator[Step, None, None]:
-        """Evict expired documents: buckets first, then entries."""
-        stored = yield from self._store.get_entries(sorted({entry.doc for entry in due}))
-        old = [entry for entry in due if self._is_still_at(entry, stored.get(entry.doc))]
-        entries = [
-            (doc, band, key)
-            for doc in {entry.doc for entry in old}
-            if isinstance(record := stored[doc], Record)
-            for band, key in enumerate(self._texts.band_keys(record.content))
-        ]
-        if entries:
-            yield from self._store.remove_from_buckets(sorted(entries), [fence])
-        if old:
-            yield from self._store.drop_entries(old, fence)
-
-    def _is_still_at(self, entry: Listed, stored: Record | Marker | None) -> bool:
-        if not self._rules.evicted_where_listed:
-            return isinstance(stored, Record)
-        return isinstance(stored, Record) and stored.position == entry.position
 
     def _verify(self, candidates: Sequence[tuple[Row, set[int]]]) -> Generator[Step, None, None]:
         others = yield from self._store.get_entries(sorted({doc for _, found in candidates for doc in found}))
@@ -333,7 +307,6 @@ class Detector:
         saved: Sequence[tuple[Position, frozenset[Pair | None]]],
         renewed: Sequence[Row],
         appends: set[Position],
-        times: Mapping[Position, int],
         fences: Sequence[Fence],
     ) -> Generator[Step, None, Publication]:
         publication = Publication(dead_letters=[position for position, pairs in saved if None in pairs])
@@ -342,14 +315,10 @@ class Detector:
         asked += [
             Ask(self._claim_key(pair, row.position, appends), row.position, extending=True)
             for row in renewed
-            for pair in sorted(row.others)
+            for pair in sorted(row.others, key=repr)
         ]
         if asked and self._rules.pairs_claimed:
             owned = yield from self._store.claim_pairs(asked, fences)
-            if self._is_listing:
-                yield from self._store.list_claims(
-                    [ListedClaim(ask.pair, ask.position, times[ask.position]) for ask in asked], fences
-                )
             found = [claim for claim, own in zip(found, owned[: len(found)], strict=True) if own]
         publication.alerts = found
         return publication

@@ -23,9 +23,13 @@ class Position(NamedTuple):
     topic: int = 0
 
     @property
-    def log(self) -> tuple[int, int]:
+    def partition_incarnation(self) -> tuple[int, int]:
         """The partition in one incarnation of the topic."""
         return self.partition, self.topic
+
+
+#: Incarnation of a document that was inserted without a deletion before; the hash of None differs between processes.
+NEVER_DELETED = Position(-1, -1)
 
 
 class Operation(NamedTuple):
@@ -39,7 +43,11 @@ class Operation(NamedTuple):
 
 
 class Record(NamedTuple):
-    """Index entry of a document; ``version`` is its version in claims, which an append keeps, as the source."""
+    """Index entry of a document.
+
+    Version, incarnation and number name the document in claims. An append keeps the version and the source, every
+    change keeps the incarnation: the position of the deletion before the first insertion.
+    """
 
     doc: int
     version: int
@@ -47,6 +55,7 @@ class Record(NamedTuple):
     position: Position
     time: int
     source: int | None = None
+    incarnation: Position = NEVER_DELETED
 
 
 class Marker(NamedTuple):
@@ -56,14 +65,21 @@ class Marker(NamedTuple):
     time: int
 
 
-#: One side of a pair, and a pair in canonical order.
-Side = tuple[int, int]
+def with_incarnation(new: Record, old: Record | Marker | None) -> Record:
+    """Return an entry with the incarnation of its document, where another entry or a marker is stored."""
+    if old is None:
+        return new
+    return new._replace(incarnation=old.position if isinstance(old, Marker) else old.incarnation)
+
+
+#: One side of a pair (document, version, incarnation), and a pair in canonical order.
+Side = tuple[int, int, Position]
 Pair = tuple[Side, Side]
 
 
 def pair_key(a: Record, b: Record) -> Pair:
     """Return the pair of two versions, in canonical order."""
-    one, other = (a.doc, a.version), (b.doc, b.version)
+    one, other = (a.doc, a.version, a.incarnation), (b.doc, b.version, b.incarnation)
     return (one, other) if a.doc < b.doc else (other, one)
 
 

@@ -4,14 +4,12 @@ Bands, entries, claims and partitions are spread over the slots, so no step chan
 Every script takes the slot first. Names follow ``index/redis/lua``.
 """
 
-import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from tests.model.documents import BANDS, Content, Marker, Pair, Position, Record
+from tests.model.documents import BANDS, NEVER_DELETED, Content, Marker, Pair, Position, Record, with_incarnation
 from tests.model.errors import BatchRefused, IndexLost, StoreUnavailable
-from tests.model.lists import Lists
 from tests.model.rules import Rules
 
 SLOTS = BANDS
@@ -40,7 +38,7 @@ class InsertState(IntEnum):
     REPLAYED = 2
     REDELIVERED = 3
     SUPERSEDED = 4
-    #: There is nothing to delete or to append to.
+    #: There is nothing to append to.
     UNKNOWN = 5
     #: The entry that is appended to has changed; nothing was written.
     CONFLICT = 6
@@ -64,36 +62,12 @@ class Fence(NamedTuple):
     attempt_id: AttemptId = NO_ATTEMPT
 
 
-class Listed(NamedTuple):
-    """A document in a list: its number, position and record time."""
-
-    doc: int
-    position: Position
-    time: int
-
-
-class ListedClaim(NamedTuple):
-    """A claim in a list: its pair, the position that asked for it, and the record time."""
-
-    pair: Hashable
-    position: Position
-    time: int
-
-
 class Ask(NamedTuple):
     """A request for a claim: the pair, the position, and whether an existing claim is only extended."""
 
     pair: Hashable
     position: Position
     extending: bool = False
-
-
-class Claim(NamedTuple):
-    """A claim: the position that owns it, the last one that asked, and whether that request only extended it."""
-
-    owner: Position
-    last: Position
-    extended: bool = False
 
 
 class Snapshot(NamedTuple):
@@ -116,8 +90,8 @@ class Table(Generic[K, V]):
         entry = self._entries.get(key)
         return entry[0] if entry is not None and entry[1] > self._clock.now else None
 
-    def set(self, key: K, value: V) -> None:
-        lifetime = self._lifetime
+    def set(self, key: K, value: V, lifetime: int | None = None) -> None:
+        lifetime = self._lifetime if lifetime is None else lifetime
         self._entries[key] = (value, NEVER if lifetime is None else self._clock.now + lifetime)
 
     def drop(self, key: K) -> None:
@@ -144,19 +118,14 @@ class Slot:
         self.removals: Table[int, tuple[Content, ...]] = Table(clock, lifetime)
         #: (band, key) -> member -> time of insertion
         self.buckets: Table[tuple[int, int], dict[int, int]] = Table(clock, lifetime)
-        self.claims: Table[Any, Claim] = Table(clock, claim_lifetime)
+        #: Pair -> position that owns it
+        self.claims: Table[Any, Position] = Table(clock, claim_lifetime)
         #: Position -> pairs saved for it; None for an append that found no document
         self.pending_matches: Table[Position, frozenset[Pair | None]] = Table(clock, lifetime)
         self.fences: dict[int, tuple[int, int]] = {}
         self.marks: dict[int, int] = {}
         #: Partition -> incarnation of the topic of its mark.
         self.topics: dict[int, int] = {}
-        #: Documents of each partition, listed for eviction.
-        self.listed: Lists[Listed] = Lists(lifetime)
-        #: Claims of each partition, listed for eviction.
-        self.listed_claims: Lists[ListedClaim] = Lists(lifetime)
-        #: Partition -> event-time watermark.
-        self.watermarks: dict[int, int] = {}
         self.announced: dict[int, AttemptId] = {}
         #: Name of a store -> number of its last call.
         self.orders: dict[str, int] = {}
@@ -171,8 +140,6 @@ class Slot:
         other.fences, other.marks, other.topics = dict(self.fences), dict(self.marks), dict(self.topics)
         other.announced, other.epoch = dict(self.announced), self.epoch
         other.orders = dict(self.orders)
-        other.listed, other.listed_claims = self.listed.copy(), self.listed_claims.copy()
-        other.watermarks = dict(self.watermarks)
         return other
 
 
@@ -189,6 +156,10 @@ class Index:
         self.clock = clock
         self.lifetime = lifetime
         self._claim_lifetime = None if lifetime is None else lifetime * (2 if rules.claims_cover_replays else 1)
+        #: A replay of the other document may ask for the claim up to a lifetime after the deletion.
+        self.marker_lifetime = lifetime
+        if self._claim_lifetime is not None and lifetime is not None and rules.markers_outlive_claims:
+            self.marker_lifetime = self._claim_lifetime + lifetime
         self._rules = rules
         #: Number of times that all connections were cut.
         self.incarnation = 0
@@ -344,57 +315,6 @@ class Index:
         slot.marks[partition] = max(slot.marks.get(partition, 0), committed)
         self._purge(slot, partition, committed)
 
-    def list_documents(self, slot: Slot, entries: Sequence[Listed]) -> None:
-        """List documents for eviction."""
-        for entry in entries:
-            slot.listed.append(entry.position.partition, entry, self.clock.now, sliced=self._rules.lists_expire)
-
-    def raise_watermark(self, slot: Slot, partition: int, time: int) -> None:
-        """Raise the event-time watermark of a partition."""
-        slot.watermarks[partition] = max(slot.watermarks.get(partition, time), time)
-
-    def get_watermarks(self, slot: Slot) -> dict[int, int]:
-        """Return the event-time watermarks of the partitions in this slot."""
-        return dict(slot.watermarks)
-
-    def get_listed(self, slot: Slot, partition: int, limit: int, count: int) -> list[Listed]:
-        """Return the first listed documents of a partition, up to the first that is not older than a limit."""
-        first = slot.listed.first(partition, count, self.clock.now)
-        return list(itertools.takewhile(lambda entry: entry.time < limit, first))
-
-    def unlist(self, slot: Slot, partition: int, entries: Sequence[Listed]) -> None:
-        """Unlist the first documents, if they are these."""
-        slot.listed.remove_first(partition, entries, self.clock.now)
-
-    def drop_entries(self, slot: Slot, entries: Sequence[Listed]) -> None:
-        """Delete entries that are still at the listed position."""
-        for doc, position, _ in entries:
-            stored = slot.records.get(doc)
-            if stored is not None and (stored.position == position or not self._rules.evicted_where_listed):
-                slot.records.drop(doc)
-
-    def list_claims(self, slot: Slot, entries: Sequence[ListedClaim]) -> None:
-        """List claims for eviction."""
-        for entry in entries:
-            slot.listed_claims.append(entry.position.partition, entry, self.clock.now, sliced=self._rules.lists_expire)
-
-    def get_listed_claims(self, slot: Slot, partition: int, limit: int, count: int) -> list[ListedClaim]:
-        """Return the first listed claims of a partition, up to the first that is not older than a limit."""
-        first = slot.listed_claims.first(partition, count, self.clock.now)
-        return list(itertools.takewhile(lambda entry: entry.time < limit, first))
-
-    def unlist_claims(self, slot: Slot, partition: int, entries: Sequence[ListedClaim]) -> None:
-        """Unlist the first claims, if they are these."""
-        slot.listed_claims.remove_first(partition, entries, self.clock.now)
-
-    def drop_listed_claims(self, slot: Slot, entries: Sequence[ListedClaim]) -> list[None]:
-        """Delete claims that no position has asked for since they were listed."""
-        for pair, position, _ in entries:
-            claim = slot.claims.get(pair)
-            if claim is not None and claim.last == position:
-                slot.claims.drop(pair)
-        return [None] * len(entries)
-
     def _purge(self, slot: Slot, partition: int, committed: int) -> None:
         for position in slot.pending_matches:
             if position.partition == partition and position.offset < committed:
@@ -439,6 +359,8 @@ class Index:
 
     def _insert(self, slot: Slot, doc: int, new: Record | Marker, base: Position | None) -> InsertResult:
         old = slot.records.get(doc)
+        if isinstance(new, Record):
+            new = with_incarnation(new, old)
         state = decide_version(old, new, self._rules)
         if (
             base is not None
@@ -450,7 +372,7 @@ class Index:
             if isinstance(new, Marker) and not self._rules.deletion_marked:
                 slot.records.drop(doc)
             else:
-                slot.records.set(doc, new)
+                slot.records.set(doc, new, self.marker_lifetime if isinstance(new, Marker) else None)
             if isinstance(old, Record) and self._rules.removals_remembered:
                 slot.removals.set(doc, (*(slot.removals.get(doc) or ()), old.content))
         removals = slot.removals.get(doc) or ()
@@ -464,6 +386,16 @@ class Index:
             stored = slot.records.get(doc)
             if stored is None or stored.position == position:
                 slot.removals.drop(doc)
+
+    def restore_incarnations(self, slot: Slot, incarnations: Sequence[tuple[int, Position]]) -> list[bool]:
+        """Set the incarnations of documents whose deletion was not replayed; tell which of them were set."""
+        restored = []
+        for doc, incarnation in incarnations:
+            stored = slot.records.get(doc)
+            restored.append(isinstance(stored, Record) and stored.incarnation == NEVER_DELETED)
+            if isinstance(stored, Record) and restored[-1]:
+                slot.records.set(doc, stored._replace(incarnation=incarnation))
+        return restored
 
     def drop_claims(self, slot: Slot, docs: Sequence[int]) -> None:
         """Delete the claims of documents; only without ``claims_outlive_deletion``."""
@@ -516,28 +448,28 @@ class Index:
         """Claim pairs, or extend their claims; return for each request whether the position owns the pair."""
         owned = []
         for pair, position, extending in asked:
-            claim = slot.claims.get(pair)
-            if claim is None and not extending:
-                slot.claims.set(pair, Claim(position, position))
-            elif claim is not None and self._rules.claims_extended:
-                slot.claims.set(pair, Claim(claim.owner, position, extending))
-            owned.append(not extending and (claim is None or claim.owner == position))
+            owner = slot.claims.get(pair)
+            if owner is None and not extending:
+                slot.claims.set(pair, position)
+            elif owner is not None and self._rules.claims_extended:
+                slot.claims.set(pair, owner)
+            owned.append(not extending and owner in (None, position))
         return owned
 
 
 def decide_version(old: Record | Marker | None, new: Record | Marker, rules: Rules) -> InsertState:
     """Decide by position order, as ``index.documents.decide_version``."""
     if old is None:
-        return InsertState.UNKNOWN if isinstance(new, Marker) else InsertState.CREATED
+        return InsertState.CREATED
     if old.position == new.position:
         return InsertState.REPLAYED
-    same_partition = old.position.log == new.position.log
+    same_partition = old.position.partition_incarnation == new.position.partition_incarnation
     if same_partition and new.position.offset < old.position.offset and rules.position_order:
         return InsertState.SUPERSEDED
     if isinstance(old, Marker):
         if not same_partition and new.time <= old.time:
             return InsertState.SUPERSEDED
-        return InsertState.REPLACED if isinstance(new, Marker) else InsertState.CREATED
+        return InsertState.REPLACED
     if isinstance(new, Record) and is_same_text(old, new, rules):
         return InsertState.REDELIVERED
     if not same_partition and new.time <= old.time:

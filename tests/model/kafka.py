@@ -1,10 +1,12 @@
 """Partitions, a consumer group and transactions.
 
 A transaction commits the alerts, the dead letters and the offsets of a batch at once, and is refused when the group's
-generation is another one than at the poll or the partitions belong to another member.
+generation is another one than at the poll or the partitions belong to another member. Its alerts are in the duplicates
+topic before: consumers see them, and all records behind them, when the broker has marked the end of the transaction.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from tests.model.detector import Publication
@@ -20,14 +22,33 @@ class Alert(NamedTuple):
     committed_at: int
 
 
+@dataclass(slots=True)
+class Transaction:
+    """The alerts of a batch in the duplicates topic.
+
+    Attributes:
+        alerts: Each pair with the position that publishes it.
+        at: Time of the alerts.
+        ended: Whether the end is marked in the topic.
+        committed: Whether the transaction was committed; if not, and without a mark, it is open.
+    """
+
+    alerts: Sequence[tuple[Pair, Position]]
+    at: int
+    ended: bool = False
+    committed: bool = False
+
+
 class Kafka:
     """The broker.
 
     Args:
         partitions_count: How many input partitions there are.
+        retention: How long a rebuild finds records; None for ever.
     """
 
-    def __init__(self, partitions_count: int) -> None:
+    def __init__(self, partitions_count: int, retention: int | None = None) -> None:
+        self.retention = retention
         self.log: list[list[Operation]] = [[] for _ in range(partitions_count)]
         #: Number of times that the topic was created again, and its earlier logs.
         self.topic = 0
@@ -42,6 +63,19 @@ class Kafka:
         self.owners: list[object] = [None] * partitions_count
         self.alerts: list[Alert] = []
         self.dead_letters: list[Position] = []
+        #: The duplicates topic: transactions in the order of their alerts.
+        self.duplicates: list[Transaction] = []
+
+    def begin(self, publication: Publication, now: int) -> Transaction:
+        """Begin a transaction, and write its alerts to the duplicates topic."""
+        transaction = Transaction(publication.alerts, now)
+        if publication.alerts:
+            self.duplicates.append(transaction)
+        return transaction
+
+    def unmarked(self) -> list[Transaction]:
+        """Return the transactions whose end is not marked in the duplicates topic."""
+        return [transaction for transaction in self.duplicates if not transaction.ended]
 
     def rebalance(self, members: Sequence[object]) -> None:
         """Begin a new generation."""
@@ -74,11 +108,15 @@ class Kafka:
         ends: Mapping[int, int],
         attempt_id: AttemptId,
         publication: Publication,
+        transaction: Transaction,
         now: int,
     ) -> bool:
-        """Commit a transaction; tell whether the group accepted it."""
-        if generation != self.generation or any(self.owners[partition] is not member for partition in ends):
+        """Commit a transaction; tell whether the group accepted it. The end is marked later (``Simulation``)."""
+        is_stale = generation != self.generation or any(self.owners[partition] is not member for partition in ends)
+        if transaction.ended or is_stale:
+            transaction.ended = True
             return False
+        transaction.committed = True
         for partition, end in ends.items():
             for offset in range(self.committed[partition], end):
                 self.committed_at.setdefault(Position(partition, offset, self.topic), now)
@@ -97,10 +135,6 @@ class Kafka:
         """Set the offset of the group, as an operator does; there is no attempt id."""
         self.committed[partition] = offset
         self.attempt_ids[partition] = None
-
-    def latest(self) -> int:
-        """Return the time of the latest record of all."""
-        return max((operation.time for log in self.log for operation in log), default=0)
 
     def all_done(self) -> bool:
         return all(end == len(log) for end, log in zip(self.committed, self.log, strict=True))

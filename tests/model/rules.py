@@ -70,6 +70,8 @@ class Rules:
             are apart, and the pair is published again when the times are close again.
         claims_outlive_deletion: A deletion keeps the claims until they expire. Otherwise the other side of a published
             pair, still in flight with pending matches, publishes the pair again.
+        markers_outlive_claims: A deletion marker lives longer than any claim of its document. Otherwise a document that
+            is inserted again has the incarnation from before, whose claims keep its pairs silent.
         redeliveries_searched: The same text from another partition is compared again, and the claims suppress a second
             alert. Otherwise, when only one of the two records is committed, a rebuilt index has the position of the
             committed record, and the pairs of the other record are missed.
@@ -87,11 +89,6 @@ class Rules:
             document misses its pair.
         members_expire: A member of a bucket has its own expiry. Otherwise each new member extends the expiry of all
             other members.
-        slowest_awaited: In a backlog, where times to live end too late, a document is evicted when no partition has
-            records left that could be compared with the document. If only the partition of the document counts, records
-            of slower partitions miss the pair.
-        evicted_where_listed: A document is evicted only if its entry is still at the listed position. Otherwise a later
-            version of the document is evicted.
         suppressed_unclaimed: A pair that a rule of the profile suppresses is neither saved nor claimed. Otherwise the
             position that first finds the pair keeps the claim, and the pair is missed when an append ends the
             suppression.
@@ -99,13 +96,19 @@ class Rules:
             decides whether a pair is alerted.
         source_kept: A document has the source of its upsert; an append keeps the source. Otherwise an append without a
             source publishes pairs that are suppressed.
-        claims_evicted: A claim is evicted too, when no partition has records left that could be compared with either
-            side. Otherwise a backlog leaves a claim for every pair.
-        lists_expire: A list is split into slices of time, each of which expires a lifetime after its last entry.
-            Otherwise each entry renews the whole list, and where a partition without records stops all evictions, the
-            list of a stream that is always late grows for ever.
-        unlisted_last: A document is unlisted only after the eviction. Otherwise a crash between the two steps leaves
-            the document in the index.
+        window_replayed: A rebuild replays one lifetime before the next record. Otherwise documents are missing.
+        all_matches_seeded: A rebuild restores the claim of every match in an alert. Otherwise the pairs of the other
+            matches are published again.
+        alerts_read_to_end: A rebuild waits until all transactions below the end of the duplicates topic have ended.
+            Otherwise consumers see no alert behind an open transaction, and these alerts are published again.
+        aborted_alerts_ignored: Alerts of aborted transactions restore no claim, not even for their own positions.
+            Otherwise the pair is lost when the other document is indexed first after the rebuild, and finds the match.
+        alerts_read_from_start: A rebuild reads the whole duplicates topic. Otherwise the claims of renewed documents,
+            which outlive their alerts by many lifetimes, are forgotten.
+        deletions_read_back: A rebuild reads deletions as far back as markers live. Otherwise a restored claim silences
+            a document that was deleted before the replayed records and returns.
+        incarnations_restored: A rebuild restores incarnations from the alerts. Otherwise a document whose deletion is
+            older than all records in Kafka has other pair keys than before, and publishes its pairs again.
     """
 
     record_first: bool = True
@@ -134,6 +137,7 @@ class Rules:
     claims_cover_replays: bool = True
     claims_followed: bool = True
     claims_outlive_deletion: bool = True
+    markers_outlive_claims: bool = True
     redeliveries_searched: bool = True
     content_compared: bool = True
     version_kept: bool = True
@@ -142,14 +146,16 @@ class Rules:
     purged_when_taken_over: bool = True
     lifetime_covers_outages: bool = True
     members_expire: bool = True
-    slowest_awaited: bool = True
-    evicted_where_listed: bool = True
     suppressed_unclaimed: bool = True
     suppression_symmetric: bool = True
     source_kept: bool = True
-    claims_evicted: bool = True
-    lists_expire: bool = True
-    unlisted_last: bool = True
+    window_replayed: bool = True
+    all_matches_seeded: bool = True
+    alerts_read_to_end: bool = True
+    aborted_alerts_ignored: bool = True
+    alerts_read_from_start: bool = True
+    deletions_read_back: bool = True
+    incarnations_restored: bool = True
 
     def without(self, name: str) -> "Rules":
         """Return the rules without one of them."""

@@ -14,7 +14,7 @@ from tests.model.documents import (
     Texts,
     draw_suppression,
 )
-from tests.model.index import NEVER, NO_ATTEMPT, Clock, Index
+from tests.model.index import NO_ATTEMPT, Clock, Index
 from tests.model.kafka import Kafka
 from tests.model.rules import ALL, Rules
 from tests.model.store import Network
@@ -53,12 +53,12 @@ class Scenario:
         doubt: Share of calls with an unknown outcome.
         window: Greatest difference of record times of a pair; None for no limit and no expiry.
         slack: Longest time from a record to its commit, with a window.
-        backlog: Whether all records exist at the start and nothing expires by itself; with a window.
-        late: Whether all documents are listed while a partition without records stops all evictions;
-            with a window.
         ahead: Whether daemons read ahead.
         containment: Whether documents are also near-duplicates by containment.
         suppression: Rules about what is alerted.
+        loss_rate: Probability of the fault "flush" per step.
+        end_marked: Probability per step that the broker marks the end of a transaction.
+        retention: How long a rebuild finds records; None for ever.
     """
 
     partitions_count: int
@@ -70,25 +70,27 @@ class Scenario:
     doubt: float
     window: int | None
     slack: int = 400
-    backlog: bool = False
-    late: bool = False
     ahead: bool = False
     containment: bool = False
     suppression: Suppression = NOTHING_SUPPRESSED
+    loss_rate: float = _FAULTS["flush"]
+    end_marked: float = 0.05
+    retention: int | None = None
 
 
 def draw_scenario(rng: random.Random) -> Scenario:
     """Draw the parameters of a run."""
     window = rng.choice((150, 300)) if rng.random() < 0.2 else None
     faults = _some(rng, tuple(name for name in _FAULTS if name not in _DRAWN_APART))
-    if window is not None:
-        faults -= {"flush", "go_back"}  # entries of a rebuilt index live too long
+    kinds = _some(rng, ("update", "delete", "append", "redeliver", "cross"))
+    if window is not None and faults & {"flush", "go_back"}:
+        kinds -= {"append"}  # a rebuild lacks documents that were only appended to for longer than a window
     return Scenario(
         partitions_count=rng.randint(1, 3),
         daemons_count=rng.randint(1, 3),
         docs_count=rng.randint(3, 7),
         parts_count=rng.randint(2, 6),
-        kinds=_some(rng, ("update", "delete", "append", "redeliver", "cross")),
+        kinds=kinds,
         faults=faults,
         doubt=rng.choice((0, 0, 0.02, 0.1)),
         window=window,
@@ -109,13 +111,11 @@ def draw_input(rng: random.Random, scenario: Scenario) -> list[tuple[int, int, O
     spread, most = rng.choice((1, 60, 200)), 4
     if scenario.window is not None:
         # Over one lifetime or several: documents are changed and return before and after they expire.
-        lifetime = scenario.window + (0 if scenario.backlog else scenario.slack)
+        lifetime = scenario.window + scenario.slack
         spread, most = rng.choice(((4 * scenario.window, 4), (4 * lifetime, 12)))
-    if scenario.late:
-        spread, most = 4 * (scenario.window + scenario.slack), 4
     for doc in range(scenario.docs_count):
         partition = rng.randrange(scenario.partitions_count)
-        crossing = "cross" in scenario.kinds and rng.random() < 0.3 and not scenario.backlog
+        crossing = "cross" in scenario.kinds and rng.random() < 0.3
         times = sorted(rng.randrange(spread) for _ in range(1 if crossing else rng.randint(1, most)))
         used: list[int] = []
         for number, time in enumerate(times):
@@ -128,11 +128,11 @@ def draw_input(rng: random.Random, scenario: Scenario) -> list[tuple[int, int, O
                 later = time if operation.kind == "append" else time + rng.randrange(20)
                 later = min(later, times[number + 1]) if number + 1 < len(times) else later
                 sent.append((later, again, operation._replace(time=later)))
-            if "move" in scenario.kinds and not scenario.backlog:
+            if "move" in scenario.kinds:
                 partition = rng.randrange(scenario.partitions_count)
     # The sort is stable: operations of the same time keep their order.
     sent.sort(key=lambda entry: entry[0])
-    return [(0, *entry[1:]) for entry in sent] if scenario.backlog else sent
+    return sent
 
 
 def _draw_operation(
@@ -176,8 +176,7 @@ class Simulation:
     def __init__(self, seed: int, rules: Rules = ALL, **fixed: Any) -> None:
         self._rng = rng = random.Random(seed)
         self._rules = rules
-        scenario = replace(draw_scenario(rng), backlog=random.Random(f"backlog {seed}").random() < 0.5)
-        scenario = replace(scenario, late=not scenario.backlog and random.Random(f"late {seed}").random() < 0.5)
+        scenario = draw_scenario(rng)
         if scenario.window is None and random.Random(f"recreate {seed}").random() < 0.3:
             # A rebuilt index lacks the documents of the deleted topic.
             scenario = replace(scenario, faults=(scenario.faults - {"flush", "go_back"}) | {"recreate"})
@@ -187,16 +186,15 @@ class Simulation:
         if apart.random() < 0.3:
             scenario = replace(scenario, suppression=draw_suppression(apart))
         scenario = replace(scenario, **fixed)
-        has_window = scenario.window is not None
-        scenario = replace(scenario, backlog=scenario.backlog and has_window, late=scenario.late and has_window)
         self.scenario = scenario
+        self._broker_rng = random.Random(f"broker {seed}")
         self._ahead_rng = random.Random(f"batches ahead {seed}") if scenario.ahead else None
         self._texts = Texts(rng, scenario.parts_count, by_containment=scenario.containment)
         self._input = with_sources(apart, draw_input(rng, scenario))[::-1]
         self._clock = Clock()
-        self.kafka = Kafka(scenario.partitions_count + scenario.late)
+        self.kafka = Kafka(scenario.partitions_count, scenario.retention)
         lifetime = None
-        if scenario.window is not None and not scenario.backlog:
+        if scenario.window is not None:
             lifetime = scenario.window + (scenario.slack if rules.lifetime_covers_outages else 0)
         self.index = Index(self._clock, lifetime, rules)
         self._network = Network(rng, scenario.doubt)
@@ -205,7 +203,8 @@ class Simulation:
         #: Daemons that had no work since the last event.
         self._idle: set[int] = set()
         self._snapshot = self.index.snapshot()
-        self._rates = {name: _FAULTS[name] for name in sorted(scenario.faults)}
+        rates = _FAULTS | {"flush": scenario.loss_rate}
+        self._rates = {name: rates[name] for name in sorted(scenario.faults)}
         self._faulty = sum(self._rates.values())
         self.kafka.rebalance(self._running)
 
@@ -220,7 +219,6 @@ class Simulation:
             self._rules,
             self._rng,
             suppression=self.scenario.suppression,
-            backlog=self.scenario.backlog or self.scenario.late,
             ahead=self._ahead_rng,
         )
 
@@ -241,9 +239,8 @@ class Simulation:
             raise AssertionError("the run does not end")
         while self._network.late:
             self._network.arrive_late()
-        slack = NEVER if self.scenario.backlog else self.scenario.slack
         scenario = self.scenario
-        return Truth(self.kafka, self._texts, scenario.window, slack, scenario.suppression).judge(self.index)
+        return Truth(self.kafka, self._texts, scenario.window, scenario.slack, scenario.suppression).judge(self.index)
 
     def _step(self, step: int) -> None:
         """Take one step: a fault, a step of a replaced process, a delayed call, or a step of a daemon."""
@@ -253,6 +250,10 @@ class Simulation:
             self._idle.clear()
         elif self._zombies and self._rng.random() < 0.2:
             self._step_zombie(step)
+        elif (unmarked := self.kafka.unmarked()) and self._broker_rng.random() < self.scenario.end_marked:
+            self.index.trace_event("the end of a transaction is marked")
+            # A transaction that is not committed is aborted: its producer has died, or its time-out has passed.
+            self._broker_rng.choice(unmarked).ended = True
         elif self._network.late and self._rng.random() < 0.1:
             self.index.trace_event("a call that was stuck arrives")
             self._network.arrive_late()
@@ -323,7 +324,7 @@ class Simulation:
 
     def _recreate(self) -> None:
         """Delete a completely committed topic, create it again, and send new documents and some old ones."""
-        if self.scenario.backlog or not (any(self.kafka.log) and self.kafka.all_done()):
+        if not (any(self.kafka.log) and self.kafka.all_done()):
             return
         self.index.trace_event("recreate")
         sent = [

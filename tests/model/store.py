@@ -19,8 +19,6 @@ from tests.model.index import (
     Fence,
     Index,
     InsertResult,
-    Listed,
-    ListedClaim,
     any_slot,
 )
 from tests.model.rules import Rules
@@ -210,6 +208,11 @@ class Store:
             if own:
                 yield from self._call(slot, fences, self._index.forget_removals, own)
 
+    def restore_incarnations(
+        self, incarnations: Sequence[tuple[int, Position]], fences: Fences
+    ) -> Generator[Step, None, None]:
+        yield from self._spread(self._index.restore_incarnations, incarnations, lambda entry: entry[0] % SLOTS, fences)
+
     def drop_claims(self, docs: Sequence[int], fences: Fences) -> Generator[Step, None, None]:
         for slot in range(SLOTS):
             yield from self._call(slot, fences, self._index.drop_claims, docs)
@@ -272,57 +275,6 @@ class Store:
     def finish(self, committed: Mapping[int, int], fences: Fences) -> Generator[Step, None, None]:
         for partition, end in committed.items():
             yield from self._call(partition % SLOTS, fences, self._index.finish, partition, end)
-
-    def list_documents(self, entries: Sequence[Listed], fences: Fences) -> Generator[Step, None, None]:
-        """List documents for eviction, each in the slot of its partition."""
-        for slot in range(SLOTS):
-            own = [entry for entry in entries if entry.position.partition % SLOTS == slot]
-            if own:
-                yield from self._call(slot, fences, self._index.list_documents, own)
-
-    def raise_watermark(self, partition: int, time: int, fence: Fence) -> Generator[Step, None, None]:
-        """Raise the event-time watermark of a partition."""
-        yield from self._call(partition % SLOTS, (fence,), self._index.raise_watermark, partition, time)
-
-    def get_watermarks(self) -> Generator[Step, None, dict[int, int]]:
-        """Return the event-time watermark of each partition."""
-        times: dict[int, int] = {}
-        for slot in range(SLOTS):
-            times |= yield from self._call(slot, (), self._index.get_watermarks)
-        return times
-
-    def get_listed(self, partition: int, limit: int, count: int) -> Generator[Step, None, list[Listed]]:
-        """Return the first listed documents of a partition that are older than a limit."""
-        return (yield from self._call(partition % SLOTS, (), self._index.get_listed, partition, limit, count))
-
-    def unlist(self, partition: int, entries: Sequence[Listed], fence: Fence) -> Generator[Step, None, None]:
-        """Unlist documents."""
-        yield from self._call(partition % SLOTS, (fence,), self._index.unlist, partition, entries)
-
-    def drop_entries(self, entries: Sequence[Listed], fence: Fence) -> Generator[Step, None, None]:
-        """Delete entries that are still at the listed position."""
-        for slot in range(SLOTS):
-            own = [entry for entry in entries if entry.doc % SLOTS == slot]
-            if own:
-                yield from self._call(slot, (fence,), self._index.drop_entries, own)
-
-    def list_claims(self, entries: Sequence[ListedClaim], fences: Fences) -> Generator[Step, None, None]:
-        """List claims for eviction, each in the slot of its partition."""
-        for slot in range(SLOTS):
-            own = [entry for entry in entries if entry.position.partition % SLOTS == slot]
-            if own:
-                yield from self._call(slot, fences, self._index.list_claims, own)
-
-    def get_listed_claims(self, partition: int, limit: int, count: int) -> Generator[Step, None, list[ListedClaim]]:
-        """Return the first listed claims of a partition that are older than a limit."""
-        return (yield from self._call(partition % SLOTS, (), self._index.get_listed_claims, partition, limit, count))
-
-    def drop_listed_claims(
-        self, partition: int, entries: Sequence[ListedClaim], fence: Fence
-    ) -> Generator[Step, None, None]:
-        """Delete claims, then unlist them."""
-        yield from self._spread(self._index.drop_listed_claims, entries, lambda entry: any_slot(entry.pair), (fence,))
-        yield from self._call(partition % SLOTS, (fence,), self._index.unlist_claims, partition, entries)
 
     def _spread(
         self, script: Callable[..., Any], entries: Sequence[Any], slot_of: Callable[[Any], int], fences: Fences

@@ -1,4 +1,7 @@
-"""The model of the delivery rules: all rules together lose and double nothing, and no rule is superfluous."""
+"""The model of the delivery rules: all rules together lose and double nothing, and no rule is superfluous.
+
+The model imports nothing of the package, so its runs belong to `make test-all` and `make model`.
+"""
 
 import pytest
 
@@ -6,22 +9,19 @@ from tests.model.breaking import BREAKING
 from tests.model.rules import ALL, RULES
 from tests.model.simulation import Simulation
 
-#: Runs with all rules in `make test` and in `make test-all`; each range of seeds is one test.
-FEW = [range(first, first + 100) for first in range(0, 300, 100)]
-MANY = [range(first, first + 1_000) for first in range(300, 13_300, 1_000)]
+pytestmark = pytest.mark.long
+
+#: Runs with all rules; each range of seeds is one test.
+RUNS = [range(first, first + 1_000) for first in range(0, 13_000, 1_000)]
 #: Number of runs within which the absence of a rule shows.
 SOON = 1_000
-#: Rules whose absence shows only after hundreds of runs.
-LATE = {"announced_in_turn", "all_checked", "purged_when_taken_over"}
 
 
 def wrong(seed, rules=ALL, **scenario):
     return Simulation(seed, rules, **scenario).run().kinds()
 
 
-@pytest.mark.parametrize(
-    "seeds", [*FEW, *(pytest.param(seeds, marks=pytest.mark.long) for seeds in MANY)], ids=lambda seeds: seeds.start
-)
+@pytest.mark.parametrize("seeds", RUNS, ids=lambda seeds: seeds.start)
 def test_with_all_rules_nothing_goes_wrong(seeds):
     assert {seed: kinds for seed in seeds if (kinds := wrong(seed))} == {}
 
@@ -30,9 +30,7 @@ def test_every_rule_has_a_kind_of_run_that_shows_its_lack():
     assert set(BREAKING) == set(RULES)
 
 
-@pytest.mark.parametrize(
-    "rule", [pytest.param(rule, marks=pytest.mark.long) if rule in LATE else rule for rule in RULES]
-)
+@pytest.mark.parametrize("rule", RULES)
 def test_without_one_rule_its_mistake_is_seen_soon(rule):
     breaking = BREAKING[rule]
     rules = ALL.without(rule)

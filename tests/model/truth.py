@@ -2,10 +2,11 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.model.documents import (
+    NEVER_DELETED,
     NOTHING_SUPPRESSED,
     Content,
     Marker,
@@ -25,15 +26,15 @@ class Verdict:
     """Mistakes by kind; each entry describes one.
 
     Attributes:
-        lost: Pairs that are valid at the end, are not suppressed, and were never published.
+        lost: Pairs that are valid at the end, are not suppressed, and were never published for these incarnations.
         doubled: Pairs of versions published twice although, between the two alerts, neither an index entry was absent
-            nor the versions were dissimilar for longer than a lifetime.
+            nor the versions were dissimilar for longer than a lifetime. Also pairs published for two incarnations of a
+            document that was neither deleted nor expired between the two alerts.
         invented: Published pairs that were never valid: the replacement or deletion of one version was committed before
             the other version was produced; or the versions are not similar, too far apart in time, or suppressed.
         garbled: Documents whose entry differs from their log.
         remaining: Data of deleted documents that is left at the end.
         misaddressed: Missing and superfluous dead letters.
-        kept: Data of expired documents that is left after a backlog, and listed data that has expired.
     """
 
     lost: Sequence[object] = ()
@@ -42,7 +43,6 @@ class Verdict:
     garbled: Sequence[object] = ()
     remaining: Sequence[object] = ()
     misaddressed: Sequence[object] = ()
-    kept: Sequence[object] = ()
 
     def kinds(self) -> dict[str, Sequence[object]]:
         """Return the kinds with mistakes."""
@@ -68,6 +68,10 @@ class State:
     last: float = -1
     #: Source of the upsert.
     source: int | None = None
+    #: Position of the deletion before the first insertion.
+    incarnation: Position = NEVER_DELETED
+    #: Whether the index certainly knows the incarnation: neither the marker nor an entry of it can have expired.
+    certain: bool = True
 
 
 @dataclass(slots=True)
@@ -77,6 +81,8 @@ class History:
     states: list[State] = field(default_factory=list)
     alive: bool = False
     known: bool = False
+    #: The last deletion, and its record time.
+    deleted: tuple[Position, int] | None = None
     unknown_appends: list[Position] = field(default_factory=list)
 
 
@@ -96,7 +102,7 @@ class Truth:
         kafka: Kafka,
         texts: Texts,
         window: int | None,
-        slack: float,
+        slack: int,
         suppression: Suppression = NOTHING_SUPPRESSED,
     ) -> None:
         self._kafka = kafka
@@ -104,13 +110,10 @@ class Truth:
         self._window = window
         self._slack = slack
         self._suppression = suppression
-        #: Whether all records exist at the start; then their times say nothing about their arrival.
-        self._at_once = slack == NEVER
-        #: Lifetime of index entries, and the longest interruption of a pair that is not published again.
+        #: Lifetime of index entries, which is also the longest interruption of a pair that is not published again.
         self._lifetime = NEVER if window is None else window + slack
-        self._gap = NEVER if window is None else window if self._at_once else self._lifetime
         self._histories: dict[int, History] = {}
-        #: Version -> its states, with appended parts.
+        #: Version of an incarnation -> its states, with appended parts.
         self._sides: dict[Side, list[State]] = {}
         self._read_logs()
 
@@ -126,14 +129,13 @@ class Truth:
             self._apply(position, *operation)
         for doc, history in self._histories.items():
             for state in history.states:
-                self._sides.setdefault((doc, state.version), []).append(state)
+                self._sides.setdefault((doc, state.version, state.incarnation), []).append(state)
 
     def _apply(self, position: Position, kind: str, doc: int, part: int | None, time: int, source: int | None) -> None:
         history = self._histories.setdefault(doc, History())
         old = history.states[-1] if history.alive else None
         committed_at = self._kafka.committed_at[position]
         prompt = committed_at - time <= self._slack
-        since = 0 if self._at_once else time
         if kind == "append" and part is not None:
             if old is None:
                 history.unknown_appends.append(position)
@@ -141,13 +143,13 @@ class Truth:
             if len(old.content) > 1 and old.content[-1] == part and old.times[0] == time:
                 return
             # An append certainly applies only to a document that certainly has not expired.
-            seen_at = time if self._at_once else committed_at
-            slack = 0 if self._at_once else self._slack
-            certain = self._window is None or seen_at <= old.times[0] + self._window + slack
+            certain = committed_at <= old.times[0] + self._lifetime
             prompt = prompt and old.prompt and certain
-            new = State(old.version, (*old.content, part), since, [time], prompt=prompt, source=old.source)
+            new = State(old.version, (*old.content, part), time, [time], prompt=prompt, source=old.source)
+            new.incarnation, new.certain = old.incarnation, old.certain and self._window is None
             new.known = old.known and certain
         elif part is None:
+            history.deleted = position, time
             if old is not None:
                 old.until, history.alive = committed_at, False
                 old.last = min(old.last, time)
@@ -155,36 +157,57 @@ class Truth:
         else:
             if old is not None and old.content == (part,):
                 old.times.append(time)
-                old.since = min(old.since, since)
+                old.since = min(old.since, time)
                 old.prompt &= prompt
+                old.certain &= self._window is None
                 return
-            new = State(part, (part,), since, [time], prompt=prompt, source=source)
+            new = State(part, (part,), time, [time], prompt=prompt, source=source)
+            self._set_incarnation(new, history, old, committed_at)
             new.known = old is None or old.known
         if new.known:
-            new.first, new.last = (time, time + self._gap) if self._at_once else (committed_at, time + self._lifetime)
+            new.first, new.last = committed_at, time + self._lifetime
         if old is not None:
             old.until = committed_at
             old.last = min(old.last, time)
         history.states.append(new)
         history.alive = history.known = True
 
+    def _set_incarnation(self, new: State, history: History, old: State | None, committed_at: float) -> None:
+        """Set the incarnation of an upsert."""
+        if old is not None:
+            new.incarnation, new.certain = old.incarnation, old.certain and self._window is None
+        elif history.deleted is not None:
+            new.incarnation, deleted_at = history.deleted
+            # The marker lives for three lifetimes.
+            new.certain = self._window is None or committed_at - deleted_at < 3 * self._lifetime
+
     def judge(self, index: Index) -> Verdict:
         """Compare with the published pairs and with the data in the index."""
         verdict = Verdict()
         reported = Counter(alert.pair for alert in self._kafka.alerts)
-        verdict.lost = [pair for pair in self._promised() if pair not in reported]
+        verdict.lost = [pair for pair in self._promised() if not any(map(self._accepts(pair), reported))]
         verdict.doubled = [pair for pair, count in reported.items() if count > 1 and self._is_doubled(pair)]
+        verdict.doubled += self._doubled_by_incarnation()
         verdict.invented = [pair for pair in reported if not self._was_valid(pair)]
         if self._window is None:
             expected = Counter(position for history in self._histories.values() for position in history.unknown_appends)
             sent = Counter(self._kafka.dead_letters)
             verdict.misaddressed = sorted(((expected - sent) + (sent - expected)).elements())
             verdict.garbled = [doc for doc, history in self._histories.items() if self._is_garbled(doc, history, index)]
-        if self._window is not None and index.lifetime is None:
-            verdict.kept = sorted({*self._overdue(index, self._kafka.latest() - self._window), *self._waiting(index)})
-        verdict.kept = [*verdict.kept, *self._listed_too_long(index)]
         verdict.remaining = sorted(set(self._remains(index)))
         return verdict
+
+    def _accepts(self, promised: Pair) -> Callable[[Pair], bool]:
+        """Return whether a published pair is a promised one; its incarnations may differ where they are uncertain."""
+        certain = [self._histories[doc].states[-1].certain for doc, _, _ in promised]
+
+        def accepts(pair: Pair) -> bool:
+            return all(
+                side == wanted if is_certain else side[:2] == wanted[:2]
+                for side, wanted, is_certain in zip(pair, promised, certain, strict=True)
+            )
+
+        return accepts
 
     def _promised(self) -> Iterable[Pair]:
         last = [(doc, history.states[-1]) for doc, history in sorted(self._histories.items()) if history.alive]
@@ -193,7 +216,7 @@ class Truth:
                 if (self._window is None or (a.prompt and b.prompt and self._always_within(a, b))) and (
                     self._is_alerted(a, b)
                 ):
-                    yield (doc, a.version), (other, b.version)
+                    yield (doc, a.version, a.incarnation), (other, b.version, b.incarnation)
 
     def _is_alerted(self, a: State, b: State) -> bool:
         return self._texts.similar(a.content, b.content) and not self._suppression.suppresses(a, b)
@@ -208,22 +231,39 @@ class Truth:
             return True
         if not self._is_followed(pair):
             return False
-        times = sorted(self._reported_at(alert) for alert in self._kafka.alerts if alert.pair == pair)
+        times = sorted(alert.committed_at for alert in self._kafka.alerts if alert.pair == pair)
         return any(self._is_never_interrupted(pair, one, next_one) for one, next_one in itertools.pairwise(times))
 
+    def _doubled_by_incarnation(self) -> list[Pair]:
+        """Return the pairs published again for another incarnation, although the documents existed throughout."""
+        by_version: dict[object, list[Alert]] = {}
+        for alert in self._kafka.alerts:
+            by_version.setdefault(tuple(side[:2] for side in alert.pair), []).append(alert)
+        return [
+            later.pair
+            for alerts in by_version.values()
+            for earlier, later in itertools.pairwise(alerts)
+            if earlier.pair != later.pair
+            and all(self._exists_throughout(doc, earlier.committed_at, later.committed_at) for doc, _, _ in later.pair)
+        ]
+
+    def _exists_throughout(self, doc: int, since: float, until: float) -> bool:
+        """Tell whether a document certainly existed throughout a time span, in one incarnation."""
+        states = self._histories[doc].states
+        covered: dict[Position, float] = {}
+        for state, following in zip(states, [*states[1:], None], strict=True):
+            incarnation = state.incarnation
+            end = state.last
+            if following is not None and following.incarnation == incarnation:
+                end = min(following.first, state.times[0] + self._lifetime)  # replaced, not deleted
+            if 0 < state.first <= covered.get(incarnation, since - 1):
+                covered[incarnation] = max(end, covered.get(incarnation, end))
+        return any(end >= until for end in covered.values())
+
     def _is_followed(self, pair: Pair) -> bool:
-        """Tell whether claims are guaranteed to follow a pair: all of its records came within the slack.
-
-        In a backlog partitions are processed in any order, so nothing is promised for a document whose versions change.
-        """
-        states = [state for doc, _ in pair for state in self._histories[doc].states]
-        versions = {(doc, state.version) for doc, _ in pair for state in self._histories[doc].states}
-        return all(state.prompt for state in states) and (not self._at_once or len(versions) == len(pair))
-
-    def _reported_at(self, alert: Alert) -> int:
-        if not self._at_once:
-            return alert.committed_at
-        return self._kafka.log[alert.position.partition][alert.position.offset].time
+        """Tell whether claims are guaranteed to follow a pair: all of its records came within the slack."""
+        states = [state for doc, _, _ in pair for state in self._histories[doc].states]
+        return all(state.prompt for state in states)
 
     def _is_never_interrupted(self, pair: Pair, since: float, until: float) -> bool:
         """Tell whether both versions certainly exist, with short interruptions, throughout a time span."""
@@ -236,9 +276,9 @@ class Truth:
         )
         covered = since
         for first, last in there:
-            if first <= last and first - covered <= self._gap:
+            if first <= last and first - covered <= self._lifetime:
                 covered = max(covered, last)
-        return until - covered <= self._gap
+        return until - covered <= self._lifetime
 
     def _was_valid(self, pair: Pair) -> bool:
         a, b = pair
@@ -247,53 +287,19 @@ class Truth:
             and x.since < y.until
             and y.since < x.until
             and (self._window is None or any(abs(s - t) <= self._window for s in x.times for t in y.times))
-            for x in self._sides.get(a, ())
-            for y in self._sides.get(b, ())
+            for x in self._states_of(a)
+            for y in self._states_of(b)
         )
+
+    def _states_of(self, side: Side) -> list[State]:
+        """Return the states of a version in all incarnations: the index may have forgotten the incarnation."""
+        return [state for state in self._histories[side[0]].states if state.version == side[1]]
 
     def _is_garbled(self, doc: int, history: History, index: Index) -> bool:
         stored = [record for slot in index.slots for number, record in slot.records.items() if number == doc]
         if not history.alive:
             return any(isinstance(record, Record) for record in stored)
         return [record.content for record in stored if isinstance(record, Record)] != [history.states[-1].content]
-
-    def _overdue(self, index: Index, limit: int) -> Iterable[str]:
-        """Find data of documents that were inserted before a time."""
-        old = {doc for doc, history in self._histories.items() if all(max(s.times) < limit for s in history.states)}
-        # A listed document is evicted as soon as those before it are.
-        old -= {entry.doc for slot in index.slots for entry in slot.listed.entries()}
-        for slot in index.slots:
-            yield from (
-                f"record of {doc}" for doc, one in slot.records.items() if doc in old and isinstance(one, Record)
-            )
-            for bucket, members in slot.buckets.items():
-                yield from (f"{doc} in bucket {bucket}" for doc in members if doc in old)
-
-    def _waiting(self, index: Index) -> Iterable[str]:
-        """Find documents that are too old for the slowest partition, and claims that are one window older."""
-        assert self._window is not None
-        times: dict[int, int] = {}
-        for slot in index.slots:
-            times |= slot.watermarks
-        limit = min(times.get(partition, 0) for partition in range(len(self._kafka.log))) - self._window
-        # Lists are evicted from the head on.
-        for slot in index.slots:
-            documents, claims = slot.listed.heads(), slot.listed_claims.heads()
-            yield from (f"{first.doc} in a list" for first in documents if first.time < limit)
-            yield from (f"claim of {first.pair}" for first in claims if first.time < limit - self._window)
-        listed = {entry.pair for slot in index.slots for entry in slot.listed_claims.entries()}
-        for slot in index.slots:
-            for pair, claim in slot.claims.items():
-                asked_at = self._kafka.log[claim.last.partition][claim.last.offset].time
-                # An attempt may end before it lists a claim that it only extended.
-                if pair not in listed and not claim.extended and asked_at < limit - self._window:
-                    yield f"claim of {pair}, not listed"
-
-    def _listed_too_long(self, index: Index) -> Iterable[str]:
-        """Find listed data that has expired by itself."""
-        for slot in index.slots:
-            yield from (f"{entry.doc} in a list, expired" for entry in slot.listed.overdue(index.clock.now))
-            yield from (f"claim of {each.pair}, expired" for each in slot.listed_claims.overdue(index.clock.now))
 
     def _remains(self, index: Index) -> Iterable[str]:
         """Find data of deleted documents; markers and claims contain only a hash and a position."""

@@ -13,11 +13,7 @@ import redis
 
 from streamdedup.embedded import RedisServer
 from tests.servers import make_kafka, wait_until
-from tests.soak.backlog import BATCH_RECORDS, DOCUMENTS, PARTITIONS, bytes_after_windows
-from tests.soak.backlog import WINDOWS as WINDOWS_READ
-from tests.soak.daemon import SLACK_SHARE, a_daemon
-from tests.soak.late import LIFETIMES, held_while_late
-from tests.soak.picture import draw
+from tests.soak.daemon import a_daemon
 from tests.soak.samples import Looker, Sample, judged
 from tests.soak.stream import Sender
 
@@ -87,60 +83,12 @@ def soak(arguments: argparse.Namespace, folder: Path, kafka: str, redis_url: str
 
 
 def write(folder: Path, samples: Sequence[Sample], arguments: argparse.Namespace, verdict: Sequence[str]) -> None:
-    """Write the samples as JSON and as a picture."""
+    """Write the samples as JSON."""
     folder.mkdir(parents=True, exist_ok=True)
     run = {"minutes": arguments.minutes, "rate": arguments.rate, "seed": arguments.seed, "verdict": list(verdict)}
     rows = [asdict(sample) for sample in samples]
     (folder / "soak.json").write_text(json.dumps(run | {"samples": rows}, indent=1) + "\n", encoding="utf-8")
-    title = f"{arguments.minutes:g} minutes at {arguments.rate:g} documents a second; shaded: warming up"
-    (folder / "soak.svg").write_text(draw(samples, title), encoding="utf-8")
-    print(f"written: {folder / 'soak.json'}, {folder / 'soak.svg'}")
-
-
-def backlog(arguments: argparse.Namespace, folder: Path, kafka: str, redis_url: str) -> None:
-    """Read ten windows at full speed; print what Redis holds after two and after all of them."""
-    window_s = arguments.minutes * 60
-    options = {"partitions": PARTITIONS, "batch_records": BATCH_RECORDS}
-    with (
-        a_daemon(folder, window_s, kafka, redis_url, in_order=True, **options) as (installation, daemon),
-        redis.Redis.from_url(redis_url) as client,
-    ):
-        began = time.monotonic()
-        sizes = dict(bytes_after_windows(installation, daemon, client, window_s, seed=arguments.seed))
-        seconds = time.monotonic() - began
-        daemon.stop()
-    print(
-        f"a backlog of {WINDOWS_READ} windows of {window_s / 60:g} min, {DOCUMENTS:,} documents each in {PARTITIONS} "
-        f"partitions, read in {seconds:.0f} s"
-    )
-    for windows, size in sizes.items():
-        print(f"  after {windows} windows: {size / 1e6:.1f} MB in Redis")
-    first, last = sizes.values()
-    print(f"  {last / first:.2f} times as much; {seconds / window_s:.2f} windows have passed by the clock")
-
-
-def late(arguments: argparse.Namespace, folder: Path, kafka: str, redis_url: str) -> int:
-    """Send a stream that is always late, one of two partitions empty; return 1 when too much is listed."""
-    lifetime_s = arguments.minutes * 60 / LIFETIMES
-    window_s = lifetime_s / (1 + SLACK_SHARE)
-    most = 0.0
-    with (
-        a_daemon(folder, window_s, kafka, redis_url, partitions=2, in_order=True) as (installation, daemon),
-        redis.Redis.from_url(redis_url) as client,
-    ):
-        print(
-            f"{LIFETIMES} lifetimes of {lifetime_s:.1f} s, {arguments.rate:g} documents/s, one partition of two empty"
-        )
-        for held in held_while_late(installation, daemon, client, lifetime_s, rate=arguments.rate, seed=arguments.seed):
-            most = max(most, held.listed_count / max(held.alive_count, 1))
-            if round(4 * held.lifetimes) % 16 == 0:
-                print(
-                    f"  {held.lifetimes:4.1f} lifetimes: {held.alive_count:,} alive, {held.listed_count:,} listed",
-                    flush=True,
-                )
-        daemon.stop()
-    print(f"at most {most:.2f} times as many listed as alive")
-    return int(most > 2)
+    print(f"written: {folder / 'soak.json'}")
 
 
 def main() -> None:
@@ -155,18 +103,9 @@ def main() -> None:
         default="redis-server",
         help="Redis server to start; empty for the one in the wheel",
     )
-    parser.add_argument("--backlog", action="store_true", help="read a backlog of ten windows of MINUTES each instead")
-    parser.add_argument(
-        "--late", action="store_true", help="send a stream that is always late, for 33 lifetimes instead"
-    )
     parser.add_argument("--into", type=Path, default=Path("build/soak"), help="folder for what is written")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, make_kafka() as kafka, RedisServer(arguments.redis or None) as server:
-        if arguments.backlog:
-            backlog(arguments, Path(folder), kafka.bootstrap_servers, server.url)
-            return
-        if arguments.late:
-            sys.exit(late(arguments, Path(folder), kafka.bootstrap_servers, server.url))
         samples, wrong = soak(arguments, Path(folder), kafka.bootstrap_servers, server.url)
     found = list(judged(samples, arguments.minutes * 60 / WINDOWS))
     verdict = [f"{'ok  ' if good else 'FAIL'} {text}" for text, good in found] + [f"FAIL {text}" for text in wrong]

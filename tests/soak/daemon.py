@@ -13,21 +13,12 @@ PARTITIONS = 4
 
 
 @contextlib.contextmanager
-def a_daemon(
-    folder: Path,
-    window_s: float,
-    kafka: str,
-    redis_url: str,
-    *,
-    partitions: int = PARTITIONS,
-    in_order: bool = False,
-    batch_records: int = 2_000,
-) -> Iterator[tuple[Installation, Daemon]]:
-    """Run one daemon that keeps documents for a short window; it may be promised that they come in order."""
+def a_daemon(folder: Path, window_s: float, kafka: str, redis_url: str) -> Iterator[tuple[Installation, Daemon]]:
+    """Run one daemon that keeps documents for a short window."""
     topic, duplicates = fresh_name("articles"), fresh_name("duplicates")
-    create_topics(kafka, [topic], partitions)
+    create_topics(kafka, [topic], PARTITIONS)
     create_topics(kafka, [duplicates, f"{duplicates}.dlq"])
-    options = {"batch_records": batch_records, "shingle_size": 3, "threshold": 0.8}
+    options = {"batch_records": 2_000, "shingle_size": 3, "threshold": 0.8}
     installation = Installation(
         folder,
         kafka=kafka,
@@ -40,7 +31,6 @@ def a_daemon(
     kept = {
         "profiles.articles.retention": f"{round(window_s * 1_000)}ms",
         "profiles.articles.retention_slack": f"{round(window_s * SLACK_SHARE * 1_000)}ms",
-        "profiles.articles.records_in_order": str(in_order).lower(),
         "profiles.articles.bucket_cap": "500",
         "profiles.articles.max_candidates": "500",
     }

@@ -19,33 +19,27 @@ from reference_pairs import expected_pairs
 
 from streamdedup.daemon.batch import Pipeline
 from streamdedup.daemon.breaker import BreakerOptions
+from streamdedup.daemon.crash_points import POLL_AHEAD
 from streamdedup.daemon.loop import Loop
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.daemon.publisher import LoopOptions
+from streamdedup.daemon.read_ahead import AHEAD_POLL_S
 from streamdedup.daemon.rebuild import Rebuilder, RebuildTarget
 from streamdedup.detection.detector import Detector
-from streamdedup.detection.model import DetectorOptions
 from streamdedup.errors import BatchRefused, BrokerUnavailable, StoreUnavailable
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.kafka.protocols import Batch
 from streamdedup.position import Position
 from streamdedup.similarity.lsh import Banding
-from streamdedup.testing.memory_transport import MemoryBroker, MemoryHistory, MemorySource, MemoryTransport
-from streamdedup.text.shingles import ShingleOptions
 from streamdedup.wire import Decoder, content_digest, decode_alert
 from streamdedup.wire.dead_letters import DaemonInfo, read_headers
+from tests import streams
 from tests.memory_staging import MemoryStagingIndex
+from tests.support.memory_transport import MemoryBroker, MemoryHistory, MemorySource, MemoryTransport
 
 INPUT, DUPLICATES, DEAD_LETTERS = "articles", "duplicates", "duplicates.dlq"
 GROUP = "dedup"
-OPTIONS = DetectorOptions(
-    profile="articles",
-    shingles=ShingleOptions(unit="word", size=2),
-    banding=Banding(6, 2),
-    permutations=16,
-    seed=5,
-    threshold=0.5,
-)
+OPTIONS = replace(streams.OPTIONS, banding=Banding(6, 2), permutations=16)
 
 FINGERPRINT = {"bands": 6}
 WORDS = ["amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath", "inlet", "jetty", "knoll", "lagoon"]
@@ -54,7 +48,6 @@ STORE_METHODS = (
     "open",
     "partition_states",
     "fence",
-    "save_read_start",
     "insert_entries",
     "remove_from_buckets",
     "remove_copies",
@@ -70,10 +63,6 @@ STORE_METHODS = (
     "announce",
     "finish",
     "ping",
-    "list_expiring",
-    "set_watermarks",
-    "expired",
-    "evict",
 )
 #: Those of them that can be refused.
 FENCED_METHODS = frozenset(STORE_METHODS) - {
@@ -87,7 +76,7 @@ FENCED_METHODS = frozenset(STORE_METHODS) - {
 }
 #: Calls of a transport that can fail.
 KAFKA_CALLS = frozenset(
-    {"open_clients", "poll", "poll_ahead", "committed", "all_committed", "confirm", "publish", "commit"}
+    {"open_clients", "poll", POLL_AHEAD, "committed", "all_committed", "confirm", "publish", "commit"}
 )
 #: Steps after which a run is stuck.
 PATIENCE_STEPS = 3_000
@@ -166,12 +155,26 @@ class Watched:
             return method
 
         def call(*arguments: Any, **named: Any) -> Any:
-            self._daemon.world.moment(Moment(self._daemon, name, after=False))
-            result = method(*arguments, **named)
-            self._daemon.world.moment(Moment(self._daemon, name, after=True))
-            return result
+            return self._report(name, method, *arguments, **named)
 
         return call
+
+    def _report(self, effect: str, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        self._daemon.world.moment(Moment(self._daemon, effect, after=False))
+        result = method(*arguments, **named)
+        self._daemon.world.moment(Moment(self._daemon, effect, after=True))
+        return result
+
+
+class WatchedSource(Watched):
+    """A source; a poll of the batch ahead is an effect of its own."""
+
+    def __init__(self, inner: MemorySource, daemon: "Daemon") -> None:
+        super().__init__(inner, daemon, ["committed", "all_committed", "confirm"])
+
+    def poll(self, timeout_s: float, max_records: int) -> Batch:
+        effect = POLL_AHEAD if timeout_s == AHEAD_POLL_S else "poll"
+        return self._report(effect, self.inner.poll, timeout_s, max_records)
 
 
 class WatchedBroker(MemoryBroker):
@@ -211,21 +214,18 @@ class Daemon:
         index = Watched(world.index, self, STORE_METHODS)
         transactional_id = name if world.exactly_once else None
         self._transport = MemoryTransport(
-            world.broker, GROUP, [INPUT], transactional_id=transactional_id, max_poll_records=world.batch_size
+            world.broker, GROUP, world.topics, transactional_id=transactional_id, max_poll_records=world.batch_size
         )
         self.source: MemorySource | None = None
         pipeline = replace(
             a_pipeline("articles", world.make_detector, index),
             silent_until_ms=world.silent_until_ms,
-            in_order=world.in_order,
-            slack_ms=200,
-            lifetime_ms=world.lifetime_ms,
         )
         history = MemoryHistory(world.broker, 3)
         self.rebuilder = Rebuilder(self._open_target, history, DUPLICATES, lambda: world.now_ms)
         self.loop = Loop(
             transport=self,
-            pipelines={INPUT: pipeline},
+            pipelines=dict.fromkeys(world.topics, pipeline),
             options=LoopOptions(
                 DUPLICATES,
                 DEAD_LETTERS,
@@ -234,26 +234,29 @@ class Daemon:
                 on_index_lost=world.on_index_lost,
                 breaker=world.breaker,
                 batch_records=world.batch_size,
+                copy_headers=("traceparent",),
             ),
             metrics=self.metrics,
             stop=self.stop,
             rebuilder=self.rebuilder,
             clock=CLOCK.monotonic,
         )
+        while world.grown and not self.loop._slow_start.may_read_ahead():
+            self.loop._slow_start.committed(0)
 
     def _open_target(self, name: str) -> RebuildTarget:
         inner = MemoryStagingIndex(self.world.index)
         staging = Watched(inner, self, ["begin", "extend_lease", "complete"])
         index = Watched(inner.store, self, STORE_METHODS)
-        return RebuildTarget(staging, a_pipeline(name, self.world.make_detector, index), [INPUT], self.world.kept_ms)
+        pipeline = a_pipeline(name, self.world.make_detector, index)
+        return RebuildTarget(staging, pipeline, self.world.topics, self.world.kept_ms)
 
     def open(self) -> tuple[Watched, Watched]:
         """Open clients, as the loop's transport."""
         self.world.moment(Moment(self, "open_clients", after=False))
         self.source, sink = self._transport.open()
         self.world.moment(Moment(self, "open_clients", after=True))
-        asked = ["poll", "poll_ahead", "committed", "all_committed", "confirm"]
-        return Watched(self.source, self, asked), Watched(sink, self, ["publish"])
+        return WatchedSource(self.source, self), Watched(sink, self, ["publish"])
 
     def leave_group(self) -> None:
         """Be silent for longer than the session may last."""
@@ -278,8 +281,6 @@ class World:
         exactly_once: Whether daemons publish in transactions.
         on_index_lost: As the loop's option.
         silent_until_ms: As of the profile.
-        in_order: As of the profile.
-        lifetime_ms: As of the profile.
         kept_ms: How far back a rebuild reads; None for everything.
         now_ms: The present, as a rebuild sees it.
         make_index: Makes the one index that all daemons share.
@@ -287,6 +288,8 @@ class World:
         plan: Returns the event of each moment.
         joined: Whether the daemons have joined the group before the first record arrives.
         breaker: When daemons halt because of dead letters.
+        grown: Whether daemons begin with full batches, as after many commits; else by the slow start.
+        other_topics: Further input topics, of one partition.
     """
 
     records: Sequence[Sent]
@@ -296,8 +299,6 @@ class World:
     exactly_once: bool = True
     on_index_lost: str = "fail"
     silent_until_ms: int | None = None
-    in_order: bool = False
-    lifetime_ms: int | None = None
     kept_ms: int | None = None
     now_ms: int = 0
     make_index: Callable[["World"], MemoryIndex] = lambda _world: MemoryIndex()
@@ -305,11 +306,18 @@ class World:
     plan: Callable[[int], Act | None] = lambda _number: None
     joined: bool = True
     breaker: BreakerOptions = field(default_factory=BreakerOptions)
+    grown: bool = True
+    other_topics: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        self.broker = WatchedBroker({INPUT: self.partitions, DUPLICATES: 1, DEAD_LETTERS: 1}, self.time_passes)
+        self.topics = [INPUT, *self.other_topics]
+        counts = {INPUT: self.partitions, DUPLICATES: 1, DEAD_LETTERS: 1} | dict.fromkeys(self.other_topics, 1)
+        self.broker = WatchedBroker(counts, self.time_passes)
         self.broker.world = self
         self.index = self.make_index(self)
+        self.traces = (f"trace {number}".encode() for number in itertools.count())
+        #: Copied headers by position, which a topic that was created again has a second time.
+        self.traces_of: dict[Position, list[tuple[tuple[str, bytes], ...]]] = {}
         self.trace: list[Moment] = []
         self.active: list[Daemon] = []
         self.everyone: list[Daemon] = []
@@ -324,7 +332,7 @@ class World:
             self.plan = plan
             self.trace.clear()
         self.positions = [self.produce(sent) for sent in self.records]
-        self.ends = {p.of: p.offset + 1 for p in self.positions}
+        self.ends = {p.topic_partition: p.offset + 1 for p in self.positions}
 
     def recreate(self, records: Sequence[Sent], partitions: int | None = None, **how: Any) -> None:
         """Delete the input topic, create it again, and let records come; see ``MemoryBroker.recreate``."""
@@ -333,21 +341,25 @@ class World:
         self.records = [*self.records, *records]
         new = [self.produce(sent) for sent in records]
         self.positions = [*self.positions, *new]
-        self.ends = {p.of: p.offset + 1 for p in new}
+        self.ends = {p.topic_partition: p.offset + 1 for p in new}
 
     def produce(self, sent: Sent) -> Position:
         """Let a record come."""
         value = None if sent.text is None else json.dumps({"id": sent.id, "text": sent.text, "op": sent.op}).encode()
         if sent.code == "not_json":
             value = b"{"
-        return self.broker.produce(
+        trace = ("traceparent", next(self.traces))
+        position = self.broker.produce(
             INPUT,
             value,
             None,
             partition=sent.partition % self.partitions,
             timestamp_ms=sent.time_ms,
             readable=sent.code != "unreadable",
+            headers=(("private", b"p"), trace),
         )
+        self.traces_of.setdefault(position, []).append((trace,))
+        return position
 
     # Events
 
@@ -438,9 +450,9 @@ class World:
         """Pairs of versions that a reader of the duplicates topic sees."""
         pairs: Counter[VersionPair] = Counter()
         for record in self.broker.records(DUPLICATES):
-            alert = decode_alert(record.value).alert
+            alert = decode_alert(record.value)
             for match in alert.matches:
-                pairs[_pair((alert.document_id, alert.digest), (match.id, match.digest))] += 1
+                pairs[_pair((alert.document.id, alert.document.digest), (match.id, match.digest))] += 1
         return pairs
 
     def dead_letters(self) -> list[tuple[str, int, str]]:
@@ -470,7 +482,13 @@ class World:
         )
         if self.dead_letters() != poison:
             complaints.append(f"dead letters {self.dead_letters()}, not {poison}")
+        complaints += self._wrong_traces()
         return complaints + [c for daemon in self.everyone for c in unbalanced(daemon)]
+
+    def _wrong_traces(self) -> list[str]:
+        """Return the alerts without exactly the copied header of their document's record."""
+        alerts = [(decode_alert(r.value).document.position, r.headers) for r in self.broker.records(DUPLICATES)]
+        return [f"headers of {p}: {copied}" for p, copied in alerts if copied not in self.traces_of.get(p, [copied])]
 
 
 def unbalanced(daemon: Daemon) -> list[str]:
@@ -725,6 +743,7 @@ def a_random_run(seed: int, *, changes: float | None = None, ends: float = 0.0, 
         batch_size=rng.randint(1, 4),
         plan=Fate(seed),
         joined=rng.random() < 0.7,
+        grown=seed % 2 == 0,
         **options,
     )
     world.run()

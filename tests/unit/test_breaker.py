@@ -52,6 +52,12 @@ def test_it_opens_before_the_first_batch_with_which_a_stretch_of_the_window_has_
     assert passed(flags, sizes, options) == expected
 
 
+def test_a_stretch_in_the_middle_of_a_batch_opens_it():
+    flags = [False] * 4 + [True] * 4 + [False] * 8
+    assert passed(flags, [16], BreakerOptions(3, 6)) == 0
+    assert passed(flags, [16], BreakerOptions(4, 6)) == 16
+
+
 def test_a_lone_dead_letter_now_and_then_never_opens_it():
     assert passed([at % 20 == 0 for at in range(2_000)], [100] * 20, BreakerOptions(60, 1_000)) == 2_000
 

@@ -129,7 +129,9 @@ class TestCommand:
         assert invoke("--config", str(config)).output.endswith("\n1 ok, 1 warning, 0 failed: the daemon can start\n")
 
 
-class _Servers:
+class _Backend:
+    kind = "redis"
+
     def __enter__(self):
         return self
 
@@ -146,13 +148,13 @@ class TestAll:
 
         def look(kafka, redis):
             monkeypatch.setattr(checks, "kafka_findings", lambda _settings: kafka)
-            monkeypatch.setattr(checks, "redis_findings", lambda _settings, _servers: redis)
-            monkeypatch.setattr(checks, "connect_store", lambda _settings: _Servers())
+            monkeypatch.setattr(checks, "store_findings", lambda _settings, _backend: redis)
+            monkeypatch.setattr(checks, "connect_backend", lambda _settings: _Backend())
             monkeypatch.setattr(checks, "committed_quietly", lambda _options: asked.append("offsets") or {})
             monkeypatch.setattr(
                 checks,
                 "index_findings",
-                lambda _settings, _servers, committed: [Finding.ok("index", "profile", f"beside {committed}")],
+                lambda _settings, _backend, committed: [Finding.ok("index", "profile", f"beside {committed}")],
             )
             return [finding.text for finding in checks.every_finding(settings)][1:], asked
 
@@ -189,7 +191,7 @@ class TestNeeds:
         assert "articles" not in configs
 
     def test_no_finding_of_a_store_that_is_away_shows_the_password(self, settings):
-        with checks.connect_store(settings) as servers:
-            found = list(checks.redis_findings(settings, servers))
+        with checks.connect_backend(settings) as backend:
+            found = list(checks.store_findings(settings, backend))
         assert [finding.level for finding in found] == [Level.FAILED]
         assert "canary" not in found[0].sentence

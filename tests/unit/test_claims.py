@@ -1,22 +1,19 @@
 """How long pairs stay claimed: documents that live on are reported once (memory store, injected clock)."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
-from streamdedup.detection.detector import Detector
-from streamdedup.detection.model import DetectorOptions
 from streamdedup.index.memory import MemoryIndex
-from streamdedup.position import Partition, Position
-from streamdedup.similarity.lsh import Banding
-from streamdedup.text.shingles import ShingleOptions
+from streamdedup.position import Position
 from streamdedup.wire import Document
+from tests.streams import OPTIONS, Stream
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 TEXT = "amber birch cedar delta ember fjord grove heath inlet jetty knoll lagoon"
 OTHER_TEXT = "maple north ocean pearl quartz river stone tulip umber valley willow zinc"
-PARTITION = Partition("articles", 0)
 
 
 class Daemon:
@@ -24,30 +21,22 @@ class Daemon:
 
     def __init__(self, retention_ms: int = 30 * DAY_MS, slack_ms: int = DAY_MS) -> None:
         self._now_ms = 0
-        self.store = MemoryIndex(lifetime_ms=retention_ms + slack_ms, now_ms=lambda: float(self._now_ms))
-        self.store.open({})
-        options = DetectorOptions(
-            profile="articles",
-            shingles=ShingleOptions(unit="word", size=2),
-            banding=Banding(8, 2),
-            permutations=64,
-            seed=5,
-            threshold=0.5,
-            window_ms=retention_ms,
-        )
-        self._detector = Detector(options, self.store)
-        self._fences = {PARTITION: self.store.fence(PARTITION, 1, 0)}
+        store = MemoryIndex(lifetime_ms=retention_ms + slack_ms, now_ms=lambda: float(self._now_ms))
+        self._stream = Stream(replace(OPTIONS, window_ms=retention_ms), store)
+        self.store = store
         self._offset = 0
         #: Days on which each pair of ids was reported.
         self.reported: dict[tuple[str, str], list[float]] = {}
 
     def take(self, day: float, document_id: str, text: str, op: str = "upsert") -> None:
         self._now_ms = round(day * DAY_MS)
-        position = Position(*PARTITION, self._offset)
+        position = Position("articles", 0, self._offset)
         self._offset += 1
         document = Document(document_id, text, position, self._now_ms, op=op)
-        outcome = self._detector.index(self._detector.prepare([document]), self._fences)
-        for detection in outcome.detections:
+        if op == "delete":
+            self._stream.delete([document])
+            return
+        for detection in self._stream.index(document).detections:
             for match in detection.matches:
                 pair = min(document_id, match.id), max(document_id, match.id)
                 self.reported.setdefault(pair, []).append(day)
@@ -104,6 +93,42 @@ def test_a_pair_that_has_not_been_one_for_longer_than_a_claim_lives_is_reported_
     daemon.take(63, "a", TEXT)
     daemon.take(63.1, "b", TEXT)
     assert daemon.reported == {("a", "b"): [0.1, 63.1]}
+
+
+@pytest.mark.parametrize("back", [2, 20, 30, 33, 40, 50, 61, 63, 70, 95, 125, 130])
+def test_a_document_that_was_deleted_and_is_inserted_again_is_reported_again(back):
+    """Its partner lives on all the time, and so may the claim of the pair."""
+    daemon = Daemon()
+    daemon.take(0, "a", TEXT)
+    daemon.take(0.1, "b", TEXT)
+    daemon.take(1, "a", "", "delete")
+    for day in range(5, back, 5):
+        daemon.take(day, "b", "zinc", "append")
+    daemon.take(back + 0.3, "a", TEXT)
+    assert daemon.reported == {("a", "b"): [0.1, back + 0.3]}
+
+
+def test_a_later_version_of_a_document_that_was_deleted_is_reported_again_with_the_first_text():
+    daemon = Daemon()
+    daemon.take(0, "a", TEXT)
+    daemon.take(0.1, "b", TEXT)
+    daemon.take(1, "a", "", "delete")
+    daemon.take(2, "a", OTHER_TEXT)
+    daemon.take(3, "a", TEXT)
+    daemon.take(4, "a", OTHER_TEXT)
+    daemon.take(5, "a", TEXT)
+    assert daemon.reported == {("a", "b"): [0.1, 3]}
+
+
+@pytest.mark.parametrize(("append", "later", "days"), [(None, 29, [29]), (None, 30.5, []), (20, 49, [49])])
+def test_an_append_renews_the_time_of_its_document(append, later, days):
+    """The window of 30 days counts from the append."""
+    daemon = Daemon()
+    daemon.take(0, "a", TEXT)
+    if append is not None:
+        daemon.take(append, "a", "zinc", "append")
+    daemon.take(later, "b", TEXT)
+    assert daemon.reported == ({("a", "b"): days} if days else {})
 
 
 @pytest.mark.parametrize("days", [range(5, 101, 5), range(30, 301, 30)])

@@ -1,15 +1,25 @@
 import os
+import re
+import shlex
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 
 from streamdedup import __version__, errors, wire
 from streamdedup.cli import config as config_commands
 from streamdedup.cli import main as cli
-from streamdedup.cli.settings_options import check_bootstrap_servers, parse_assignments
-from tests.canaries import KEY_PASSWORD, TLS
+from streamdedup.cli.assembly import kafka_options
+from streamdedup.cli.settings_options import (
+    load_settings,
+    parse_assignments,
+    with_same_settings,
+)
+from streamdedup.cli.topic_reading import reading_options
+from streamdedup.settings.examples import EXAMPLES
+from tests.canaries import KEY_PASSWORD
 
 SMALLEST = """
 [kafka]
@@ -89,24 +99,14 @@ def test_help_fits_the_terminal_and_cuts_nothing(run, monkeypatch, width):
         listed = out.partition("Commands:")[2].partition("Examples:")[0]
         assert "..." not in listed, names
         examples = [line for line in out.splitlines() if "streamdedup " in line]
+        examples += [line for text in re.findall(r"\\\n(.*(?:\\\n.*)*)", out) for line in text.split("\n")]
+        assert all(len(line) <= 80 for line in examples), names
         others = [line for line in out.splitlines() if line not in examples]
         # The names and the type of an option are kept together.
         assert [line for line in others if len(line) > width and not line.startswith("  -")] == [], names
         parameters = cli.load_command(names[0]).params if len(names) == 1 else []
         for parameter in parameters:
             assert all(name in out for name in [*parameter.opts, *parameter.secondary_opts] if name.startswith("-"))
-
-
-def test_examples_in_help_texts_are_not_broken(run, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "60")
-    _, out, _ = run("--help")
-    assert all(f"  {example}" in out.splitlines() for example in cli.EXAMPLES)
-    _, out, _ = run("scan", "--help")
-    assert "  Example:  streamdedup scan articles.jsonl.gz --threshold 0.7 --output pairs.tsv" in out.splitlines()
-
-
-def test_every_example_of_the_help_calls_a_command_that_exists():
-    assert {example.split()[1] for example in cli.EXAMPLES} <= set(cli.COMMANDS)
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
@@ -214,20 +214,6 @@ def test_help_names_no_type_for_flags_which_take_no_value(run, words):
     assert "bool" not in out.lower()
 
 
-@pytest.mark.parametrize("servers", ["host:notaport", "host", "", ",", "a:9092,b", "host:0", "host:70000", "me:pw@h:1"])
-def test_brokers_of_the_command_line_are_checked_like_those_of_the_settings(run, servers):
-    code, out, err = run("tail", "--bootstrap-servers", servers)
-    assert (code, out) == (errors.EXIT_USAGE, "")
-    assert err.startswith("streamdedup: --bootstrap-servers ")
-    assert err.endswith('not valid; allowed: servers as "host:port", with commas between them\n')
-    assert "pw" not in err
-
-
-def test_brokers_of_the_command_line_may_be_several():
-    assert check_bootstrap_servers("a:9092, [::1]:9093,c.example:1") == "a:9092,[::1]:9093,c.example:1"
-    assert check_bootstrap_servers(None) is None
-
-
 # config
 
 
@@ -239,12 +225,6 @@ def test_check_lists_the_profiles(run, config):
         "profile articles: topics articles",
     ]
     assert "bands x" in out
-
-
-def test_check_answers_mistakes_with_a_line_each_and_code_2(run, config):
-    code, out, err = run("config", "check", "-c", config, "--set", "kafka.batch_records=0", "--set", "kafka.x=1")
-    assert (code, out) == (errors.EXIT_USAGE, "")
-    assert [line.split(": ")[1] for line in err.splitlines()] == ["kafka.batch_records", "kafka.x"]
 
 
 def test_show_prints_toml_with_the_achieved_banding(run, config):
@@ -264,9 +244,7 @@ def test_show_never_prints_a_secret(run, tmp_path, monkeypatch):
     path.write_text(
         SMALLEST.replace("redis://", f"redis://user:{CANARY}@").replace(
             "[redis]",
-            'security_protocol = "SASL_SSL"\nsasl_mechanism = "PLAIN"\nsasl_username = "u"\n'
-            f'ssl_cert_file = "{TLS / "certificate.pem"}"\nssl_key_file = "{TLS / "encrypted.key"}"\n'
-            f'ssl_key_password = "{CANARY}"\n[redis]',
+            'security_protocol = "SASL_SSL"\nsasl_mechanism = "PLAIN"\nsasl_username = "u"\n[redis]',
         ),
         encoding="utf-8",
     )
@@ -275,7 +253,6 @@ def test_show_never_prints_a_secret(run, tmp_path, monkeypatch):
     code, out, err = run("config", "show", "--config", str(path))
     assert code == errors.EXIT_OK
     assert CANARY not in out + err
-    assert 'ssl_key_password = "***"' in out
     assert 'url = "redis://user:***@localhost:6379/0"' in out
     assert f'sasl_password_file = "{tmp_path / "password"}"' in out
 
@@ -309,7 +286,7 @@ def test_beside_a_secret_all_other_mistakes_of_command_line_and_environment_are_
         "no assignment",
         "service.metrics_port=66000",
         f"kafka.sasl_pasword={CANARY}",
-        f"kafka.ssl_key_password={CANARY}",
+        f"redis.sentinel_password={CANARY}",
         "profiles.articles.topics=",
     ]
     options = [part for assignment in assignments for part in ("--set", assignment)]
@@ -317,7 +294,7 @@ def test_beside_a_secret_all_other_mistakes_of_command_line_and_environment_are_
     assert code == errors.EXIT_USAGE
     assert CANARY not in out + err
     named = [line.removeprefix("streamdedup: ").partition(":")[0] for line in err.splitlines()]
-    assert named[:3] == ["--set redis.password", "--set (number 2)", "--set kafka.ssl_key_password"]
+    assert named[:3] == ["--set redis.password", "--set (number 2)", "--set redis.sentinel_password"]
     assert set(named[3:]) >= {
         "STREAMDEDUP_KAFKA__BATCH_RECORDS",
         "STREAMDEDUP_KAFKA__BATCH_RECORD",
@@ -337,8 +314,57 @@ def test_schema_prints_the_schema_of_a_message(run, name):
     assert out == wire.schema(name).rstrip("\n") + "\n"
 
 
-def test_schema_of_anything_else_is_wrong_use(run):
-    code, _, err = run("schema", "tweet")
+class TestCommandsWithTheSameSettings:
+    """Command lines in error texts, which work when they are pasted."""
+
+    @pytest.fixture
+    def config(self, tmp_path, monkeypatch):
+        monkeypatch.delenv("STREAMDEDUP_CONFIG", raising=False)
+        path = tmp_path / "my settings.toml"
+        path.write_text(
+            'kafka.bootstrap_servers = "h:1"\nredis.url = "redis://h:2/0"\nprofiles.articles.topics = ["articles"]\n',
+            encoding="utf-8",
+        )
+        monkeypatch.chdir(tmp_path)
+        return path
+
+    def test_file_and_overrides_are_repeated_for_a_shell_in_any_folder(self, config):
+        assignments = ["kafka.group_id=a b", "kafka.dead_letter_topic=letters"]
+        load_settings(Path(config.name), assignments)
+        assert shlex.split(with_same_settings("topics", "create")) == [
+            *("streamdedup", "topics", "create", "--config", str(config)),
+            *("--set", assignments[0], "--set", assignments[1]),
+        ]
+
+    def test_a_file_that_the_environment_names_is_named(self, config, monkeypatch):
+        monkeypatch.setenv("STREAMDEDUP_CONFIG", config.name)
+        load_settings(None)
+        assert shlex.split(with_same_settings("check")) == ["streamdedup", "check", "--config", str(config)]
+
+    def test_the_kafka_client_knows_the_command(self, config):
+        settings = load_settings(config)
+        command = f"streamdedup topics create --config '{config}'"
+        assert kafka_options(settings).create_command == command
+        assert reading_options(settings, "duplicates").create_command == command
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_each_example_is_a_section_of_a_settings_file_and_a_row_of_the_page(run, tmp_path, name):
+    code, section, _ = run("config", "example", name)
+    assert code == errors.EXIT_OK
+    config = tmp_path / "streamdedup.toml"
+    servers = '[kafka]\nbootstrap_servers = "localhost:9092"\n[redis]\nurl = "redis://localhost:6379/0"\n'
+    config.write_text(servers + section, encoding="utf-8")
+    assert run("config", "check", "--config", str(config))[0] == errors.EXIT_OK
+    profile = tomllib.loads(section)["profiles"][name]
+    assert profile.keys() == {"topics", *EXAMPLES[name].keys}
+    page = (Path(__file__).parents[2] / "docs" / "tuning.md").read_text(encoding="utf-8")
+    (row,) = [line for line in page.splitlines() if line.startswith(f"| `{name}` |")]
+    assert all(f"`{key} = {value}`" in row for key, value in EXAMPLES[name].keys.items())
+    assert EXAMPLES[name].measured in row
+
+
+def test_an_example_that_does_not_exist_is_named_with_those_that_do(run):
+    code, _, err = run("config", "example", "tweets")
     assert code == errors.EXIT_USAGE
-    assert "'document', 'alert', 'dead-letter'" in " ".join(err.replace("│", " ").split())
-    assert "Value error" not in err
+    assert "tweets: there is no such example; there are news, blogs" in err

@@ -12,7 +12,7 @@ from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.similarity.sketch import Sketch, Sketcher
 from streamdedup.text.shingles import ShingleOptions
-from streamdedup.wire import Match
+from tests import alerts
 
 
 def an_entry(number, *hashes, cluster=None):
@@ -29,7 +29,7 @@ BEST = an_entry(2, 1, 2, 3, 5, cluster=1)
 
 
 def a_match(other, digest):
-    return Match(other.id, digest.hex(), other.position, 0.9, "exact", 0.0, 3)
+    return alerts.a_match(other.id, other.position, digest=digest.hex())
 
 
 class TestClusters:
@@ -43,9 +43,9 @@ class TestClusters:
 
     def join(self, entry, best, *matches):
         self.store.insert_entries([entry], self.fences)
-        (cluster_id,) = self.clusters.join([Member(entry, best, matches)], self.fences)
-        assert self.store.get_entries([entry.number])[entry.number].cluster == int(cluster_id.removeprefix("doc-"))
-        return cluster_id
+        (first,) = self.clusters.join([Member(entry, best, matches)], self.fences)
+        assert self.store.get_entries([entry.number])[entry.number].cluster == first.number
+        return first.id
 
     def test_a_document_like_the_first_of_the_cluster_of_its_best_match_joins(self):
         assert self.join(an_entry(3, 1, 2, 3), 2) == FIRST.id
@@ -66,4 +66,4 @@ class TestClusters:
         third, fourth = an_entry(3, 1, 2, 3), an_entry(4, 1, 2, 4)
         self.store.insert_entries([third, fourth], self.fences)
         members = [Member(third, BEST.number), Member(fourth, third.number)]
-        assert self.clusters.join(members, self.fences) == [FIRST.id, FIRST.id]
+        assert [first.id for first in self.clusters.join(members, self.fences)] == [FIRST.id, FIRST.id]

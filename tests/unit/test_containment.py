@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from streamdedup.similarity.containment import ContainmentRule, sampled_overlaps, standard_error
 from streamdedup.similarity.minhash import HashFamily, estimate
 from streamdedup.similarity.sketch import Sketcher
-from streamdedup.text.hashing import offsets_of
+from streamdedup.text.runs import offsets_of
 from streamdedup.text.shingles import ShingleOptions, Shingler
 from tests.thoroughness import examples
 

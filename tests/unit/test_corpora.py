@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamdedup.corpora import FORMAT_TITLES, CorpusReader, Entry, Format, sources
-from streamdedup.corpora.formats import FORMATS
+from streamdedup.corpora.entries import line_id
+from streamdedup.corpora.formats import FORMATS, FileFormat
 from streamdedup.errors import CorpusError
 from streamdedup.position import Position
 from streamdedup.wire import Decoder
@@ -65,7 +66,7 @@ LINES = (
 
 def write(folder, name, content):
     path = folder / name
-    path.write_bytes(content)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
 
 
@@ -79,6 +80,13 @@ def tar(members, *, compress=True):
     return buffer.getvalue()
 
 
+def header_of(name, size):
+    """Return the header of a member of a tar archive."""
+    member = tarfile.TarInfo(name)
+    member.size = size
+    return member.tobuf(tarfile.GNU_FORMAT)
+
+
 def stdin(monkeypatch, content):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(content))))
 
@@ -90,12 +98,22 @@ def failure(path, **options):
 
 
 def assert_accounted_for(path, **options):
-    """Whatever the bytes: entries that can be sent, or one error that names the file."""
+    """Any bytes: entries that are sent as the same documents, or one error of a line that names the file."""
     try:
-        outcome = [entry.value() for entry in CorpusReader(path, on_bad="pass", **options)]
+        entries = list(CorpusReader(path, on_bad="pass", **options))
     except CorpusError as error:
-        outcome = str(error)
-    assert isinstance(outcome, list) or outcome.startswith(str(path))
+        message = str(error)
+    else:
+        message = None
+    if message is not None:
+        assert message.startswith(str(path))
+        assert "\n" not in message
+        return
+    for entry in entries:
+        value = entry.value()
+        if entry.problem is None:
+            document = Decoder().decode(Position("corpus", 0, 0), 0, entry.key, value)
+            assert (document.id, document.text) == (entry.id, "" if entry.op == "delete" else entry.text)
 
 
 def test_every_format_that_can_be_named_has_a_parser_and_appears_in_help_texts():
@@ -184,6 +202,28 @@ def test_json_can_be_read_as_text(tmp_path):
     assert entries[0].text == '{"id": "a", "text": "one"}'
 
 
+# Binary formats
+
+
+def _read_pairs(stream, decoder, columns):
+    """Yield the documents of an invented binary format: a mark, then length and text of each."""
+    content = io.BytesIO(stream.read())
+    assert content.read(4) == b"BIN1"
+    for line, size in enumerate(iter(lambda: content.read(1), b""), 1):
+        yield Entry(line_id(stream.name, line), content.read(size[0]).decode(), stream.name, line)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("corpus_format", ["auto", "pairs"])
+def test_a_parser_of_a_binary_format_gets_bytes(tmp_path, monkeypatch, packed, corpus_format):
+    monkeypatch.setitem(FORMATS, "pairs", FileFormat(_read_pairs, "pairs", starts=(b"bin1",)))
+    content = b"BIN1\x04a\0\nb\x02\r\n"
+    path = write(tmp_path, "d.bin", gzip.compress(content) if packed else content)
+    reader = CorpusReader(path, format=corpus_format)
+    assert [(entry.id, entry.text) for entry in reader] == [("d.bin:1", "a\0\nb"), ("d.bin:2", "\r\n")]
+    assert reader.bytes_read == reader.total_bytes
+
+
 # Reuters-21578
 
 
@@ -208,8 +248,9 @@ def test_reuters_articles_have_their_body_as_text_and_oldid_as_id(tmp_path):
     assert all(e.raw is None for e in entries)
 
 
-def test_a_reuters_document_survives_being_sent(tmp_path):
-    for entry in CorpusReader(write(tmp_path, "r", SGML)):
+@pytest.mark.parametrize("oldid", [b"702", b"\x08=", b"9" * 2_000, b"a number"])
+def test_a_reuters_document_survives_being_sent(tmp_path, oldid):
+    for entry in CorpusReader(write(tmp_path, "r", SGML.replace(b"702", oldid))):
         document = Decoder().decode(Position("t", 0, 0), 0, entry.key, entry.value())
         assert (document.id, document.text, document.published_at) == (entry.id, entry.text, entry.published_at)
 
@@ -393,6 +434,7 @@ def test_a_folder_without_sgml_files_is_an_error(tmp_path):
         (tar({"r.sgm": SGML}, compress=False)[:1024], "cut short"),
         (tar({"r.sgm": SGML}, compress=False)[:512] + bytes(512 * 4) + b"x" * 512, "no Reuters-21578 article"),
         (tar({"r.sgm": SGML}, compress=False)[:512].replace(b"r.sgm", b"s.sgm"), "damaged archive"),
+        (header_of("r.sgm", -5) + bytes(1024), "a member of negative size"),
         (SGML.partition(b"</TEXT>")[0], "cut short: the article that begins on line 2 does not end"),
         (SGML.replace(b"</REUTERS>", b"", 1), "an article begins inside the one that begins on line 2"),
         (b'<!DOCTYPE lewis SYSTEM "lewis.dtd">\n', "no Reuters-21578 article"),
@@ -471,7 +513,7 @@ def test_any_bytes_are_entries_or_a_corpus_error(tmp_path_factory, content, form
 @settings(max_examples=examples(100))
 @given(st.data())
 def test_damaged_archives_never_end_in_anything_but_a_corpus_error(tmp_path_factory, data):
-    content = bytearray(tar({"r.sgm": SGML[:600], "s.sgm": SGML[:900]}, compress=False)[:6_000])
+    content = bytearray(tar({"r.sgm": SGML[:600], "s.sgm": SGML[:900]}, compress=data.draw(st.booleans()))[:6_000])
     for _ in range(data.draw(st.integers(1, 6))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     path = write(tmp_path_factory.getbasetemp(), "damaged", bytes(content))

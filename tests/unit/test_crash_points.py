@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from streamdedup.cli import assembly
+from streamdedup.daemon.crash_points import CRASH_POINTS, STORE_STEPS, CrashPoint, StepObserver
 from streamdedup.errors import IndexLost, SettingsError
 from streamdedup.index.contract import Index
 from streamdedup.index.memory import MemoryIndex
@@ -14,7 +15,6 @@ from streamdedup.index.values import Fence
 from streamdedup.position import Partition
 from streamdedup.settings import Settings, crash_point
 from streamdedup.settings.sources import CRASH_VARIABLE
-from streamdedup.testing.crash_points import CRASH_POINTS, STORE_STEPS, CrashPoint, Steps
 
 #: Methods of a store that change nothing and decide nothing, and the one that an operator calls.
 NO_STEPS = {
@@ -27,9 +27,6 @@ NO_STEPS = {
     "unfence",
     "partition_states",
     "connections_count",
-    "is_late",
-    "watermarks",
-    "expired",
 }
 
 
@@ -58,13 +55,13 @@ def test_the_documentation_names_every_step():
 
 
 def test_every_point_has_a_name_of_its_own():
-    assert len(set(CRASH_POINTS)) == len(CRASH_POINTS) == 60
+    assert len(set(CRASH_POINTS)) == len(CRASH_POINTS) == 52
 
 
 def test_a_watched_store_does_the_same_and_tells_of_its_steps():
     passed = []
     inner = MemoryIndex()
-    store = Steps(passed.append).of_store(inner)
+    store = StepObserver(passed.append).wrap_index(inner)
     store.open({"a": 1})
     fence = store.fence(Partition("t", 0), 1, 7)
     assert inner.partition_states([Partition("t", 0)])[Partition("t", 0)].high_water_mark == fence.high_water_mark == 7
@@ -74,7 +71,7 @@ def test_a_watched_store_does_the_same_and_tells_of_its_steps():
 
 def test_a_step_that_fails_has_no_end():
     passed = []
-    store = Steps(passed.append).of_store(MemoryIndex())
+    store = StepObserver(passed.append).wrap_index(MemoryIndex())
     with pytest.raises(IndexLost):
         store.insert_entries([], [Fence(Partition("t", 0), 1, 0)])
     assert passed == ["before_insert_entries"]
@@ -83,7 +80,7 @@ def test_a_step_that_fails_has_no_end():
 def test_a_watched_producer_does_the_same_and_takes_attributes():
     passed = []
     inner = Producer()
-    producer = Steps(passed.append).of_producer(inner)
+    producer = StepObserver(passed.append).wrap_producer(inner)
     producer.begin_transaction()
     producer.send("topic", value=b"v")
     producer._closed = True
@@ -115,11 +112,11 @@ def test_a_point_that_does_not_exist_is_refused_with_all_that_do(text):
 
 def test_without_the_variable_nothing_is_watched(monkeypatch):
     monkeypatch.delenv(CRASH_VARIABLE, raising=False)
-    assert assembly.crash_steps() is None
+    assert assembly.crash_observer() is None
     monkeypatch.setenv(CRASH_VARIABLE, "")
-    assert assembly.crash_steps() is None
+    assert assembly.crash_observer() is None
     monkeypatch.setenv(CRASH_VARIABLE, "before_commit:2")
-    assert assembly.crash_steps() is not None
+    assert assembly.crash_observer() is not None
 
 
 def test_only_the_environment_asks_for_a_point():

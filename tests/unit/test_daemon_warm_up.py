@@ -16,7 +16,7 @@ FIRST_DOCUMENTS = """
 import sys
 from streamdedup.cli import run  # all that the daemon has imported
 from streamdedup.cli.assembly import pipelines
-from streamdedup.indexes import connect_store
+from streamdedup.indexes import connect_backend
 from streamdedup.cli.warm_up import warm_up
 from streamdedup.wire import Document
 from streamdedup.position import Position
@@ -36,8 +36,8 @@ profiles = {
 }
 values = {"kafka.bootstrap_servers": "localhost:9092", "redis.url": "redis://localhost", "profiles": profiles}
 settings = Settings.load(None, values, environ={})
-with connect_store(settings) as servers:
-    profiles = pipelines(settings, servers)
+with connect_backend(settings) as backend:
+    profiles = pipelines(settings, backend)
     if WARM:
         warm_up(profiles.values())
     modules, built = set(sys.modules), misses()
@@ -78,7 +78,7 @@ def first_documents(*, warm: bool) -> list[str]:
 
 def first_lookups(*, warm: bool) -> list[str]:
     """Return what the first look-ups of a new process build and import."""
-    start, end = FIRST_DOCUMENTS.index("from streamdedup.settings"), FIRST_DOCUMENTS.index("with connect_store")
+    start, end = FIRST_DOCUMENTS.index("from streamdedup.settings"), FIRST_DOCUMENTS.index("with connect_backend")
     shared = "import sys\n" + FIRST_DOCUMENTS[start:end]
     return printed(f"WARM = {warm}\n{FIRST_LOOKUPS.replace('SETTINGS_AND_MISSES', shared)}")
 

@@ -12,6 +12,7 @@ import pytest
 
 from streamdedup import errors
 from streamdedup.cli import serve
+from streamdedup.daemon.shutdown import STOP_TIMEOUT_S
 from streamdedup.errors import SettingsError
 from streamdedup.serve.access import Tokens
 from streamdedup.settings import Settings
@@ -135,12 +136,6 @@ class TestCommandLines:
         assert unit.credentials() <= {path.name for path in (tmp_path / "secrets").iterdir()}
         assert_understood(arguments, settings_file, unit.environment(tmp_path / "secrets"))
 
-    def test_an_unknown_option_and_an_unknown_key_are_found(self, tmp_path):
-        assert streamdedup("run", "--no-such-option", "--help", environment={}).returncode == errors.EXIT_USAGE
-        variables = {"STREAMDEDUP_KAFKA__NO_SUCH_KEY": "1"}
-        check = streamdedup("config", "check", "--config", str(pod_settings_file(tmp_path)), environment=variables)
-        assert check.returncode == errors.EXIT_USAGE
-
     def test_each_process_is_run_by_a_pod_and_by_a_unit(self):
         assert {container(name)["args"][0] for name in WORKLOADS} == set(UNIT_OF) == {"run", "serve"}
 
@@ -169,15 +164,11 @@ class TestProbesAndPorts:
         assert spec["selector"] == labels(WORKLOADS[name])
         assert [port["targetPort"] for port in spec["ports"]] == [port_of(name)["name"]]
 
-    def test_the_stateful_set_has_its_headless_service(self):
-        assert RESOURCES["Service", DAEMONS["spec"]["serviceName"]]["spec"]["clusterIP"] == "None"
-
 
 class TestStop:
     def test_a_daemon_has_time_to_end_by_itself(self, tmp_path):
-        stop_timeout_s = pod_settings(tmp_path, "daemon").service.stop_timeout_s
-        assert pod("daemon")["terminationGracePeriodSeconds"] > stop_timeout_s
-        assert int(UNIT_OF["run"].values["TimeoutStopSec"][0]) > stop_timeout_s
+        assert pod("daemon")["terminationGracePeriodSeconds"] > STOP_TIMEOUT_S
+        assert int(UNIT_OF["run"].values["TimeoutStopSec"][0]) > STOP_TIMEOUT_S
 
     def test_the_service_has_time_to_answer_requests_in_progress(self):
         wait_s = container("serve")["lifecycle"]["preStop"]["sleep"]["seconds"]
@@ -220,10 +211,6 @@ class TestRightsAndResources:
         writable = [mount["mountPath"] for mount in container(name)["volumeMounts"] if not mount.get("readOnly")]
         assert writable == ["/tmp"]
 
-    def test_memory_is_bounded_and_the_processor_is_not(self, name):
-        assert set(container(name)["resources"]["requests"]) == {"cpu", "memory"}
-        assert set(container(name)["resources"]["limits"]) == {"memory"}
-
     def test_volumes_are_mounted_where_settings_and_command_look(self, name):
         volumes = {one["name"]: one for one in pod(name)["volumes"]}
         mounts = {one["mountPath"]: volumes.pop(one["name"]) for one in container(name)["volumeMounts"]}
@@ -254,30 +241,6 @@ class TestRightsAndResources:
         kafka = {int(server.rpartition(":")[2]) for server in settings.kafka.bootstrap_servers}
         anywhere = {one["port"] for rule in policy["egress"] if "to" not in rule for one in rule["ports"]}
         assert anywhere == {53, redis, *kafka}
-
-
-class TestMetricsOfDaemons:
-    """The HTTP service reads the metrics of all daemons by the name of their headless Service."""
-
-    def test_the_address_is_that_of_the_headless_service(self, tmp_path):
-        (url,) = pod_settings(tmp_path, "serve").api.daemon_metrics
-        service = RESOURCES["Service", DAEMONS["spec"]["serviceName"]]
-        (port,) = service["spec"]["ports"]
-        # No address is in front of a headless Service, so its port has to be that of the pods.
-        assert url == f"http://{service['metadata']['name']}:{port['port']}/metrics"
-        assert port["port"] == port_of("daemon")["containerPort"]
-        assert service["spec"]["publishNotReadyAddresses"] is True  # daemons that wait are shown too
-
-    def test_the_network_policies_of_both_sides_allow_it(self):
-        egress, ingress = (
-            RESOURCES["NetworkPolicy", name]["spec"][side]
-            for name, side in (("streamdedup-serve", "egress"), ("streamdedup", "ingress"))
-        )
-        (to_daemons,) = [rule for rule in egress if "to" in rule]
-        assert to_daemons["to"] == [{"podSelector": {"matchLabels": labels(DAEMONS)}}]
-        assert [one["port"] for one in to_daemons["ports"]] == [port_of("daemon")["containerPort"]]
-        (from_serve,) = [rule for rule in ingress if rule["from"] == [{"podSelector": {"matchLabels": labels(SERVE)}}]]
-        assert [one["port"] for one in from_serve["ports"]] == [port_of("daemon")["name"]]
 
 
 class TestSecretExample:

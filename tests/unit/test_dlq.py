@@ -10,18 +10,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from streamdedup.cli import dead_letters, dlq_decisions
-from streamdedup.cli.dead_letters import DeadLetter, DeadLetterFilter, parse_offsets, parse_since
-from streamdedup.cli.dlq_decisions import ReplayOptions, ReplayProgress, Tally, Verdict
-from streamdedup.cli.dlq_replay import message_of, message_of_fetched
-from streamdedup.cli.pace import Pace
-from streamdedup.cli.rendering import dead_letters as rendering
-from streamdedup.cli.rendering.dead_letters import Summary, dead_letter_json, dead_letter_line
+from streamdedup.cli import dlq_progress, settings_options
+from streamdedup.cli.dlq_progress import ReplayProgress
+from streamdedup.cli.dlq_replay import (
+    DeadLetterFilter,
+    LeftOut,
+    Tally,
+    message_of,
+    message_of_fetched,
+    reason_to_leave_out,
+)
+from streamdedup.cli.rendering.dead_letters import dead_letter_json, dead_letter_line
 from streamdedup.cli.rendering.terminal import escaped
+from streamdedup.cli.settings_options import parse_since
 from streamdedup.errors import SettingsError, StreamdedupError
+from streamdedup.kafka.pace import Pace
 from streamdedup.kafka.protocols import Record
 from streamdedup.position import Position
-from streamdedup.wire.dead_letters import MIN_BYTES, PREFIX, DaemonInfo, Failure, Stage, dead_letter, read_headers
+from streamdedup.wire.dead_letters import (
+    MIN_BYTES,
+    PREFIX,
+    DaemonInfo,
+    DeadLetter,
+    Failure,
+    Stage,
+    dead_letter,
+    read_headers,
+)
+from tests.support.clock import ManualClock
 
 DAEMON = DaemonInfo("group", "a", "1.0")
 ORIGIN = Position("articles", 2, 1042)
@@ -87,7 +103,7 @@ def test_a_character_that_is_cut_off_with_a_large_value_is_not_shown_as_broken()
 
 
 def test_a_line_names_time_code_place_reason_and_the_beginning_of_the_value():
-    time = datetime.fromtimestamp(TIME_MS / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    time = datetime.fromtimestamp(TIME_MS / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S%z")
     assert shown(letter()) == (f'{time}  missing_text  articles:2:1042  no text: `text` missing or null  {{"id": "k"}}')
 
 
@@ -123,67 +139,27 @@ def test_json_has_everything_in_ascii_on_one_line():
     assert read["facts"]["null-headers"] == '["none"]'
 
 
-def test_a_summary_counts_by_code_topic_and_hour():
-    summary = Summary([letter(), letter(), letter("not_json", origin=Position("reviews", 0, 1)), foreign()])
-    lines = list(summary.lines())
-    assert lines[0] == "4 dead letters"
-    assert "          2  missing_text" in lines
-    assert "          1  reviews" in lines
-    read = json.loads(summary.as_json())
-    assert read["codes"] == {"missing_text": 2, "not_json": 1, "?": 1}
-    assert sum(read["hours"].values()) == 4
-
-
-def test_a_summary_of_endless_kinds_stays_small(monkeypatch):
-    monkeypatch.setattr(rendering, "MAX_COUNTED", 3)
-    summary = Summary(letter(origin=Position(f"t{number}", 0, 0)) for number in range(10))
-    assert summary.topics == {"t0": 1, "t1": 1, "t2": 1, "(others)": 7}
-
-
 # Which ones are meant
 
 
 @pytest.mark.parametrize(
-    ("wanted", "taken"),
+    ("condition", "is_accepted"),
     [
         (DeadLetterFilter(), True),
         (DeadLetterFilter(codes=frozenset({"not_json", "missing_text"})), True),
         (DeadLetterFilter(codes=frozenset({"not_json"})), False),
-        (DeadLetterFilter(topics=frozenset({"articles"}), partition=2, offsets=(1042, 1042)), True),
+        (DeadLetterFilter(topics=frozenset({"articles"}), since_s=0.0), True),
         (DeadLetterFilter(topics=frozenset({"reviews"})), False),
-        (DeadLetterFilter(partition=0), False),
-        (DeadLetterFilter(offsets=(0, 1041)), False),
         (DeadLetterFilter(since_s=TIME_MS / 1000), True),
         (DeadLetterFilter(since_s=TIME_MS / 1000 + 0.001), False),
     ],
 )
-def test_a_filter_accepts_a_letter_for_which_all_conditions_hold(wanted, taken):
-    assert wanted.accepts(letter()) is taken
-
-
-def test_a_filter_by_position_rejects_a_letter_of_unknown_origin():
-    assert DeadLetterFilter().accepts(foreign())
-    assert not DeadLetterFilter(partition=0).accepts(foreign())
-    assert not DeadLetterFilter(offsets=(0, 9)).accepts(foreign())
-
-
-@pytest.mark.parametrize(
-    ("text", "offsets"),
-    [(None, None), ("7", (7, 7)), ("7-9", (7, 9)), ("7-", (7, 2**63 - 1)), ("-9", (0, 9)), (" 0-0 ", (0, 0))],
-)
-def test_offsets_are_one_or_a_range(text, offsets):
-    assert parse_offsets(text) == offsets
-
-
-@pytest.mark.parametrize("text", ["", "-", "9-7", "a", "1-b", "1,2", "--3", "1" * 19, "٣"])
-def test_anything_else_is_no_range_of_offsets(text):
-    with pytest.raises(SettingsError, match="--offsets"):
-        parse_offsets(text)
+def test_a_filter_accepts_a_letter_for_which_all_conditions_hold(condition, is_accepted):
+    assert condition.accepts(letter()) is is_accepted
 
 
 def test_since_is_a_time_or_how_long_ago(monkeypatch):
-    monkeypatch.setattr(dead_letters.time, "time", lambda: 10_000.0)
-    assert parse_since(None) is None
+    monkeypatch.setattr(settings_options.time, "time", lambda: 10_000.0)
     assert parse_since("2h") == 2_800.0
     assert parse_since("1970-01-01T01:00:00Z") == 3_600.0
     assert parse_since("1970-01-02") == datetime(1970, 1, 2).astimezone().timestamp()
@@ -196,26 +172,26 @@ def test_since_is_a_time_or_how_long_ago(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("one", "verdict"),
+    ("one", "reason"),
     [
-        (letter(), Verdict.REPLAY),
-        (letter(number=2), Verdict.REPLAY),
-        (letter(number=3), Verdict.EXHAUSTED),
-        (letter(value=None), Verdict.REPLAY),
-        (letter(key=None, value=b""), Verdict.REPLAY),
-        (letter(key=None, value=None), Verdict.NULL),
-        (letter(headers=(("h", None),)), Verdict.REPLAY),
-        (letter(unread=True, key=None, value=None), Verdict.REPLAY),
-        (letter(value=b"x" * MIN_BYTES, max_bytes=MIN_BYTES), Verdict.TRUNCATED),
-        (letter(value=b"", headers=(("h", b"x" * MIN_BYTES),), max_bytes=MIN_BYTES), Verdict.TRUNCATED),
-        (letter(key=b"x" * MIN_BYTES, max_bytes=MIN_BYTES), Verdict.TRUNCATED),
-        (letter(origin=Position("articles", 4, 0)), Verdict.FOREIGN),
-        (letter(origin=Position("duplicates", 0, 0)), Verdict.FOREIGN),
-        (foreign(), Verdict.FOREIGN),
+        (letter(), None),
+        (letter(number=2), None),
+        (letter(number=3), LeftOut.EXHAUSTED),
+        (letter(value=None), None),
+        (letter(key=None, value=b""), None),
+        (letter(key=None, value=None), LeftOut.NULL),
+        (letter(headers=(("h", None),)), None),
+        (letter(unread=True, key=None, value=None), None),
+        (letter(value=b"x" * MIN_BYTES, max_bytes=MIN_BYTES), LeftOut.TRUNCATED),
+        (letter(value=b"", headers=(("h", b"x" * MIN_BYTES),), max_bytes=MIN_BYTES), LeftOut.TRUNCATED),
+        (letter(key=b"x" * MIN_BYTES, max_bytes=MIN_BYTES), LeftOut.TRUNCATED),
+        (letter(origin=Position("articles", 4, 0)), LeftOut.FOREIGN),
+        (letter(origin=Position("duplicates", 0, 0)), LeftOut.FOREIGN),
+        (foreign(), LeftOut.FOREIGN),
     ],
 )
-def test_only_whole_records_of_input_topics_that_have_not_failed_too_often_are_replayed(one, verdict):
-    assert ReplayOptions(DeadLetterFilter(), {"articles": 4}).verdict(one, ReplayProgress()) is verdict
+def test_only_whole_records_of_input_topics_that_have_not_failed_too_often_are_replayed(one, reason):
+    assert reason_to_leave_out(one, {"articles": 4}) is reason
 
 
 def test_what_is_sent_back_is_the_record_and_fails_as_its_next_attempt():
@@ -269,16 +245,15 @@ FILTERS = st.builds(
 )
 
 
-def replayed_by(run, stored, wanted, stop_at):
+def replayed_by(run, stored, accepted, stop_at):
     """What a run over the letters ``run`` replays, and what it remembers; it ends after ``stop_at`` letters."""
     done, memory = [], stored
     for one in run[:stop_at]:
         if one.record.position.offset < stored.offset:
             continue
-        verdict = ReplayOptions(wanted, {"articles": 4, "reviews": 4}).verdict(one, memory)
-        if verdict is Verdict.REPLAY:
+        if accepted.accepts(one) and not memory.covers(one):
             done.append(one.record.position.offset)
-        memory.add(one, wanted=verdict is not Verdict.NOT_WANTED)
+        memory.add(one, accepted=accepted.accepts(one))
     return done, memory
 
 
@@ -310,81 +285,58 @@ def test_more_kinds_than_offset_metadata_can_hold_are_an_error():
     kinds = {(f"{'t' * 240}{number}", "not_json"): 10 for number in range(20)}
     with pytest.raises(StreamdedupError, match="without --code and --topic"):
         ReplayProgress(0, kinds).metadata()
-    assert len(ReplayProgress(0, dict(list(kinds.items())[:14])).metadata()) <= dlq_decisions.MAX_METADATA_BYTES
+    assert len(ReplayProgress(0, dict(list(kinds.items())[:14])).metadata()) <= dlq_progress.MAX_METADATA_BYTES
 
 
 def test_a_tally_lists_the_replayed_topics_and_the_reasons_of_the_others():
     tally = Tally()
-    for verdict in (Verdict.REPLAY, Verdict.TRUNCATED, Verdict.EXHAUSTED, Verdict.TRUNCATED):
-        tally.add(verdict, letter())
+    tally.topics["articles"] += 1
+    for reason in (LeftOut.TRUNCATED, LeftOut.EXHAUSTED, LeftOut.TRUNCATED, LeftOut.REPLAYED):
+        tally.reasons[reason] += 1
     assert tally.replayed() == "1 dead letter (articles 1)"
     assert sorted(tally.left_out()) == [
-        "1 left out: failed as often as --max-attempts allows",
+        "1 left out: failed 3 times",
         "2 left out: truncated, so the record cannot be restored",
     ]
-
-
-def test_a_tally_names_the_option_for_letters_of_earlier_runs_without_a_count():
-    tally = Tally()
-    for verdict in (Verdict.NOT_WANTED, Verdict.BEFORE, Verdict.BEFORE):
-        tally.add(verdict, letter())
-    first, last = tally.left_out()
-    assert first == "1 left out: excluded by --code, --topic, --partition or --offsets"
-    assert "an earlier run" in last
-    assert "--again" in last
 
 
 # The pace
 
 
-class Clock:
-    """Time that passes only by sleeping, or by hand."""
-
-    def __init__(self):
-        self.now = 100.0
-
-    def __call__(self):
-        return self.now
-
-    def sleep(self, duration_s):
-        assert duration_s > 0
-        self.now += duration_s + 0.0007  # a system never wakes up early
-
-
 def test_a_pace_is_exact_over_time_however_long_each_record_takes():
-    clock = Clock()
+    clock = ManualClock(late_s=0.0007)
     pace = Pace(300.0, clock, clock.sleep)
     for number in range(3_000):
         pace.wait()
-        assert clock.now - 100.0 >= number / 300.0 - 0.006
-        clock.now += 0.001
-    assert clock.now - 100.0 == pytest.approx(2_999 / 300.0, abs=0.01)
+        assert clock.now_s - 100.0 >= number / 300.0 - 0.006
+        clock.now_s += 0.001
+    assert clock.now_s - 100.0 == pytest.approx(2_999 / 300.0, abs=0.01)
 
 
 def test_a_pace_begins_with_the_first_record_not_with_the_connection():
-    clock = Clock()
+    clock = ManualClock(late_s=0.0007)
     pace = Pace(10.0, clock, clock.sleep)
-    clock.now += 60
+    clock.now_s += 60
     times = []
     for _ in range(3):
         pace.wait()
-        times.append(round(clock.now - 160.0, 1))
+        times.append(round(clock.now_s - 160.0, 1))
     assert times == [0.0, 0.1, 0.2]
 
 
 def test_after_a_long_hold_up_a_pace_makes_up_for_one_second():
-    clock = Clock()
+    clock = ManualClock(late_s=0.0007)
     pace = Pace(10.0, clock, clock.sleep)
     pace.wait()
-    clock.now += 60
+    clock.now_s += 60
     for _ in range(31):
         pace.wait()
-    assert clock.now - 160.0 == pytest.approx(2.0, abs=0.11)
+    assert clock.now_s - 160.0 == pytest.approx(2.0, abs=0.11)
 
 
 def test_without_a_rate_nothing_waits():
-    clock = Clock()
+    clock = ManualClock(late_s=0.0007)
     pace = Pace(0, clock, clock.sleep)
     for _ in range(10):
         pace.wait()
-    assert clock.now == 100.0
+    assert clock.now_s == 100.0

@@ -1,6 +1,7 @@
 """docs/architecture.md names modules, tests and functions that exist, and every folder of the package."""
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ RECIPES = (
     "Add an input file format",
     "Add a Kafka value format",
     "Add a similarity measure",
+    "Add a store",
     "Add a command",
     "Add a metric",
     "Add an HTTP endpoint",
@@ -89,3 +91,9 @@ def test_a_term_of_the_vocabulary_has_one_row():
     terms = [term.strip() for row in rows(section(PAGE, "Vocabulary")) for term in row[0].split(",")]
     assert len(terms) > 40
     assert len(set(terms)) == len(terms)
+
+
+def test_every_class_of_the_package_has_a_name_of_its_own():
+    modules = [path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")]
+    classes = Counter(name for text in modules for name in re.findall(r"^class (\w+)", text, re.MULTILINE))
+    assert [name for name, count in classes.items() if count > 1] == []

@@ -21,7 +21,7 @@ PROMISES = ("Delivery", "Pairs", "Changes of a document", "Expiry and memory", "
 #: Whole names of the settings of sections, names of those of a profile, and what belongs to Kafka's topics and clients.
 SECTIONS = {f"{name}.{key}" for name, section_of in TABLES.items() for key in keys_of(section_of)}
 PROFILE = frozenset(keys_of(Profile))
-OF_KAFKA = {"isolation.level", "min.insync.replicas", "min.compaction.lag.ms"}
+OF_KAFKA = {"isolation.level", "min.insync.replicas", "min.compaction.lag.ms", "offsets.retention.minutes"}
 
 
 @pytest.mark.parametrize("path", TESTS)

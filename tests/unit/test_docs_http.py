@@ -7,17 +7,20 @@ from pathlib import Path
 import msgspec
 from prometheus_client import Counter, Histogram
 
-from streamdedup.serve.access import _PROBES
+from streamdedup.serve.access import PROBES
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.problems import PROBLEMS
 from streamdedup.serve.schemas import MAX_BATCH_TEXTS, LookupRequest
 from streamdedup.settings.api import Api
 from streamdedup.settings.base import keys_of
+from streamdedup.text.alignment import MAX_WORDS
 from streamdedup.wire import MAX_DEPTH
 from tests.served import Service
 from tests.unit.test_docs import blocks, named, rows, section
 
-PAGE = (Path(__file__).parents[2] / "docs" / "http.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "http.md").read_text(encoding="utf-8")
+PAGE_FILES = ROOT / "streamdedup" / "serve" / "static"
 
 
 def test_the_endpoints_are_those_of_the_application():
@@ -31,7 +34,7 @@ def test_the_endpoints_are_those_of_the_application():
     finally:
         made.close()
     assert {(method.upper(), path) for path, item in described.items() for method in item} <= documented
-    assert others == {*_PROBES, "/", "/metrics", "/openapi.json", "/docs"}
+    assert others == {*PROBES, "/", "/metrics", "/openapi.json", "/docs"}
     assert f"up to {MAX_BATCH_TEXTS} texts" in PAGE
 
 
@@ -61,8 +64,13 @@ def test_every_key_that_is_named_exists():
     assert used <= set(keys_of(Api))
 
 
+def test_the_limit_of_an_alignment_is_that_of_the_code():
+    assert f"A text of more than {MAX_WORDS:,} of these" in " ".join(PAGE.split())
+    assert f"more than {MAX_WORDS:,} words" in (PAGE_FILES / "differences.js").read_text(encoding="utf-8")
+
+
 def test_the_request_of_the_example_is_one():
     (example,) = blocks(PAGE, "json")
-    assert msgspec.json.decode(example, type=LookupRequest).id == "4711"
+    assert msgspec.json.decode(example, type=LookupRequest).id == "wire-902"
     body = re.search(r"-d '(\{.*\})'", PAGE)[1]
     assert json.loads(body).keys() <= set(LookupRequest.__struct_fields__)

@@ -11,7 +11,7 @@ import yaml
 from prometheus_client import Counter, Histogram
 
 from streamdedup.daemon.batch import INVALID
-from streamdedup.daemon.metrics import STAGES, WAITING_FOR, BatchHistogram, Metrics
+from streamdedup.daemon.metrics import DECLARED, STAGES, WAITING_FOR, BatchHistogram, Metrics
 from streamdedup.detection.model import Skip
 from streamdedup.wire import Op
 from tests.unit.test_docs import anchors, named, rows, section
@@ -36,9 +36,9 @@ def documented():
 
 
 def declared():
-    """Return type, labels and text of each metric by the name that is shown."""
+    """Return type, labels, text and action of each metric by the name that is shown."""
     found = {}
-    for metric in vars(Metrics()).values():
+    for attribute, metric in vars(Metrics()).items():
         if not hasattr(metric, "describe"):
             continue
         (family,) = metric.describe()
@@ -48,7 +48,7 @@ def declared():
         ending = "_info" if family.type == "info" else endings[kind]
         named_labels = (metric.label,) if isinstance(metric, BatchHistogram) else metric._labelnames
         labels = ("version",) if family.type == "info" else named_labels
-        found[f"{family.name}{ending}"] = (kind, labels, family.documentation)
+        found[f"{family.name}{ending}"] = (kind, labels, family.documentation, DECLARED[attribute].action)
     return found
 
 
@@ -65,10 +65,10 @@ class TestTables:
         assert documented().keys() == declared().keys()
 
     @pytest.mark.parametrize("name", declared())
-    def test_type_labels_and_text_are_those_of_the_code(self, name):
-        _, kind, labels, _, text, question = documented()[name]
-        assert (kind, tuple(named(labels)), text) == declared()[name]
-        assert "?" in question
+    def test_type_labels_text_and_action_are_those_of_the_code(self, name):
+        _, kind, labels, _, text, action = documented()[name]
+        assert (kind, tuple(named(labels)), text, action) == declared()[name]
+        assert action.endswith(".")
 
     @pytest.mark.parametrize("name", declared())
     def test_the_unit_fits_the_name(self, name):
@@ -91,7 +91,7 @@ LISTED = {named(row[0])[0]: row for row in rows(section(PAGE, "Alert rules"))}
 
 class TestLabels:
     def test_every_label_is_explained_and_no_other(self):
-        assert LABELS.keys() == {label for _, labels, _ in declared().values() for label in labels}
+        assert LABELS.keys() == {label for _, labels, *_ in declared().values() for label in labels}
 
     def test_values_that_the_code_fixes_are_listed(self):
         assert named(LABELS["kind"]) == [*get_args(Op), INVALID]
@@ -121,6 +121,13 @@ class TestAlertRules:
         assert page == f"{RUNBOOKS}/operating.md"
         assert anchor in anchors((ROOT / "docs" / "operating.md").read_text(encoding="utf-8"))
 
+    @pytest.mark.parametrize("name", [name for name in ALERTS if METRIC.search(ALERTS[name]["expr"])])
+    def test_a_metric_of_the_rule_declares_the_heading_with_the_cure(self, name):
+        anchor = ALERTS[name]["annotations"]["runbook_url"].partition("#")[2]
+        metrics = declared()
+        actions = [metrics[metric][-1] for metric in METRIC.findall(ALERTS[name]["expr"])]
+        assert [action for action in actions if f"(operating.md#{anchor})" in action]
+
     def test_the_documented_command_puts_another_address_before_all_headings(self, tmp_path):
         (command,) = re.findall(r"^sed -i .*$", section(PAGE, "Alert rules"), re.MULTILINE)
         program, option, script, path = shlex.split(command)
@@ -140,5 +147,5 @@ class TestAlertRules:
 
 def test_every_metric_in_a_query_of_the_page_exists():
     names = {name for block in re.findall(r"```promql\n(.*?)```", PAGE, re.DOTALL) for name in METRIC.findall(block)}
-    assert len(names) > 10
+    assert len(names) > 6
     assert {re.sub(r"_(bucket|sum|count)$", "", name) for name in names} <= declared().keys()

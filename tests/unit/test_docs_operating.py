@@ -6,8 +6,9 @@ import shlex
 from pathlib import Path
 
 import pytest
+from test_docs import blocks, understand
 
-from streamdedup.cli import main as cli
+from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.logs import FOREIGN_EVENT
 from streamdedup.repeats import REPEATS_EVENT
 from streamdedup.settings import Settings
@@ -19,27 +20,6 @@ SYMPTOMS_PAGE, DEPLOYMENT, METRICS = (
 )
 #: Both pages for operators.
 PAGE = DEPLOYMENT + SYMPTOMS_PAGE
-#: The alert rules lead here by the anchors that follow from these headings.
-SYMPTOMS = (
-    "The daemon is down",
-    "The daemon is not ready",
-    "The loop is stuck",
-    "Lag grows",
-    "Latency is high",
-    "Dead letters",
-    "The dead-letter breaker has opened",
-    "The store is away",
-    "Kafka is away",
-    "Store memory is nearly full",
-    "Batches are refused",
-    "Buckets are full",
-    "The clients are rebuilt again and again",
-    "Nothing comes in",
-    "The index is lost",
-    "A topic was created again",
-    "Documents are silent",
-    "Times in the future",
-)
 #: Functions that log an event whose name they are given.
 HELPERS = {"_rebalanced", "_retry_or_break", "_end_at_once"}
 #: What logs the outages of a source, by its name.
@@ -53,49 +33,14 @@ SETTINGS = {
 }
 
 
-def blocks(language):
-    """The content of each fenced block of a language, also inside a list."""
-    found = re.findall(rf"^( *)```{language}\n(.*?)^\1```$", PAGE, re.MULTILINE | re.DOTALL)
-    return [re.sub(f"^{indent}", "", content, flags=re.MULTILINE) for indent, content in found]
-
-
 def command_lines():
     """The commands of the page, continued lines joined."""
-    return [line for block in blocks("bash") for line in block.replace("\\\n", " ").splitlines() if line.strip()]
-
-
-def test_every_symptom_has_its_heading_and_is_in_the_list_at_the_top():
-    headings = re.findall(r"^## (.+)$", SYMPTOMS_PAGE, re.MULTILINE)
-    assert headings == list(SYMPTOMS)
-    anchors = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
-    top = SYMPTOMS_PAGE.partition("\n## ")[0]
-    assert re.findall(r"\]\(#([\w-]+)\)", top) == anchors
+    return [line for block in blocks(PAGE, "bash") for line in block.replace("\\\n", " ").splitlines() if line.strip()]
 
 
 @pytest.mark.parametrize("line", [line for line in command_lines() if line.startswith("streamdedup ")])
 def test_a_command_of_ours_is_understood(line):
-    _, name, *arguments = shlex.split(line)
-    command = cli.load_command(name)
-    if hasattr(command, "commands"):
-        command = command.commands[arguments.pop(0)]
-    command.make_context(name, arguments)
-
-
-def test_commands_of_others_are_those_that_were_tried():
-    programs = {shlex.split(line)[0] for line in command_lines() if "|" not in line}
-    assert programs <= {
-        "streamdedup",
-        "curl",
-        "echo",
-        "install",
-        "journalctl",
-        "kafka-configs.sh",
-        "kafka-consumer-groups.sh",
-        "kafka-topics.sh",
-        "kubectl",
-        "redis-cli",
-        "systemctl",
-    }
+    understand(shlex.split(line)[1:])
 
 
 def variables(pairs):
@@ -142,15 +87,14 @@ def test_the_figures_of_the_page_are_the_defaults():
     settings = variables({"STREAMDEDUP_REDIS__URL": "redis://localhost"})
     kafka, service, profile = settings.kafka, settings.service, settings.profiles["articles"]
     for text, value in (
-        ("`service.stop_timeout` (8 s)", service.stop_timeout_s == 8),
         ("`kafka.transaction_timeout` (30 s)", kafka.transaction_timeout_s == 30),
         ("`kafka.session_timeout` (45 s)", kafka.session_timeout_s == 45),
-        ("`kafka.request_timeout` (10 s)", kafka.request_timeout_s == 10),
+        ("a third of it", kafka.request_timeout_s == kafka.transaction_timeout_s / 3),
         ("`kafka.max_poll_interval` (5 minutes)", kafka.max_poll_interval_s == 300),
         ("`kafka.batch_records` (2,000)", kafka.batch_records == 2000),
-        ("`service.watchdog` (2 minutes)", service.watchdog_s == 120),
+        ("four times `kafka.transaction_timeout` (2 minutes)", settings.watchdog_s == 120),
         ("`service.dead_letter_limit` (500)", service.dead_letter_limit == 500),
-        ("`service.dead_letter_window` (1,000)", service.dead_letter_window == 1000),
+        ("of the last 1,000 records", BreakerOptions().window == 1000),
         ("`bucket_cap` (500)", profile.bucket_cap == 500),
         ("`max_candidates` (500)", profile.max_candidates == 500),
     ):

@@ -39,15 +39,6 @@ def test_the_tables_name_every_key_once(page):
             assert f"| `{key}` |" in page
 
 
-def test_lost_tables_are_written_again(page, script):
-    assert script.render(script.TABLE.sub(r"\1\3", page)) == page
-
-
-def test_a_page_without_a_table_for_each_section_is_refused(script):
-    with pytest.raises(ValueError, match="the page has tables for nothing; needed: kafka"):
-        script.render("# Settings\n")
-
-
 def test_the_smallest_file_of_the_page_is_valid(page):
     example = re.search(r"```toml\n(.*?)```", page, re.DOTALL)[1]
     loaded = Settings.load(None, tomllib.loads(example), {})

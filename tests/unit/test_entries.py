@@ -14,9 +14,9 @@ from streamdedup.errors import StoreMisconfigured
 from streamdedup.index.documents import Content, IndexEntry, PendingMatches, deletion_marker
 from streamdedup.index.entries import decode_entries, decode_pending, encode_entries, encode_pending
 from streamdedup.index.fingerprints import decode_fingerprint
-from streamdedup.position import Log, Position
+from streamdedup.position import PartitionIncarnation, Position
 from streamdedup.similarity.sketch import Sketch
-from streamdedup.wire import Match
+from tests.alerts import a_match
 from tests.entries import decode_entry, encode_entry
 from tests.thoroughness import examples
 
@@ -56,6 +56,8 @@ contents = st.builds(
     st.none() | st.binary(min_size=16, max_size=16),
     st.none() | st.binary(min_size=8, max_size=8),
     st.none() | st.binary(min_size=8, max_size=8),
+    st.none() | st.binary(min_size=8, max_size=8),
+    st.none() | st.binary(min_size=1, max_size=255),
 )
 int64 = st.integers(-(2**63), 2**63 - 1)
 entries = st.builds(
@@ -63,9 +65,9 @@ entries = st.builds(
     int64,
     st.text(min_size=1, max_size=9),
     st.binary(min_size=16, max_size=16),
-    st.builds(Log, st.sampled_from(["articles", "a-b_c.d"]), st.integers(0, 99), st.integers(0, 3)).flatmap(
-        lambda log: st.integers(0, 2**53).map(log.at)
-    ),
+    st.builds(
+        PartitionIncarnation, st.sampled_from(["articles", "a-b_c.d"]), st.integers(0, 99), st.integers(0, 3)
+    ).flatmap(lambda incarnation: st.integers(0, 2**53).map(incarnation.position_at)),
     st.integers(-1, 2**53),
     int64,
     contents,
@@ -106,6 +108,13 @@ def test_the_bytes_of_layout_4_never_change():
     sourced = structs.replace(signed, source=b"s" * 8)
     content = bytes.fromhex("1f 0500 0600 00 bc020000") + b"v" * 16 + b"i" * 8 + b"s" * 8
     assert encode_entry(structs.replace(ENTRY, content=sourced)) == HEAD + content + bytes.fromhex("05000000 ffffffff")
+    scoped = structs.replace(signed, source=b"s" * 8, scope=b"c" * 8)
+    content = bytes.fromhex("3f 0500 0600 00 bc020000") + b"v" * 16 + b"i" * 8 + b"s" * 8 + b"c" * 8
+    assert encode_entry(structs.replace(ENTRY, content=scoped)) == HEAD + content + bytes.fromhex("05000000 ffffffff")
+    captioned = structs.replace(ENTRY.content, scope=b"c" * 8, caption=b"Ferry to Kestrel Bay\n\nMay")
+    content = bytes.fromhex("60 0500 0600 02 02000000 0700000000000000 ffffffffffffffff") + b"c" * 8
+    content += b"\x19Ferry to Kestrel Bay\n\nMay" + bytes.fromhex("01000000 04030201")
+    assert encode_entry(structs.replace(ENTRY, content=captioned)) == HEAD + content
     # From 64 hashes on: the low 3 bytes of each, then a bit for each at its place plus its high byte.
     coded = Content(by_hashes(*range(63), 0xFF030201), 5, 6)
     low = b"".join(bytes([low, 0, 0]) for low in range(63)) + bytes.fromhex("010203")
@@ -137,6 +146,7 @@ def test_decoded_hashes_own_aligned_memory_of_native_order(content):
         ENTRY.content,
         structs.replace(ENTRY.content, version=b"v" * 16),
         structs.replace(ENTRY.content, source=b"s" * 8),
+        structs.replace(ENTRY.content, scope=b"c" * 8),
         LARGE,
     ],
 )
@@ -151,7 +161,9 @@ def test_an_entry_cut_off_anywhere_is_damaged(cluster, content):
     ("content", "text"),
     [
         ("00 0500 0600 00", "requires a buffer"),
-        ("20 0500 0600 00 00000000", "unknown flags 0x20"),
+        ("80 0500 0600 00 00000000", "unknown flags 0x80"),
+        ("40 0500 0600 00 00000000", "cut off or too long"),
+        ("40 0500 0600 00 00000000 05 61", "cut off or too long"),
         ("00 0500 0600 00 01000000 010000", "cut off or too long"),
         ("00 0500 0600 02 00000000", "cut off or too long"),
         ("01 0500 0600 00 00000000 01000000", "cut off or too long"),
@@ -218,12 +230,12 @@ def test_what_is_no_fingerprint_is_said_to_be_somebody_elses(data):
 
 def test_pending_matches_keep_their_containment_and_those_without_one_are_read():
     key = b"k" * 16
-    match = Match("a", "00", POSITION, 0.625, "exact", 0.0, 3, "", 1.0, 0.0, "document", "containment")
+    match = a_match("a", POSITION, 0.625, containment=1.0, contained="document", reason="containment")
     stored = encode_pending(PendingMatches({key: match}))
     assert decode_pending(stored).matches == {key: match}
     fields = msgspec.json.decode(stored[b"m" + key])
-    later = {"containment", "containment_error", "contained", "reason"}
+    later = {"containment", "contained", "reason"}
     earlier = {name: value for name, value in fields.items() if name not in later}
     assert len(earlier) == len(fields) - len(later)
     (read,) = decode_pending({b"m" + key: msgspec.json.encode(earlier)}).matches.values()
-    assert (read.id, read.similarity, read.containment, read.reason) == ("a", 0.625, None, "similarity")
+    assert (read.id, read.similarity, read.containment, read.reason) == ("a", 0.625, None, None)

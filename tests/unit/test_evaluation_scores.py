@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from math import sqrt
 
 import numpy as np
 import pytest
@@ -9,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdedup.detection.model import DetectorOptions
+from streamdedup.evaluation.join import join
 from streamdedup.evaluation.misses import Miss
+from streamdedup.evaluation.pairs import Pairs, gathered, shingle_sets, similarities
 from streamdedup.evaluation.rates import Rate, components, effective_pairs
 from streamdedup.evaluation.scores import Truth, lowest_judged, score, star_clusters
 from streamdedup.evaluation.trial import Findings, Trial, document_at
-from streamdedup.evaluation.truth import Pairs, gathered, join, shingle_sets, similarities
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.similarity.lsh import Banding
@@ -315,7 +317,7 @@ def test_judged_pairs_without_similarities_count_whole_in_the_band_of_their_simi
     texts = [words(*range(20)), words(*range(12), 50, 51, 52, 53, 54, 55, 56, 57), words(*range(20))]
     sets = shingle_sets(Shingler(OPTIONS.shingles), texts)
     left, right = np.array([0, 0]), np.array([1, 2])
-    judged = Truth(Pairs(left, right, similarities(sets, left, right)), computed=False, whole=True)
+    judged = Truth(Pairs(left, right, similarities(sets, left, right)), computed=False, ignores_threshold=True)
     scores, _ = evaluated(texts, truth=judged)
     assert scores.recall == Rate(1, 2)
     assert [(band.low, band.high, band.recall) for band in scores.bands] == [
@@ -329,3 +331,8 @@ def test_judged_pairs_without_similarities_count_whole_in_the_band_of_their_simi
 
 def test_the_lowest_similarity_judged_is_never_negative():
     assert lowest_judged(replace(OPTIONS, threshold=0.01)) == 0.0
+
+
+def test_recall_of_estimates_counts_from_three_standard_errors_above_the_threshold_also_near_0():
+    low = replace(OPTIONS, threshold=0.01, banding=Banding(64, 1), permutations=64)
+    assert evaluated(["a b", "a c"], low)[0].estimated_from == pytest.approx(0.01 + 3 * sqrt(0.01 * 0.99 / 64))

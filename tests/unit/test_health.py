@@ -4,6 +4,7 @@ import http.client
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -130,9 +131,12 @@ def test_many_requests_at_once_are_all_answered(server):
     assert statuses == [200, 200, 200, 404] * 25
 
 
-def test_an_idle_connection_delays_no_other_client(server):
-    with socket.create_connection((LOOPBACK, server.port), timeout=PATIENCE_S):
-        assert ask(server, "/livez")[0] == 200
+@pytest.mark.usefixtures("many_files")
+def test_probes_are_answered_while_600_idle_connections_are_open(server):
+    with ExitStack() as stack:
+        for _ in range(600):
+            stack.enter_context(socket.create_connection((LOOPBACK, server.port), timeout=PATIENCE_S))
+        assert [ask(server, path)[0] for path in ("/livez", "/readyz")] == [200, 200]
 
 
 def test_garbage_is_refused_and_the_next_request_is_answered(server):

@@ -8,16 +8,15 @@ import pytest
 from loop_world import DUPLICATES, GROUP, INPUT, Act, Killed, Moment, Sent, World, a_pipeline
 
 from streamdedup.daemon import rebuild
-from streamdedup.daemon.batch_limits import BatchLimits
-from streamdedup.daemon.partitions import Loss, PartitionOwnership, announced_attempt
+from streamdedup.daemon.partitions import Loss, PartitionOwnership, committed_attempt
 from streamdedup.daemon.recovery import Recovery
 from streamdedup.errors import BatchRefused, IndexLost, Rejoin, StoreUnavailable
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.kafka.protocols import Batch, CommittedOffset
 from streamdedup.position import Partition
-from streamdedup.testing.memory_transport import MemoryHistory
 from streamdedup.wire import decode_alert
 from tests.memory_staging import MemoryStagingIndex, become, emptied
+from tests.support.memory_transport import MemoryHistory
 
 TEXT = "amber birch cedar delta ember"
 OTHER_TEXT = "knoll lagoon amber jetty inlet"
@@ -42,7 +41,7 @@ def send(world: World, *records: Sent) -> None:
     """Produce further records."""
     world.records = [*world.records, *records]
     world.positions += [world.produce(sent) for sent in records]
-    world.ends = {p.of: p.offset + 1 for p in world.positions}
+    world.ends = {p.topic_partition: p.offset + 1 for p in world.positions}
 
 
 def a_world_that_went_back(**options) -> World:
@@ -255,8 +254,8 @@ LATER = [
 
 def alerts(world: World) -> list[tuple]:
     """Alerts in an order of their own, without the moment."""
-    found = [decode_alert(record.value).alert for record in world.broker.records(DUPLICATES)]
-    return sorted((a.document_id, a.position, a.cluster_id, a.digest, a.matches) for a in found)
+    found = [decode_alert(record.value) for record in world.broker.records(DUPLICATES)]
+    return sorted((a.document.id, a.document.position, a.cluster_id, a.document.digest, a.matches) for a in found)
 
 
 def a_world_that_loses_its_index(lose, *, names=("a",), at_work: bool = False, **options) -> World:
@@ -299,6 +298,30 @@ def test_a_batch_in_flight_when_the_index_goes_is_alerted_once():
         first = number + len(world.trace)
         world.plan = lambda n, first=first, act=act: act if n >= first else None
         assert world.run().wrong() == [], f"the index goes at moment {number}: {world.trace[-1]}"
+
+
+@pytest.mark.parametrize("in_flight", ["0", "b"], ids=["the first match", "the second match"])
+def test_a_document_in_flight_is_known_to_have_been_alerted_as_any_match_of_another_one(in_flight):
+    """Its partner "c" is committed, with an alert that names "a" as well."""
+    world = World([Sent("a", TEXT, 0)], names=("one", "two"), on_index_lost="rebuild").run()
+    committed = []
+
+    def loses_index_and_process(world: World, moment: Moment) -> None:
+        if committed or (moment.effect, moment.after) != ("publish", False):
+            return
+        committed.append(in_flight)
+        send(world, Sent("c", TEXT, 0))
+        world.others_work(4)
+        (alert,) = (decode_alert(record.value) for record in world.broker.records(DUPLICATES))
+        assert [match.id for match in alert.matches] == sorted(["a", in_flight])
+        flush(world)
+        raise Killed
+
+    world.plan = lambda _number: loses_index_and_process
+    send(world, Sent(in_flight, TEXT, 1))
+    world.run()
+    assert committed
+    assert world.wrong() == []
 
 
 def fails(error: type[BaseException]) -> Act:
@@ -423,7 +446,7 @@ def test_an_index_whose_rebuild_another_daemon_has_completed_is_used():
     other.loop.run()
     world.daemons.remove(other)
     late = world.produce(Sent("late", TEXT, 0))
-    world.ends[late.of] = late.offset + 1
+    world.ends[late.topic_partition] = late.offset + 1
     world.run()
     met = [{document for document, _ in pair} - {"late"} for pair in world.published() if "late" in dict(pair)]
     assert sorted(met, key=min) == [{sent.id} for sent in records]
@@ -466,14 +489,14 @@ def staging_expires_with_its_process(world: World) -> None:
 
 
 def test_attempt_ids_ascend_with_the_generation_and_with_time():
-    ownership = PartitionOwnership({}, "g", BatchLimits(1))
+    ownership = PartitionOwnership({}, "g")
     attempt_ids = [ownership.announce(generation, {}) for generation in (1, 1, 2, 9, 10, 10, 1_000_000)]
     assert attempt_ids == sorted(set(attempt_ids))
-    assert all(announced_attempt(CommittedOffset(7, attempt_id)) == attempt_id for attempt_id in attempt_ids)
+    assert all(committed_attempt(CommittedOffset(7, attempt_id)) == attempt_id for attempt_id in attempt_ids)
 
 
 @pytest.mark.parametrize("note", ["", "consumer-1", "1.2", "0000000001.00000000000000001 "])
 def test_metadata_of_other_programs_is_no_attempt_id(note):
-    assert announced_attempt(CommittedOffset(7, note)) == ""
-    assert announced_attempt(None) == ""
+    assert committed_attempt(CommittedOffset(7, note)) == ""
+    assert committed_attempt(None) == ""
     assert Partition(INPUT, 0)

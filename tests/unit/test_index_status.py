@@ -3,7 +3,8 @@
 import pytest
 
 from streamdedup.cli.index_status import _partition_state, is_lost, render_status
-from streamdedup.index.redis.admin import KINDS, OTHER_KIND, PartitionFacts
+from streamdedup.index.backend import PartitionFacts
+from streamdedup.index.redis.admin import KINDS, OTHER_KIND
 
 
 def a_profile(**changed):
@@ -16,6 +17,7 @@ def a_profile(**changed):
         "documents": 1_234_567,
         "claims": 98_765,
         "exact_documents": None,
+        "missing_topics": [],
         "partitions": [],
         "keys": None,
         **changed,
@@ -38,7 +40,7 @@ def rendered(profile, *, members=(), problem=None, masters=None, mode="single"):
         "group": {"id": "g", "members": None if problem else list(members), "problem": problem},
         "profiles": [profile],
     }
-    return list(render_status(found))
+    return list(render_status(found, "streamdedup topics create --config /etc/a.toml"))
 
 
 class TestStore:
@@ -97,6 +99,13 @@ class TestProfile:
         (line,) = [line for line in rendered(a_profile(partitions=rows)) if "the committed offset is higher" in line]
         assert line.startswith("  articles:0, articles:1: ")
 
+    def test_a_topic_that_does_not_exist_is_named_with_the_command_that_creates_it(self):
+        line = "  no such topic: b, c; create with: streamdedup topics create --config /etc/a.toml"
+        assert line in rendered(a_profile(missing_topics=["c", "b"]))
+        assert not any(
+            "no such topic" in line for line in rendered(a_profile(missing_topics=None), problem="no answer")
+        )
+
     def test_without_kafka_committed_offsets_are_unknown(self):
         lines = rendered(a_profile(partitions=[a_partition(committed=None)]), problem="no answer")
         assert "  articles:0              10             ?             3" in lines
@@ -115,6 +124,10 @@ def test_an_index_is_lost_when_it_does_not_know_a_partition_with_offsets(state, 
 )  # fmt: skip
 def test_a_high_water_mark_is_compared_with_the_committed_offset_unless_daemons_run(mark, is_running, state):
     assert _partition_state(PartitionFacts(mark, 1, "5f2d"), 10, "5f2d", is_running=is_running) == state
+
+
+def test_an_index_that_has_not_seen_a_partition_is_not_lost_where_an_operator_committed_offset_0():
+    assert _partition_state(PartitionFacts(None, None), 0, "", is_running=False) is None
 
 
 @pytest.mark.parametrize(("noted", "present", "state"), [

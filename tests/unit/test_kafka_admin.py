@@ -1,11 +1,12 @@
 """Problems of topic settings, and the commands that solve them."""
 
 import shlex
+from dataclasses import replace
 
 import pytest
 
 from streamdedup.findings import Level
-from streamdedup.kafka.admin import TopicNeed, alter_topic, duration_text, judge_topic
+from streamdedup.kafka.admin import TopicNeed, _missing_topics, alter_topic, duration_text, judge_topic
 from streamdedup.kafka.options import KafkaOptions
 
 DAY_MS = 86_400_000
@@ -34,6 +35,26 @@ def judged(settings, **need):
 def test_retention_is_compared_with_the_needed_time(settings, level):
     (found,) = judged(settings, kept_ms=31 * DAY_MS)
     assert found.level is level
+
+
+@pytest.mark.parametrize(
+    ("missing", "levels"),
+    [
+        (["b"], [Level.WARNING]),
+        (["a", "b"], [Level.FAILED, Level.FAILED]),
+        (["b", "output"], [Level.WARNING, Level.FAILED]),
+        (["output"], [Level.FAILED]),
+    ],
+)
+def test_a_missing_input_topic_is_a_warning_while_another_one_exists(missing, levels):
+    operations = {"a": "READ", "b": "READ", "output": "WRITE"}
+    findings = list(_missing_topics(replace(OPTIONS, create_command="create"), operations, missing))
+    assert [finding.level for finding in findings] == levels
+    assert all(finding.sentence.endswith("; create with: create") for finding in findings)
+    assert all(
+        finding.text.startswith(f"no such topic: {name}") for finding, name in zip(findings, missing, strict=True)
+    )
+    assert all("create" not in finding.sentence for finding in _missing_topics(OPTIONS, operations, ["output"]))
 
 
 def test_the_command_mends_all_that_is_too_short_and_nothing_else():

@@ -168,7 +168,7 @@ def test_the_ranges_of_one_poll_have_no_more_offsets_together_than_asked_for():
     _, ranges = fetched(content)
     parsers = [fetched(content, max_offsets=3)[0] for _ in range(3)]
     for parser in parsers:
-        parser._found = ranges
+        parser._ranges = ranges
     assert [[(each.offset, each.last) for each in parser.take(10)] for parser in parsers] == [[(0, 1)], [(0, 0)], []]
     assert parsers[2].next_fetch_offset == 0  # the next poll fetches it again
 
@@ -225,7 +225,7 @@ def test_content_is_decompressed_up_to_the_limit_and_not_beyond(name, content, t
     content *= times
     assert decompress(compress(content), len(content)) == content
     if content:
-        with pytest.raises(GrownTooLarge, match=r"more than .* bytes \(kafka\.max_batch_bytes\)"):
+        with pytest.raises(GrownTooLarge, match=r"more than .* bytes$"):
             decompress(compress(content), len(content) - 1)
 
 

@@ -7,11 +7,12 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from streamdedup.cli import guards
 from streamdedup.errors import BrokerUnavailable, StreamdedupError
-from streamdedup.kafka.group import GroupState, _named, fetch_committed
+from streamdedup.kafka.group import GroupState, _named, fetch_committed, partitions_of
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import CommittedOffset
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
+from tests.support.clock import ManualClock
 
 OPTIONS = KafkaOptions(bootstrap_servers="localhost:1", group_id="g", topics=("a", "b"), transactional_id="t")
 
@@ -30,12 +31,15 @@ def a_consumer(partitions: dict[str, set[int]]) -> SimpleNamespace:
 
 def test_committed_offsets_are_fetched_for_all_partitions_of_all_topics():
     consumer = a_consumer({"a": {0, 1}, "b": {0}})
-    assert fetch_committed(consumer, OPTIONS, {}) == ({Partition("a", 1): CommittedOffset(7, "note")}, frozenset())
+    partitions = partitions_of(consumer, OPTIONS.topics)
+    assert sorted(partitions) == [Partition("a", 0), Partition("a", 1), Partition("b", 0)]
+    expected = {Partition("a", 1): CommittedOffset(7, "note")}
+    assert fetch_committed(consumer, OPTIONS, {}, partitions) == (expected, frozenset())
 
 
 def test_a_topic_whose_partitions_the_client_does_not_know_is_not_taken_for_one_without_commits():
     with pytest.raises(BrokerUnavailable, match="which partitions a has"):
-        fetch_committed(a_consumer({"b": {0}}), OPTIONS, {})
+        partitions_of(a_consumer({"b": {0}}), OPTIONS.topics)
 
 
 def test_a_member_is_named_by_its_client_its_static_id_and_its_host():
@@ -44,18 +48,6 @@ def test_a_member_is_named_by_its_client_its_static_id_and_its_host():
     assert _named(dynamic | {"group_instance_id": "a-0"}) == "streamdedup, group_instance_id a-0, at /10.0.0.7"
     del dynamic["group_instance_id"]
     assert _named(dynamic) == "streamdedup at /10.0.0.7"
-
-
-class Time:
-    """A clock that advances with each sleep."""
-
-    now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-    def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
 
 
 @pytest.fixture
@@ -77,7 +69,7 @@ def leaving_at(monkeypatch, time, leaves_s):
 
 
 def test_an_empty_group_is_not_waited_for(monkeypatch, settings, capsys):
-    time = Time()
+    time = ManualClock()
     leaving_at(monkeypatch, time, 0)
     guards.refuse_while_daemons_run(settings, wait=True)
     guards.refuse_while_daemons_run(settings)
@@ -85,7 +77,7 @@ def test_an_empty_group_is_not_waited_for(monkeypatch, settings, capsys):
 
 
 def test_a_member_whose_session_ends_is_waited_for_and_named(monkeypatch, settings, capsys):
-    time = Time()
+    time = ManualClock()
     leaving_at(monkeypatch, time, 130)
     guards.await_no_members(settings, time, time.sleep)
     assert time() == 130
@@ -94,7 +86,7 @@ def test_a_member_whose_session_ends_is_waited_for_and_named(monkeypatch, settin
 
 
 def test_a_member_that_stays_is_refused_after_a_session_and_named(monkeypatch, settings):
-    time = Time()
+    time = ManualClock()
     leaving_at(monkeypatch, time, 1e9)
     with pytest.raises(StreamdedupError, match=r"dedup are running: streamdedup at /10\.0\.0\.7\n.*Waited 60 s"):
         guards.await_no_members(settings, time, time.sleep)
@@ -102,6 +94,6 @@ def test_a_member_that_stays_is_refused_after_a_session_and_named(monkeypatch, s
 
 
 def test_without_waiting_a_member_is_refused_at_once(monkeypatch, settings):
-    leaving_at(monkeypatch, Time(), 1e9)
+    leaving_at(monkeypatch, ManualClock(), 1e9)
     with pytest.raises(StreamdedupError, match=r"are running: streamdedup at .*\nstop them first"):
         guards.refuse_while_daemons_run(settings)

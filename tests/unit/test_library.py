@@ -16,7 +16,7 @@ import streamdedup
 from benchmarks import library
 from streamdedup import Index, Profile
 from streamdedup.cli.scan import find_pairs
-from streamdedup.errors import DecodeError, DocumentTooLarge, SettingsError, StoreUnavailable
+from streamdedup.errors import DecodeError, DocumentTooLarge, MessageError, SettingsError, StoreUnavailable
 from streamdedup.evaluation.trial import DetectorRun, document_at
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.indexes import detector_options
@@ -31,14 +31,13 @@ WORDS = ["amber", "birch", "cedar", "delta", "ember", "fjord"]
 #: Keys of a profile that are about records of Kafka.
 RECORD_KEYS = {
     "topics",
+    "format",
     "id_field",
     "text_fields",
     "published_at_field",
     "source_field",
     "op_field",
-    "records_in_order",
     "index_silently_until",
-    "max_matches",
 }
 
 
@@ -60,20 +59,21 @@ def index():
         yield opened
 
 
+#: Texts of few words have a containment too: the index counts at most two shingles.
+CONTAINMENT = {"containment_threshold": 0.9, "containment_min_similarity": 0.25, "exact_limit": 1}
+
+
 class TestAdd:
     @settings(max_examples=examples(200))
     @given(
         texts=st.lists(st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join), max_size=20),
         cuts=st.sets(st.integers(0, 20)),
         threshold=st.sampled_from([0.3, 0.5, 0.8]),
-        containment=st.sampled_from([{}, {"containment_threshold": 0.9, "containment_min_similarity": 0.25}]),
+        containment=st.sampled_from([{}, CONTAINMENT]),
         bucket_cap=st.sampled_from(["none", 500]),
     )
     def test_the_pairs_are_those_of_scan_in_any_split_into_calls(self, texts, cuts, threshold, containment, bucket_cap):
-        few = {"containment_min_shingles": 2} if containment else {}
-        profile = Profile(
-            threshold=threshold, shingle_size=2, bucket_cap=bucket_cap, min_recall=0.9, **containment, **few
-        )
+        profile = Profile(threshold=threshold, shingle_size=2, bucket_cap=bucket_cap, min_recall=0.9, **containment)
         store = MemoryIndex(bucket_cap=profile.section.bucket_cap)
         store.open(profile.section.fingerprint())
         run = DetectorRun(detector_options("scan", profile.section), store)
@@ -196,6 +196,26 @@ class TestLookup:
                 index.add([("f", TEXT, "x" * 1_025)])
             assert ids(index.lookup([TEXT], sources=["\ud800"])) == [["a", "b", "c", "d", "e"]]
 
+    def test_a_scope_is_needed_and_compared_where_the_profile_has_a_scope_field(self):
+        with Index.in_memory(Profile(threshold=0.5, shingle_size=2, scope_field="tenant")) as index:
+            added = [("a", TEXT, None, "x"), ("b", TEXT, "daily", "y"), ("c", TEXT, None, "x")]
+            assert ids(index.add(added)) == [[], [], ["a"]]
+            assert ids(index.add(added)) == [[], [], []]
+            assert ids(index.lookup([TEXT, TEXT], scopes=["x", "y"])) == [["a", "c"], ["b"]]
+            index.remove(["a"])
+            assert ids(index.lookup([TEXT], scopes=["x"])) == [["c"]]
+            for call in (lambda: index.add([("d", TEXT)]), lambda: index.lookup([TEXT])):
+                with pytest.raises(MessageError, match="field `tenant`"):
+                    call()
+            with pytest.raises(DecodeError, match="a scope is 1,025 bytes long; at most 1,024 are allowed"):
+                index.add([("d", TEXT, None, "x" * 1_025)])
+            with pytest.raises(TypeError, match="a list of texts is needed"):
+                index.lookup([TEXT], scopes="x")
+        with Index.in_memory(Profile(scope_field="tenant", default_scope="x")) as index:
+            assert ids(index.add([("a", TEXT, None, "x"), ("b", TEXT)])) == [[], ["a"]]
+        with Index.in_memory(Profile()) as index, pytest.raises(MessageError, match="this one has none"):
+            index.add([("a", TEXT, None, "x")])
+
     def test_one_text_in_place_of_a_list_is_refused(self, index):
         for call in (index.lookup, index.remove):
             with pytest.raises(TypeError, match="a list of texts is needed"):
@@ -245,6 +265,14 @@ class TestProfile:
             "topics: is about records of Kafka; a program gives ids and texts itself",
         ]
 
+    @pytest.mark.parametrize("exact_limit", [0, 4, 100])
+    def test_the_largest_min_shingles_suppresses_no_pair_of_long_texts(self, exact_limit):
+        text = " ".join(f"word{number}" for number in range(300))
+        with Index.in_memory(Profile(exact_limit=exact_limit, min_shingles=exact_limit + 1)) as index:
+            assert ids(index.add([("a", text), ("b", f"{text} tail")])) == [[], ["a"]]
+        with pytest.raises(SettingsError, match=rf"min_shingles: is {exact_limit + 2}; it may be {exact_limit + 1} at"):
+            Profile(exact_limit=exact_limit, min_shingles=exact_limit + 2)
+
 
 class TestImport:
     def test_the_names_are_imported_when_they_are_used(self):
@@ -260,8 +288,8 @@ class TestImport:
             streamdedup.Indexx  # noqa: B018
 
 
-@pytest.mark.parametrize("page", ["docs/library.md", "README.md"])
-def test_the_examples_do_what_the_page_shows(page):
+def test_the_examples_do_what_the_page_shows():
+    page = "docs/library.md"
     text = (ROOT / page).read_text(encoding="utf-8")
     examples_of = "\n".join(re.findall(r"^```pycon\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
     assert examples_of

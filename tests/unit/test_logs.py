@@ -39,7 +39,7 @@ def events(stream):
 
 def test_an_event_is_a_json_line_with_its_fields():
     stream = io.StringIO()
-    logs.configure("info", "auto", stream)
+    logs.configure("info", stream)
     structlog.get_logger("streamdedup.loop").info("batch_committed", records=500, text="naïve\n\ud800")
     (event,) = events(stream)
     assert list(event)[:4] == ["timestamp", "level", "event", "logger"]
@@ -55,7 +55,7 @@ def test_an_event_is_a_json_line_with_its_fields():
 
 def test_a_record_of_the_standard_library_comes_out_alike():
     stream = io.StringIO()
-    logs.configure("info", "json", stream)
+    logs.configure("info", stream)
     logging.getLogger("streamdedup.daemon").info("Stepping past %d", 3, extra={"event": "skipped", "starts": 7})
     logging.getLogger("other").warning("Something %s", "happened")
     named, unnamed = events(stream)
@@ -69,7 +69,7 @@ def test_a_record_of_the_standard_library_comes_out_alike():
 
 def test_people_on_a_terminal_get_a_line_and_colours():
     stream = Terminal()
-    logs.configure("info", "auto", stream)
+    logs.configure("info", stream)
     structlog.get_logger("x").info("batch_committed", records=500)
     assert "batch_committed" in stream.getvalue()
     assert "\x1b[" in stream.getvalue()
@@ -77,15 +77,8 @@ def test_people_on_a_terminal_get_a_line_and_colours():
         events(stream)
 
 
-def test_the_console_format_elsewhere_has_no_colours():
-    stream = io.StringIO()
-    logs.configure("info", "console", stream)
-    structlog.get_logger("x").info("batch_committed", records=500)
-    assert stream.getvalue().split(maxsplit=1)[1] == "[info     ] batch_committed [x] records=500\n"
-
-
 def test_logs_go_to_standard_error_by_default(capsys):
-    logs.configure("info", "json")
+    logs.configure("info")
     structlog.get_logger("x").info("started")
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -95,7 +88,7 @@ def test_logs_go_to_standard_error_by_default(capsys):
 @pytest.mark.parametrize("level", logs.LEVELS)
 def test_nothing_below_the_level_is_logged(level):
     stream = io.StringIO()
-    logs.configure(level, "json", stream)
+    logs.configure(level, stream)
     for name in logs.LEVELS:
         getattr(structlog.get_logger("x"), name)(name)
         logging.getLogger("y").log(logs.LEVELS[name], name)
@@ -106,19 +99,19 @@ def test_nothing_below_the_level_is_logged(level):
 
 def test_a_second_call_replaces_the_first():
     first, second = io.StringIO(), io.StringIO()
-    logs.configure("info", "json", first)
-    logs.configure("info", "json", second)
+    logs.configure("info", first)
+    logs.configure("info", second)
     structlog.get_logger("x").info("started")
     assert first.getvalue() == ""
     assert len(events(second)) == 1
 
 
 @pytest.mark.parametrize("client", ["kafka", "kafka.net.connection", "redis", "redis.asyncio.connection"])
-@pytest.mark.parametrize("log_format", ["json", "console"])
-def test_the_clients_never_log_their_requests(client, log_format):
-    stream = io.StringIO()
+@pytest.mark.parametrize("make_stream", [io.StringIO, Terminal])
+def test_the_clients_never_log_their_requests(client, make_stream):
+    stream = make_stream()
     logging.getLogger(client).setLevel(logging.DEBUG)
-    logs.configure("debug", log_format, stream)
+    logs.configure("debug", stream)
     logger = logging.getLogger(client)
     logger.debug("SaslAuthenticateRequest(auth_bytes=%r)", CANARY)
     logger.info("Sending (key=%r)", CANARY)
@@ -150,9 +143,23 @@ def test_a_client_that_repeats_itself_is_heard_once_a_minute_with_the_number_lef
     assert said("Connection failed: %s", "refused") == 1
 
 
+def test_a_delay_that_nobody_can_act_on_is_never_logged():
+    stream = io.StringIO()
+    logs.configure("debug", stream)
+    for name in ("fetch", "heartbeat\nloop"):
+        logging.getLogger("kafka.net.selector").warning(
+            f"Task <Task name={name}> ran for 0.143s (>0.100s threshold). It is blocking the event loop -- likely a "  # noqa: G004  as the client
+            "tight sync loop inside a coroutine. Other pollers will time out."
+        )
+    assert events(stream) == []
+    logging.getLogger("kafka.net.selector").warning("Task fetch left RUNNING after step; demoting to UNSCHEDULED")
+    logging.getLogger("streamdedup.loop").warning("Task x is blocking the event loop")
+    assert len(events(stream)) == 2
+
+
 def test_lines_of_other_loggers_are_never_left_out():
     stream = io.StringIO()
-    logs.configure("info", "json", stream)
+    logs.configure("info", stream)
     for _ in range(3):
         logging.getLogger("kafka.cluster").error("away")
         logging.getLogger("kafkaesque").error("away")
@@ -171,18 +178,18 @@ def test_different_lines_of_a_client_fill_no_memory():
 
 def test_the_clients_are_as_quiet_as_everything_else_when_that_is_quieter():
     stream = io.StringIO()
-    logs.configure("error", "json", stream)
+    logs.configure("error", stream)
     logging.getLogger("kafka").warning("Connection lost")
     assert stream.getvalue() == ""
 
 
-@pytest.mark.parametrize("log_format", ["json", "console"])
-def test_a_traceback_shows_no_local_variables(log_format):
+@pytest.mark.parametrize("make_stream", [io.StringIO, Terminal])
+def test_a_traceback_shows_no_local_variables(make_stream):
     def fail(secret):
         raise RuntimeError(len(secret))
 
-    stream = io.StringIO()
-    logs.configure("debug", log_format, stream)
+    stream = make_stream()
+    logs.configure("debug", stream)
     log = structlog.get_logger("x")
     try:
         fail(CANARY)
@@ -195,7 +202,7 @@ def test_a_traceback_shows_no_local_variables(log_format):
 def test_loggers_made_before_the_setup_follow_it():
     early = structlog.get_logger("early")
     stream = io.StringIO()
-    logs.configure("warning", "json", stream)
+    logs.configure("warning", stream)
     early.info("unheard")
     early.warning("heard")
     assert [event["event"] for event in events(stream)] == ["heard"]

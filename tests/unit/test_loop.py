@@ -43,11 +43,12 @@ from loop_world import (
     store_fails,
 )
 
-from streamdedup.daemon import batch_limits, health
+from streamdedup.daemon import health
 from streamdedup.daemon.breaker import BreakerOptions
+from streamdedup.daemon.slow_start import SlowStart
+from streamdedup.detection.candidates import BucketHits
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectionResult
-from streamdedup.detection.verification import BucketHits
 from streamdedup.errors import (
     BatchRefused,
     BrokerMisconfigured,
@@ -55,12 +56,14 @@ from streamdedup.errors import (
     IndexLost,
     IndexMismatch,
     ProducerFenced,
+    RegistryUnavailable,
+    Rejoin,
     StaleFence,
     StoreUnavailable,
 )
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.position import Partition
-from streamdedup.wire import content_digest
+from streamdedup.wire import Decoder, content_digest
 from streamdedup.wire.dead_letters import read_headers
 from tests.thoroughness import examples
 
@@ -73,10 +76,7 @@ RECORDS = some_records(3, 6)
 @pytest.fixture(autouse=True, scope="module")
 def _no_log() -> Iterator[None]:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    with pytest.MonkeyPatch.context() as patch:
-        # Runs are short, and takeovers frequent: else next to nothing would be read ahead.
-        patch.setattr(batch_limits, "CAREFUL_BATCHES", 1)
-        yield
+    yield
     structlog.reset_defaults()
 
 
@@ -485,13 +485,13 @@ def test_a_fenced_producer_is_rebuilt_once_and_reports_a_twin_within_a_minute():
 
 def test_a_producer_fenced_again_much_later_is_rebuilt_again():
     world = World(TWINS)
-    for _ in range(3):
+    for number in range(3):
         world.broker.produce(INPUT, b"{", partition=0)
         world.broker.register("a")
         CLOCK.now_s += 61
-        world.turn(world.daemons[0])
-        world.turn(world.daemons[0])
-    assert len(world.dead_letters()) == 3
+        while len(world.dead_letters()) <= number:
+            world.turn(world.daemons[0])
+    assert world.dead_letters() == [("0", number, "not_json") for number in range(1, 4)]
 
 
 @pytest.mark.parametrize("failure", ["fenced", "publication", "connection"])
@@ -546,6 +546,28 @@ def test_while_the_store_is_away_the_daemon_reports_it_keeps_its_membership_and_
     assert (daemon.loop.readiness.problem(), daemon.metric("ready")) == (None, 1)
     assert daemon.metric("store_errors_total") == 1
     assert world.broker.groups[GROUP].generation == generation
+    assert world.wrong() == []
+
+
+def test_while_the_schema_registry_is_away_the_daemon_reports_it_keeps_its_membership_and_then_continues(monkeypatch):
+    world, decode, failures = World(TWINS), Decoder.decode, [RegistryUnavailable("away")] * 3
+    (daemon,) = world.daemons
+    generation, seen = world.broker.groups[GROUP].generation, []
+
+    def away(*arguments):
+        if failures:
+            raise failures.pop()
+        return decode(*arguments)
+
+    monkeypatch.setattr(Decoder, "decode", away)
+    for _ in range(3):
+        world.turn(daemon)
+        seen.append((daemon.loop.readiness.problem(), daemon.metric("ready")))
+    assert seen == [("waiting for the schema registry", 0)] * 3
+    world.run()
+    assert (daemon.loop.readiness.problem(), daemon.metric("ready")) == (None, 1)
+    assert world.broker.groups[GROUP].generation == generation
+    assert world.dead_letters() == []
     assert world.wrong() == []
 
 
@@ -649,6 +671,13 @@ def test_from_a_failed_publish_to_new_clients_the_daemon_is_not_ready():
     assert seen == ["waiting for Kafka"]
 
 
+def raising(error: Exception) -> Act:
+    def act(_world: World, _moment: Moment) -> None:
+        raise error
+
+    return act
+
+
 def detector_that_fails(fails: Callable[[int], bool], sizes: list[int], error: type[BaseException]) -> type[Detector]:
     """Return a detector whose process ends at some batches.
 
@@ -687,63 +716,96 @@ def documents(count: int) -> list[Sent]:
     return [Sent(f"d{at}", f"{WORDS[at % 12]} {at} alone and {at} once more") for at in range(count)]
 
 
-@pytest.mark.parametrize("error", [Killed, MemoryError])
-def test_each_process_that_ends_in_a_batch_leaves_half_of_it_to_the_next(error):
+def test_a_process_begins_at_one_record_and_doubles_with_each_commit():
     sizes: list[int] = []
-    world = World(
-        documents(88),
-        partitions=1,
-        batch_size=16,
-        make_detector=detector_that_fails(lambda _count: len(sizes) <= 4, sizes, error),
-    )
-    restarted_after_memory_errors(world)
+    make_detector = detector_that_fails(lambda _count: False, sizes, Killed)
+    world = World(documents(100), partitions=1, batch_size=16, grown=False, make_detector=make_detector)
     world.run()
-    # Four processes end. Sixteen records of each size are committed before it doubles.
-    assert sizes == [16, 8, 4, 2, *[1] * 16, *[2] * 8, *[4] * 4, *[8] * 2, 16, 8]
+    assert sizes == [1, 2, 4, 8, 16, 16, 16, 16, 16, 5]
+    assert world.daemons[0].metric("batch_seconds_count", stage="ahead") == 3
     assert world.wrong() == []
 
 
 @pytest.mark.parametrize("error", [Killed, MemoryError])
-@pytest.mark.parametrize("most", [1, 3, 9])
-def test_where_memory_is_short_for_good_a_daemon_gets_through_in_small_batches(most, error):
+@pytest.mark.parametrize(("most", "committed"), [(1, 1), (3, 3), (9, 15)])
+def test_where_memory_is_short_for_good_each_process_commits_the_smaller_batches(most, committed, error):
     sizes: list[int] = []
     make_detector = detector_that_fails(lambda count: count > most, sizes, error)
-    world = World(some_records(5, 60), batch_size=16, make_detector=make_detector)
+    world = World(documents(90), partitions=1, batch_size=16, grown=False, make_detector=make_detector)
     restarted_after_memory_errors(world)
     world.run()
     assert world.wrong() == []
-    assert 1 <= sum(size > most for size in sizes) <= 25
+    assert 0 < sum(size > most for size in sizes) <= 90 / committed
 
 
-def test_a_daemon_with_enough_memory_reads_whole_batches_again_after_taking_over():
-    sizes: list[int] = []
-    world = World(
-        documents(100),
-        partitions=1,
-        batch_size=16,
-        joined=False,
-        make_detector=detector_that_fails(lambda count: count > 1, sizes, Killed),
-    )
-    for _ in range(20):
-        world.turn(world.daemons[0])
-    assert sizes[:5] == [16, 8, 4, 2, 1]
-    world.make_detector = detector_that_fails(lambda _count: False, sizes, Killed)
-    world.daemons[0].leave_group()
-    world.restart(world.daemons[0])
-    sizes.clear()
+def test_the_slow_start_learns_of_documents_that_a_killed_process_had_inserted(monkeypatch):
+    world = World(documents(6), partitions=1, batch_size=4)
+    world.plan = plan_once("announce", killed)
+    replayed: list[int] = []
+    monkeypatch.setattr(SlowStart, "committed", lambda _self, count: replayed.append(count))
+    world.grown = False
     world.run()
-    assert sizes[0] < 16
-    assert 16 in sizes
-    assert world.daemons[0].loop._reader._limits.limit() == 16
+    assert replayed == [1, 1, 1, 1, 0, 0]
     assert world.wrong() == []
 
 
-def test_the_same_process_reads_whole_batches_after_outages():
-    world = World(some_records(6, 40), batch_size=8)
-    world.plan = lambda number: store_fails if number % 40 == 5 and number < 400 else None
+@pytest.mark.parametrize("exactly_once", [True, False])
+@pytest.mark.parametrize("most", [1, 2, 7])
+def test_a_batch_that_outlasts_its_membership_is_read_again_in_smaller_batches(most, exactly_once):
+    """The group goes on without a member whose batch has more than so many records."""
+    sizes: list[int] = []
+
+    def outlasts(_world: World, moment: Moment) -> None:
+        if (moment.effect, moment.after) == ("announce", True) and sizes[-1] > most:
+            moment.daemon.leave_group()
+
+    world = World(
+        documents(60),
+        partitions=1,
+        batch_size=8,
+        plan=lambda _number: outlasts,
+        grown=False,
+        exactly_once=exactly_once,
+        make_detector=detector_that_fails(lambda _count: False, sizes, Killed),
+    )
     world.run()
+    grows = [size for size in (1, 2, 4, 8) if size <= 2 * most]
+    assert sizes[: 2 * len(grows)] == 2 * grows
     assert len(world.everyone) == 1
-    assert world.daemons[0].loop._reader._limits.limit() == 8
+    assert world.wrong() == []
+
+
+@pytest.mark.parametrize(
+    ("effect", "act", "after", "records"),
+    [
+        ("claim_pairs", store_fails, False, None),
+        ("announce", store_fails, True, None),
+        ("committed", broker_fails, False, None),
+        ("publish", broker_fails, False, None),
+        ("announce", raising(Rejoin("made to fail")), False, None),
+        ("announce", batch_refused, False, 4),
+        ("poll_ahead", rebalanced, False, 4),
+        ("insert_entries", rebalanced, False, 4),
+        ("announce", rebalanced, True, 4),
+        ("publish", raising(ProducerFenced("made to fail")), False, 4),
+    ],
+)
+def test_only_a_batch_undone_for_time_or_membership_is_followed_by_one_record(effect, act, after, records):
+    world = World(documents(20), partitions=1, batch_size=4)
+    world.plan = plan_once(effect, act, after=after)
+    (daemon,) = world.daemons
+    undone: list[int] = []
+    restart = daemon.loop._slow_start.restart
+
+    def restarted(count: int) -> None:
+        undone.append(count)
+        restart(count)
+
+    daemon.loop._slow_start.restart = restarted
+    world.turn(daemon)
+    assert undone == ([] if records is None else [records])
+    assert daemon.loop._slow_start.limit() == (4 if records is None else 1)
+    world.run()
     assert world.wrong() == []
 
 

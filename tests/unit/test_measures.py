@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdedup.evaluation.truth import gathered, join
+from streamdedup.evaluation.join import join
+from streamdedup.evaluation.pairs import gathered
 from streamdedup.similarity.measures import MEASURES, OverlapBounds, intersection_size, jaccard
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.similarity.sketch import Sketch, Sketcher

@@ -28,6 +28,7 @@ from streamdedup.kafka.protocols import Batch, Record, SourceStats
 from streamdedup.position import Partition, Position
 from streamdedup.wire import Document, Match
 from streamdedup.wire.dead_letters import Stage
+from tests import alerts
 
 #: Endings that are no base unit, or belong to Prometheus itself.
 FORBIDDEN = re.compile(r"_(ms|millis|milliseconds|us|minutes|hours|days|kb|mb|gb|percent|count|sum|bucket|created)$")
@@ -52,21 +53,6 @@ def test_a_metric_is_named_by_the_conventions_and_has_a_help_text(name):
     assert isinstance(metric, (Counter, Gauge, Histogram, BatchHistogram, Info))
     for label in [metric.label] if isinstance(metric, BatchHistogram) else metric._labelnames:
         assert label in {"topic", "kind", "profile", "reason", "code", "stage", "partition", "what", "rule"}
-
-
-def test_times_and_sizes_are_in_base_units():
-    for name, metric in declared().items():
-        (family,) = metric.describe()
-        if "latency" in name or "age" in name or "Time" in family.documentation.split()[0]:
-            assert name.endswith("_seconds") or isinstance(metric, Counter), name
-        if "emory" in family.documentation:
-            assert name.endswith("_bytes"), name
-
-
-def test_counters_are_shown_with_total_and_nothing_else_is():
-    shown = generate_latest(Metrics().registry).decode()
-    for name, metric in declared().items():
-        assert (f"# TYPE streamdedup_{name}_total counter\n" in shown) == isinstance(metric, Counter), name
 
 
 def test_no_series_has_the_creation_time_of_another():
@@ -132,11 +118,11 @@ def a_document(offset: int) -> Document:
 
 
 def a_match(number: int) -> Match:
-    return Match(f"m{number}", "", Position("articles", 0, number), 1.0, "exact", 0.0, 3)
+    return alerts.a_match(f"m{number}", Position("articles", 0, number), 1.0)
 
 
 def a_result(batch: Batch, kinds=(), **detected: DetectionResult) -> BatchResult:
-    return BatchResult(DecodedBatch(batch, {}, [], kinds, 0, frozenset()), detected, [])
+    return BatchResult(DecodedBatch(batch, {}, [], kinds, 0), detected, [])
 
 
 NOTHING = Publication([], [], 0)
@@ -292,12 +278,6 @@ def test_a_daemon_that_has_halted_is_not_ready(metrics):
     assert (value(metrics, "ready"), value(metrics, "halted")) == (0, 1)
 
 
-def test_the_process_shows_its_memory_and_its_open_files(metrics):
-    shown = generate_latest(metrics.registry).decode()
-    assert "process_resident_memory_bytes" in shown
-    assert "process_open_fds" in shown
-
-
 def test_the_memory_of_the_store_is_looked_at_now_and_then(metrics):
     store = Stats(StoreStats(100, None))
     statistics = Statistics(metrics, {"news": store})
@@ -327,11 +307,6 @@ def test_while_the_daemon_is_not_at_work_no_lag_is_shown(metrics):
     statistics.observe(Stats(SourceStats(1, {Partition("a", 0): 0})))
     statistics.halted()
     assert value(metrics, "lag_records", topic="a", partition="0") is None
-
-
-def test_closed_clients_are_counted(metrics):
-    Statistics(metrics, {}).clients_closed()
-    assert value(metrics, "rebuilds_total") == 1
 
 
 def test_the_limits_that_documents_reached_are_logged_at_the_end_with_the_cure(metrics):

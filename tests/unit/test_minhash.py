@@ -152,10 +152,6 @@ class TestIncremental:
         FAMILY.update(known, *batch_of([[7, 8, 9]]))
         assert np.array_equal(known, before)
 
-    def test_an_update_continues_a_shortened_signature(self):
-        known = sign([[5, 6]])[:, :4]
-        assert np.array_equal(FAMILY.update(known, *batch_of([[7]])), sign([[5, 6, 7]])[:, :4])
-
     def test_another_number_of_documents_is_refused(self):
         with pytest.raises(ValueError, match="cannot be compared"):
             FAMILY.update(sign([[1], [2]]), *batch_of([[3]]))
@@ -230,16 +226,3 @@ class TestEstimate:
         assert abs(estimates.mean() - true) < 4 * error / math.sqrt(pairs)
         # The sample's standard deviation itself scatters by about 1 / sqrt(2 * pairs) = 3.5 %.
         assert estimates.std(ddof=1) == pytest.approx(error, rel=0.16)
-
-    def test_single_functions_are_unbiased_too(self):
-        # A function that favoured some hashes would show as a share of agreements outside its binomial bound.
-        pairs, shingles, common = 2000, 60, 48
-        random = np.random.default_rng(11)
-        drawn = random.integers(0, 2**32, (pairs, 2 * shingles - common), dtype=np.uint32)
-        offsets = np.arange(pairs + 1) * shingles
-        family = HashFamily(64)
-        left = family.sign(np.ascontiguousarray(drawn[:, :shingles]).reshape(-1), offsets)
-        right = family.sign(np.ascontiguousarray(drawn[:, -shingles:]).reshape(-1), offsets)
-        true = common / (2 * shingles - common)
-        shares = (left == right).mean(axis=0)
-        assert np.abs(shares - true).max() < 4 * math.sqrt(true * (1 - true) / pairs)

@@ -12,14 +12,11 @@ from typer.testing import CliRunner
 from streamdedup.cli.main import main
 from streamdedup.cli.options import (
     ComparisonOptions,
-    LimitSettings,
     MatchSettings,
     ShingleSettings,
-    TextSettings,
     chosen_profile,
     with_options,
 )
-from streamdedup.errors import SettingsError
 from streamdedup.settings import Profile
 
 
@@ -46,7 +43,7 @@ def test_the_fields_of_a_data_class_are_options_of_the_command():
     assert "--group" not in shown
 
 
-@pytest.mark.parametrize("group", [ShingleSettings, TextSettings, LimitSettings, MatchSettings])
+@pytest.mark.parametrize("group", [ShingleSettings, MatchSettings])
 def test_every_field_of_settings_is_a_setting_of_a_profile(group):
     assert {field.name for field in dataclasses.fields(group)} <= Profile.model_fields.keys()
 
@@ -58,17 +55,11 @@ def test_options_override_the_settings_file_and_what_is_not_given_does_not(tmp_p
         'threshold = 0.6\nmin_words = 7\ntext_fields = ["title", "body"]\n',
         encoding="utf-8",
     )
-    given = {"profile": "own", "id_field": "key", "text_fields": [], "exact_limit": "300", "threshold": 0.9}
+    given = {"profile": "own", "id_field": "key", "text_fields": None, "shingle_size": 4, "threshold": 0.9}
     chosen = chosen_profile(ComparisonOptions(["-"], config=Path(config), **given), retention="2d")
-    assert (chosen.threshold, chosen.min_words, chosen.exact_limit) == (0.9, 7, 300)
+    assert (chosen.threshold, chosen.min_words, chosen.shingle_size) == (0.9, 7, 4)
     assert (chosen.id_field, chosen.text_fields) == ("key", ("title", "body"))
     assert chosen.retention_s == 2 * 86_400
-
-
-def test_an_exact_limit_is_a_number_or_none():
-    assert chosen_profile(ComparisonOptions(["-"], exact_limit="none")).exact_limit is None
-    with pytest.raises(SettingsError, match="--exact-limit few: must be a whole number or none"):
-        chosen_profile(ComparisonOptions(["-"], exact_limit="few"))
 
 
 @pytest.mark.parametrize(
@@ -77,9 +68,7 @@ def test_an_exact_limit_is_a_number_or_none():
         (["config", "check", "--config", "{file}"], "is not TOML"),
         (["scan", "{file}", "--config", "{file}"], "is not TOML"),
         (["evaluate", "{file}", "--truth", "{file}"], ":1: not a pair"),
-        (["plan", "--documents-per-day", "9", "--measured", "{file}"], "not a measurement"),
-        (["plan", "{file}", "--documents-per-day", "9", "--save", "{file}"], "the command reads or writes this file"),
-        (["tune", "{file}", "--no-server", "--report", "{file}"], "the command reads or writes this file"),
+        (["tune", "{file}", "--report", "{file}"], "the command reads or writes this file"),
     ],
 )
 def test_whether_a_file_can_be_read_is_found_out_by_its_reader(command, said, tmp_path, monkeypatch, capsys):

@@ -83,6 +83,7 @@ class TestFiles:
         with zipfile.ZipFile(tmp_path / build_wheel(str(tmp_path))) as wheel:
             names = set(wheel.namelist())
         assert {f"streamdedup/serve/static/{name}" for name in FILES} <= names
+        assert {name.partition("/")[0].partition("-")[0] for name in names} == {"streamdedup"}
         assert page_files().keys() == set(FILES)
 
     def test_the_document_has_no_inline_script_and_no_inline_style(self):

@@ -29,9 +29,9 @@ from loop_world import (
 
 from streamdedup.daemon import batch as stages
 from streamdedup.daemon import read_ahead
-from streamdedup.daemon.batch_limits import BatchLimits
 from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.read_ahead import ReadAhead
+from streamdedup.daemon.slow_start import SlowStart
 from streamdedup.detection.detector import Detector
 from streamdedup.errors import (
     BatchRefused,
@@ -45,7 +45,7 @@ from streamdedup.errors import (
 from streamdedup.index.values import Fence
 from streamdedup.kafka.protocols import Batch, Record, SourceStats
 from streamdedup.position import Partition, Position
-from streamdedup.testing.memory_transport import MemorySource
+from tests.support.memory_transport import MemorySource
 
 PARTITION = Partition(INPUT, 0)
 
@@ -70,9 +70,10 @@ def documents(count: int, *, partitions: int = 1) -> list[Sent]:
 
 def backlog(count: int = 12, **options) -> World:
     """Return a world with a backlog, and a daemon that has committed 0 and 1 and reads ahead from the next turn on."""
-    options = {"partitions": 1, "batch_size": 2} | options
+    options = {"partitions": 1, "batch_size": 2, "grown": False} | options
     world = World(documents(count, partitions=options["partitions"]), **options)
     (daemon,) = world.daemons
+    daemon.loop._slow_start.committed(0)
     world.turn(daemon)
     return world
 
@@ -129,8 +130,12 @@ class Waiting:
     def generation(self) -> int:
         return 0
 
-    def poll_ahead(self, timeout_s: float, most: int) -> Batch:
+    def poll(self, timeout_s: float, max_records: int) -> Batch:
         return self._batch
+
+
+class Places(list):
+    """Positions that can be referred to weakly."""
 
 
 @dataclass
@@ -148,7 +153,7 @@ class Seen:
     stages: list[str] = field(default_factory=list)
 
     def prepare(self, documents):
-        places = [document.position for document in documents]
+        places = Places(document.position for document in documents)
         self.threads_of.update((place.offset, threading.get_ident()) for place in places)
         return places
 
@@ -160,12 +165,8 @@ class Seen:
         self.ticks.append(threading.get_ident())
 
 
-class Decoded(SimpleNamespace):
-    """A document that can be referred to weakly."""
-
-
-def decode(position: Position, *_record: object) -> Decoded:
-    return Decoded(position=position, id=str(position.offset), text="ten letters", time_ms=1, op="upsert")
+def decode(position: Position, *_record: object) -> SimpleNamespace:
+    return SimpleNamespace(position=position, id=str(position.offset), text="ten letters", time_ms=1, op="upsert")
 
 
 def an_ahead(fences: dict[Partition, Fence]) -> tuple[ReadAhead, Seen]:
@@ -173,9 +174,18 @@ def an_ahead(fences: dict[Partition, Fence]) -> tuple[ReadAhead, Seen]:
     seen = Seen()
     pipeline = SimpleNamespace(name="p", decoder=SimpleNamespace(decode=decode), detector=seen)
     processor = stages.BatchProcessor({INPUT: pipeline}, seen.timed, seen.tick)
-    limits = BatchLimits(8)
-    limits.committed(8)
-    return ReadAhead(processor, limits, lambda _partitions, _generation: fences, seen.timed), seen
+    slow_start = SlowStart(8)
+    while not slow_start.may_read_ahead():
+        slow_start.committed(0)
+    return ReadAhead(processor, slow_start, lambda _partitions, _generation: fences, seen.timed), seen
+
+
+def prepared_chunks(ahead: ReadAhead, batch: Batch) -> Iterator[list[Position]]:
+    """Take the chunks out of a batch, as the index does."""
+    chunked = ahead.prepared(batch)
+    while chunked.prepared or chunked.waiting:
+        chunk = chunked.prepared.popleft() if chunked.prepared else ahead._processor.prepare(chunked)
+        yield chunk.prepared
 
 
 def a_batch(*positions: Position) -> Batch:
@@ -244,21 +254,6 @@ def test_behind_a_batch_that_is_not_full_nothing_is_polled_in_any_backlog():
         assert seen.stages == ["poll"] * count
 
 
-def test_nothing_is_read_ahead_until_some_batches_are_committed():
-    limits = BatchLimits(4, "b")
-    assert not limits.may_read_ahead()
-    limits.committed(1)
-    assert limits.may_read_ahead()
-    limits.begin(PARTITION, 1, "")
-    assert not limits.may_read_ahead()
-    limits.begin(PARTITION, 1, "1 0 a")
-    for _ in range(49):
-        limits.committed(4)
-        assert not limits.may_read_ahead()
-    limits.committed(4)
-    assert limits.may_read_ahead()
-
-
 # Failures of both batches
 
 
@@ -308,19 +303,19 @@ def test_each_failure_of_a_batch_rewinds_both_and_forgets_the_fences(failure):
 
 
 def test_a_failure_between_two_batches_rewinds_the_batch_ahead():
-    world = backlog(in_order=True, lifetime_ms=1_000)
+    world = backlog()
     (daemon,) = world.daemons
     world.turn(daemon)
     assert ahead_of(daemon) == [4, 5]
 
-    def fails(_source: object) -> None:
+    def fails() -> None:
         raise StoreUnavailable("made to fail")
 
-    run, daemon.loop._backlog_expiry.run = daemon.loop._backlog_expiry.run, fails
+    opened, daemon.loop._recovery.open = daemon.loop._recovery.open, fails
     world.turn(daemon)
     assert daemon.source is not None
     assert (ahead_of(daemon), daemon.source._positions[PARTITION]) == ([], 4)
-    daemon.loop._backlog_expiry.run = run
+    daemon.loop._recovery.open = opened
     world.run()
     assert world.wrong() == []
 
@@ -362,31 +357,6 @@ def test_a_rebalance_that_the_poll_ahead_joins_is_known_before_anything_is_index
     world.run()
     assert world.wrong() == []
     assert daemon.metric("broker_errors_total") == daemon.metric("batches_refused_total") == 0
-
-
-def test_a_batch_ahead_of_a_new_partition_is_polled_again_in_parts_where_its_last_owner_ended_in_the_middle_of_one():
-    records = [*(replace(sent, partition=0) for sent in documents(8)), Sent("e", "amber birch cedar", 1)]
-    world = World(records[:8], partitions=2, batch_size=2)
-    (daemon,) = world.daemons
-    world.turn(daemon)
-    fence = world.index.fence(Partition(INPUT, 1), 0, 0)
-    world.index.save_read_start("0 0 another", fence)
-    world.turn(daemon)
-    assert ahead_of(daemon) == [4, 5]
-    # The batch ahead now holds the first record of a partition that has no fence yet.
-    polled = daemon.loop._reader._polled
-    position = world.produce(records[8])
-    world.positions.append(position)
-    world.records = records
-    world.ends[position.of] = 1
-    (of_new,) = (record for record in world.broker.records(INPUT) if record.position == position)
-    daemon.loop._reader._polled = replace(polled, records=(*polled.records[:1], of_new))
-    daemon.source._positions.update({PARTITION: 5, position.of: 1})
-    world.turn(daemon)
-    assert daemon.loop._reader._limits.limit() == 1
-    assert daemon.source._positions == {PARTITION: 4, position.of: 0}
-    world.run()
-    assert world.wrong() == []
 
 
 # Errors of the batch ahead
@@ -460,12 +430,12 @@ def test_an_error_of_a_poll_ahead_opens_new_clients_although_the_current_batch_i
     world = World(records, partitions=2, batch_size=2)
     (daemon,) = world.daemons
     world.turn(daemon)
-    source, original = daemon.source, MemorySource.poll_ahead
+    source, original = daemon.source, MemorySource.poll
     failed = []
 
-    def poll_ahead(self, timeout_s, most):
-        if failed:
-            return original(self, timeout_s, most)
+    def poll(self, timeout_s, max_records):
+        if failed or timeout_s != read_ahead.AHEAD_POLL_S:
+            return original(self, timeout_s, max_records)
         failed.append(self)
         if not fails_too:
             world.broker.rebalance(GROUP)
@@ -473,7 +443,7 @@ def test_an_error_of_a_poll_ahead_opens_new_clients_although_the_current_batch_i
         self._positions[Partition(INPUT, 1)] += 2
         raise BrokerUnavailable("made to fail")
 
-    monkeypatch.setattr(MemorySource, "poll_ahead", poll_ahead)
+    monkeypatch.setattr(MemorySource, "poll", poll)
     if fails_too:
         world.plan = once("insert_entries", raise_once(StoreUnavailable("made to fail")))
     world.run()
@@ -597,22 +567,6 @@ def test_clients_and_index_are_used_by_the_thread_of_the_loop_alone():
     assert preparing_threads - {threading.get_ident()}
 
 
-def test_the_guard_of_the_test_above_notices_a_second_thread():
-    source = OneThread(SimpleNamespace(poll=lambda: None), [])
-    source.poll()
-    refused = []
-
-    def polls() -> None:
-        with pytest.raises(AssertionError, match="poll is called by a second thread"):
-            source.poll()
-        refused.append(True)
-
-    thread = threading.Thread(target=polls)
-    thread.start()
-    thread.join(60)
-    assert refused
-
-
 def test_no_batch_is_prepared_twice_also_in_a_topic_that_was_created_again():
     prepared: list[str] = []
     world = World(documents(4), partitions=1, batch_size=2, make_detector=preparing(prepared.extend)).run()
@@ -633,11 +587,9 @@ def test_a_chunk_that_was_taken_is_not_kept(monkeypatch):
     ahead, _ = an_ahead({PARTITION: Fence(PARTITION, 0, 0)})
     assert ahead.read_ahead(Waiting(batch), FULL)
     ahead.poll(Waiting(batch))
-    chunks = ahead.prepared(batch).chunks
-    documents = [weakref.ref(next(chunks).documents[0]) for _ in range(4)]
-    del batch
+    chunks = [weakref.ref(places) for places in prepared_chunks(ahead, batch)]
     gc.collect()
-    assert [document() for document in documents] == [None] * 4
+    assert [chunk() for chunk in chunks] == [None] * 4
 
 
 def test_a_discarded_batch_is_prepared_no_further(monkeypatch):
@@ -676,7 +628,7 @@ def test_a_batch_that_does_not_fit_in_memory_beside_another_is_prepared_alone():
     seen.prepare = prepare
     assert ahead.read_ahead(Waiting(batch), FULL)
     ahead.poll(Waiting(batch))
-    assert [chunk.prepared for chunk in ahead.prepared(batch).chunks] == [[Position(INPUT, 0, 0)]]
+    assert list(prepared_chunks(ahead, batch)) == [[Position(INPUT, 0, 0)]]
 
 
 def test_without_another_thread_the_loop_prepares_the_batch(monkeypatch):
@@ -688,7 +640,7 @@ def test_without_another_thread_the_loop_prepares_the_batch(monkeypatch):
     ahead, seen = an_ahead({PARTITION: Fence(PARTITION, 0, 0)})
     assert ahead.read_ahead(Waiting(batch), FULL)
     assert ahead.poll(Waiting(batch)) is batch
-    assert [chunk.prepared for chunk in ahead.prepared(batch).chunks] == [[Position(INPUT, 0, 0)]]
+    assert list(prepared_chunks(ahead, batch)) == [[Position(INPUT, 0, 0)]]
     assert set(seen.threads_of.values()) == {threading.get_ident()}
 
 
@@ -700,8 +652,8 @@ def test_a_batch_of_a_partition_without_a_fence_is_polled_ahead_and_prepared_aft
     assert ahead.poll(Waiting(polled)) is polled
     assert threads() == []
     batch = polled.in_incarnations({PARTITION: 0, other: 3})
-    (chunk,) = ahead.prepared(batch).chunks
-    assert chunk.prepared == [Position(INPUT, 0, 7), Position(INPUT, 1, 0, 3)]
+    (chunk,) = prepared_chunks(ahead, batch)
+    assert chunk == [Position(INPUT, 0, 7), Position(INPUT, 1, 0, 3)]
     assert set(seen.threads_of.values()) == {threading.get_ident()}
     assert seen.stages == ["poll"]
 
@@ -715,9 +667,10 @@ def test_of_a_batch_ahead_only_so_much_text_is_prepared_ahead(monkeypatch):
     batch = a_batch(*places)
     assert ahead.read_ahead(Waiting(batch), FULL)
     assert ahead.poll(Waiting(batch)) is batch
-    found = ahead.prepared(batch)
+    chunks = prepared_chunks(ahead, batch)
+    first = next(chunks)
     assert sorted(seen.threads_of) == [0, 1, 2, 3]
-    assert [chunk.prepared for chunk in found.chunks] == [places[at : at + 2] for at in range(0, 8, 2)]
+    assert [first, *chunks] == [places[at : at + 2] for at in range(0, 8, 2)]
     here = threading.get_ident()
     assert [offset for offset, thread in sorted(seen.threads_of.items()) if thread == here] == [4, 5, 6, 7]
     # The watchdog hears of each chunk, from the thread that computes it.

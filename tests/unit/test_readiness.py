@@ -4,18 +4,12 @@ import pytest
 
 from streamdedup.daemon.health import OVERDUE_S, Readiness
 from streamdedup.daemon.metrics import Metrics
-
-
-class Clock:
-    now_s = 100.0
-
-    def __call__(self):
-        return self.now_s
+from tests.support.clock import ManualClock
 
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return ManualClock()
 
 
 @pytest.fixture
@@ -61,6 +55,21 @@ def test_a_wait_set_by_the_loop_is_reported_during_any_request_to_kafka(readines
     with readiness.asking_kafka():
         clock.now_s += 10 * OVERDUE_S
         assert readiness.problem() == "waiting for the store"
+
+
+def test_a_topic_that_does_not_exist_is_reported_beside_a_wait(metrics, clock):
+    missing: set[str] = set()
+    readiness = Readiness(metrics, clock=clock, missing_topics=lambda: frozenset(missing))
+    metrics.observe_topics(["a", "b", "c"], lambda: frozenset(missing))
+    readiness.at_work()
+    assert (readiness.problem(), shown(metrics, "ready"), shown(metrics, "topic_missing", topic="b")) == (None, 1, 0)
+    missing |= {"c", "b"}
+    assert (readiness.problem(), shown(metrics, "ready")) == ("no such topic: b, c", 0)
+    assert [shown(metrics, "topic_missing", topic=topic) for topic in "abc"] == [0, 1, 1]
+    readiness.wait_for("Kafka")
+    assert readiness.problem() == "waiting for Kafka; no such topic: b, c"
+    readiness.halted = "too many"
+    assert readiness.problem() == "halted: too many"
 
 
 def test_a_halted_daemon_reports_it_and_waits_for_nothing(readiness, metrics):

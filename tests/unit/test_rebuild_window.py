@@ -7,7 +7,7 @@ from loop_world import DUPLICATES, GROUP, INPUT, Sent, World
 from streamdedup.daemon.rebuild_window import rebuild_window
 from streamdedup.kafka.protocols import ReadProgress
 from streamdedup.position import Partition
-from streamdedup.testing.memory_transport import MemoryBroker, MemoryHistory
+from tests.support.memory_transport import MemoryBroker, MemoryHistory
 
 DAY_MS = 86_400_000
 NOW_MS, KEPT_MS = 100 * DAY_MS, 10 * DAY_MS
@@ -95,7 +95,7 @@ def send(world, *records):
     """Produce further records."""
     world.records = [*world.records, *records]
     world.positions += [world.produce(sent) for sent in records]
-    world.ends = {p.of: p.offset + 1 for p in world.positions}
+    world.ends = {p.topic_partition: p.offset + 1 for p in world.positions}
 
 
 def lose_index(world):

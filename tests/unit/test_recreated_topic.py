@@ -4,9 +4,9 @@ import pytest
 from loop_world import DUPLICATES, GROUP, INPUT, Act, Killed, Moment, Sent, World
 
 from streamdedup.index.memory import MemoryIndex
-from streamdedup.index.values import UNKNOWN_LOG
+from streamdedup.index.values import UNKNOWN_BROKER_STATE
 from streamdedup.kafka.protocols import Batch, Record
-from streamdedup.position import Log, Partition, Position
+from streamdedup.position import Partition, PartitionIncarnation, Position
 from streamdedup.wire import decode_alert
 
 TEXT = "amber birch cedar delta ember"
@@ -93,7 +93,7 @@ def test_a_partition_that_comes_back_later_does_not_have_the_mark_of_before(worl
     world.partitions = 2
     sent = Sent("n2", NEW_TEXT, 1, time_ms=5)
     world.records, world.positions = [*world.records, sent], [*world.positions, world.produce(sent)]
-    world.ends = {world.positions[-1].of: 1}
+    world.ends = {world.positions[-1].topic_partition: 1}
     assert world.run().wrong() == []
     assert silent_count(world) == 0
 
@@ -139,7 +139,7 @@ def test_it_may_happen_at_any_moment_of_a_batch(method, after, killed):
     world.broker.rebalance(GROUP)
     gone = [Sent(f"x{number}", "heath knoll amber cedar birch", number, time_ms=1) for number in (0, 1)]
     world.records, world.positions = [*world.records, *gone], [*world.positions, *map(world.produce, gone)]
-    world.ends = {position.of: position.offset + 1 for position in world.positions}
+    world.ends = {position.topic_partition: position.offset + 1 for position in world.positions}
     plan: Act = recreate
     world.plan = lambda _number: plan
     world.run()
@@ -170,37 +170,41 @@ def test_a_claim_of_the_old_topic_is_not_that_of_the_same_offset_after_a_rebuild
     """Alerts tell no incarnation, and the new topic has the same record at the same offset."""
     first, second = Sent("a", TEXT, 0), Sent("b", TEXT, 1)
     world = World([first, second], on_index_lost="rebuild").run()
-    (alert,) = (decode_alert(record.value).alert for record in world.broker.records(DUPLICATES))
-    assert alert.position == Position(INPUT, 1, 0)
+    (alert,) = (decode_alert(record.value) for record in world.broker.records(DUPLICATES))
+    assert alert.document.position == Position(INPUT, 1, 0)
     world.recreate([first])
     world.run()
     world.stop_all()
     world.index.__init__()
     world.records, world.positions = [*world.records, second], [*world.positions, world.produce(second)]
-    world.ends = {world.positions[-1].of: 1}
+    world.ends = {world.positions[-1].topic_partition: 1}
     world.start("later")
     assert world.run().wrong() == []
 
 
-def test_the_log_of_an_incarnation_is_read_back_from_its_text():
-    for log in (Log("articles", 0), Log("a.b-c_d", 12, 3), Log("articles", 1, -1)):
-        assert Log.read(str(log)) == log
-    assert str(Log("articles", 0)) == str(Partition("articles", 0))
-    assert Log("articles", 1, 2).at(5).key == "articles@2:1:5"
-    assert str(Log("articles", 1, 2).at(5)) == "articles:1:5"
+def test_a_partition_incarnation_is_parsed_from_its_text():
+    for incarnation in (
+        PartitionIncarnation("articles", 0),
+        PartitionIncarnation("a.b-c_d", 12, 3),
+        PartitionIncarnation("articles", 1, -1),
+    ):
+        assert PartitionIncarnation.parse(str(incarnation)) == incarnation
+    assert str(PartitionIncarnation("articles", 0)) == str(Partition("articles", 0))
+    assert PartitionIncarnation("articles", 1, 2).position_at(5).key == "articles@2:1:5"
+    assert str(PartitionIncarnation("articles", 1, 2).position_at(5)) == "articles:1:5"
 
 
 def test_the_positions_of_a_batch_take_the_incarnation_of_their_partition():
     positions = [Position(INPUT, 0, 1), Position(INPUT, 1, 5)]
     batch = Batch(tuple(Record(position, 0, None, b"") for position in positions))
-    moved = batch.in_incarnations({positions[0].of: 0, positions[1].of: 2})
+    moved = batch.in_incarnations({positions[0].topic_partition: 0, positions[1].topic_partition: 2})
     assert list(moved.positions()) == [positions[0], Position(INPUT, 1, 5, 2)]
     assert moved.ends == batch.ends
-    assert batch.in_incarnations({positions[0].of: 0, positions[1].of: 0}) is batch
+    assert batch.in_incarnations({positions[0].topic_partition: 0, positions[1].topic_partition: 0}) is batch
 
 
 def test_the_mark_of_a_partition_of_unknown_state_stays():
     store = MemoryIndex()
     store.open({})
     store.fence(Partition(INPUT, 0), 1, 7)
-    assert store.fence(Partition(INPUT, 0), 2, 0, state=UNKNOWN_LOG).high_water_mark == 7
+    assert store.fence(Partition(INPUT, 0), 2, 0, state=UNKNOWN_BROKER_STATE).high_water_mark == 7

@@ -10,7 +10,7 @@ from redis import exceptions
 
 from streamdedup.errors import StoreMisconfigured, StoreUnavailable
 from streamdedup.index.redis.connection import connect
-from streamdedup.index.redis.errors import check_reply, translated
+from streamdedup.index.redis.errors import check_replies, translated
 
 
 def wrapped(cause):
@@ -60,7 +60,7 @@ EVERY = [(error, StoreUnavailable) for error in PASSING] + [(error, StoreMisconf
 @pytest.mark.parametrize(("error", "kind"), EVERY, ids=[f"{type(error).__name__}: {error}"[:60] for error, _ in EVERY])
 def test_an_error_is_waited_out_or_put_to_an_operator(error, kind):
     with pytest.raises(kind):
-        check_reply(error)
+        check_replies([error])
     with pytest.raises(kind), translated():
         raise error
 
@@ -80,7 +80,7 @@ def test_an_error_is_waited_out_or_put_to_an_operator(error, kind):
 )
 def test_a_login_that_is_missing_or_refused_is_told_with_the_settings_that_hold_it(error, said):
     with pytest.raises(StoreMisconfigured, match=rf"{said} redis\.(username|password).*redis\.(username|password)"):
-        check_reply(error)
+        check_replies([error])
 
 
 @pytest.mark.parametrize(
@@ -95,33 +95,93 @@ def test_a_login_that_is_missing_or_refused_is_told_with_the_settings_that_hold_
 )
 def test_a_right_that_is_missing_on_the_keys_is_told_with_the_setting_that_begins_them(text):
     with pytest.raises(StoreMisconfigured, match=r"lacks rights on the keys.*redis\.key_prefix"):
-        check_reply(exceptions.NoPermissionError(text) if "script" not in text else exceptions.ResponseError(text))
+        check_replies([exceptions.NoPermissionError(text) if "script" not in text else exceptions.ResponseError(text)])
     with pytest.raises(StoreMisconfigured, match=r"lacks rights: ") as refused:
-        check_reply(exceptions.NoPermissionError("User u has no permissions to run the 'get' command"))
+        check_replies([exceptions.NoPermissionError("User u has no permissions to run the 'get' command")])
     assert "key_prefix" not in str(refused.value)
+
+
+SCRIPT = " script: 8d1f2a, on @user_script:1."
+
+
+@pytest.mark.parametrize("script", ["", SCRIPT])
+@pytest.mark.parametrize(
+    ("error", "text", "condition"),
+    [
+        (
+            exceptions.OutOfMemoryError,
+            "command not allowed when used memory > 'maxmemory'.",
+            "its memory is full; raise its limit (maxmemory), or drop unused indexes",
+        ),
+        (
+            exceptions.ResponseError,
+            "OOM command not allowed when used memory > 'maxmemory'.",
+            "its memory is full; raise its limit (maxmemory), or drop unused indexes",
+        ),
+        (
+            exceptions.ResponseError,
+            "MISCONF Errors writing to the AOF file: No space left on device",
+            "its append-only file cannot be written (MISCONF: No space left on device); make room on the disk that h",
+        ),
+        (
+            exceptions.ResponseError,
+            "MISCONF Redis is configured to persist data to AOF, but it's ... AOF error: No space left on device",
+            "its append-only file cannot be written (MISCONF: No space left on device); make room on the disk that h",
+        ),
+        (
+            exceptions.ResponseError,
+            "MISCONF Valkey is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+            "its snapshots cannot be written (MISCONF); its log names the reason, often a full disk",
+        ),
+        (exceptions.ResponseError, "NOREPLICAS Not enough good replicas to write", "NOREPLICAS Not enough good repl"),
+    ],
+)
+def test_a_store_that_cannot_write_is_told_with_the_cure_and_without_the_script(error, text, condition, script):
+    with pytest.raises(StoreUnavailable) as caught:
+        check_replies([error(f"{text}{script}")])
+    assert str(caught.value).startswith(f"the store does not serve us now: {condition}")
+    assert "script" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        exceptions.NoPermissionError("User u has no permissions to run the 'time' command"),
+        exceptions.ResponseError(
+            "ACL failure in script: User u has no permissions to run the 'time' command script: on @user_script:1."
+        ),
+    ],
+)
+def test_a_missing_right_points_to_the_page_that_lists_all(error):
+    with pytest.raises(StoreMisconfigured) as caught:
+        check_replies([error])
+    assert str(caught.value) == (
+        "the store refuses us: the user (redis.username) lacks rights: User u has no permissions to run the 'time' "
+        "command; grant what docs/redis.md lists under User and rights"
+    )
 
 
 def test_a_refused_login_names_every_place_where_it_may_stand():
     refused = exceptions.AuthenticationError("WRONGPASS invalid username-password pair or user is disabled.")
     for setting in ("redis.username", "redis.password", "redis.url", "redis.url_file"):
         with pytest.raises(StoreMisconfigured, match=setting.replace(".", r"\.")):
-            check_reply(refused)
+            check_replies([refused])
 
 
 def test_whatever_led_to_an_ordinary_error_does_not_count():
     error = exceptions.ConnectionError("Connection refused")
     error.__context__ = exceptions.AuthenticationError("of an earlier call")
     with pytest.raises(StoreUnavailable):
-        check_reply(error)
+        check_replies([error])
 
 
 def test_an_error_that_says_nothing_is_named():
     with pytest.raises(StoreUnavailable, match="TimeoutError"):
-        check_reply(exceptions.TimeoutError())
+        check_replies([exceptions.TimeoutError()])
 
 
 def test_an_answer_is_no_error():
-    check_reply([b"an", 1, None])
+    check_replies([[b"an", 1, None]])
 
 
 @contextmanager
@@ -165,12 +225,12 @@ def server_that_answers(reply: bytes) -> Iterator[str]:
 def test_the_error_of_a_server_that_does_not_answer_has_its_address(reply, kind, said):
     with server_that_answers(reply) as address, connect(f"redis://{address}/0", timeout_s=0.05) as servers:
         with pytest.raises(kind) as caught:
-            servers.on_masters("PING")
+            servers.ask_masters("PING")
         assert str(caught.value).startswith(said.format(address=address))
 
 
 def test_an_address_is_named_once():
     error = exceptions.ConnectionError("Error 111 connecting to store-1:6379. Connection refused.")
-    with pytest.raises(StoreUnavailable) as caught, translated("store-1:6379"):
+    with pytest.raises(StoreUnavailable) as caught, translated(lambda: "store-1:6379"):
         raise error
     assert str(caught.value) == f"the store does not serve us now: {error}"

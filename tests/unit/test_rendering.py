@@ -1,30 +1,32 @@
 """Rendering: terminal-safe text, differences of texts, pairs and dead letters as lines; counters of the demo."""
 
 import io
-from dataclasses import replace
+import re
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from prometheus_client.exposition import generate_latest
 from rich.console import Console
 
-from streamdedup.cli.dead_letters import DeadLetter
 from streamdedup.cli.demo_run import DaemonCounters, listed
 from streamdedup.cli.rendering import differences
 from streamdedup.cli.rendering.dead_letters import dead_letter_notice
 from streamdedup.cli.rendering.differences import GAP, compare
 from streamdedup.cli.rendering.pairs import INCOMPLETE, AlertView, Side, match_line, side_by_side
-from streamdedup.cli.rendering.terminal import printable
+from streamdedup.cli.rendering.terminal import local_time, printable
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.kafka.protocols import Record
 from streamdedup.position import Position
-from streamdedup.wire import Alert, Match
+from streamdedup.text.alignment import MAX_WORDS
+from streamdedup.wire.dead_letters import DeadLetter
+from tests.alerts import a_document, a_match, an_alert
 from tests.thoroughness import examples
 
 PLACE = Position("articles", 0, 7)
-MATCH = Match("old-1", "00", PLACE, 0.89761, "exact", 0.0, 5)
-ALERT = Alert("articles", "new-1", "11", PLACE, 0, None, None, (MATCH,), "old-1", 0.8, 1_700_000_000_000)
+MATCH = a_match("old-1", PLACE, 0.89761)
+ALERT = an_alert(a_document("new-1", PLACE), MATCH, cluster_id="old-1", detected_at_ms=1_700_000_000_000)
 
 
 def changed(pieces):
@@ -41,25 +43,19 @@ def rendered(renderable, width=100):
     return console.file.getvalue()
 
 
-def test_only_the_words_that_differ_are_marked():
-    comparison = compare("Crossings take thirty minutes each way.", "Crossings take forty minutes each way.")
-
-    assert changed(comparison.left) == ["thirty"]
-    assert changed(comparison.right) == ["forty"]
-
-
-def test_scripts_without_spaces_differ_by_single_characters():
-    comparison = compare("老茶馆停业三年之后，上周日重新开门", "老茶馆停业三年之后，上周六重新开门")
-
-    assert changed(comparison.left) == ["日"]
-    assert changed(comparison.right) == ["六"]
-
-
-def test_combining_marks_stay_with_the_letter_before_them():
-    comparison = compare("केवल आठ सौ", "केवल नौ सौ")
-
-    assert changed(comparison.left) == ["आठ"]
-    assert changed(comparison.right) == ["नौ"]
+@pytest.mark.parametrize(
+    ("left", "right", "marked"),
+    [
+        ("Crossings take thirty minutes each way.", "Crossings take forty minutes each way.", ("thirty", "forty")),
+        ("老茶馆停业三年之后，上周日重新开门", "老茶馆停业三年之后，上周六重新开门", ("日", "六")),
+        ("केवल आठ सौ", "केवल नौ सौ", ("आठ", "नौ")),
+        ("so red, round things", "so blue, square things", ("red, round", "blue, square")),
+    ],
+    ids=["words", "a script without spaces", "combining marks", "a comma apart"],
+)
+def test_only_the_words_that_differ_are_marked(left, right, marked):
+    comparison = compare(left, right)
+    assert (changed(comparison.left), changed(comparison.right)) == ([marked[0]], [marked[1]])
 
 
 @pytest.mark.parametrize(
@@ -67,13 +63,6 @@ def test_combining_marks_stay_with_the_letter_before_them():
 )
 def test_case_blanks_and_form_of_characters_are_no_difference(other):
     assert compare("one two three", other).is_same
-
-
-def test_differences_a_comma_apart_are_one():
-    comparison = compare("so red, round things", "so blue, square things")
-
-    assert changed(comparison.left) == ["red, round"]
-    assert changed(comparison.right) == ["blue, square"]
 
 
 def test_long_shared_stretches_lose_their_middle_on_both_sides():
@@ -96,10 +85,15 @@ def test_two_equal_texts_show_their_beginning():
     assert written(comparison.left).endswith(GAP)
 
 
-def test_text_beyond_the_limit_is_replaced_by_a_gap():
-    long = "a " * differences.MAX_CHARS
+def test_the_beginnings_of_texts_that_are_too_long_to_be_aligned_are_shown_without_marks():
+    comparison = compare("a " * (MAX_WORDS + 1), "b")
 
-    assert compare(long, "a").left[-1].kind == "gap"
+    assert [piece.kind for piece in comparison.left] == ["same", "gap"]
+    assert differences.BEGINNING_CHARS - 10 < len(written(comparison.left)) < differences.BEGINNING_CHARS + 10
+    assert [piece.kind for piece in comparison.right] == ["same"]
+    assert not comparison.is_same
+    long = Side("n", PLACE, "a " * (MAX_WORDS + 1))
+    assert "one text has more than 10,000 words" in rendered(side_by_side(long, long, coloured=False), 200)
 
 
 @settings(max_examples=examples(200))
@@ -109,7 +103,8 @@ def test_short_texts_are_shown_whole_apart_from_blanks(left, right):
 
     for text, pieces in ((left, comparison.left), (right, comparison.right)):
         if not any(piece.kind == "gap" for piece in pieces):
-            assert "".join(written(pieces).split()) == "".join(printable(text).split())
+            shown = re.sub("⟦U\\+([0-9A-F]+)⟧", lambda name: chr(int(name[1], 16)), written(pieces))
+            assert "".join(printable(shown).split()) == "".join(printable(text).split())
 
 
 @settings(max_examples=examples(200))
@@ -175,15 +170,37 @@ def test_a_line_says_which_text_is_contained_and_whether_that_is_the_reason():
     assert "  new in old 0.9500 ±0.019, alerted by containment  " in match_line(ALERT, by_containment).plain
 
 
+def test_below_a_pair_are_the_words_by_which_people_recognise_its_documents():
+    console = Console(file=io.StringIO(), width=40, color_system=None)
+    old = replace(MATCH, label="Ferry link returns after eleven years", source="Tidewater", published_at="2026-03-02")
+    new = replace(ALERT.document, label="Boats [b]to\x1b Kestrel Bay", published_at=None)
+    AlertView(console).show(replace(ALERT, document=new, matches=(old, replace(old, id="old-2", source=None), MATCH)))
+    shown = console.file.getvalue().splitlines()
+    assert [line for line in shown if " ~ " not in line] == [
+        "          new  Boats [b]to  Kestrel Bay",
+        "          old  Ferry link returns after eleven years  Tidewater, 2026-03-02",
+        "          old  Ferry link returns after eleven years  2026-03-02",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "lines"), [("new-1", []), ("old-1", []), ("x", ["          first  Ferry link"])]
+)
+def test_the_first_document_of_the_cluster_is_named_unless_it_is_shown(cluster_id, lines):
+    console = Console(file=io.StringIO(), width=40, color_system=None)
+    AlertView(console).show(replace(ALERT, cluster_id=cluster_id, cluster_label="Ferry\nlink"))
+    assert [line for line in console.file.getvalue().splitlines() if " ~ " not in line] == lines
+
+
 def test_ids_are_never_taken_for_markup_or_control_sequences():
-    alert = replace(ALERT, document_id="[red]x\x1b[31m")
+    alert = replace(ALERT, document=a_document("[red]x\x1b[31m", PLACE))
 
     assert "[red]x [31m ~ old-1" in rendered(match_line(alert, MATCH))
 
 
 @pytest.mark.parametrize("time_ms", [-(10**17), 10**17])
 def test_a_time_beyond_the_calendar_is_no_reason_to_stop(time_ms):
-    assert "?" in match_line(replace(ALERT, detected_at_ms=time_ms), MATCH).plain
+    assert local_time(time_ms / 1000, "%H:%M") == "?"
 
 
 def test_a_dead_letter_is_one_line():
@@ -199,19 +216,18 @@ def test_a_dead_letter_without_headers_is_shown_all_the_same():
     assert "dead letter  ?  ?  " in dead_letter_notice(DeadLetter(Record(PLACE, 0, None, b""))).plain
 
 
-def test_without_colours_differences_stand_in_brackets():
-    new, old = Side("n", PLACE, "one two three"), Side("o", PLACE, "one 2 three")
-
-    shown = rendered(side_by_side(new, old, coloured=False))
-
-    assert "one {+two+} three" in shown
-    assert "one [-2-] three" in shown
-
-
-def test_with_colours_there_are_no_brackets():
-    new, old = Side("n", PLACE, "one two three"), Side("o", PLACE, "one 2 three")
-
-    assert "{+" not in rendered(side_by_side(new, old, coloured=True))
+@pytest.mark.parametrize(
+    ("other", "coloured", "lines"),
+    [
+        ("one 2 three", False, ("one {+two+} three", "one [-2-] three")),
+        ("one three", False, ("one {+two+} three", "one three")),
+        ("one 2 three", True, ("one two three", "one 2 three")),
+    ],
+)
+def test_differences_stand_in_brackets_unless_they_are_coloured(other, coloured, lines):
+    shown = rendered(side_by_side(Side("n", PLACE, "one two three"), Side("o", PLACE, other), coloured=coloured))
+    assert [line in shown for line in lines] == [True, True]
+    assert shown.count("[-") == sum("[-" in line for line in lines)
 
 
 def test_a_missing_text_is_explained():

@@ -19,18 +19,9 @@ from streamdedup.kafka.consumer import KafkaSource, RebalanceListener
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.repeats import FIRST_LINES, PERIOD_S, REPEATS_EVENT, RepeatLimit
 from streamdedup.wire import ErrorCode
+from tests.support.clock import ManualClock
 
 UNLIMITED = BreakerOptions(limit=None)
-
-
-class ManualClock:
-    """Monotonic seconds that a test sets."""
-
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 @pytest.fixture
@@ -245,7 +236,7 @@ def test_the_loop_writes_its_counts_also_when_it_ends_by_an_error():
 class NeverPolls:
     """A consumer whose every poll fails in a way that passes."""
 
-    _cluster = SimpleNamespace(topic_id=lambda _topic: None, add_listener=lambda _listener: None)
+    _cluster = SimpleNamespace(update_metadata=lambda _metadata: None)
     _fetcher = SimpleNamespace(_completed_fetches=[], _next_partition_records=None, close=lambda: None)
 
     def assignment(self):

@@ -18,7 +18,6 @@ SMALLEST = """
 kafka.bootstrap_servers = "localhost:9092"
 redis.url = "redis://localhost:6379/0"
 profiles.articles.topics = ["articles"]
-service.log_format = "{log_format}"
 """
 
 
@@ -39,13 +38,14 @@ def _restored_logging(monkeypatch):
 def ended(tmp_path, capsys, monkeypatch):
     """Run a daemon that ends with an error; return exit code and standard error."""
 
-    def run(error: Exception, log_format: str) -> tuple[object, str]:
+    def run(error: Exception, *, terminal: bool = False) -> tuple[object, str]:
         def fail(_settings: object) -> None:
             raise error
 
         monkeypatch.setattr(run_module, "run_daemon", fail)
         config = tmp_path / "streamdedup.toml"
-        config.write_text(SMALLEST.format(log_format=log_format), encoding="utf-8")
+        config.write_text(SMALLEST, encoding="utf-8")
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
         with pytest.raises(SystemExit) as exited:
             cli.main(["run", "--config", str(config)])
         return exited.value.code, capsys.readouterr().err
@@ -57,7 +57,7 @@ def ended(tmp_path, capsys, monkeypatch):
     ("error", "code"), [(IndexLost("gone: begin anew"), EXIT_FATAL), (SettingsError("port: taken"), EXIT_USAGE)]
 )
 def test_an_error_that_ends_the_daemon_is_one_event_where_the_log_is_json(ended, error, code):
-    exited_with, text = ended(error, "json")
+    exited_with, text = ended(error)
     (event,) = [json.loads(line) for line in text.splitlines()]
     assert exited_with == code
     assert {name: event[name] for name in ("level", "event", "logger", "error", "exit_code", "reason")} == {
@@ -72,11 +72,11 @@ def test_an_error_that_ends_the_daemon_is_one_event_where_the_log_is_json(ended,
 
 
 def test_on_a_terminal_an_error_is_one_line(ended):
-    assert ended(IndexLost("gone: begin anew"), "console") == (EXIT_FATAL, "streamdedup: gone: begin anew\n")
+    assert ended(IndexLost("gone: begin anew"), terminal=True) == (EXIT_FATAL, "streamdedup: gone: begin anew\n")
 
 
 def test_a_mistake_of_the_program_is_one_event_with_its_traceback(ended):
-    exited_with, text = ended(ZeroDivisionError("by nothing"), "json")
+    exited_with, text = ended(ZeroDivisionError("by nothing"))
     (event,) = [json.loads(line) for line in text.splitlines()]
     assert exited_with == event["exit_code"] == EXIT_FAILED
     assert (event["level"], event["event"], event["error"]) == ("critical", "fatal", "ZeroDivisionError")
@@ -85,7 +85,7 @@ def test_a_mistake_of_the_program_is_one_event_with_its_traceback(ended):
 
 
 def test_on_a_terminal_a_mistake_of_the_program_shows_its_traceback_too(ended):
-    exited_with, text = ended(ZeroDivisionError("by nothing"), "console")
+    exited_with, text = ended(ZeroDivisionError("by nothing"), terminal=True)
     assert exited_with == EXIT_FAILED
     assert text.count("Traceback") == 1
     assert "ZeroDivisionError: by nothing" in text
@@ -98,15 +98,16 @@ def test_on_a_terminal_a_mistake_of_the_program_shows_its_traceback_too(ended):
         ("stop_forced", EXIT_FORCED, "StopTimer(0.2, _end_at_once('stop_forced', 75)) as timer"),
     ],
 )
-@pytest.mark.parametrize("log_format", ["json", "console"])
-def test_a_stuck_process_reports_it_in_the_same_way_although_the_log_is_stuck_too(event, code, context, log_format):
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_stuck_process_reports_it_in_the_same_way_although_the_log_is_stuck_too(event, code, context, terminal):
     script = f"""
-        import logging, threading
+        import logging, sys, threading
         from streamdedup.daemon import logs
         from streamdedup.cli.run import _end_at_once
         from streamdedup.daemon.shutdown import StopTimer, Watchdog
         timer = None
-        logs.configure("info", "{log_format}")
+        sys.stderr.isatty = lambda: {terminal}
+        logs.configure("info")
         with {context}:
             if timer is not None:
                 timer.begin()
@@ -116,12 +117,19 @@ def test_a_stuck_process_reports_it_in_the_same_way_although_the_log_is_stuck_to
     command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)]
     process = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     assert process.returncode == code
-    (line,) = process.stderr.splitlines()
-    if log_format == "json":
+    *calls, line = process.stderr.splitlines()
+    if not terminal:
+        assert not calls
         said = json.loads(line)
         assert (said["level"], said["event"], said["exit_code"]) == ("critical", event, code)
         assert said["timestamp"].endswith("Z")
         assert "0.2 s" in said["reason"]
+        stacks = {name.rpartition(" ")[0]: calls for name, calls in said["threads"].items()}
+        assert stacks.keys() == {"MainThread", "watchdog" if event == "fatal" else "stop timer"}
+        assert stacks["MainThread"][0].endswith(" in wait")
+        assert stacks["MainThread"][-1].endswith(" in <module>")
     else:
+        assert [name.split()[1] for name in calls if name.startswith("thread ")][-1] == "MainThread"
+        assert calls[-1].endswith(" in <module>")
         assert line.startswith("streamdedup: ")
         assert line.endswith(f"; exiting with {code}")

@@ -5,7 +5,6 @@ Similarities are computed here by comparing all pairs, with the slow reference f
 
 import itertools
 import json
-import re
 from collections import Counter
 from importlib import resources
 
@@ -19,8 +18,6 @@ SAMPLE = resources.files("streamdedup") / "sample"
 #: Shingle unit and size of each profile, as in the demo's settings.
 PROFILES = {"articles": ("word", 3), "reviews": ("char", 5)}
 THRESHOLD = 0.8
-#: How the headlines of the three template families begin.
-TEMPLATES = ("Quarterly results:", "Weather for", "Fish hall prices,")
 
 
 def documents(profile):
@@ -57,27 +54,6 @@ def test_the_expected_pairs_are_all_pairs_at_the_threshold():
     assert Counter(line.split("\t")[0] for line in expected) == {"articles": 34, "reviews": 46}
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-def test_near_misses_are_there_and_stay_below_the_threshold(profile):
-    texts = {name: text for name, text in documents(profile).items() if not text.startswith(TEMPLATES)}
-    near = [s for _, _, s in similarities(texts, *PROFILES[profile]) if 0.5 <= s < THRESHOLD]
-    assert len(near) >= 9
-    # No pair lies so close to the threshold that another rounding could tip it.
-    assert all(abs(s - THRESHOLD) > 0.001 for _, _, s in similarities(texts, *PROFILES[profile]))
-
-
-@pytest.mark.parametrize("template", TEMPLATES)
-def test_texts_of_one_template_look_alike_and_still_stay_below_the_threshold(template):
-    family = {name: text for name, text in documents("articles").items() if text.startswith(template)}
-    assert len(family) >= 6
-    kept = [s for _, _, s in similarities(family, "word", 3)]
-    assert max(kept) < 0.75
-    assert min(kept) > 0.5
-    # Without their figures most of them would be reported: that is the trap.
-    blank = {name: re.sub("[0-9]+", " ", text) for name, text in family.items()}
-    assert max(s for _, _, s in similarities(blank, "word", 3)) > THRESHOLD - 0.01
-
-
 def test_poison_is_six_lines_each_of_another_kind():
     problems = [
         entry
@@ -104,30 +80,3 @@ def test_the_reader_finds_the_same_documents_as_plain_json(profile):
     assert all(entry.source and entry.published_at for entry in entries)
     times = [entry.published_at for entry in entries]
     assert times == sorted(times)
-
-
-def test_one_article_is_empty_and_one_too_short_for_a_shingle():
-    lengths = sorted(len(text.split()) for text in documents("articles").values())
-    assert lengths[:2] == [0, 2]
-    assert lengths[-1] <= 250
-
-
-def test_ten_scripts_occur_in_both_files():
-    scripts = {
-        "Latin": "[a-z]",
-        "Arabic": "[\u0621-\u064a]",
-        "Han": "[\u4e00-\u9fff]",
-        "Kana": "[\u3041-\u30ff]",
-        "Devanagari": "[\u0904-\u0939]",
-        "Thai": "[\u0e01-\u0e2e]",
-        "Cyrillic": "[\u0430-\u044f]",
-        "Greek": "[\u03b1-\u03c9]",
-        "Ethiopic": "[\u1200-\u1357]",
-        "Hangul": "[\uac00-\ud7a3]",
-    }
-    for profile in PROFILES:
-        texts = documents(profile).values()
-        counts = {script: sum(bool(re.search(range_, text)) for text in texts) for script, range_ in scripts.items()}
-        assert all(counts.values()), counts
-    vowelled = [text for text in documents("articles").values() if len(re.findall("[\u064b-\u0652]", text)) > 50]
-    assert len(vowelled) == 2

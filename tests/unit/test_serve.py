@@ -7,32 +7,32 @@ import re
 import socket
 import sys
 import threading
+import time
 import weakref
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from streamdedup.cli.serve import _listen, run_service
 from streamdedup.detection.lookup import LookupQuery
 from streamdedup.detection.suppression import Suppression
 from streamdedup.errors import IndexMismatch, SettingsError, StoreMisconfigured, StoreUnavailable
+from streamdedup.serve import engine
 from streamdedup.serve.access import AllowedHosts, Gate, Limits, Tokens
 from streamdedup.serve.batches import BATCHES
 from streamdedup.serve.engine import PASS_LIMITS
 from streamdedup.serve.gathering import Gatherer, PassLimits
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.problems import PROBLEMS, TYPE_PREFIX
-from streamdedup.serve.schemas import MAX_BATCH_MATCHES, MAX_BATCH_TEXTS, MAX_MATCHES, MatchBody
+from streamdedup.serve.schemas import MAX_BATCH_MATCHES, MAX_BATCH_TEXTS, MAX_MATCHES
 from streamdedup.settings import Settings
-from streamdedup.wire import schema
+from streamdedup.wire import Match, schema
 from tests.served import LOOKUP, NEAR, OPTIONS, TEXT, Service, a_receive, call
-from tests.thoroughness import examples
 
 #: A word that no log may contain.
 SECRET = "xylophone"
@@ -40,11 +40,33 @@ TOKEN = "t" * 22
 
 
 @pytest.fixture
-def service():
-    made = Service()
+def make_service():
+    """Make services with other options, which are closed at the end."""
+    with ExitStack() as stack:
+        yield lambda **options: stack.enter_context(closing(Service(**options)))
+
+
+@pytest.fixture
+def service(make_service):
+    made = make_service()
     with made.client:
         yield made
-    made.close()
+
+
+@pytest.fixture
+def held(make_service, monkeypatch):
+    """Hold the calls of a method of the index of a service until the event that is returned is set."""
+    events = []
+
+    def hold(service, method):
+        events.append(threading.Event())
+        call_index = getattr(service.index, method)
+        monkeypatch.setattr(service.index, method, lambda *given: events[-1].wait(60) and call_index(*given))
+        return events[-1]
+
+    yield hold
+    for event in events:
+        event.set()
 
 
 def check_problem(response, name, **fields):
@@ -69,7 +91,8 @@ class TestLookup:
         match_schema = {**definitions["match"], "$defs": definitions}
         for match in answer["matches"]:
             jsonschema.validate(match, match_schema)
-        of_exact = {field.encode_name for field in msgspec.structs.fields(MatchBody)} - {"containment_error"}
+        of_exact = {field.encode_name for field in msgspec.structs.fields(Match)}
+        of_exact -= {"containment_error", "source", "published_at"}
         assert set(answer["matches"][0]) == of_exact
 
     def test_without_an_id_there_is_no_pair(self, service):
@@ -91,37 +114,31 @@ class TestLookup:
     def test_a_text_that_the_daemon_skips_has_the_reason(self, service, text, reason):
         assert service.look_up(text=text)["skipped"] == reason
 
-    def test_the_rules_of_the_profile_apply_to_a_text_with_a_source(self):
+    def test_the_rules_of_the_profile_apply_to_a_text_with_a_source(self, make_service):
         options = replace(OPTIONS, keep_sources=True, suppression=Suppression(ignore_same_source=True))
-        made = Service(options=options)
-        try:
-            made.add(("one", TEXT), ("two", NEAR), source="daily")
-            made.add(("three", TEXT))
-            of_daily, unknown = made.look_up(text=TEXT, source="daily"), made.look_up(text=TEXT)
-            assert ([match["id"] for match in of_daily["matches"]], of_daily["matches_count"]) == (["three"], 1)
-            assert of_daily["suppressed"] == {"ignore_same_source": 2}
-            assert ([match["id"] for match in unknown["matches"]], unknown["suppressed"]) == (
-                ["one", "three", "two"],
-                {},
-            )
-            path = "/v1/profiles/articles"
-            stored = made.client.get(f"{path}/documents/one/matches").json()
-            assert ([match["id"] for match in stored["matches"]], stored["suppressed"]) == (
-                ["three"],
-                {"ignore_same_source": 1},
-            )
-            compared = [
-                made.client.get(f"{path}/compare", params={"a": "one", "b": "two"}),
-                made.client.post(f"{path}/compare", json={"text": TEXT, "id": "two", "source": "daily"}),
-                made.client.post(f"{path}/compare", json={"text": TEXT, "id": "two"}),
-            ]
-            assert [(each.json()["is_match"], each.json()["suppressed_by"]) for each in compared] == [
-                (False, "ignore_same_source"),
-                (False, "ignore_same_source"),
-                (True, None),
-            ]
-        finally:
-            made.close()
+        made = make_service(options=options)
+        made.add(("one", TEXT), ("two", NEAR), source="daily")
+        made.add(("three", TEXT))
+        of_daily, unknown = made.look_up(text=TEXT, source="daily"), made.look_up(text=TEXT)
+        assert ([match["id"] for match in of_daily["matches"]], of_daily["matches_count"]) == (["three"], 1)
+        assert of_daily["suppressed"] == {"ignore_same_source": 2}
+        assert ([match["id"] for match in unknown["matches"]], unknown["suppressed"]) == (["one", "three", "two"], {})
+        path = "/v1/profiles/articles"
+        stored = made.client.get(f"{path}/documents/one/matches").json()
+        assert ([match["id"] for match in stored["matches"]], stored["suppressed"]) == (
+            ["three"],
+            {"ignore_same_source": 1},
+        )
+        compared = [
+            made.client.get(f"{path}/compare", params={"a": "one", "b": "two"}),
+            made.client.post(f"{path}/compare", json={"text": TEXT, "id": "two", "source": "daily"}),
+            made.client.post(f"{path}/compare", json={"text": TEXT, "id": "two"}),
+        ]
+        assert [(each.json()["is_match"], each.json()["suppressed_by"]) for each in compared] == [
+            (False, "ignore_same_source"),
+            (False, "ignore_same_source"),
+            (True, None),
+        ]
 
     def test_half_a_surrogate_pair_is_replaced_as_in_a_record(self, service):
         service.add(("d0", "amber \ufffd birch cedar delta"))
@@ -180,7 +197,7 @@ class TestLookup:
         assert len(response.json()["results"]) == MAX_BATCH_TEXTS
         assert alive == [0, 0, 0, 0]
 
-    def test_few_batches_are_looked_up_at_a_time_and_all_are_answered(self, service, monkeypatch):
+    async def test_few_batches_are_looked_up_at_a_time_and_all_are_answered(self, service, monkeypatch):
         look_up_all, running, most = service.engine.look_up_all, [], []
         body = json.dumps({"texts": [{"text": TEXT}]}).encode()
 
@@ -193,12 +210,8 @@ class TestLookup:
                 running.pop()
 
         monkeypatch.setattr(service.engine, "look_up_all", counted)
-
-        async def several():
-            requests = [call(service.app, path=LOOKUP + ":batch", receive=a_receive(body)) for _ in range(8)]
-            return await asyncio.gather(*requests)
-
-        assert [start["status"] for start, _ in asyncio.run(several())] == [200] * 8
+        requests = [call(service.app, path=LOOKUP + ":batch", receive=a_receive(body)) for _ in range(8)]
+        assert [start["status"] for start, _ in await asyncio.gather(*requests)] == [200] * 8
         assert max(most) == BATCHES
 
 
@@ -240,8 +253,8 @@ class TestDocuments:
         response = service.client.get("/v1/profiles/articles/compare", params={"a": "a", "b": "b"})
         check_problem(response, "unknown-document", field="b")
 
-    def test_a_query_that_is_not_encoded_is_refused(self, service):
-        start, _ = asyncio.run(call(service.app, method="GET", path="/v1/profiles/articles/compare", query=b"a=\xc3"))
+    async def test_a_query_that_is_not_encoded_is_refused(self, service):
+        start, _ = await call(service.app, method="GET", path="/v1/profiles/articles/compare", query=b"a=\xc3")
         assert start["status"] == 400
 
     def test_both_ids_are_needed(self, service):
@@ -289,18 +302,22 @@ class TestProblems:
         response = service.client.post(LOOKUP, json={"text": "a" * 200_000})
         check_problem(response, "too-large")
 
-    def test_a_body_without_a_length_is_read_up_to_the_limit(self):
+    def test_the_longest_body_grows_with_the_longest_text(self):
+        assert Limits.of_texts(1_000) == Limits()
+        grown = Limits.of_texts(2**24)
+        assert (grown.max_body_bytes, grown.max_bodies_bytes, grown.timeout_s) == (2**27, 2**27, Limits().timeout_s)
+
+    async def test_a_body_without_a_length_is_read_up_to_the_limit(self, make_service):
         """The rest of an endless body is never asked for."""
-        made, sent = Service(max_body_bytes=10_000), []
+        made, sent = make_service(max_body_bytes=10_000), []
 
         async def receive():
             sent.append(1)
             return {"type": "http.request", "body": b"x" * 1_000, "more_body": True}
 
-        messages = asyncio.run(call(made.app, receive=receive))
+        messages = await call(made.app, receive=receive)
         assert messages[0]["status"] == 413
         assert len(sent) == 11
-        made.close()
 
     def test_an_unknown_profile(self, service):
         check_problem(service.client.post("/v1/profiles/none/lookup", json={"text": "a"}), "unknown-profile")
@@ -390,10 +407,10 @@ class TestProblems:
 
 
 class TestAccess:
-    def test_a_token_of_the_file_is_required(self, tmp_path):
+    def test_a_token_of_the_file_is_required(self, make_service, tmp_path):
         path = tmp_path / "tokens"
         path.write_text(f"# rotated\n{TOKEN}\n\n{'u' * 30}\n")
-        made = Service(tokens=Tokens.read(path))
+        made = make_service(tokens=Tokens.read(path))
         with made.client as client:
             for wrong in (
                 {},
@@ -409,7 +426,30 @@ class TestAccess:
             assert client.get("/metrics").status_code == 401
             assert {client.get(path).status_code for path in ("/livez", "/readyz")} == {200}
             assert {client.head(path).status_code for path in ("/livez", "/readyz")} == {200}
-        made.close()
+
+    def test_tokens_are_read_again_when_their_file_changes_and_an_unusable_file_changes_nothing(self, tmp_path):
+        path = tmp_path / "tokens"
+        path.write_text(TOKEN)
+        tokens = Tokens.read(path)
+
+        def allowed():
+            return [tokens.allow(f"Bearer {token}".encode()) for token in (TOKEN, "u" * 30)]
+
+        with capture_logs() as events:
+            assert allowed() == [True, False]
+            path.write_text(f"{TOKEN}\n{'u' * 30}\n")
+            assert allowed() == [True, True]
+            for change in (lambda: path.write_text("short"), path.unlink):
+                change()
+                assert allowed() == allowed() == [True, True]
+            other = tmp_path / "other"
+            other.write_text("u" * 30)
+            path.symlink_to(other)
+            assert allowed() == [False, True]
+        assert [event["event"] for event in events] == [
+            "tokens_read", "tokens_refused", "tokens_refused", "tokens_read",
+        ]  # fmt: skip
+        assert TOKEN not in str(events)
 
     @pytest.mark.parametrize(
         ("text", "reason"),
@@ -467,20 +507,18 @@ class TestAccess:
     def test_the_allowed_hosts_may_be_named_at_any_port(self, hosts, any_address, header, is_allowed):
         assert AllowedHosts(hosts, any_address=any_address).allow(header.encode()) is is_allowed
 
-    def test_without_tokens_a_host_that_is_not_listed_is_refused_with_the_setting(self):
-        made = Service(hosts=AllowedHosts(["dedup.example"]))
+    def test_without_tokens_a_host_that_is_not_listed_is_refused_with_the_setting(self, make_service):
+        made = make_service(hosts=AllowedHosts(["dedup.example"]))
         with made.client as client:
             assert client.get("/v1/profiles", headers={"host": "dedup.example"}).status_code == 200
             body = check_problem(client.get("/v1/profiles", headers={"host": "evil.example"}), "host-not-allowed")
             assert "api.allowed_hosts" in body["detail"]
-        made.close()
 
-    def test_with_tokens_any_host_may_be_named(self):
-        made = Service(tokens=Tokens([TOKEN]))
+    def test_with_tokens_any_host_may_be_named(self, make_service):
+        made = make_service(tokens=Tokens([TOKEN]))
         with made.client as client:
             headers = {"host": "api.example", "authorization": f"Bearer {TOKEN}"}
             assert client.get("/v1/profiles", headers=headers).status_code == 200
-        made.close()
 
     @pytest.mark.parametrize("path", ["/v1/profiles", "/docs", "/openapi.json", "/none", "/livez", "/metrics"])
     def test_every_response_has_the_security_headers(self, service, path):
@@ -497,98 +535,91 @@ class TestAccess:
         response = service.client.options(LOOKUP, headers=headers)
         assert not any(name.startswith("access-control") for name in response.headers)
 
-    def test_requests_beyond_the_limit_are_refused_and_probes_are_not(self, monkeypatch):
-        made = Service(max_requests=2)
-        released = threading.Event()
-        look_up = made.index.look_up
-        monkeypatch.setattr(made.index, "look_up", lambda *given: released.wait(60) and look_up(*given))
-
-        async def several():
-            waiting = [asyncio.create_task(call(made.app)) for _ in range(2)]
-            while made.metrics.registry.get_sample_value("streamdedup_serve_in_flight") < 2:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
-            refused = await call(made.app)
-            live = await call(made.app, method="GET", path="/livez")
-            released.set()
-            answered = [await each for each in waiting]
-            return refused, live, answered, await call(made.app)
-
-        refused, live, answered, later = asyncio.run(several())
+    async def test_requests_beyond_the_limit_are_refused_and_probes_are_not(self, make_service, held):
+        made = make_service(max_requests=2)
+        released = held(made, "look_up")
+        waiting = [asyncio.create_task(call(made.app)) for _ in range(2)]
+        while made.metrics.registry.get_sample_value("streamdedup_serve_in_flight") < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        refused = await call(made.app)
+        live = await call(made.app, method="GET", path="/livez")
+        released.set()
+        answered = [await each for each in waiting]
         assert (refused[0]["status"], dict(refused[0]["headers"])[b"retry-after"]) == (429, b"1")
         assert live[0]["status"] == 200
-        assert [messages[0]["status"] for messages in [*answered, later]] == [200, 200, 200]
-        made.close()
+        assert [messages[0]["status"] for messages in [*answered, await call(made.app)]] == [200, 200, 200]
 
-    def test_a_request_that_takes_too_long_is_ended(self, monkeypatch):
-        made = Service(timeout_s=0.05)
-        released = threading.Event()
-        monkeypatch.setattr(made.index, "look_up", lambda *_given: released.wait(60))
-        (start, body) = asyncio.run(self._released(call(made.app), released))
+    async def test_a_request_that_takes_too_long_is_ended(self, make_service, held):
+        made = make_service(timeout_s=0.05)
+        released = held(made, "look_up")
+        start, body = await call(made.app)
+        released.set()
         assert (start["status"], json.loads(body["body"])["type"]) == (503, TYPE_PREFIX + "timeout")
         assert made.metrics.registry.get_sample_value("streamdedup_serve_in_flight") == 0
-        made.close()
 
-    @staticmethod
-    async def _released(answer, released: threading.Event):
-        messages = await answer
+    @pytest.mark.parametrize(("method", "path"), [("POST", LOOKUP), ("GET", "/v1/profiles/articles/documents/d0")])
+    @pytest.mark.parametrize("is_known", [False, True], ids=["silent", "behind a call that failed"])
+    async def test_a_redis_that_is_silent_is_named_before_the_time_of_the_request(
+        self, make_service, monkeypatch, held, method, path, is_known
+    ):
+        made = make_service()
+        monkeypatch.setattr(engine, "_LOOK_S", 0.01)
+        monkeypatch.setattr(engine, "AWAY_S", 60.0 if is_known else 0.1)
+        released = held(made, "check")
+        if is_known:
+            made.engine._failing["articles"] = "StoreUnavailable"
+        start, body = await call(made.app, method=method, path=path)
         released.set()
-        return messages
+        assert (start["status"], json.loads(body["body"])["title"]) == (503, "Redis does not answer")
 
-    def test_an_error_of_the_framework_itself_shows_no_traceback(self):
+    async def test_a_request_that_waits_for_others_waits_while_redis_answers(self, make_service, monkeypatch):
+        made = make_service()
+        monkeypatch.setattr(engine, "_LOOK_S", 0.001)
+        look_up = made.index.look_up
+        monkeypatch.setattr(made.index, "look_up", lambda *given: time.sleep(0.05) or look_up(*given))
+        assert (await call(made.app))[0]["status"] == 200
+
+    async def test_an_error_of_the_framework_itself_shows_no_traceback(self):
         async def broken(_scope, _receive, _send):
             raise RuntimeError(SECRET)
 
-        gate = Gate(broken, None, Limits(1, 1_000, 1, 1.0), ServeMetrics())
+        gate = Gate(broken, None, Limits(timeout_s=1.0), ServeMetrics())
         with capture_logs() as events:
-            start, body = asyncio.run(call(gate))
+            start, body = await call(gate)
         assert (start["status"], json.loads(body["body"])["type"]) == (500, TYPE_PREFIX + "internal")
         assert [(event["event"], event["error"]) for event in events] == [("request_failed", "RuntimeError")]
         assert SECRET not in repr(events)
 
-    def test_a_probe_has_a_deadline_too(self, monkeypatch):
+    async def test_a_probe_has_a_deadline_too(self, make_service, held):
         """Otherwise probes of a Redis that does not answer would wait for each other."""
-        made = Service(timeout_s=0.05)
-        released = threading.Event()
-        monkeypatch.setattr(made.index, "check", lambda *_given: released.wait(60))
-        start, _ = asyncio.run(self._released(call(made.app, method="GET", path="/readyz"), released))
+        made = make_service(timeout_s=0.05)
+        released = held(made, "check")
+        start, _ = await call(made.app, method="GET", path="/readyz")
+        released.set()
         assert start["status"] == 503
-        made.close()
 
-    def test_a_body_that_never_arrives_is_not_waited_for(self):
-        made = Service(timeout_s=0.05)
-
-        async def never():
-            await asyncio.Event().wait()
-
-        start, body = asyncio.run(call(made.app, receive=never))
+    async def test_a_body_that_never_arrives_is_not_waited_for(self, make_service):
+        start, body = await call(make_service(timeout_s=0.05).app, receive=asyncio.Event().wait)
         assert (start["status"], json.loads(body["body"])["type"]) == (408, TYPE_PREFIX + "slow-request")
-        made.close()
 
-    def test_bodies_are_limited_together_and_count_until_the_answer(self, monkeypatch):
-        made = Service(max_bodies_bytes=100)
-        released = threading.Event()
-        look_up = made.index.look_up
-        monkeypatch.setattr(made.index, "look_up", lambda *given: released.wait(60) and look_up(*given))
+    async def test_bodies_are_limited_together_and_count_until_the_answer(self, make_service, held):
+        made = make_service(max_bodies_bytes=100)
+        released = held(made, "look_up")
         small, large = (json.dumps({"text": TEXT[:length]}).encode() for length in (20, 45))
-
-        async def several():
-            waiting = asyncio.create_task(call(made.app, receive=a_receive(large)))
-            while made.engine._call_began_at is None:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
-            refused = await call(made.app, receive=a_receive(large))
-            accepted = asyncio.create_task(call(made.app, receive=a_receive(small)))
-            released.set()
-            return refused, await waiting, await accepted, await call(made.app, receive=a_receive(large))
-
         assert len(large) + len(small) <= 100 < 2 * len(large)
-        refused, *answered = asyncio.run(several())
+        waiting = asyncio.create_task(call(made.app, receive=a_receive(large)))
+        while made.engine._call_began_at is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        refused = await call(made.app, receive=a_receive(large))
+        accepted = asyncio.create_task(call(made.app, receive=a_receive(small)))
+        released.set()
+        answered = [await waiting, await accepted, await call(made.app, receive=a_receive(large))]
         assert (refused[0]["status"], dict(refused[0]["headers"])[b"retry-after"]) == (429, b"1")
         assert json.loads(refused[1]["body"])["type"] == TYPE_PREFIX + "too-many-requests"
         assert [messages[0]["status"] for messages in answered] == [200, 200, 200]
-        made.close()
 
-    def test_a_body_that_grows_beyond_the_limit_is_not_read_further(self):
-        made = Service(max_bodies_bytes=1_000)
+    async def test_a_body_that_grows_beyond_the_limit_is_not_read_further(self, make_service):
+        made = make_service(max_bodies_bytes=1_000)
         parts = 0
 
         async def without_end():
@@ -596,104 +627,29 @@ class TestAccess:
             parts += 1
             return {"type": "http.request", "body": b" " * 300, "more_body": True}
 
-        start, _ = asyncio.run(call(made.app, receive=without_end))
+        start, _ = await call(made.app, receive=without_end)
         assert (start["status"], parts) == (429, 4)
-        assert asyncio.run(call(made.app))[0]["status"] == 200
-        made.close()
+        assert (await call(made.app))[0]["status"] == 200
 
 
-BODIES = (
-    st.binary(max_size=200)
-    | st.sampled_from([b'{"text": "amber birch cedar"}', b'{"texts": [{"text": "a b c d"}]}']).flatmap(
-        lambda body: st.tuples(st.integers(0, len(body)), st.integers(0, 8), st.binary(max_size=8)).map(
-            lambda cut: body[: cut[0]] + cut[2] + body[cut[0] + cut[1] :]
-        )
-    )
-    | st.recursive(
-        st.none() | st.booleans() | st.floats() | st.integers() | st.text(st.characters(), max_size=20),
-        lambda inner: (
-            st.lists(inner, max_size=4)
-            | st.dictionaries(
-                st.sampled_from(["text", "texts", "id", "limit", "threshold"]) | st.text(max_size=4), inner, max_size=4
-            )
-        ),
-        max_leaves=12,
-    ).map(lambda value: json.dumps(value).encode())
-)
-PATHS = (
-    st.sampled_from([LOOKUP, LOOKUP + ":batch"])
-    | st.text(st.sampled_from("/%:?.abcv12\x7f") | st.characters(max_codepoint=255), max_size=40).map(
-        lambda path: f"/v1/profiles/articles/documents/{path}"
-    )
-    | st.text(st.characters(max_codepoint=255), max_size=40).map(lambda path: f"/{path}")
-)
-
-
-@pytest.fixture(scope="module")
-def fuzzed_service():
-    made = Service()
-    made.add(("d0", TEXT))
-    yield made
-    made.close()
-
-
-@settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    requests=st.lists(
-        st.tuples(
-            st.sampled_from(["GET", "POST", "PUT", "HEAD", "OPTIONS"]),
-            PATHS,
-            st.binary(max_size=40),
-            BODIES,
-            st.dictionaries(
-                st.sampled_from([b"content-type", b"content-length", b"accept"]), st.binary(max_size=30), max_size=2
-            ),
-        ),
-        min_size=1,
-        max_size=6,
-    )
-)
-def test_no_request_is_a_defect(fuzzed_service, requests):
-    """Any method, path, query, headers and body: an answer or a problem, never a defect."""
-    made = fuzzed_service
-
-    async def several():
-        return await asyncio.gather(
-            *(
-                call(made.app, method=method, path=path, query=query, headers=headers, receive=a_receive(body))
-                for method, path, query, body, headers in requests
-            )
-        )
-
-    for start, *bodies in asyncio.run(several()):
-        assert start["status"] != 500
-        content_type = dict(start["headers"]).get(b"content-type")
-        body = b"".join(message["body"] for message in bodies)
-        if start["status"] >= 400 and body and content_type == b"application/problem+json":
-            assert json.loads(body)["status"] == start["status"]
-
-
-def a_gatherer(answer, count: int, weight: int = 1_000, delay_s: float = 0.0) -> Gatherer:
+def a_gatherer(answer, count: int, weight: int = 1_000) -> Gatherer:
     """Return a gatherer of numbers and texts; a number weighs itself."""
-    return Gatherer(answer, lambda each: each if isinstance(each, int) else 1, PassLimits(count, weight), delay_s)
+    return Gatherer(answer, lambda each: each if isinstance(each, int) else 1, PassLimits(count, weight))
 
 
 class TestGathering:
-    def test_questions_within_the_delay_are_answered_in_one_pass(self):
+    async def test_questions_that_come_together_are_answered_in_one_pass(self):
         passes = []
 
         async def answer(questions):
             passes.append(list(questions))
             return [question * 2 for question in questions]
 
-        async def several():
-            gatherer = a_gatherer(answer, 4, delay_s=0.01)
-            return await asyncio.gather(*(gatherer.ask([each]) for each in range(3)))
-
-        assert asyncio.run(several()) == [[0], [2], [4]]
+        gatherer = a_gatherer(answer, 4)
+        assert await asyncio.gather(*(gatherer.ask([each]) for each in range(3))) == [[0], [2], [4]]
         assert passes == [[0, 1, 2]]
 
-    def test_questions_that_arrive_during_a_pass_form_the_next_one(self):
+    async def test_questions_that_arrive_during_a_pass_form_the_next_one(self):
         passes, first, go_on = [], asyncio.Event(), asyncio.Event()
 
         async def answer(questions):
@@ -702,21 +658,18 @@ class TestGathering:
             await go_on.wait()
             return questions
 
-        async def several():
-            gatherer = a_gatherer(answer, 2)
-            tasks = [asyncio.create_task(gatherer.ask([0]))]
-            await first.wait()
-            tasks += [asyncio.create_task(gatherer.ask([each])) for each in range(1, 6)]
-            tasks[2].cancel()
-            await asyncio.sleep(0)
-            go_on.set()
-            return await asyncio.gather(*tasks, return_exceptions=True)
-
-        answers = asyncio.run(several())
+        gatherer = a_gatherer(answer, 2)
+        tasks = [asyncio.create_task(gatherer.ask([0]))]
+        await first.wait()
+        tasks += [asyncio.create_task(gatherer.ask([each])) for each in range(1, 6)]
+        tasks[2].cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
         assert passes == [[0], [1, 3], [4, 5]]
         assert [answer for answer in answers if isinstance(answer, list)] == [[0], [1], [3], [4], [5]]
 
-    def test_many_questions_are_asked_in_groups_and_let_others_pass(self):
+    async def test_many_questions_are_asked_in_groups_and_let_others_pass(self):
         passes = []
 
         async def answer(questions):
@@ -724,56 +677,54 @@ class TestGathering:
             await asyncio.sleep(0)
             return questions
 
-        async def several():
-            gatherer = a_gatherer(answer, 3)
-            many = asyncio.create_task(gatherer.ask([*"abcdefg"]))
-            await asyncio.sleep(0)
-            return await asyncio.gather(many, gatherer.ask(["x"]), gatherer.ask([]))
-
-        assert asyncio.run(several()) == [[*"abcdefg"], ["x"], []]
+        gatherer = a_gatherer(answer, 3)
+        many = asyncio.create_task(gatherer.ask([*"abcdefg"]))
+        await asyncio.sleep(0)
+        answers = await asyncio.gather(many, gatherer.ask(["x"]), gatherer.ask([]))
+        assert answers == [[*"abcdefg"], ["x"], []]
         assert "".join(sorted("".join(map("".join, passes)))) == "abcdefgx"
         assert all(len(each) <= 3 for each in passes)
         # The other question waits for no more than one group of the first ones.
         assert "x" in [*passes[0], *passes[1]]
 
-    def test_heavy_questions_are_answered_in_several_passes(self):
+    async def test_heavy_questions_are_answered_in_several_passes(self):
         passes = []
 
         async def answer(questions):
             passes.append(list(questions))
             return questions
 
-        async def several():
-            gatherer = a_gatherer(answer, 9, weight=10)
-            await gatherer.ask([4, 5, 6, 40, 1, 2])
-            await asyncio.gather(*(gatherer.ask([each]) for each in (7, 3, 1)))
-
-        asyncio.run(several())
+        gatherer = a_gatherer(answer, 9, weight=10)
+        await gatherer.ask([4, 5, 6, 40, 1, 2])
+        await asyncio.gather(*(gatherer.ask([each]) for each in (7, 3, 1)))
         assert passes == [[4, 5], [6], [40], [1, 2], [7, 3], [1]]
 
-    def test_an_error_of_one_question_and_an_error_of_a_pass(self):
+    async def test_an_error_of_one_question_and_an_error_of_a_pass(self):
         async def answer(questions):
             if "all" in questions:
                 raise StoreUnavailable("away")
             return [IndexMismatch("one") if question == "one" else question for question in questions]
 
         async def several(*questions):
-            gatherer = a_gatherer(answer, 10, delay_s=0.001)
+            gatherer = a_gatherer(answer, 10)
             return [type(each) for (each,) in await asyncio.gather(*(gatherer.ask([each]) for each in questions))]
 
-        assert asyncio.run(several("a", "one")) == [str, IndexMismatch]
-        assert asyncio.run(several("a", "all")) == [StoreUnavailable] * 2
+        assert await several("a", "one") == [str, IndexMismatch]
+        assert await several("a", "all") == [StoreUnavailable] * 2
 
-    def test_requests_that_come_together_are_looked_up_together(self):
-        made = Service()
-
-        async def several():
-            return await asyncio.gather(*(call(made.app) for _ in range(5)))
-
-        assert [messages[0]["status"] for messages in asyncio.run(several())] == [200] * 5
-        assert made.metrics.registry.get_sample_value("streamdedup_serve_pass_texts_count") == 1
+    async def test_requests_that_wait_for_a_pass_are_looked_up_together(self, make_service, held):
+        made = make_service()
+        released = held(made, "look_up")
+        requests = [asyncio.create_task(call(made.app))]
+        while made.engine._call_began_at is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        requests += [asyncio.create_task(call(made.app)) for _ in range(4)]
+        while len(made.engine._gatherer._waiting) < 4:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        released.set()
+        assert [messages[0]["status"] for messages in await asyncio.gather(*requests)] == [200] * 5
+        assert made.metrics.registry.get_sample_value("streamdedup_serve_pass_texts_count") == 2
         assert made.metrics.registry.get_sample_value("streamdedup_serve_pass_texts_sum") == 5
-        made.close()
 
 
 @pytest.mark.parametrize("missing", ["litestar", "uvicorn", "httptools", "uvloop"])
@@ -813,6 +764,23 @@ class TestService:
         (profile,) = service.client.get("/v1/profiles").json()["profiles"]
         assert (profile["index"]["type"], profile["documents"]) == (TYPE_PREFIX + "index-absent", None)
 
+    async def test_profiles_whose_redis_is_silent_are_listed_with_its_name_all_at_once(
+        self, make_service, monkeypatch, held
+    ):
+        made = make_service()
+        (profile,) = made.engine.profiles.values()
+        made.engine.profiles = {name: replace(profile, name=name) for name in "abc"}
+        monkeypatch.setattr(engine, "_LOOK_S", 0.01)
+        monkeypatch.setattr(engine, "AWAY_S", 0.1)
+        released = held(made, "check")
+        _, profiles = await call(made.app, method="GET", path="/v1/profiles")
+        start, ready = await call(made.app, method="GET", path="/readyz")
+        released.set()
+        titles = [body["index"]["title"] for body in json.loads(profiles["body"])["profiles"]]
+        assert titles == ["Redis does not answer"] * 3
+        expected = b"".join(b"%c: Redis does not answer\n" % name for name in b"abc")
+        assert (start["status"], ready["body"]) == (503, expected)
+
     def test_it_is_ready_while_an_index_can_be_looked_up(self, service):
         assert service.client.get("/readyz").text == "ok\n"
         service.index._fingerprint = None
@@ -844,12 +812,11 @@ class TestService:
             "/v1/profiles/{profile}/compare",
             "/v1/alerts",
             "/v1/dead-letters",
-            "/v1/state",
             "/v1/profiles",
         }
         body = document["components"]["schemas"]["LookupRequest"]
         assert body["required"] == ["text"]
-        assert set(body["properties"]) == {"text", "id", "limit", "threshold", "source"}
+        assert set(body["properties"]) == {"text", "id", "limit", "threshold", "source", "scope"}
         names = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document)))
         assert names <= set(document["components"]["schemas"])
         answer = service.look_up(text=TEXT)
@@ -864,18 +831,12 @@ class TestService:
         assert "style-src 'sha256-" in response.headers["content-security-policy"]
 
 
-def test_the_queries_of_one_pass_have_their_own_results():
+async def test_the_queries_of_one_pass_have_their_own_results(make_service):
     """Answers go back to the requests that asked, in any order of profiles."""
-    made = Service()
+    made = make_service()
     made.add(("d0", TEXT))
-
-    async def ask(query: LookupQuery):
-        return await made.engine.look_up(made.engine.profiles["articles"], query)
-
-    async def several():
-        return await asyncio.gather(*(ask(LookupQuery(text)) for text in (TEXT, "", NEAR)))
-
-    found = asyncio.run(several())
+    profile = made.engine.profiles["articles"]
+    queries = (made.engine.look_up(profile, LookupQuery(text)) for text in (TEXT, "", NEAR))
+    found = await asyncio.gather(*queries)
     assert [len(result.matches) for result in found] == [1, 0, 1]
     assert found[1].skipped == "empty"
-    made.close()

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from contextlib import asynccontextmanager, closing
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from streamdedup.errors import BrokerMisconfigured
 from streamdedup.kafka.protocols import Record
 from streamdedup.position import Position
 from streamdedup.serve import events, feed, streaming, subscriber
@@ -17,7 +19,7 @@ from streamdedup.serve.events import MAX_PARTITIONS, before_ends, decode_id, enc
 from streamdedup.serve.problems import TYPE_PREFIX, RequestProblem
 from streamdedup.wire.dead_letters import PREFIX, DaemonInfo, Failure, Stage, dead_letter
 from tests.event_stream import DEADLINE_S, EventClient, MemoryTopic, an_alert
-from tests.served import Service, no_kafka
+from tests.served import Service, call, no_kafka
 
 LETTERS = "/v1/dead-letters"
 
@@ -96,82 +98,61 @@ class TestIds:
 
 
 class TestStream:
-    def test_new_alerts_are_sent_as_published(self):
-        async def test():
-            topic = MemoryTopic()
-            topic.add(0, *alerts_of("before"))
-            async with a_service(topic) as service, EventClient(service.app) as client:
-                assert client.status == 200
-                assert (await client.frame()).id == "duplicates:1,0"
-                topic.add(1, *alerts_of("a", "b"))
-                event = await client.event()
-                assert event == ("alert", json.loads(an_alert("a")), "duplicates:1,1")
-                assert await client.documents(1) == ["b"]
-                assert value(service, "events_total", event="alert") == 2
+    async def test_new_alerts_are_sent_as_published(self):
+        topic = MemoryTopic()
+        topic.add(0, *alerts_of("before"))
+        async with a_service(topic) as service, EventClient(service.app) as client:
+            assert client.status == 200
+            assert (await client.frame()).id == "duplicates:1,0"
+            topic.add(1, *alerts_of("a", "b"))
+            event = await client.event()
+            assert event == ("alert", json.loads(an_alert("a")), "duplicates:1,1")
+            assert await client.documents(1) == ["b"]
+            assert value(service, "events_total", event="alert") == 2
 
-        asyncio.run(test())
+    async def test_all_subscribers_share_one_reader_which_ends_with_the_last(self):
+        topic = MemoryTopic()
+        async with a_service(topic) as service:
+            async with EventClient(service.app) as first, EventClient(service.app) as second:
+                topic.add(0, *alerts_of("a"))
+                assert await first.documents(1) == await second.documents(1) == ["a"]
+                assert (topic.opened_count, len(topic.threads)) == (1, 1)
+                assert value(service, "subscribers", stream="alerts") == 2
+            await asyncio.to_thread(topic.wait_closed)
+            async with EventClient(service.app):
+                assert topic.opened_count == 2
 
-    def test_all_subscribers_share_one_reader_which_ends_with_the_last(self):
-        async def test():
-            topic = MemoryTopic()
-            async with a_service(topic) as service:
-                async with EventClient(service.app) as first, EventClient(service.app) as second:
-                    topic.add(0, *alerts_of("a"))
-                    assert await first.documents(1) == await second.documents(1) == ["a"]
-                    assert (topic.opened_count, len(topic.threads)) == (1, 1)
-                    assert value(service, "subscribers", stream="alerts") == 2
-                await asyncio.to_thread(topic.wait_closed)
-                async with EventClient(service.app):
-                    assert topic.opened_count == 2
-
-        asyncio.run(test())
-
-    def test_a_profile_is_chosen_and_the_position_passes_the_others(self, monkeypatch):
+    async def test_a_profile_is_chosen_and_the_position_passes_the_others(self, monkeypatch):
         monkeypatch.setattr(streaming, "KEEP_ALIVE_S", 0.01)
+        topic = MemoryTopic(1)
+        async with (
+            a_service(topic) as service,
+            EventClient(service.app, "profile=articles") as client,
+        ):
+            topic.add(0, *alerts_of("a", profile="other"), *alerts_of("b"), *alerts_of("c", profile="other"))
+            assert await client.documents(1) == ["b"]
+            while (await client.frame()).id != "duplicates:3":
+                pass
 
-        async def test():
-            topic = MemoryTopic(1)
-            async with (
-                a_service(topic) as service,
-                EventClient(service.app, "profile=articles") as client,
-            ):
-                topic.add(0, *alerts_of("a", profile="other"), *alerts_of("b"), *alerts_of("c", profile="other"))
-                assert await client.documents(1) == ["b"]
-                while (await client.frame()).id != "duplicates:3":
-                    pass
-
-        asyncio.run(test())
-
-    def test_a_silent_stream_has_comments(self, monkeypatch):
+    async def test_a_silent_stream_has_comments(self, monkeypatch):
         monkeypatch.setattr(streaming, "KEEP_ALIVE_S", 0.01)
+        async with a_service(MemoryTopic()) as service, EventClient(service.app) as client:
+            frames = [await client.frame() for _ in range(4)]
+            assert frames == [(None, None, "duplicates:0,0")] * 4
 
-        async def test():
-            async with a_service(MemoryTopic()) as service, EventClient(service.app) as client:
-                frames = [await client.frame() for _ in range(4)]
-                assert frames == [(None, None, "duplicates:0,0")] * 4
+    async def test_records_that_are_no_alerts_are_passed_over(self):
+        topic = MemoryTopic(1)
+        async with a_service(topic) as service, EventClient(service.app) as client:
+            topic.add(0, b"{}", None, b"\xff", *alerts_of("a"))
+            assert (await client.event()).id == "duplicates:4"
+            assert value(service, "unreadable_records_total", stream="alerts") == 2
 
-        asyncio.run(test())
-
-    def test_records_that_are_no_alerts_are_passed_over(self):
-        async def test():
-            topic = MemoryTopic(1)
-            async with a_service(topic) as service, EventClient(service.app) as client:
-                topic.add(0, b"{}", None, b"\xff", *alerts_of("a"))
-                assert (await client.event()).id == "duplicates:4"
-                assert value(service, "unreadable_records_total", stream="alerts") == 2
-
-        asyncio.run(test())
-
-    def test_a_stream_outlives_the_deadline_of_requests(self, monkeypatch):
+    async def test_a_stream_outlives_the_deadline_of_requests(self, monkeypatch):
         monkeypatch.setattr(streaming, "KEEP_ALIVE_S", 0.01)
-
-        async def test():
-            async with a_service(MemoryTopic(), timeout_s=1.0) as service, EventClient(service.app) as client:
-                began_at = asyncio.get_running_loop().time()
-                while asyncio.get_running_loop().time() < began_at + 1.2:
-                    assert not await client.is_cut()
-
-        asyncio.run(test())
+        async with a_service(MemoryTopic(), timeout_s=1.0) as service, EventClient(service.app) as client:
+            began_at = asyncio.get_running_loop().time()
+            while asyncio.get_running_loop().time() < began_at + 1.2:
+                assert not await client.is_cut()
 
 
 class TestResume:
@@ -216,16 +197,13 @@ class TestResume:
         assert [line for line in chunk.body.split(b"\n") if line.startswith(b"data")] == [b"data: 2", b"data: 3"]
         assert stream.event_id == "duplicates:4,0"
 
-    def test_a_quick_return_needs_no_reader(self):
-        async def test():
-            topic = MemoryTopic()
-            topic.add(0, *alerts_of("a"))
-            async with a_service(topic) as service, EventClient(service.app, last_id="duplicates:1,0") as client:
-                topic.add(0, *alerts_of("b"))
-                assert await client.documents(1) == ["b"]
-                assert topic.opened_count == 1
-
-        asyncio.run(test())
+    async def test_a_quick_return_needs_no_reader(self):
+        topic = MemoryTopic()
+        topic.add(0, *alerts_of("a"))
+        async with a_service(topic) as service, EventClient(service.app, last_id="duplicates:1,0") as client:
+            topic.add(0, *alerts_of("b"))
+            assert await client.documents(1) == ["b"]
+            assert topic.opened_count == 1
 
     @pytest.mark.parametrize(
         ("last_id", "reason", "expected"),
@@ -236,89 +214,69 @@ class TestResume:
             ("duplicates:1,0", "too-many", ["c"]),
         ],
     )
-    def test_a_gap_is_told(self, monkeypatch, last_id, reason, expected):
+    async def test_a_gap_is_told(self, monkeypatch, last_id, reason, expected):
         if reason == "too-many":
             monkeypatch.setattr(events, "MAX_MISSED", 0)
+        topic = MemoryTopic()
+        topic.add(0, *alerts_of("a", "b"))
+        topic.beginnings[0] = 1
+        async with a_service(topic) as service, EventClient(service.app, last_id=last_id) as client:
+            event = await client.event()
+            assert (event.name, event.data) == ("gap", {"reason": reason, "from": last_id})
+            assert event.id == ("duplicates:1,0" if reason == "expired" else "duplicates:2,0")
+            topic.add(0, *alerts_of("c"))
+            assert await client.documents(len(expected)) == expected
 
-        async def test():
-            topic = MemoryTopic()
-            topic.add(0, *alerts_of("a", "b"))
-            topic.beginnings[0] = 1
-            async with a_service(topic) as service, EventClient(service.app, last_id=last_id) as client:
+    async def test_streams_end_when_the_topic_gets_partitions_and_resume_with_them(self):
+        topic = MemoryTopic(1)
+        async with a_service(topic) as service:
+            async with EventClient(service.app) as client:
+                with topic.changed:
+                    topic.partitions.append([an_alert("new")])
+                    topic.beginnings.append(0)
+                    topic.changed.notify_all()
                 event = await client.event()
-                assert (event.name, event.data) == ("gap", {"reason": reason, "from": last_id})
-                assert event.id == ("duplicates:1,0" if reason == "expired" else "duplicates:2,0")
-                topic.add(0, *alerts_of("c"))
-                assert await client.documents(len(expected)) == expected
+                assert (event.name, event.data) == ("end", {"reason": "alerts-unavailable"})
+            async with EventClient(service.app, last_id=event.id) as client:
+                assert await client.documents(1) == ["new"]
 
-        asyncio.run(test())
-
-    def test_streams_end_when_the_topic_gets_partitions_and_resume_with_them(self):
-        async def test():
-            topic = MemoryTopic(1)
-            async with a_service(topic) as service:
-                async with EventClient(service.app) as client:
-                    with topic.changed:
-                        topic.partitions.append([an_alert("new")])
-                        topic.beginnings.append(0)
-                        topic.changed.notify_all()
-                    event = await client.event()
-                    assert (event.name, event.data) == ("end", {"reason": "alerts-unavailable"})
-                async with EventClient(service.app, last_id=event.id) as client:
-                    assert await client.documents(1) == ["new"]
-
-        asyncio.run(test())
-
-    def test_reading_missed_alerts_has_a_time_limit(self, monkeypatch):
+    async def test_reading_missed_alerts_has_a_time_limit(self, monkeypatch):
         """The shared reader is ahead, and the reader of the subscriber does not get there."""
         monkeypatch.setattr(feed, "_RESUME_S", -1.0)
-
-        async def test():
-            topic = MemoryTopic(1)
-            topic.add(0, *alerts_of("a"))
-            async with a_service(topic) as service, EventClient(service.app, last_id="duplicates:0") as client:
-                assert await client.event() == ("end", {"reason": "timeout"}, "duplicates:0")
-                assert await client.is_cut()
-
-        asyncio.run(test())
+        topic = MemoryTopic(1)
+        topic.add(0, *alerts_of("a"))
+        async with a_service(topic) as service, EventClient(service.app, last_id="duplicates:0") as client:
+            assert await client.event() == ("end", {"reason": "timeout"}, "duplicates:0")
+            assert await client.is_cut()
 
 
 class TestRecent:
-    def test_a_stream_may_begin_with_the_newest_alerts(self):
-        async def test():
-            topic = MemoryTopic()
-            topic.add(0, *alerts_of("a", "b"))
-            topic.add(1, *alerts_of("c"))
-            async with a_service(topic) as service, EventClient(service.app, "recent=2") as client:
-                assert (await client.frame()).id == "duplicates:1,0"
-                assert sorted(await client.documents(2)) == ["b", "c"]
-                topic.add(0, *alerts_of("d"))
-                assert await client.documents(1) == ["d"]
-                assert client.last_id == "duplicates:3,1"
+    async def test_a_stream_may_begin_with_the_newest_alerts(self):
+        topic = MemoryTopic()
+        topic.add(0, *alerts_of("a", "b"))
+        topic.add(1, *alerts_of("c"))
+        async with a_service(topic) as service, EventClient(service.app, "recent=2") as client:
+            assert (await client.frame()).id == "duplicates:1,0"
+            assert sorted(await client.documents(2)) == ["b", "c"]
+            topic.add(0, *alerts_of("d"))
+            assert await client.documents(1) == ["d"]
+            assert client.last_id == "duplicates:3,1"
 
-        asyncio.run(test())
+    async def test_expired_alerts_are_no_gap_of_a_new_stream(self):
+        topic = MemoryTopic(1)
+        topic.add(0, *alerts_of("a", "b", "c"))
+        topic.beginnings[0] = 1
+        async with a_service(topic) as service, EventClient(service.app, "recent=1000") as client:
+            assert await client.documents(2) == ["b", "c"]
 
-    def test_expired_alerts_are_no_gap_of_a_new_stream(self):
-        async def test():
-            topic = MemoryTopic(1)
-            topic.add(0, *alerts_of("a", "b", "c"))
-            topic.beginnings[0] = 1
-            async with a_service(topic) as service, EventClient(service.app, "recent=1000") as client:
-                assert await client.documents(2) == ["b", "c"]
-
-        asyncio.run(test())
-
-    def test_a_stream_that_resumes_begins_behind_its_last_event(self):
-        async def test():
-            topic = MemoryTopic(1)
-            topic.add(0, *alerts_of("a", "b"))
-            async with (
-                a_service(topic) as service,
-                EventClient(service.app, "recent=10", last_id="duplicates:1") as client,
-            ):
-                assert await client.documents(1) == ["b"]
-
-        asyncio.run(test())
+    async def test_a_stream_that_resumes_begins_behind_its_last_event(self):
+        topic = MemoryTopic(1)
+        topic.add(0, *alerts_of("a", "b"))
+        async with (
+            a_service(topic) as service,
+            EventClient(service.app, "recent=10", last_id="duplicates:1") as client,
+        ):
+            assert await client.documents(1) == ["b"]
 
     @pytest.mark.parametrize("count", ["-1", "1001", "x"])
     @pytest.mark.parametrize("path", ["/v1/alerts", LETTERS])
@@ -349,89 +307,71 @@ class TestRecent:
 
 
 class TestEnds:
-    def test_a_subscriber_that_falls_behind_is_cut_and_resumes(self, monkeypatch):
+    async def test_a_subscriber_that_falls_behind_is_cut_and_resumes(self, monkeypatch):
         monkeypatch.setattr(subscriber, "MAX_QUEUED", 3)
+        topic = MemoryTopic(1)
+        async with a_service(topic) as service, EventClient(service.app) as quick:
+            async with EventClient(service.app) as slow:
+                await slow.frame()
+                slow.takes.clear()
+                for number in range(8):
+                    topic.add(0, *alerts_of(f"d{number}"))
+                    assert await quick.documents(1) == [f"d{number}"]
+                slow.takes.set()
+                assert await slow.documents(1) == ["d0"]
+                assert await slow.event() == ("end", {"reason": "too-slow"}, "duplicates:1")
+                assert await slow.is_cut()
+            async with EventClient(service.app, last_id=slow.last_id) as again:
+                assert await again.documents(7) == [f"d{number}" for number in range(1, 8)]
 
-        async def test():
-            topic = MemoryTopic(1)
-            async with a_service(topic) as service, EventClient(service.app) as quick:
-                async with EventClient(service.app) as slow:
-                    await slow.frame()
-                    slow.takes.clear()
-                    for number in range(8):
-                        topic.add(0, *alerts_of(f"d{number}"))
-                        assert await quick.documents(1) == [f"d{number}"]
-                    slow.takes.set()
-                    assert await slow.documents(1) == ["d0"]
-                    assert await slow.event() == ("end", {"reason": "too-slow"}, "duplicates:1")
-                    assert await slow.is_cut()
-                async with EventClient(service.app, last_id=slow.last_id) as again:
-                    assert await again.documents(7) == [f"d{number}" for number in range(1, 8)]
-
-        asyncio.run(test())
-
-    def test_the_bytes_that_wait_are_bounded(self, monkeypatch):
+    async def test_the_bytes_that_wait_are_bounded(self, monkeypatch):
         monkeypatch.setattr(subscriber, "MAX_QUEUED_BYTES", 1_000)
+        stream = subscriber.Subscriber("duplicates", "alert", None)
+        batch = subscriber.EventBatch((events.FeedEvent(0, 0, "articles", b"x" * 2_000),), (1,), 0)
+        stream.offer(batch)
+        assert stream.end_reason is None  # a batch fits into an empty queue
+        stream.offer(batch)
+        assert stream.end_reason == "too-slow"
 
-        async def test():
-            stream = subscriber.Subscriber("duplicates", "alert", None)
-            batch = subscriber.EventBatch((events.FeedEvent(0, 0, "articles", b"x" * 2_000),), (1,), 0)
-            stream.offer(batch)
-            assert stream.end_reason is None  # a batch fits into an empty queue
-            stream.offer(batch)
-            assert stream.end_reason == "too-slow"
-
-        asyncio.run(test())
-
-    def test_a_client_that_takes_nothing_is_given_up(self, monkeypatch):
+    async def test_a_client_that_takes_nothing_is_given_up(self, monkeypatch):
         monkeypatch.setattr(streaming, "_SEND_S", 0.05)
-
-        async def test():
-            topic = MemoryTopic(1)
-            async with a_service(topic) as service, EventClient(service.app) as client:
-                await client.frame()
-                client.takes.clear()
-                topic.add(0, *alerts_of("a"))
-                await asyncio.wait_for(client.task, DEADLINE_S)
-                assert value(service, "subscribers", stream="alerts") == 0
-
-        asyncio.run(test())
+        topic = MemoryTopic(1)
+        async with a_service(topic) as service, EventClient(service.app) as client:
+            await client.frame()
+            client.takes.clear()
+            topic.add(0, *alerts_of("a"))
+            await asyncio.wait_for(client.task, DEADLINE_S)
+            assert value(service, "subscribers", stream="alerts") == 0
 
     @pytest.mark.parametrize("last_id", [None, "duplicates:0"])
-    def test_streams_end_when_the_service_stops(self, last_id):
-        async def test():
-            topic = MemoryTopic(1)
-            async with a_service(topic) as service, EventClient(service.app, last_id=last_id) as client:
-                assert (await client.frame()).id == "duplicates:0"
-                service.feeds.end()
-                assert await client.event() == ("end", {"reason": "stopping"}, "duplicates:0")
-                assert await client.is_cut()
-                async with EventClient(service.app) as late:
-                    assert late.status == 503
+    async def test_streams_end_when_the_service_stops(self, last_id):
+        topic = MemoryTopic(1)
+        async with a_service(topic) as service, EventClient(service.app, last_id=last_id) as client:
+            assert (await client.frame()).id == "duplicates:0"
+            service.feeds.end()
+            assert await client.event() == ("end", {"reason": "stopping"}, "duplicates:0")
+            assert await client.is_cut()
+            async with EventClient(service.app) as late:
+                assert late.status == 503
 
-        asyncio.run(test())
-
-    def test_streams_end_when_kafka_fails_and_the_next_one_is_told(self):
-        async def test():
-            topic = MemoryTopic(1)
-            with capture_logs() as logged:
-                async with a_service(topic) as service:
+    async def test_streams_end_when_kafka_fails_and_the_next_one_is_told(self):
+        topic = MemoryTopic(1)
+        with capture_logs() as logged:
+            async with a_service(topic) as service:
+                async with EventClient(service.app) as client:
+                    topic.fail()
+                    assert (await client.event()).data == {"reason": "alerts-unavailable"}
+                    assert await client.is_cut()
+                for _ in range(2):
                     async with EventClient(service.app) as client:
-                        topic.fail()
-                        assert (await client.event()).data == {"reason": "alerts-unavailable"}
-                        assert await client.is_cut()
-                    for _ in range(2):
-                        async with EventClient(service.app) as client:
-                            problem = await client.problem()
-                            assert (client.status, problem["type"]) == (503, TYPE_PREFIX + "alerts-unavailable")
-                            assert "10.1.2.3" not in json.dumps(problem)
-                    topic.is_away = False
-                    async with EventClient(service.app) as client:
-                        assert client.status == 200
-            assert [event["event"] for event in logged] == ["alerts_unavailable", "alerts_available"]
-            assert logged[0]["reason"] == "10.1.2.3 does not answer"
-
-        asyncio.run(test())
+                        problem = await client.problem()
+                        assert (client.status, problem["type"]) == (503, TYPE_PREFIX + "alerts-unavailable")
+                        assert "10.1.2.3" not in json.dumps(problem)
+                topic.is_away = False
+                async with EventClient(service.app) as client:
+                    assert client.status == 200
+        assert [event["event"] for event in logged] == ["alerts_unavailable", "alerts_available"]
+        assert logged[0]["reason"] == "10.1.2.3 does not answer"
 
 
 #: A word of a text, which no event may contain.
@@ -449,93 +389,81 @@ def a_letter(offset: int, code: str = "not_json") -> Record:
 
 
 class TestDeadLetters:
-    def test_an_event_has_the_reason_and_the_position_and_nothing_of_the_record(self):
-        async def test():
-            letters = MemoryTopic(1, "letters")
-            async with a_service(MemoryTopic(), open_letters=letters.open) as service:
-                async with EventClient(service.app, path=LETTERS) as client:
-                    assert (await client.frame()).id == "letters:0"
-                    letters.add(0, a_letter(41))
-                    event = await client.event()
-                assert event == (
-                    "dead-letter",
-                    {
-                        "topic": "articles",
-                        "partition": 3,
-                        "offset": 41,
-                        "reason": "not_json",
-                        "error": "the value is not JSON: byte 0",
-                        "time": "1970-01-01T00:00:01.500Z",
-                    },
-                    "letters:1",
-                )
-                assert SECRET not in repr(event)
-                assert value(service, "events_total", event="dead-letter") == 1
-            await asyncio.to_thread(letters.wait_closed)
+    async def test_an_event_has_the_reason_and_the_position_and_nothing_of_the_record(self):
+        letters = MemoryTopic(1, "letters")
+        async with a_service(MemoryTopic(), open_letters=letters.open) as service:
+            async with EventClient(service.app, path=LETTERS) as client:
+                assert (await client.frame()).id == "letters:0"
+                letters.add(0, a_letter(41))
+                event = await client.event()
+            assert event == (
+                "dead-letter",
+                {
+                    "topic": "articles",
+                    "partition": 3,
+                    "offset": 41,
+                    "reason": "not_json",
+                    "error": "the value is not JSON: byte 0",
+                    "time": "1970-01-01T00:00:01.500Z",
+                },
+                "letters:1",
+            )
+            assert SECRET not in repr(event)
+            assert value(service, "events_total", event="dead-letter") == 1
+        await asyncio.to_thread(letters.wait_closed)
 
-        asyncio.run(test())
+    async def test_records_of_others_are_passed_over_and_headers_may_be_damaged(self):
+        letters = MemoryTopic(1, "letters")
+        damaged = ((PREFIX + "topic", b"\xff"), (PREFIX + "error.code", b"x"), (PREFIX + "offset", b"-1"))
+        async with (
+            a_service(MemoryTopic(), open_letters=letters.open) as service,
+            EventClient(service.app, path=LETTERS) as client,
+        ):
+            letters.add(0, SECRET.encode(), Record(Position("letters", 0, 0), 7, None, b"", damaged))
+            event = await client.event()
+            assert event.id == "letters:2"
+            assert event.data == {
+                "topic": "\ufffd",
+                "partition": None,
+                "offset": None,
+                "reason": "x",
+                "error": "",
+                "time": "1970-01-01T00:00:00.007Z",
+            }
+            assert value(service, "unreadable_records_total", stream="dead-letters") == 1
+        await asyncio.to_thread(letters.wait_closed)
 
-    def test_records_of_others_are_passed_over_and_headers_may_be_damaged(self):
-        async def test():
-            letters = MemoryTopic(1, "letters")
-            damaged = ((PREFIX + "topic", b"\xff"), (PREFIX + "error.code", b"x"), (PREFIX + "offset", b"-1"))
+    async def test_a_stream_resumes_with_its_own_id_and_knows_none_of_the_other_stream(self):
+        alerts, letters = MemoryTopic(1), MemoryTopic(1, "letters")
+        letters.add(0, a_letter(0), a_letter(1))
+        async with a_service(alerts, open_letters=letters.open) as service:
+            async with EventClient(service.app, last_id="letters:1", path=LETTERS) as client:
+                assert (await client.event()).data["offset"] == 1
+            async with EventClient(service.app, last_id="duplicates:0", path=LETTERS) as client:
+                assert await client.event() == ("gap", {"reason": "unknown", "from": "duplicates:0"}, "letters:2")
+        await asyncio.to_thread(letters.wait_closed)
+
+    async def test_each_kind_of_stream_fails_and_is_limited_for_itself(self):
+        letters = MemoryTopic(1, "letters")
+        with capture_logs() as logged:
             async with (
                 a_service(MemoryTopic(), open_letters=letters.open) as service,
-                EventClient(service.app, path=LETTERS) as client,
+                EventClient(service.app) as alerts,
+                EventClient(service.app, path=LETTERS) as first,
             ):
-                letters.add(0, SECRET.encode(), Record(Position("letters", 0, 0), 7, None, b"", damaged))
-                event = await client.event()
-                assert event.id == "letters:2"
-                assert event.data == {
-                    "topic": "\ufffd",
-                    "partition": None,
-                    "offset": None,
-                    "reason": "x",
-                    "error": "",
-                    "time": "1970-01-01T00:00:00.007Z",
-                }
-                assert value(service, "unreadable_records_total", stream="dead-letters") == 1
-            await asyncio.to_thread(letters.wait_closed)
-
-        asyncio.run(test())
-
-    def test_a_stream_resumes_with_its_own_id_and_knows_none_of_the_other_stream(self):
-        async def test():
-            alerts, letters = MemoryTopic(1), MemoryTopic(1, "letters")
-            letters.add(0, a_letter(0), a_letter(1))
-            async with a_service(alerts, open_letters=letters.open) as service:
-                async with EventClient(service.app, last_id="letters:1", path=LETTERS) as client:
-                    assert (await client.event()).data["offset"] == 1
-                async with EventClient(service.app, last_id="duplicates:0", path=LETTERS) as client:
-                    assert await client.event() == ("gap", {"reason": "unknown", "from": "duplicates:0"}, "letters:2")
-            await asyncio.to_thread(letters.wait_closed)
-
-        asyncio.run(test())
-
-    def test_each_kind_of_stream_fails_and_is_limited_for_itself(self):
-        async def test():
-            letters = MemoryTopic(1, "letters")
-            with capture_logs() as logged:
-                async with (
-                    a_service(MemoryTopic(), open_letters=letters.open) as service,
-                    EventClient(service.app) as alerts,
-                    EventClient(service.app, path=LETTERS) as first,
-                ):
-                    async with EventClient(service.app, path=LETTERS) as second:
-                        assert (first.status, second.status) == (200, 200)
-                        async with EventClient(service.app, path=LETTERS) as third:
-                            assert third.status == 429
-                        letters.fail()
-                        assert (await second.event()).data == {"reason": "dead-letters-unavailable"}
-                    async with EventClient(service.app, path=LETTERS) as client:
-                        problem = await client.problem()
-                        assert (client.status, problem["type"]) == (503, TYPE_PREFIX + "dead-letters-unavailable")
-                    async with EventClient(service.app) as client:
-                        assert (client.status, alerts.status) == (200, 200)
-            assert [event["event"] for event in logged] == ["dead_letters_unavailable"]
-            await asyncio.to_thread(letters.wait_closed)
-
-        asyncio.run(test())
+                async with EventClient(service.app, path=LETTERS) as second:
+                    assert (first.status, second.status) == (200, 200)
+                    async with EventClient(service.app, path=LETTERS) as third:
+                        assert third.status == 429
+                    letters.fail()
+                    assert (await second.event()).data == {"reason": "dead-letters-unavailable"}
+                async with EventClient(service.app, path=LETTERS) as client:
+                    problem = await client.problem()
+                    assert (client.status, problem["type"]) == (503, TYPE_PREFIX + "dead-letters-unavailable")
+                async with EventClient(service.app) as client:
+                    assert (client.status, alerts.status) == (200, 200)
+        assert [event["event"] for event in logged] == ["dead_letters_unavailable"]
+        await asyncio.to_thread(letters.wait_closed)
 
 
 class TestDuration:
@@ -586,23 +514,57 @@ class TestAccess:
         with service.client as client:
             response = client.get("/v1/alerts")
             assert (response.status_code, response.json()["type"]) == (503, TYPE_PREFIX + "alerts-unavailable")
+            assert response.json()["detail"] == "Kafka does not answer"
             assert int(response.headers["retry-after"]) > 0
             assert client.get("/readyz").status_code == 200
         service.close()
 
-    def test_subscribers_have_a_limit_beside_that_of_requests(self):
-        async def test():
-            async with (
-                a_service(MemoryTopic(), max_requests=1) as service,
-                EventClient(service.app) as first,
-                EventClient(service.app) as second,
-            ):
-                assert (first.status, second.status) == (200, 200)
-                async with EventClient(service.app) as third:
-                    assert third.status == 429
-                assert value(service, "in_flight") == 0
+    def test_a_kafka_that_is_silent_is_named_before_the_time_of_the_request(self, monkeypatch):
+        monkeypatch.setattr(feed, "_OPEN_S", 0.05)
+        released = threading.Event()
+        service = Service(open_reader=lambda: released.wait(60) and no_kafka())
+        with service.client as client:
+            response = client.get("/v1/alerts")
+            released.set()
+        assert (response.status_code, response.json()["detail"]) == (503, "Kafka does not answer")
+        service.close()
 
-        asyncio.run(test())
+    def test_a_topic_that_cannot_be_read_for_another_reason_points_to_the_log(self):
+        def refused():
+            raise BrokerMisconfigured("no such topic: duplicates")
+
+        service = Service(open_reader=refused)
+        with service.client as client:
+            assert "has no such topic; the reason is in the log" in client.get("/v1/alerts").json()["detail"]
+        service.close()
+
+    async def test_subscribers_have_a_limit_beside_that_of_requests(self):
+        async with (
+            a_service(MemoryTopic(), max_requests=1) as service,
+            EventClient(service.app) as first,
+            EventClient(service.app) as second,
+        ):
+            assert (first.status, second.status) == (200, 200)
+            async with EventClient(service.app) as third:
+                assert third.status == 429
+            assert value(service, "in_flight") == 0
+
+    async def test_a_stream_opens_while_the_most_requests_are_in_progress(self, monkeypatch):
+        released = threading.Event()
+        async with a_service(MemoryTopic(), max_requests=1) as service:
+            look_up = service.index.look_up
+            monkeypatch.setattr(service.index, "look_up", lambda *given: released.wait(60) and look_up(*given))
+            busy = asyncio.create_task(call(service.app))
+            async with asyncio.timeout(DEADLINE_S):
+                while value(service, "in_flight") != 1:  # noqa: ASYNC110  there is no event
+                    await asyncio.sleep(0.005)
+            try:
+                refused, _ = await call(service.app)
+                async with EventClient(service.app) as client:
+                    assert (refused["status"], client.status) == (429, 200)
+            finally:
+                released.set()
+            assert (await busy)[0]["status"] == 200
 
     def test_a_token_is_required(self):
         service = Service(tokens=Tokens(["t" * 22]))

@@ -2,7 +2,6 @@
 
 import asyncio
 from contextlib import asynccontextmanager, closing, suppress
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,27 +9,23 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from streamdedup.index.documents import EMPTY_CONTENT, IndexEntry
-from streamdedup.position import Partition, Position
+from streamdedup.position import Position
 from streamdedup.serve import clusters
 from streamdedup.serve.clusters import ClusterMemory
 from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.schemas import MemberBody
-from streamdedup.wire import Alert, decode_alert, encode_alert
-from tests.event_stream import DEADLINE_S, MemoryTopic, an_alert
+from streamdedup.wire import Alert, encode_alert
+from tests import alerts
+from tests.event_stream import DEADLINE_S, MemoryTopic
 from tests.served import NEAR, TEXT, Service, no_kafka
 
 NOW_MS = 100_000
-BASE = decode_alert(an_alert("x")).alert
+MATCH = alerts.a_match("other", Position("articles", 0, 0))
 
 
 def alert_of(document_id: str, cluster_id: str, time_ms: int = NOW_MS, source: str | None = None) -> Alert:
-    return replace(
-        BASE, document_id=document_id, cluster_id=cluster_id, time_ms=time_ms, detected_at_ms=time_ms, source=source
-    )
-
-
-def alert_of_matches(count: int) -> Alert:
-    return replace(BASE, matches=tuple(replace(BASE.matches[0], id=f"m{number}") for number in range(count)))
+    document = alerts.a_document(document_id, Position("articles", 0, 1), time_ms=time_ms, source=source)
+    return alerts.an_alert(document, MATCH, cluster_id=cluster_id, detected_at_ms=time_ms)
 
 
 def encoded(alert: Alert) -> bytes:
@@ -43,7 +38,7 @@ def an_entry(document_id: str, time_ms: int = NOW_MS) -> IndexEntry:
 
 
 def a_memory(open_reader=no_kafka, max_members: int = 100, lookback_ms: int = 50_000) -> ClusterMemory:
-    return ClusterMemory(open_reader, max_members, lookback_ms, ServeMetrics(), lambda: NOW_MS)
+    return ClusterMemory(open_reader, lookback_ms, ServeMetrics(), lambda: NOW_MS, max_members)
 
 
 def ids_of(memory: ClusterMemory, document_id: str, first_id: str, time_ms: int = NOW_MS) -> tuple[list[str], bool]:
@@ -58,9 +53,9 @@ class TestMemory:
             memory.add(alert_of("c", "a", 98_000))
             found = memory.members_of("articles", an_entry("b", 99_000), an_entry("a", 97_000))
             assert found.members == [
-                MemberBody("a", None, "1970-01-01T00:01:37.000Z"),
-                MemberBody("c", None, "1970-01-01T00:01:38.000Z"),
-                MemberBody("b", "wire", "1970-01-01T00:01:39.000Z"),
+                MemberBody("a", None, "1970-01-01T00:01:37.000Z", None),
+                MemberBody("c", None, "1970-01-01T00:01:38.000Z", None),
+                MemberBody("b", "wire", "1970-01-01T00:01:39.000Z", None),
             ]
             assert not found.complete  # the topic was not read
 
@@ -95,6 +90,15 @@ class TestMemory:
                 memory.add(alert_of(f"{cluster}1", cluster, 1_000 * (at + 1)))
             assert ids_of(memory, "a", "a", 900) == (["a"], False)
             assert ids_of(memory, "b", "b", 1_001) == (["b", "b1"], True)
+
+    def test_a_forgotten_cluster_is_as_old_as_its_latest_alert_in_any_order(self):
+        """Alerts of several partitions arrive out of the order of their times."""
+        with closing(a_memory(max_members=2)) as memory:
+            memory._complete_since_ms = 0
+            memory.add(alert_of("a1", "a", 3_000))
+            memory.add(alert_of("a2", "a", 2_000))
+            memory.add(alert_of("b1", "b", 4_000))
+            assert ids_of(memory, "a", "a", 2_500) == (["a"], False)
 
     @given(
         st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from("abc"), st.integers(0, 99)), max_size=40),
@@ -162,98 +166,44 @@ def short_polls():
 
 
 class TestFollowing:
-    def test_alerts_of_the_past_and_new_ones_are_read_and_the_window_is_complete(self):
-        async def test():
-            topic = TimedTopic()
-            topic.add(0, encoded(alert_of("b", "a", 60_000)), b"no alert")
-            async with a_follower(topic) as memory:
-                await until(lambda: ids_of(memory, "a", "a", 50_000) == (["a", "b"], True))
-                topic.add(0, encoded(alert_of("c", "a")))
-                await until(lambda: ids_of(memory, "a", "a", 50_000) == (["a", "b", "c"], True))
-                # The first document is older than the alerts that were read.
-                assert ids_of(memory, "a", "a", 49_999)[1] is False
-                assert topic.since_ms == [50_000]
-                assert memory._metrics.registry.get_sample_value("streamdedup_serve_cluster_members") == 2
-
-        asyncio.run(test())
-
-    def test_while_kafka_is_away_nothing_is_complete_and_it_is_logged_once(self):
-        async def test():
-            topic = TimedTopic()
-            topic.add(0, encoded(alert_of("b", "a", 60_000)))
-            with capture_logs() as events:
-                async with a_follower(topic) as memory:
-                    await until(lambda: ids_of(memory, "a", "a", 60_000)[1])
-                    topic.fail()
-                    await until(lambda: ids_of(memory, "a", "a", 60_000) == (["a", "b"], False))
-                    await until(lambda: len(topic.since_ms) > 3)
-                    topic.is_away = False
-                    await until(lambda: ids_of(memory, "a", "a", 60_000)[1])
-            assert [event["event"] for event in events] == ["clusters_unavailable", "clusters_available"]
-
-        asyncio.run(test())
-
-    def test_new_partitions_are_read_too(self):
-        async def test():
-            topic = TimedTopic()
-            async with a_follower(topic) as memory:
-                await until(lambda: ids_of(memory, "a", "a")[1])
-                with topic.changed:
-                    topic.partitions.append([encoded(alert_of("b", "a"))])
-                    topic.beginnings.append(0)
-                    topic.changed.notify_all()
-                await until(lambda: ids_of(memory, "a", "a") == (["a", "b"], True))
-
-        asyncio.run(test())
-
-    def test_without_memory_the_topic_is_not_read(self):
+    async def test_alerts_of_the_past_and_new_ones_are_read_and_the_window_is_complete(self):
         topic = TimedTopic()
-        with closing(a_memory(topic.open_since, max_members=0)) as memory:
-            asyncio.run(memory.run())
-            assert memory.alerts_count() is None
-        assert topic.opened_count == 0
+        topic.add(0, encoded(alert_of("b", "a", 60_000)), b"no alert")
+        async with a_follower(topic) as memory:
+            await until(lambda: ids_of(memory, "a", "a", 50_000) == (["a", "b"], True))
+            topic.add(0, encoded(alert_of("c", "a")))
+            await until(lambda: ids_of(memory, "a", "a", 50_000) == (["a", "b", "c"], True))
+            # The first document is older than the alerts that were read.
+            assert ids_of(memory, "a", "a", 49_999)[1] is False
+            assert topic.since_ms == [50_000]
+            assert memory._metrics.registry.get_sample_value("streamdedup_serve_cluster_members") == 2
 
-
-class TestCount:
-    """New alerts are counted once each; markers of transactions, further parts and other records are not."""
-
-    def test_alerts_since_the_start_count(self):
-        async def test():
-            topic = TimedTopic(2)
-            topic.add(0, encoded(alert_of("a", "a", 60_000)))
+    async def test_while_kafka_is_away_nothing_is_complete_and_it_is_logged_once(self):
+        topic = TimedTopic()
+        topic.add(0, encoded(alert_of("b", "a", 60_000)))
+        with capture_logs() as events:
             async with a_follower(topic) as memory:
-                assert memory.alerts_count() is None
-                await until(lambda: memory.alerts_count() == 0)
-                topic.add(0, encoded(alert_of("b", "a")), None, b"no alert", None)
-                topic.add(1, *encode_alert(alert_of_matches(3), max_matches=1), None)
-                await until(lambda: memory.alerts_count() == 2)
-
-        asyncio.run(test())
-
-    def test_alerts_that_were_written_while_kafka_was_away_count_once(self):
-        async def test():
-            topic = TimedTopic()
-            async with a_follower(topic) as memory:
-                await until(lambda: memory.alerts_count() == 0)
-                topic.add(0, encoded(alert_of("b", "a")))
-                await until(lambda: memory.alerts_count() == 1)
+                await until(lambda: ids_of(memory, "a", "a", 60_000)[1])
                 topic.fail()
-                await until(lambda: memory.alerts_count() is None)
-                topic.add(0, encoded(alert_of("c", "a")))
+                await until(lambda: ids_of(memory, "a", "a", 60_000) == (["a", "b"], False))
+                await until(lambda: len(topic.since_ms) > 3)
                 topic.is_away = False
-                await until(lambda: memory.alerts_count() == 2)
+                await until(lambda: ids_of(memory, "a", "a", 60_000)[1])
+        assert [event["event"] for event in events] == ["clusters_unavailable", "clusters_available"]
 
-        asyncio.run(test())
-
-    def test_a_topic_that_was_created_again_counts_from_its_beginning(self):
-        before = {Partition("duplicates", 0): 9, Partition("duplicates", 1): 2}
-        ends = {Partition("duplicates", 0): 1, Partition("duplicates", 1): 5, Partition("duplicates", 2): 4}
-        assert clusters._counted_to(None, ends) == ends
-        assert list(clusters._counted_to(before, ends).values()) == [1, 2, 0]
+    async def test_new_partitions_are_read_too(self):
+        topic = TimedTopic()
+        async with a_follower(topic) as memory:
+            await until(lambda: ids_of(memory, "a", "a")[1])
+            with topic.changed:
+                topic.partitions.append([encoded(alert_of("b", "a"))])
+                topic.beginnings.append(0)
+                topic.changed.notify_all()
+            await until(lambda: ids_of(memory, "a", "a") == (["a", "b"], True))
 
 
 def test_the_matches_of_a_document_have_its_cluster():
-    with closing(Service(max_cluster_members=10)) as service:
+    with closing(Service()) as service:
         service.add(("a", TEXT), ("b", NEAR))
         service.clusters.add(alert_of("b", "a", 7_000, "wire"))
         service.clusters._complete_since_ms = 0
@@ -261,8 +211,8 @@ def test_the_matches_of_a_document_have_its_cluster():
         assert body["cluster"] == {
             "id": "a",
             "members": [
-                {"id": "a", "source": None, "record_time": "1970-01-01T00:00:00.000Z"},
-                {"id": "b", "source": "wire", "record_time": "1970-01-01T00:00:07.000Z"},
+                {"id": "a", "source": None, "record_time": "1970-01-01T00:00:00.000Z", "label": TEXT},
+                {"id": "b", "source": "wire", "record_time": "1970-01-01T00:00:07.000Z", "label": None},
             ],
             "complete": True,
         }

@@ -13,9 +13,8 @@ from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, DecodeErr
 from streamdedup.kafka.protocols import Record
 from streamdedup.position import Position
 from streamdedup.serve import texts
-from streamdedup.serve.alignment import align
-from streamdedup.serve.alignment_process import AlignmentError
 from streamdedup.serve.problems import TYPE_PREFIX
+from streamdedup.text.alignment import align
 from tests.event_stream import DEADLINE_S
 from tests.served import NEAR, PARTITION, TEXT, Service, a_receive, call
 
@@ -36,6 +35,12 @@ def compare(service, a="a", b="b"):
     return response.json()
 
 
+async def compare_at_once(service, count):
+    """Return the bodies of so many comparisons in progress at one time."""
+    requests = [call(service.app, method="GET", path=COMPARE, query=b"a=a&b=b") for _ in range(count)]
+    return [json.loads(body["body"]) for _, body in await asyncio.gather(*requests)]
+
+
 def missing(service, **ids):
     """Return the reason why a text is missing; the rest of the comparison is there."""
     body = compare(service, **ids)
@@ -50,7 +55,14 @@ def test_two_stored_documents_have_their_texts_as_segments(service):
         {"kind": "equal", "a": TEXT, "b": TEXT},
         {"kind": "changed", "a": "", "b": " iris"},
     ]
-    assert body["texts_missing"] is None
+    assert (body["aligned"], body["texts_missing"]) == (True, None)
+
+
+def test_texts_of_too_many_words_are_one_segment(service, monkeypatch):
+    monkeypatch.setattr("streamdedup.text.alignment.MAX_WORDS", 8)
+    body = compare(service)
+    assert body["segments"] == [{"kind": "changed", "a": TEXT, "b": NEAR}]
+    assert (body["aligned"], body["texts_missing"]) == (False, None)
 
 
 def test_a_text_is_compared_with_a_stored_document(service):
@@ -157,26 +169,18 @@ class TestFailures:
             ("texts_available", None),
         ]
 
-    def test_a_kafka_that_does_not_answer_holds_up_no_other_request(self):
+    async def test_a_kafka_that_does_not_answer_holds_up_no_other_request(self):
         with closing(Service(texts_timeout_s=0.05)) as service:
             service.add(("a", TEXT), ("b", NEAR))
             service.texts.released.clear()
-
-            async def several():
-                requests = [call(service.app, method="GET", path=COMPARE, query=b"a=a&b=b") for _ in range(4)]
-                answers = await asyncio.gather(*requests)
-                look_up = await call(service.app)
-                service.texts.released.set()
-                return answers, look_up
-
-            answers, look_up = asyncio.run(several())
+            answers = await compare_at_once(service, 4)
+            look_up = await call(service.app)
+            service.texts.released.set()
             assert look_up[0]["status"] == 200
-            for start, body in answers:
-                assert start["status"] == 200
-                assert json.loads(body["body"])["texts_missing"] == "Kafka did not answer in time"
+            assert [body["texts_missing"] for body in answers] == ["Kafka did not answer in time"] * 4
             assert service.texts.opened_count <= texts._THREADS
 
-    def test_no_more_than_two_comparisons_read_at_a_time_and_all_are_answered(self, monkeypatch):
+    async def test_no_more_than_two_comparisons_read_at_a_time_and_all_are_answered(self, monkeypatch):
         with closing(Service()) as service:
             service.add(("a", TEXT), ("b", NEAR))
             fetch, running, most = service.texts.fetch, [], []
@@ -193,58 +197,34 @@ class TestFailures:
                     running.pop()
 
             monkeypatch.setattr(service.texts, "fetch", counted)
-
-            async def several():
-                requests = [call(service.app, method="GET", path=COMPARE, query=b"a=a&b=b") for _ in range(6)]
-                return await asyncio.gather(*requests)
-
-            for _, body in asyncio.run(several()):
-                assert json.loads(body["body"])["texts_missing"] is None
+            assert [body["texts_missing"] for body in await compare_at_once(service, 6)] == [None] * 6
             assert max(most) == service.texts.opened_count == texts._THREADS
 
-    def test_no_text_is_logged(self, service, monkeypatch, caplog):
-        def failing(_a, _b, _timeout_s):
+    async def test_no_text_is_logged(self, service, monkeypatch, caplog):
+        def failing(_a, _b):
             raise RuntimeError(TEXT)
 
-        monkeypatch.setattr(texts, "align_within", failing)
+        monkeypatch.setattr(texts, "align", failing)
         with capture_logs() as events:
             body = a_receive(json.dumps({"text": TEXT, "id": "a"}).encode())
-            start, _ = asyncio.run(call(service.app, path=COMPARE, receive=body))
+            start, _ = await call(service.app, path=COMPARE, receive=body)
         assert start["status"] == 500
         assert "amber" not in repr(events) + caplog.text
 
 
-def test_a_comparison_whose_alignment_fails_has_no_segments_and_all_other_fields(service, monkeypatch):
-    def failing(_a, _b, _timeout_s):
-        raise AlignmentError("the alignment of the texts took longer than 5 s")
-
-    monkeypatch.setattr(texts, "align_within", failing)
-    with capture_logs() as events:
-        assert missing(service) == "the alignment of the texts took longer than 5 s"
-    assert [(event["event"], event["reason"]) for event in events] == [
-        ("alignment_failed", "the alignment of the texts took longer than 5 s")
-    ]
-
-
-def test_a_request_that_gives_up_leaves_its_thread_in_use(monkeypatch):
+async def test_a_request_that_gives_up_leaves_its_thread_in_use(monkeypatch):
     """Otherwise a thread would get a second call, which had to wait although another thread is free."""
     with closing(Service(timeout_s=0.05)) as service:
         service.add(("a", TEXT), ("b", NEAR))
         released = threading.Event()
 
-        def slow(a, b, _timeout_s):
+        def slow(a, b):
             assert released.wait(DEADLINE_S)
             return align(a, b)
 
-        monkeypatch.setattr(texts, "align_within", slow)
-
-        async def several():
-            requests = [call(service.app, method="GET", path=COMPARE, query=b"a=a&b=b") for _ in range(texts._THREADS)]
-            answers = await asyncio.gather(*requests)
-            in_use = texts._THREADS - service.aligner._free._value
-            released.set()
-            return answers, in_use
-
-        answers, in_use = asyncio.run(several())
-        assert [json.loads(body["body"])["type"] for _, body in answers] == [f"{TYPE_PREFIX}timeout"] * texts._THREADS
+        monkeypatch.setattr(texts, "align", slow)
+        answers = await compare_at_once(service, texts._THREADS)
+        in_use = texts._THREADS - service.aligner._free._value
+        released.set()
+        assert [body["type"] for body in answers] == [f"{TYPE_PREFIX}timeout"] * texts._THREADS
         assert in_use == texts._THREADS

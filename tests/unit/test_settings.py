@@ -11,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from streamdedup.cli.assembly import decoder_of, kafka_options
+from streamdedup.cli.assembly import decoder_of, kafka_options, pipeline
 from streamdedup.errors import SettingsError
 from streamdedup.index.fingerprints import ADVISORY_PARAMETERS
-from streamdedup.settings import Profile, Settings, describe_banding, show
+from streamdedup.index.memory import MemoryIndex
+from streamdedup.settings import Profile, Settings, describe_banding, removed, show
 from streamdedup.settings.base import keys_of, secrets_of
+from streamdedup.settings.removed import REMOVED
 from streamdedup.settings.schema import SECTIONS
 from streamdedup.settings.units import (
     BYTES,
@@ -26,6 +28,7 @@ from streamdedup.settings.units import (
     format_size,
     parse_duration,
     parse_moment,
+    parse_number,
     parse_size,
 )
 from streamdedup.similarity.containment import ContainmentRule
@@ -79,24 +82,6 @@ def write(folder, text, name="streamdedup.toml"):
     path = folder / name
     path.write_text(text, encoding="utf-8")
     return path
-
-
-def test_the_smallest_file_gives_the_documented_defaults(tmp_path):
-    loaded = Settings.load(write(tmp_path, SMALLEST), {}, {})
-    assert loaded.kafka.bootstrap_servers == ("localhost:9092",)
-    assert loaded.kafka.group_id == "streamdedup"
-    assert loaded.kafka.duplicates_topic == "duplicates"
-    assert loaded.kafka.dead_letter_topic == "duplicates.dlq"
-    assert loaded.kafka.exactly_once
-    assert loaded.kafka.batch_records == 2000
-    assert loaded.kafka.session_timeout_s == 45.0
-    assert loaded.kafka.max_message_bytes == 1024 * 1024
-    assert loaded.redis.key_prefix == "sd"
-    assert loaded.redis.timeout_s == 2.0
-    assert loaded.service.metrics_port == 9464
-    profile = loaded.profiles["articles"]
-    assert (profile.threshold, profile.min_recall, profile.exact_limit) == (0.8, 0.99, 8192)
-    assert profile.retention_s == 30 * 86400.0
 
 
 def test_the_environment_beats_the_file_and_the_command_line_beats_both(tmp_path):
@@ -154,6 +139,17 @@ def test_variables_that_are_no_settings_are_left_alone(name):
     assert load({}, {name: "tcp://10.0.0.1:9464"}).service.metrics_port == 9464
 
 
+def test_variables_of_settings_that_end_as_those_of_kubernetes_are_read():
+    loaded = load({}, {"STREAMDEDUP_API__PORT": "8081", "STREAMDEDUP_SERVICE__METRICS_PORT": "9465"})
+    assert (loaded.api.port, loaded.service.metrics_port) == (8081, 9465)
+
+
+def test_a_mistake_of_a_value_over_a_variable_names_the_key():
+    variable = {"STREAMDEDUP_KAFKA__BATCH_RECORDS": "5"}
+    (mistake,) = mistakes({"kafka.batch_records": 0}, variable)
+    assert mistake.startswith("kafka.batch_records: 0 is not valid")
+
+
 @pytest.mark.parametrize(
     ("name", "meant"),
     [
@@ -165,6 +161,26 @@ def test_variables_that_are_no_settings_are_left_alone(name):
 )
 def test_an_unknown_variable_is_a_mistake_that_names_the_one_meant(name, meant):
     assert mistakes({}, {name: CANARY}) == [f"{name}: unknown variable; did you mean {meant}?"]
+
+
+def test_a_removed_key_is_refused_with_what_applies_instead(tmp_path, monkeypatch):
+    monkeypatch.setattr(removed, "REMOVED", {"kafka.pace": "brokers set it", "profiles.depth": "use min_words"})
+    path = write(tmp_path, f"{SMALLEST}\n[profiles.b-c]\ntopics = ['b']\ndepth = 3\n")
+    variables = {"STREAMDEDUP_KAFKA__PACE": CANARY, "STREAMDEDUP_PROFILES__B_C__DEPTH": CANARY}
+    with pytest.raises(SettingsError) as raised:
+        Settings.load(path, {"kafka.pace": 1}, variables)
+    assert sorted(str(raised.value).splitlines()) == [
+        "STREAMDEDUP_KAFKA__PACE: was removed: brokers set it",
+        "STREAMDEDUP_PROFILES__B_C__DEPTH: was removed: use min_words",
+        "kafka.pace: was removed: brokers set it",
+        "profiles.b-c.depth: was removed: use min_words",
+    ]
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_a_removed_key_was_in_a_section_and_is_no_key_now(name):
+    section, _, key = name.partition(".")
+    assert key not in keys_of({**SECTIONS, "profiles": Profile}[section])
 
 
 def test_every_mistake_is_one_line_with_the_keys_full_name_or_the_variable(tmp_path):
@@ -256,7 +272,6 @@ def test_without_settings_the_message_explains_how_to_name_a_file():
         ("profiles.a.text_fields", ["", "x"], "one or more names of fields"),
         ("profiles.a.exact_limit", -1, 'a whole number from 0, or "none" for no limit'),
         ("profiles.a.bucket_cap", False, "false is not valid"),
-        ("profiles.a.seed", 2**64, "is not valid"),
         ("profiles.a.op_field", "", "the name of a field"),
         ("profiles.a.id_field", "x" * 500, None),
         ("profiles.a.id_field", "a\nb", "the name of a field, without quotes, backslashes and control characters"),
@@ -284,23 +299,6 @@ def test_a_wrong_value_is_reported_with_the_allowed_ones(key, value, said):
     assert said in lines[0]
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "begins"),
-    [
-        ("profiles.a.topics", ["x", "a b"], 'profiles.a.topics[1]: "a b" is not valid'),
-        ("profiles.a.text_fields", ["title", ""], 'profiles.a.text_fields[1]: "" is not valid'),
-        ("profiles.a.text_fields", ["title", 3], "profiles.a.text_fields[1]: 3 is not valid"),
-        ("kafka.bootstrap_servers", "h:1,h", 'kafka.bootstrap_servers[1]: "h" is not valid'),
-    ],
-)
-def test_of_a_list_the_item_is_named_that_is_wrong(key, value, begins):
-    base = {name: kept for name, kept in BASE.items() if name != key}
-    with pytest.raises(SettingsError) as raised:
-        Settings.load(None, {**base, key: value}, {})
-    (line,) = [line for line in str(raised.value).splitlines() if " is not valid" in line]
-    assert line.startswith(begins)
-
-
 def test_every_wrong_item_of_a_list_is_named():
     assert [line.partition(":")[0] for line in mistakes({"kafka.bootstrap_servers": "h,i:1,j"})] == [
         "kafka.bootstrap_servers[0]",
@@ -318,17 +316,15 @@ def test_an_item_that_came_from_a_variable_is_named_by_it():
     ("overrides", "keys"),
     [
         ({"kafka.batch_records": 0, "kafka.dead_letter_topic": "duplicates"}, {"kafka.dead_letter_topic"}),
-        ({"kafka.batch_records": 0, "service.watchdog": "30s"}, {"service.watchdog"}),
         ({"redis.shards": 0, "redis.username": "u"}, {"redis.password"}),
         ({"profiles.a.threshold": 2, "profiles.b.topics": "articles"}, {"profiles.b.topics"}),
-        ({"profiles.a.seed": -1, "profiles.a.bands": 8, "profiles.a.min_words": -1}, {"profiles.a.rows"}),
-        ({"kafka": 3, "redis.timeout": "39s", "profiles.a.bands": 8}, {"profiles.a.rows", "service.watchdog"}),
+        ({"profiles.a.permutations": -1, "profiles.a.bands": 8, "profiles.a.min_words": -1}, {"profiles.a.rows"}),
+        ({"kafka": 3, "profiles.a.bands": 8}, {"profiles.a.rows"}),
         # What is said of a wrong value is enough, and nothing is made of what it may have been meant to be.
         ({"profiles.a.bands": 8, "profiles.a.rows": "x"}, set()),
         ({"redis.mode": "sentinell", "redis.url": None, "redis.nodes": "n:1"}, set()),
         ({"kafka.security_protocol": "SASL", "kafka.sasl_username": "u"}, set()),
         ({"kafka.group_instance_id": "a", "kafka.instance_id": "/"}, set()),
-        ({"redis.timeout": "soon", "service.watchdog": "1h"}, set()),
     ],
 )
 def test_contradictions_are_reported_together_with_wrong_values(overrides, keys):
@@ -348,29 +344,33 @@ def test_contradictions_are_reported_together_with_wrong_values(overrides, keys)
         ({"profiles.a.topics": "duplicates"}, "profiles.a.topics", "its own output"),
         ({"profiles.a.topics": "duplicates.dlq"}, "profiles.a.topics", "its own output"),
         ({"profiles.b.topics": "articles"}, "profiles.b.topics", "belongs to profiles.a already"),
-        ({"kafka.request_timeout": "16s"}, "kafka.request_timeout", "half of transaction_timeout"),
-        (
-            {"kafka.transaction_timeout": "5m", "service.watchdog": "6m"},
-            "kafka.transaction_timeout",
-            "below max_poll_interval",
-        ),
+        ({"kafka.transaction_timeout": "5m"}, "kafka.transaction_timeout", "below max_poll_interval"),
         ({"profiles.a.topics": "x,y,x"}, "profiles.a.topics", '"x" is there 2 times, and may be there once'),
         ({"profiles.a.text_fields": ["b", "b", "b"]}, "profiles.a.text_fields", '"b" is there 3 times'),
         ({"kafka.session_timeout": "301s"}, "kafka.session_timeout", "not be above max_poll_interval"),
         ({"kafka.group_instance_id": "a"}, "kafka.instance_id", "is missing; without it the partitions"),
-        ({"redis.timeout": "39s"}, "service.watchdog", "3 times redis.timeout and redis.connect_timeout"),
         ({"profiles.a.text_fields": "title,id"}, "profiles.a.id_field", "one of text_fields"),
         ({"profiles.a.op_field": "source"}, "profiles.a.op_field", "one of source_field"),
-        ({"service.watchdog": "30s"}, "service.watchdog", "above kafka.transaction_timeout"),
+        ({"profiles.a.scope_field": "source"}, "profiles.a.scope_field", "one of source_field"),
+        ({"profiles.a.default_scope": "x"}, "profiles.a.default_scope", "needs scope_field"),
         ({"kafka.api_version": "2.4"}, "kafka.api_version", "below 2.5"),
         ({"kafka.api_version": "2.0", "kafka.delivery": "at-least-once"}, "kafka.api_version", "below 2.1"),
-        ({"kafka.sasl_username": "u"}, "kafka.sasl_username", "does not log in"),
+        (
+            {"kafka.sasl_username": "u"},
+            "kafka.sasl_username",
+            "is given, but security_protocol = PLAINTEXT does not log",
+        ),
+        (
+            {"kafka.security_protocol": "SASL_SSL", "kafka.sasl_mechanism": "PLAIN", "kafka.sasl_username": "u"},
+            "kafka.sasl_password",
+            "is missing; security_protocol = SASL_SSL needs it",
+        ),
+        ({"kafka.ssl_ca_file": str(TLS / "certificate.pem")}, "kafka.ssl_ca_file", "is given, but security_protocol"),
         ({"kafka.ssl_ca_file": "/nonexistent", "kafka.security_protocol": "SSL"}, "kafka.ssl_ca_file", "no file"),
         ({"redis.username": "u"}, "redis.password", "is missing"),
         ({"redis.url": "redis://:p@localhost", "redis.password": "p"}, "redis.password", "given twice"),
         ({"redis.url": "redis://example.org/0", "redis.password": "p"}, "redis.url", "allow_plaintext"),
         ({"redis.url": "redis://:p@10.0.0.1/0"}, "redis.url", "allow_plaintext"),
-        ({"api.max_bodies_bytes": "1MiB"}, "api.max_bodies_bytes", "must be at least max_body_bytes"),
         ({"api.host": "0.0.0.0"}, "api.tokens_file", "or allow_anonymous = true, with allowed_hosts"),
         ({"api.allow_anonymous": True}, "api.allowed_hosts", "the names or addresses by which clients call"),
         (
@@ -396,16 +396,15 @@ def test_contradictions_are_reported_together_with_wrong_values(overrides, keys)
             "profiles.a.containment_min_similarity",
             "needs containment_t",
         ),
-        ({"profiles.a.containment_min_shingles": 9}, "profiles.a.containment_min_shingles", "needs containment_thresh"),
         (
             {"profiles.a.containment_threshold": 0.9, "profiles.a.containment_min_similarity": 0.8},
             "profiles.a.containment_min_similarity",
             "is 0.8; it must be below threshold, which is 0.8",
         ),
         (
-            {"profiles.a.containment_threshold": 0.9, "profiles.a.exact_limit": 0},
-            "profiles.a.containment_min_shingles",
-            "is 20; it may be 1 at most, one above exact_limit",
+            {"profiles.a.min_shingles": 102, "profiles.a.exact_limit": 100},
+            "profiles.a.min_shingles",
+            "is 102; it may be 101 at most, one above exact_limit",
         ),
         (
             {
@@ -460,10 +459,23 @@ def test_names_of_fields_that_are_accepted_make_a_decoder(overrides):
 
 
 def test_contradictions_within_a_section_hide_none_between_sections():
-    assert [line.partition(":")[0] for line in mistakes({"kafka.transaction_timeout": "5m"})] == [
-        "kafka.transaction_timeout",
-        "service.watchdog",
-    ]
+    assert [
+        line.partition(":")[0]
+        for line in mistakes({"kafka.transaction_timeout": "5m", "profiles.b.topics": "articles"})
+    ] == ["kafka.transaction_timeout", "profiles.b.topics"]
+
+
+def test_the_watchdog_is_more_patient_than_a_slow_commit_and_a_silent_store():
+    assert load({}).watchdog_s == 4 * load({}).kafka.transaction_timeout_s == 120
+    assert load({"kafka.transaction_timeout": "1s"}).watchdog_s == 60
+    assert load({"redis.timeout": "39s"}).watchdog_s == 4 * 3 * (39 + 1)
+
+
+def test_a_document_of_more_shingles_than_the_index_counts_is_long_enough_for_containment():
+    rule = load({"profiles.a.containment_threshold": 0.9}).profiles["a"].containment_rule()
+    assert rule.min_shingles == 20
+    few = {"profiles.a.containment_threshold": 0.9, "profiles.a.exact_limit": 0}
+    assert load(few).profiles["a"].containment_rule().min_shingles == 1
 
 
 def test_static_membership_needs_no_instance_id_where_there_are_no_transactions():
@@ -557,7 +569,7 @@ def test_secrets_come_from_files_without_the_line_break_at_their_end(tmp_path):
     text = SMALLEST.replace('url = "redis://localhost:6379/0"', 'url_file = "url"\npassword_file = "password"')
     loaded = Settings.load(write(tmp_path, text), {}, {})
     assert loaded.redis.url.get_secret_value() == "redis://localhost:1/2"
-    assert loaded.redis.security() == {"password": " pass word "}
+    assert loaded.redis.login() == (" pass word ",)
     assert loaded.redis.password_file == tmp_path / "password"
 
 
@@ -606,7 +618,6 @@ def test_the_clients_get_the_options_for_tls_and_login(tmp_path):
         "sasl_mechanism": "SCRAM-SHA-512",
         "sasl_username": "u",
         "sasl_password": "p",
-        "ssl_key_password": "k",
         **files,
     }
     redis = {"url": "rediss://db:1/0", "username": "u", "password": "p", "ssl_check_hostname": "false", **files}
@@ -619,13 +630,11 @@ def test_the_clients_get_the_options_for_tls_and_login(tmp_path):
         "ssl_cafile": files["ssl_ca_file"],
         "ssl_certfile": files["ssl_cert_file"],
         "ssl_keyfile": files["ssl_key_file"],
-        "ssl_password": "k",
         "ssl_check_hostname": True,
     }
     assert kafka_options(loaded).sasl_password == "p"
-    assert loaded.redis.security() == {
-        "username": "u",
-        "password": "p",
+    assert loaded.redis.login() == ("u", "p")
+    assert loaded.redis.tls_arguments() == {
         "ssl_ca_certs": files["ssl_ca_file"],
         "ssl_certfile": files["ssl_cert_file"],
         "ssl_keyfile": files["ssl_key_file"],
@@ -647,7 +656,7 @@ def test_the_clients_get_the_options_for_tls_and_login(tmp_path):
             "ssl_key_file",
             "holds no private key",
         ),
-        ({"ssl_cert_file": "certificate.pem", "ssl_key_file": "encrypted.key"}, "ssl_key_file", "password is missing"),
+        ({"ssl_cert_file": "certificate.pem", "ssl_key_file": "encrypted.key"}, "ssl_key_file", "one with a password"),
     ],
 )
 @pytest.mark.parametrize("section", ["kafka", "redis"])
@@ -672,17 +681,6 @@ def test_an_unreadable_tls_file_is_distinguished_from_one_with_wrong_content(fil
     assert mistakes({"redis.url": "rediss://db"} | given) == [
         f"redis.{key}: cannot be read (Input/output error): /proc/self/mem"
     ]
-
-
-def test_the_password_of_a_key_must_be_the_right_one_and_have_a_key():
-    tls = {"kafka.security_protocol": "SSL", "kafka.ssl_key_password": KEY_PASSWORD}
-    files = {"kafka.ssl_cert_file": str(TLS / "certificate.pem"), "kafka.ssl_key_file": str(TLS / "encrypted.key")}
-    assert load(tls | files).kafka.security()["ssl_password"] == KEY_PASSWORD
-    (line,) = mistakes(tls | files | {"kafka.ssl_key_password": "canary"})
-    assert "password is missing or wrong" in line
-    assert "canary" not in line
-    (line,) = mistakes(tls)
-    assert line.startswith("kafka.ssl_key_password: is given, but there is no ssl_key_file")
 
 
 @pytest.mark.parametrize(
@@ -727,9 +725,13 @@ SECRET_KEYS = [f"{name}.{key}" for name, model in SECTIONS.items() for key in se
 
 
 def test_the_secrets_are_these():
-    kafka = ["kafka.sasl_password", "kafka.ssl_key_password"]
-    redis = ["redis.url", "redis.password", "redis.sentinel_password", "redis.ssl_key_password"]
-    assert [*kafka, *redis] == SECRET_KEYS
+    assert SECRET_KEYS == [
+        "kafka.sasl_password",
+        "redis.url",
+        "redis.password",
+        "redis.sentinel_password",
+        "schema_registry.password",
+    ]
 
 
 def test_accepted_secrets_are_in_no_text_of_the_settings():
@@ -740,8 +742,7 @@ def test_accepted_secrets_are_in_no_text_of_the_settings():
             "kafka.sasl_username": "u",
             "kafka.sasl_password": CANARY,
             "kafka.ssl_cert_file": str(TLS / "certificate.pem"),
-            "kafka.ssl_key_file": str(TLS / "encrypted.key"),
-            "kafka.ssl_key_password": CANARY,
+            "kafka.ssl_key_file": str(TLS / "plain.key"),
             "redis.url": f"rediss://u:{CANARY}@db/0",
         }
     )
@@ -893,7 +894,9 @@ def test_bands_recall_and_candidates_follow_the_least_jaccard_similarity_of_the_
 def test_the_price_of_a_rule_of_containment_is_described():
     rule, price = list(describe_banding(profile(containment_threshold=0.8)))[3:]
     assert rule.startswith("containment from 0.8, of at least 20 shingles, from similarity 0.5 on: chance 0.99")
-    assert price.startswith("price of it: 35 x 3 bands instead of 9 x 4, +780 bytes a document in Redis; with 300,000 ")
+    assert price.startswith(
+        "price of it: 35 x 3 bands instead of 9 x 4, +3,770 (sets) or +468 (packed) bytes a document in Redis; with "
+    )
     assert len(list(describe_banding(profile()))) == 3
     assert len(list(describe_banding(profile(containment_threshold=0.8, bands=20, rows=3)))) == 4
 
@@ -914,12 +917,12 @@ def test_no_limit_is_none():
         {"similarity": "bag"},
         {"short_texts": "skip"},
         {"permutations": 100},
-        {"seed": 1},
         {"bands": 12},
         {"rows": 5},
         {"exact_limit": 0},
         {"exact_limit": "none"},
         {"shingle_unit": "char"},
+        {"scope_field": "tenant"},
     ],
 )
 def test_every_key_that_changes_stored_data_changes_the_fingerprint(changed):
@@ -944,6 +947,8 @@ def test_keys_that_only_select_do_not_change_the_fingerprint():
         "min_shingles": 5,
     }
     assert profile(**given_banding).fingerprint() == profile(**given_banding, **other).fingerprint()
+    scoped = profile(**given_banding, scope_field="tenant")
+    assert scoped.fingerprint() == profile(**given_banding, scope_field="tenant", default_scope="x").fingerprint()
 
 
 @pytest.mark.parametrize(
@@ -951,7 +956,7 @@ def test_keys_that_only_select_do_not_change_the_fingerprint():
 )
 def test_a_rule_about_sources_makes_the_index_keep_them_and_another_rule_changes_nothing_stored(rule):
     assert "keep_sources" not in profile().fingerprint()
-    assert profile(**rule).fingerprint() == profile(keep_sources=True).fingerprint() != profile().fingerprint()
+    assert profile(**rule).fingerprint() == {**profile().fingerprint(), "keep_sources": True}
 
 
 def test_pairs_of_sources_from_a_variable_are_written_as_in_the_file():
@@ -1001,6 +1006,12 @@ def test_sizes_are_exact():
     assert [parse_size(text) for text in ("32.120kB", "33.111MB", "16.222436GB")] == [32120, 33111000, 16222436000]
 
 
+@pytest.mark.parametrize("value", ["secret", "", "0x10", "nan", "1e999", True, None, 10**400])
+def test_the_error_about_a_number_does_not_repeat_it(value):
+    with pytest.raises(ValueError, match=r"^not a number$"):
+        parse_number(value)
+
+
 @pytest.mark.parametrize("text", ["20260501T060000Z", "2026-W18-5T06:00Z", "2026-05-01T08+02:00", "2026-05-01 06:00Z"])
 def test_forms_of_iso_8601_are_times(text):
     assert format_moment(parse_moment(text)) == "2026-05-01T06:00:00Z"
@@ -1008,7 +1019,7 @@ def test_forms_of_iso_8601_are_times(text):
 
 @pytest.mark.parametrize("text", ["20260501", "2026-05-01", "1700000000", 1_700_000_000, "2026-05-01T06:00"])
 def test_nothing_without_time_and_zone_is_a_time(text):
-    with pytest.raises(ValueError, match=r"not a time with a time zone|Invalid isoformat string"):
+    with pytest.raises(ValueError, match=r"^not a time with a time zone$"):
         parse_moment(text)
 
 
@@ -1020,29 +1031,6 @@ def test_no_other_text_is_a_duration(text):
         parse_duration(text)
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        {},
-        {"profiles.a.shingle_unit": "char", "profiles.a.keep_white_space": False, "profiles.a.exact_limit": "none"},
-        {"profiles.a.bands": 2, "profiles.a.rows": 5, "profiles.a.retention": "1500ms"},
-        {"kafka.group_id": 'a "quoted" \\ ключ\x7f\n', "kafka.api_version": "2.10", "profiles.b-c.topics": "x,y"},
-        {"profiles.a.containment_threshold": 0.9, "profiles.a.containment_min_similarity": 0.6},
-        {"kafka.max_message_bytes": 70_001, "kafka.group_instance_id": "i", "profiles.a.stop_words": "english"},
-        {
-            "profiles.a.ignore_sources": [['a "quoted"', "b,c"], ["b", "b"]],
-            "profiles.a.only_sources": ["b", "b,c"],
-            "profiles.a.min_shingles": 3,
-        },
-    ],
-)
-def test_shown_settings_read_back_as_the_same_settings(tmp_path, overrides):
-    loaded = load({"kafka.instance_id": "one", **overrides})
-    again = Settings.load(write(tmp_path, show(loaded)), {}, {})
-    assert again == loaded
-    assert show(again) == show(loaded)
-
-
 @settings(max_examples=25)
 @given(
     st.fixed_dictionaries(
@@ -1050,14 +1038,18 @@ def test_shown_settings_read_back_as_the_same_settings(tmp_path, overrides):
         optional={
             "kafka.group_id": st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30),
             "kafka.max_message_bytes": st.integers(64 * 1024, 64 * 1024 * 1024),
-            "kafka.request_timeout": st.integers(100, 15_000).map("{}ms".format),
-            "kafka.compression": st.sampled_from(["zstd", "none"]),
+            "kafka.session_timeout": st.integers(1_000, 15_000).map("{}ms".format),
+            "kafka.delivery": st.sampled_from(["exactly-once", "at-least-once"]),
             "service.dead_letter_limit": st.integers(1, 999) | st.just("none"),
-            "profiles.a.threshold": st.floats(0.3, 1.0),
+            "profiles.a.threshold": st.floats(0.6, 1.0),
             "profiles.a.retention": st.integers(1, 10**9).map("{}s".format),
             "profiles.a.exact_limit": st.integers(0, 10**6) | st.just("none"),
             "profiles.a.index_silently_until": st.datetimes(timezones=st.just(UTC)).map(datetime.isoformat),
             "profiles.a.stop_words": st.sampled_from(["none", "english"]),
+            "profiles.a.containment_threshold": st.sampled_from([0.8, "none"]),
+            "profiles.a.ignore_sources": st.just([['a "quoted" \\', "b,c"], ["b", "b"]]),
+            "profiles.a.only_sources": st.just(["b", "b,c"]),
+            "kafka.api_version": st.just("2.10"),
             "profiles.a.shingle_size": st.integers(1, 9),
             "profiles.b.topics": st.lists(st.from_regex(r"[a-z]{3,9}", fullmatch=True), min_size=1, unique=True),
         },
@@ -1126,6 +1118,7 @@ PLAIN = (
 FIRST_WORDS = {
     "kafka",
     "redis",
+    "schema_registry",
     "service",
     "api",
     "profiles",
@@ -1149,6 +1142,25 @@ def test_any_value_is_accepted_or_answered_by_lines_that_begin_with_a_key(overri
 
 
 @settings(max_examples=examples(200))
+@given(st.data())
+def test_a_damaged_file_is_accepted_or_answered_without_its_secret(tmp_path_factory, data):
+    content = bytearray(b'[kafka]\nbootstrap_servers = ["one:9092"]\nbatch_records = 500\nsession_timeout = "45s"\n')
+    content += b'[profiles.articles]\ntopics = "articles, more"\nthreshold = 0.8\nretention = "30d"\n[redis]\n'
+    for _ in range(data.draw(st.integers(1, 5))):
+        start = data.draw(st.integers(0, len(content)))
+        end = start + data.draw(st.integers(0, 8))
+        content[start:end] = data.draw(st.binary(max_size=2) | st.sampled_from([b'"', b"=", b"\n", b"{}", b"none"]))
+    path = tmp_path_factory.getbasetemp() / "damaged.toml"
+    path.write_bytes(content + b'url = "redis://user:kestrel-7@localhost:6379/0"\n')
+    try:
+        shown = "\n".join(show(Settings.load(path, environ={})))
+    except SettingsError as error:
+        shown = str(error)
+    assert shown.strip()
+    assert "kestrel-7" not in shown
+
+
+@settings(max_examples=examples(200))
 @given(
     st.dictionaries(st.sampled_from(ALL_KEYS), st.text(st.characters(exclude_characters="\0"), max_size=12), max_size=4)
 )
@@ -1162,7 +1174,9 @@ def test_any_variable_is_accepted_or_answered_by_its_name(values):
     else:
         lines = []
     assert [
-        line for line in lines if not line.startswith((*given_names, "kafka.", "redis.", "api.", "profiles.a"))
+        line
+        for line in lines
+        if not line.startswith((*given_names, "kafka.", "redis.", "schema_registry.", "api.", "profiles.a"))
     ] == []
 
 
@@ -1179,11 +1193,17 @@ def test_a_mistake_stays_on_one_line_with_any_content(tmp_path):
     ]
 
 
-def test_a_path_is_a_path():
-    ca = str(TLS / "certificate.pem")
-    assert isinstance(load({"redis.url": "rediss://db", "redis.ssl_ca_file": ca}).redis.ssl_ca_file, Path)
-
-
 @pytest.mark.parametrize("key", ["kafka.ssl_ca_file", "redis.ssl_ca_file"])
 def test_a_file_whose_name_is_too_long_is_absent(key):
     assert any(line.startswith(f"{key}: names no file that can be read") for line in mistakes({key: "x" * 5_000}))
+
+
+@pytest.mark.parametrize(
+    ("policy", "on_out_of_range", "max_start_age_ms"),
+    [("earliest", "earliest", None), ("window", "earliest", 5 * 3_600_000), ("fail", "halt", None)],
+)
+def test_a_partition_without_an_offset_begins_as_the_settings_say(policy, on_out_of_range, max_start_age_ms):
+    times = {"profiles.a.retention": "3h", "profiles.a.retention_slack": "2h"}
+    settings = load({"kafka.auto_offset_reset": policy, **times})
+    assert kafka_options(settings).on_out_of_range == on_out_of_range
+    assert pipeline(settings, "a", MemoryIndex()).max_start_age_ms == max_start_age_ms

@@ -5,9 +5,9 @@ from test_settings import CANARY, load, mistakes
 from typer.testing import CliRunner
 
 from streamdedup.cli import main as cli
-from streamdedup.indexes import connect_store
+from streamdedup.indexes import connect_backend
 from streamdedup.settings import Settings, show
-from tests.canaries import KEY_PASSWORD, TLS
+from tests.canaries import TLS
 
 CERTIFICATE = str(TLS / "certificate.pem")
 SENTINEL = {
@@ -16,15 +16,29 @@ SENTINEL = {
     "redis.nodes": "s-1:26379,s-2:26379",
     "redis.sentinel_service": "index",
 }
+PROVIDER = {"redis.credential_provider": "json:loads"}
 CLUSTER = {"redis.url": None, "redis.mode": "cluster", "redis.nodes": ["n-1:6379", "[::1]:6380"]}
 
 
 class TestAccepted:
+    @pytest.mark.parametrize(
+        ("form", "addresses"),
+        [
+            ({"redis.url": "redis://r-1"}, [("r-1", 6379)]),
+            ({"redis.url": "redis://r-1:6380/2"}, [("r-1", 6380)]),
+            ({"redis.url": "unix:///run/redis.sock"}, []),
+            (SENTINEL, [("s-1", 26379), ("s-2", 26379)]),
+            (CLUSTER, [("n-1", 6379), ("::1", 6380)]),
+        ],
+    )
+    def test_the_known_servers_have_addresses(self, form, addresses):
+        assert load(form).redis.tcp_addresses == addresses
+
     def test_a_cluster(self):
         redis = load(CLUSTER | {"redis.shards": 8}).redis
         assert redis.addresses == [("n-1", 6379), ("::1", 6380)]
         assert (redis.shown_url, redis.address) == ("cluster n-1:6379,[::1]:6380", "n-1:6379,[::1]:6380")
-        assert redis.security() == {}
+        assert (redis.login(), redis.tls_arguments()) == ((), {})
 
     def test_sentinels_with_logins_of_their_own(self):
         login = {
@@ -32,26 +46,18 @@ class TestAccepted:
             "redis.password": "p",
             "redis.sentinel_username": "su",
             "redis.sentinel_password": "sp",
-            "redis.database": "3",
             "redis.tls": "true",
             "redis.ssl_ca_file": CERTIFICATE,
         }
         redis = load(SENTINEL | login).redis
         tls = {"ssl": True, "ssl_check_hostname": True, "ssl_ca_certs": CERTIFICATE}
-        assert redis.security() == {"username": "u", "password": "p", **tls}
-        assert redis.sentinel_security() == {"username": "su", "password": "sp", **tls}
-        assert redis.database == 3
+        assert (redis.login(), redis.sentinel_login()) == (("u", "p"), ("su", "sp"))
+        assert redis.tls_arguments() == tls
         assert redis.shown_url == "sentinel index at s-1:26379,s-2:26379"
 
     def test_the_password_of_the_servers_is_not_for_the_sentinels(self):
         redis = load(SENTINEL | {"redis.password": "p", "redis.allow_plaintext": True}).redis
-        assert redis.sentinel_security() == {}
-
-    def test_a_key_that_is_locked(self):
-        files = {"redis.ssl_cert_file": CERTIFICATE, "redis.ssl_key_file": str(TLS / "encrypted.key")}
-        redis = load({"redis.url": "rediss://db", **files, "redis.ssl_key_password": KEY_PASSWORD}).redis
-        assert redis.security()["ssl_password"] == KEY_PASSWORD
-        assert "ssl" not in redis.security()
+        assert redis.sentinel_login() == ()
 
     @pytest.mark.parametrize("form", [{}, SENTINEL, CLUSTER | {"redis.tls": True, "redis.ssl_check_hostname": False}])
     def test_shown_settings_are_read_back_as_the_same(self, form, tmp_path):
@@ -63,8 +69,8 @@ class TestAccepted:
     @pytest.mark.parametrize("form", [{}, SENTINEL, CLUSTER])
     def test_nothing_is_sent_before_the_first_question(self, form):
         # None of these names can be looked up.
-        with connect_store(load(form)) as servers:
-            assert servers.mode == form.get("redis.mode", "single")
+        with connect_backend(load(form)) as backend:
+            assert backend.mode == form.get("redis.mode", "single")
 
 
 @pytest.mark.parametrize(
@@ -73,7 +79,6 @@ class TestAccepted:
         ({"redis.url": None}, "redis.url", 'is missing; needed: "redis://HOST:PORT/DB"'),
         ({"redis.nodes": "n:1"}, "redis.mode", 'nodes need mode = "sentinel" or "cluster"'),
         ({"redis.url": None, "redis.nodes": "n:1"}, "redis.mode", 'nodes need mode = "sentinel" or "cluster"'),
-        ({"redis.database": 1}, "redis.database", "write it into url"),
         ({"redis.tls": True}, "redis.tls", "write rediss:// in url"),
         ({"redis.mode": "sentinel-2"}, "redis.mode", '"single" or "sentinel" or "cluster"'),
         ({"redis.sentinel_service": "index"}, "redis.sentinel_service", 'mode = "single" asks no Sentinel'),
@@ -82,8 +87,6 @@ class TestAccepted:
         (CLUSTER | {"redis.nodes": None}, "redis.nodes", 'is missing; needed: servers as "host:port"'),
         (CLUSTER | {"redis.nodes": "n-1"}, "redis.nodes", 'allowed: servers as "host:port"'),
         (CLUSTER | {"redis.nodes": "redis://n-1:1"}, "redis.nodes", 'allowed: servers as "host:port"'),
-        (CLUSTER | {"redis.database": 2}, "redis.database", "is 2, but a cluster has database 0 only"),
-        (CLUSTER | {"redis.database": -1}, "redis.database", "a whole number from 0"),
         (CLUSTER | {"redis.password": "p"}, "redis.tls", "a password is sent in clear to another machine"),
         (CLUSTER | {"redis.ssl_ca_file": CERTIFICATE}, "redis.ssl_ca_file", "is given, but tls is false"),
         (CLUSTER | {"redis.username": "u"}, "redis.password", "is missing; username needs it"),
@@ -91,12 +94,14 @@ class TestAccepted:
         (SENTINEL | {"redis.sentinel_username": "u"}, "redis.sentinel_password", "sentinel_username needs it"),
         (SENTINEL | {"redis.sentinel_password": "p"}, "redis.tls", "a password is sent in clear"),
         (SENTINEL | {"redis.nodes": None}, "redis.nodes", "is missing"),
-        (
-            {"redis.url": "rediss://db", "redis.ssl_key_password": "p"},
-            "redis.ssl_key_password",
-            "there is no ssl_key_file that it could belong to",
-        ),
         ({"redis.ssl_ca_file": CERTIFICATE, "redis.url": "unix:///s"}, "redis.ssl_ca_file", "write rediss://"),
+        ({"redis.credential_provider": "os.path"}, "redis.credential_provider", '"package.module:function"'),
+        ({"redis.credential_provider": "no.such:f"}, "redis.credential_provider", "cannot be imported (ModuleNotFound"),
+        ({"redis.credential_provider": "json:no_such"}, "redis.credential_provider", "no function of json: no_such"),
+        (PROVIDER | {"redis.password": "p"}, "redis.credential_provider", "and so is username or password"),
+        (PROVIDER | {"redis.url": "redis://u@localhost"}, "redis.credential_provider", "and so is username"),
+        (PROVIDER | {"redis.url": "redis://elsewhere"}, "redis.url", "sends a password in clear to another machine"),
+        (CLUSTER | PROVIDER, "redis.tls", "a password is sent in clear to another machine"),
     ],
 )
 def test_a_contradiction_is_one_line_with_the_full_name_of_its_key(given, key, said):
@@ -108,7 +113,7 @@ def test_a_contradiction_is_one_line_with_the_full_name_of_its_key(given, key, s
 
 def test_no_word_is_needed_for_a_password_that_stays_on_this_machine():
     here = {"redis.nodes": "localhost:1,127.0.0.1:2,[::1]:3", "redis.password": "p"}
-    assert load(CLUSTER | here).redis.security() == {"password": "p"}
+    assert load(CLUSTER | here).redis.login() == ("p",)
 
 
 def test_a_url_in_the_place_of_a_node_does_not_give_its_password_away():

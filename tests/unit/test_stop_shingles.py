@@ -49,16 +49,6 @@ def test_the_common_end_of_all_documents_of_a_sample_is_learnt_and_nothing_else(
     assert (found.documents, found.least_documents) == (50, 25)
 
 
-def test_texts_that_share_boilerplate_alone_have_nothing_in_common_without_it_and_copies_everything():
-    texts = stories(40)
-    stops = learn(texts, OPTIONS, 0.5)
-    without = replace(OPTIONS, stop_shingles=stops.hashes)
-    assert jaccard(texts[0], texts[1], OPTIONS) > 0.3
-    assert jaccard(texts[0], texts[1], without) == 0
-    assert jaccard(texts[0], texts[0].removesuffix(BOILERPLATE), OPTIONS) < 0.6
-    assert jaccard(texts[0], texts[0].removesuffix(BOILERPLATE), without) > 0.9
-
-
 def test_a_document_of_boilerplate_alone_is_compared_by_it():
     without = replace(OPTIONS, stop_shingles=frozenset(hashes(BOILERPLATE)))
     batch = Shingler(without).shingle([BOILERPLATE, "A text. " + BOILERPLATE, BOILERPLATE.upper(), ""])

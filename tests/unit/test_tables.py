@@ -10,6 +10,7 @@ import tracemalloc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_corpora import failure, write
 
 from streamdedup.corpora import Columns, CorpusReader, Entry, sources
 from streamdedup.errors import CorpusError
@@ -24,18 +25,6 @@ TABLE = (
     b",no id,there,x\r\n"
     b"a4,last,here,x"
 )
-
-
-def write(folder, name, content):
-    path = folder / name
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
-
-
-def failure(path, **options):
-    with pytest.raises(CorpusError) as caught:
-        list(CorpusReader(path, **options))
-    return str(caught.value)
 
 
 def texts(path, **options):

@@ -243,15 +243,6 @@ def test_which_characters_are_tokens_of_their_own_agrees_with_their_names():
             assert bool(packed[point] & unicode_tables.SOLO) == reference.stands_alone(character), hex(point)
 
 
-def test_known_shingles_of_short_examples():
-    assert reference.shingle_texts("match", unit="char", size=2) == [("ma",), ("at",), ("tc",), ("ch",)]
-    sunny = reference.shingle_texts("Its quite sunny today", size=2)
-    assert sunny == [("its", "quite"), ("quite", "sunny"), ("sunny", "today")]
-    azart = [part for (part,) in reference.shingle_texts("azart azara", unit="char", size=2)]
-    assert set(azart) == {"az", "za", "ar", "rt", "t ", " a", "ra"}
-    assert {part for part in azart if azart.count(part) == 2} == {"az", "za", "ar"}
-
-
 @pytest.mark.parametrize(
     ("text", "options", "elements"),
     [

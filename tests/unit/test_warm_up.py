@@ -22,7 +22,7 @@ def produced(world: World, *records: tuple[Sent, int]) -> None:
             partition=sent.partition,
             timestamp_ms=time_ms,
         )
-        world.ends[position.of] = position.offset + 1
+        world.ends[position.topic_partition] = position.offset + 1
 
 
 def detector_of(silent_until_ms):
@@ -72,5 +72,5 @@ def test_a_time_is_read_with_its_zone_and_written_in_utc(text, written):
 
 @pytest.mark.parametrize("value", ["2026-05-01T06:00:00", "yesterday", 7, datetime(2026, 5, 1)])  # noqa: DTZ001  the mistake
 def test_a_time_without_a_zone_is_none(value):
-    with pytest.raises(ValueError, match=r"time|isoformat"):
+    with pytest.raises(ValueError, match="not a time with a time zone"):
         parse_moment(value)

@@ -15,14 +15,15 @@ from rich.table import Table
 from rich.text import Text
 
 from streamdedup.cli.rendering.differences import GAP, Comparison, Piece, compare
-from streamdedup.cli.rendering.terminal import TIME_FORMAT, local_time, printable
+from streamdedup.cli.rendering.terminal import TIME_FORMAT, local_time, print_line, printable
 from streamdedup.position import Position
 from streamdedup.settings.units import listed_counts
-from streamdedup.wire import Alert, Contained, Match
+from streamdedup.text.alignment import MAX_WORDS
+from streamdedup.wire import Alert, AlertDocument, Contained, Match
 
 
 class _Highlight(NamedTuple):
-    """Highlight of text that only one side has: brackets without colours, else a style."""
+    """Highlight for text that only one side has: brackets without colours, else a style."""
 
     opening: str
     closing: str
@@ -93,30 +94,37 @@ class AlertView:
     Attributes:
         console: Where to print.
         fetch: Fetches the texts, which are shown side by side; None shows no texts.
-        time_format: Format of the times.
-        max_pairs: Most lines of one alert; None for no limit.
+        time_format: Time format.
     """
 
     console: Console
     fetch: Fetch | None = None
     time_format: str = TIME_FORMAT
-    max_pairs: int | None = None
 
     def show(self, alert: Alert) -> None:
-        """Print each pair of an alert."""
-        new = self.fetch(alert.document_id, alert.digest, alert.position) if self.fetch else None
-        for match in alert.matches[: self.max_pairs]:
-            self.console.print(match_line(alert, match, self.time_format), soft_wrap=True)
+        """Print an alert's pairs."""
+        document = alert.document
+        new = self.fetch(document.id, document.digest, document.position) if self.fetch else None
+        for number, match in enumerate(alert.matches):
+            print_line(self.console, match_line(alert, match, self.time_format))
+            for name, shown in (("new", document), ("old", match))[number > 0 :]:
+                if shown.label:
+                    print_line(self.console, _caption_line(name, shown))
             if new is not None and self.fetch is not None:
                 old = self.fetch(match.id, match.digest, match.position)
                 self.console.print(side_by_side(new, old, coloured=self.console.color_system is not None))
                 self.console.print()
+        self._show_first(alert)
         if alert.suppressed:
-            self.console.print(Text(f"          not alerted: {listed_counts(alert.suppressed)}", "dim"), soft_wrap=True)
+            print_line(self.console, Text(f"          not alerted: {listed_counts(alert.suppressed)}", "dim"))
         if not alert.complete:
-            self.console.print(Text(INCOMPLETE, "yellow"), soft_wrap=True)
-        if self.max_pairs is not None and len(alert.matches) > self.max_pairs:
-            self.console.print(Text(f"          and {len(alert.matches) - self.max_pairs:,} more like it", "dim"))
+            print_line(self.console, Text(INCOMPLETE, "yellow"))
+
+    def _show_first(self, alert: Alert) -> None:
+        """Print the label of the cluster's first document, unless the document or a match is that one."""
+        shown = {alert.document.id, *(match.id for match in alert.matches)}
+        if alert.cluster_label and alert.cluster_id not in shown:
+            print_line(self.console, Text(f"          first  {printable(alert.cluster_label)}", "dim"))
 
 
 def match_line(alert: Alert, match: Match, time_format: str = TIME_FORMAT) -> Text:
@@ -127,7 +135,7 @@ def match_line(alert: Alert, match: Match, time_format: str = TIME_FORMAT) -> Te
         "  ",
         (f"{printable(alert.profile):<8}", "cyan"),
         "  ",
-        (printable(alert.document_id), "bold"),
+        (printable(alert.document.id), "bold"),
         " ~ ",
         (printable(match.id), "bold"),
         "  ",
@@ -138,8 +146,14 @@ def match_line(alert: Alert, match: Match, time_format: str = TIME_FORMAT) -> Te
     )
 
 
+def _caption_line(name: str, document: AlertDocument | Match) -> Text:
+    """Return the words by which people recognise a document: label, source and publication time."""
+    origin = ", ".join(printable(part) for part in (document.source, document.published_at) if part)
+    return Text.assemble((f"          {name}  ", "dim"), printable(document.label), (f"  {origin}".rstrip(), "dim"))
+
+
 def _containment(match: Match) -> str:
-    """Return the containment of a pair, and that it is the reason of the alert; empty in alerts without it."""
+    """Return a pair's containment, and that it is the alert's reason; empty in alerts without it."""
     if match.containment is None or match.contained is None:
         return ""
     error = f" ±{match.containment_error:.3f}" if match.containment_error else ""
@@ -151,7 +165,7 @@ def side_by_side(new: Side, old: Side, *, coloured: bool) -> Table:
     """Return both texts next to each other, differences marked, long shared parts left out.
 
     Args:
-        new: Document of the alert.
+        new: The alert's document.
         old: The similar document.
         coloured: Mark by colour; else by brackets, ``{+only here+}`` and ``[-only there-]``.
     """
@@ -166,7 +180,16 @@ def side_by_side(new: Side, old: Side, *, coloured: bool) -> Table:
     table.add_row(_marked(comparison.left, _NEW, coloured=coloured), _marked(comparison.right, _OLD, coloured=coloured))
     if comparison.is_same:
         table.add_row(*[Text(_same_words(comparison), "dim")] * 2)
+    if not comparison.is_aligned:
+        table.add_row(*[Text(f"(not compared: one text has more than {MAX_WORDS:,} words)", "dim")] * 2)
     return table
+
+
+def marked_texts(new: str, old: str, *, coloured: bool) -> tuple[Text, Text]:
+    """Return two texts with their differences marked, as in ``side_by_side``."""
+    comparison = compare(new, old)
+    left, right = comparison.left, comparison.right
+    return _marked(left, _NEW, coloured=coloured), _marked(right, _OLD, coloured=coloured)
 
 
 def _single(side: Side) -> Text:

@@ -1,27 +1,38 @@
 """Terminal-safe text, consoles, sizes, times. Ids and texts come from arbitrary senders and may hold control codes."""
 
+import re
+import sys
 import unicodedata
 from collections.abc import Mapping
 from datetime import datetime
 from functools import lru_cache
+from itertools import pairwise
+from typing import TextIO
 
 from rich import filesize
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
 #: Width of output that is not a terminal, in columns.
 DEFAULT_WIDTH = 120
 #: Format of times, in the local time zone.
-TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
+TIME_FORMAT = "%Y-%m-%d %H:%M:%S%z"
 #: Format of times where the date is known.
-CLOCK_FORMAT = "%H:%M:%S"
+CLOCK_FORMAT = "%H:%M:%S%z"
 #: Categories that ``escaped`` writes as code points: control, format (direction of writing), surrogate, private-use and
 #: unassigned characters, line and paragraph separators.
 _ESCAPED = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+#: Invisible characters that ``visible`` names, as on the page of ``serve``; the joiners U+200C and U+200D are letters.
+_HIDDEN = re.compile("[\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
+#: Spaces that look like a blank.
+_ODD_SPACES = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
+_STYLE_CODE = re.compile("\x1b\\[[0-9;]*m")
+_WORD_AND_BLANKS = re.compile("([^ ]+)( *)")
 
 
 def make_console() -> Console:
-    """Return a console for standard output that breaks lines on a terminal only."""
+    """Return a console for standard output, ``DEFAULT_WIDTH`` columns wide where it is no terminal."""
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = DEFAULT_WIDTH
@@ -32,11 +43,63 @@ def print_rows(console: Console, rows: Mapping[str, str]) -> None:
     """Print an empty line, then each name and text as one line."""
     console.print()
     for name, text in rows.items():
-        console.print(Text.assemble((f"  {name:<13}", "bold"), text), soft_wrap=True)
+        print_line(console, Text.assemble((f"  {name:<13}", "bold"), text))
+
+
+def print_line(console: Console, line: Text) -> None:
+    """Print a line; a terminal gets it broken between words."""
+    if console.is_terminal:
+        indent, breaks = _breaks(line.plain, console.width)
+        parts = line.divide(breaks)
+        for part in parts:
+            part.rstrip()
+        line = Text(f"\n{indent}").join(parts)
+    console.print(line, soft_wrap=True)
+
+
+def fitted(text: str, target: TextIO) -> str:
+    """Return text, for a terminal broken between words."""
+    return wrapped(text, Console(file=target).width) if target.isatty() else text
+
+
+def fitted_to_stderr(text: str) -> str:
+    """Return text as ``fitted`` for standard error."""
+    return fitted(text, sys.stderr)
+
+
+def wrapped(text: str, width: int) -> str:
+    """Break lines between words, and indent their continuations by two columns.
+
+    A word that is longer than a line stays whole, so that it can be copied.
+
+    Args:
+        text: Lines, with or without codes of style.
+        width: Columns.
+    """
+    return "\n".join(_wrapped_line(line, width) for line in text.split("\n"))
+
+
+def _wrapped_line(line: str, width: int) -> str:
+    indent, breaks = _breaks(line, width)
+    parts = (line[start:end] for start, end in pairwise([0, *breaks, len(line)]))
+    return f"\n{indent}".join(part.rstrip(" ") for part in parts) if breaks else line
+
+
+def _breaks(line: str, width: int) -> tuple[str, list[int]]:
+    """Return the indentation of continuations, and the offsets of words that begin one."""
+    begin = used = len(line) - len(line.lstrip(" "))
+    indent, breaks = min(begin + 2, width // 2), []
+    for match in _WORD_AND_BLANKS.finditer(line):
+        word = cell_len(_STYLE_CODE.sub("", match[1]))
+        if used + word > width and used > begin:
+            breaks.append(match.start())
+            begin = used = indent
+        used += word + len(match[2])
+    return " " * indent, breaks
 
 
 def local_time(time_s: float, time_format: str) -> str:
-    """Format a time in seconds since the epoch; ``?`` beyond the range of the calendar."""
+    """Format a time in seconds since the epoch; ``?`` beyond the calendar."""
     try:
         return datetime.fromtimestamp(time_s).astimezone().strftime(time_format)
     except (ValueError, OverflowError, OSError):
@@ -44,7 +107,7 @@ def local_time(time_s: float, time_format: str) -> str:
 
 
 def size_text(size: float | None) -> str:
-    """Return a number of bytes with a decimal unit."""
+    """Return a byte count with a decimal unit."""
     return "unknown" if size is None else filesize.decimal(round(size))
 
 
@@ -65,12 +128,27 @@ def printable_character(character: str) -> str:
     return "" if overrides else character
 
 
+def visible(text: str, *, odd_spaces: bool) -> str:
+    """Return text with invisible characters by name, as ``⟦U+200B⟧``.
+
+    Args:
+        text: The text.
+        odd_spaces: Name also spaces other than a blank, such as U+00A0; else they become blanks.
+    """
+    named = _HIDDEN.sub(_code_point_name, text)
+    return _ODD_SPACES.sub(_code_point_name if odd_spaces else " ", named)
+
+
+def _code_point_name(match: re.Match[str]) -> str:
+    return f"⟦U+{ord(match[0]):04X}⟧"
+
+
 def escaped(text: str | bytes, limit: int) -> str:
-    r"""Return the beginning of a text with invisible characters as code points, for content of unknown encoding.
+    r"""Return a text's beginning with invisible characters as code points, for content in an unknown encoding.
 
     Args:
         text: A text, or bytes in UTF-8; invalid bytes are written as ``\\xff``.
-        limit: Greatest length of the result, without the ellipsis.
+        limit: Greatest length, without the ellipsis.
     """
     # A character has at most four bytes, so the rest of a large value need not be decoded.
     head = text[: limit * 4].decode("utf-8", "backslashreplace") if isinstance(text, bytes) else text[: limit + 1]

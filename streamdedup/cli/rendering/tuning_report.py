@@ -1,4 +1,4 @@
-"""The report of ``streamdedup tune``: one HTML file with charts that needs no other file.
+"""The ``streamdedup tune`` report: one HTML file with charts that needs no other file.
 
 Texts come from anywhere: the template escapes every value, and the page forbids scripts and requests to itself.
 """
@@ -66,85 +66,85 @@ def page(results: dict[str, Any], sample: Sample) -> str:
     }
     text_of = dict(zip(sample.ids, sample.texts, strict=True))
     pairs = []
-    for one in results["borderline"]:
-        both = compare(text_of[one["left"]], text_of[one["right"]])
-        pairs.append({**one, "sides": [(one["left"], both.left), (one["right"], both.right)]})
-    charts = [similarities_chart(results), curve_chart(results)]
-    charts += [] if results["measured"] is None else [memory_chart(results)]
+    for pair in results["borderline"]:
+        both = compare(text_of[pair["left"]], text_of[pair["right"]])
+        pairs.append({**pair, "sides": [(pair["left"], both.left), (pair["right"], both.right)]})
     return environment.get_template("tuning_report.html").render(
         results=results,
         sample=tables.sample_text(results),
-        measured=tables.measured_text(results),
-        layouts=tables.layouts_text(results),
-        charts=charts,
-        settings=[
+        memory=tables.memory_text(results),
+        charts=[similarities_chart(results), curve_chart(results), memory_chart(results)],
+        tables=[
             tables.settings_table(results),
+            tables.recalls_table(results),
             tables.thresholds_table(results),
-            tables.exact_limits_table(results),
+            *([tables.proposals_table(results)] if results["proposals"] else []),
         ],
-        texts=tables.text_tables(results),
         pairs=pairs,
         version=__version__,
     )
 
 
 def similarities_chart(results: dict[str, Any]) -> Chart:
-    """Draw the number of pairs by similarity."""
-    bins, chosen = results["similarities"], results["recommendation"]
+    """Draw the pair counts by similarity."""
+    bins, recommendation = results["similarities"], results["recommendation"]
     # At a threshold of 1 there is no bin above.
-    low, total = min((one["from"] for one in bins), default=0.0), sum(one["pairs"] for one in bins)
+    low, total = min((bar["from"] for bar in bins), default=0.0), sum(bar["pairs"] for bar in bins)
     figure, axes = _axes("Jaccard similarity", "pairs")
     axes.bar(
-        [one["from"] for one in bins],
-        [one["pairs"] for one in bins],
-        [one["to"] - one["from"] for one in bins],
+        [bar["from"] for bar in bins],
+        [bar["pairs"] for bar in bins],
+        [bar["to"] - bar["from"] for bar in bins],
         align="edge",
         color=_SERIES[0][0],
         edgecolor="white",
     )
     axes.set_yscale("symlog", linthresh=1)
     axes.set_xlim(low, 1.0)
-    axes.axvline(chosen["threshold"], color=_SERIES[1][0], linestyle="--", linewidth=1)
+    axes.axvline(recommendation["threshold"], color=_SERIES[1][0], linestyle="--", linewidth=1)
     return Chart(
         "similarities",
         "Similarity of the sample's pairs",
-        f"{total:,} pairs of similarity {low:g} and above with shingles {chosen['unit']} {chosen['size']}, copies in "
-        f"the last bar; the line is the threshold. The scale is logarithmic.",
+        f"{total:,} pairs of similarity {low:g} and above with shingles {recommendation['unit']} "
+        f"{recommendation['size']}, copies in the last bar; the line is the threshold. The scale is logarithmic.",
         _source(figure),
     )
 
 
 def curve_chart(results: dict[str, Any]) -> Chart:
-    """Draw the chance to find a pair by similarity, with the share of the sample's pairs that was found."""
-    chosen, found = results["recommendation"], results["curve"]
-    banding = Banding(chosen["bands"], chosen["rows"])
+    """Draw the chance to find a pair by similarity, with the found share of the sample's pairs."""
+    recommendation, measured = results["recommendation"], results["curve"]
+    banding = Banding(recommendation["bands"], recommendation["rows"])
     figure, axes = _axes("Jaccard similarity", "share found")
     steps = np.linspace(0.0, 1.0, 101)
-    axes.plot(steps, [banding.probability(at) for at in steps.tolist()], color=_SERIES[0][0])
-    rates = [Rate(one["found"], one["pairs"]) for one in found]
+    axes.plot(steps, [banding.probability(similarity) for similarity in steps.tolist()], color=_SERIES[0][0])
+    rates = [Rate(point["found"], point["pairs"]) for point in measured]
     shares = np.array([rate.share or 0.0 for rate in rates])
     bounds = np.array([rate.bounds() or (0.0, 1.0) for rate in rates]).reshape(-1, 2)
     errors = np.maximum(np.stack((shares - bounds[:, 0], bounds[:, 1] - shares)), 0.0)
-    axes.errorbar([one["similarity"] for one in found], shares, yerr=errors, fmt=".", color=_SERIES[1][0], elinewidth=1)
+    axes.errorbar(
+        [point["similarity"] for point in measured], shares, yerr=errors, fmt=".", color=_SERIES[1][0], elinewidth=1
+    )
     axes.set(xlim=(0.0, 1.0), ylim=(0.0, 1.02))
-    axes.axvline(chosen["threshold"], color=_SERIES[1][0], linestyle="--", linewidth=1)
+    axes.axvline(recommendation["threshold"], color=_SERIES[1][0], linestyle="--", linewidth=1)
     return Chart(
         "curve",
         "Chance to be found, and what was found",
-        f"With {chosen['bands']} bands of {chosen['rows']} rows. Each dot is the share of the sample's pairs of "
-        f"different texts at that similarity that met in a bucket, with its bounds of 95 %; the line is theory.",
+        f"With {recommendation['bands']} bands of {recommendation['rows']} rows. Each dot is the share of the sample's "
+        f"pairs of different texts at that similarity that met in a bucket, with its bounds of 95 %; the line is "
+        f"theory.",
         _source(figure),
     )
 
 
 def memory_chart(results: dict[str, Any]) -> Chart:
     """Draw memory against recall, a point for each row at the recommended threshold."""
-    chosen = results["recommendation"]
-    rows = [row for row in results["rows"] if row["threshold"] == chosen["threshold"]]
+    recommendation = results["recommendation"]
+    rows = [row for row in results["rows"] if row["threshold"] == recommendation["threshold"]]
     figure, axes = _axes("recall at the threshold", "memory")
     kinds = dict.fromkeys((row["unit"], row["size"]) for row in rows)
-    for at, (unit, size) in enumerate(kinds):
-        colour, marker = _SERIES[at % len(_SERIES)]
+    for number, (unit, size) in enumerate(kinds):
+        colour, marker = _SERIES[number % len(_SERIES)]
         points = [row for row in rows if (row["unit"], row["size"]) == (unit, size)]
         recalls = [row["probability_at_threshold"] for row in points]
         axes.plot(recalls, [row["memory_bytes"] for row in points], marker, color=colour, label=f"{unit} {size}")
@@ -155,7 +155,7 @@ def memory_chart(results: dict[str, Any]) -> Chart:
     return Chart(
         "memory",
         "Memory against recall",
-        f"Each dot is a row of the table with the threshold {chosen['threshold']:g}: the chance to find a pair "
+        f"Each dot is a row of the table with the threshold {recommendation['threshold']:g}: the chance to find a pair "
         f"exactly at the threshold, and Redis memory with {results['demand']['documents_kept']:,.0f} documents.",
         _source(figure),
     )

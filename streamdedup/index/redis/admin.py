@@ -1,4 +1,4 @@
-"""Inspects and deletes an index in Redis, for the commands of operators; a rebuild also deletes.
+"""Inspects and deletes an index in Redis, for operator commands; a rebuild also deletes.
 
 Nothing takes a lock, so numbers are approximate while daemons write.
 """
@@ -6,9 +6,9 @@ Nothing takes a lock, so numbers are approximate while daemons write.
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from streamdedup.index.backend import KeyStatistics, PartitionFacts, Survey
 from streamdedup.index.entries import decode_generation, decode_high_water_mark
 from streamdedup.index.fingerprints import decode_fingerprint
 from streamdedup.index.redis.keys import Keys
@@ -16,23 +16,21 @@ from streamdedup.index.redis.servers import Command, Servers
 from streamdedup.index.values import Fingerprint
 from streamdedup.position import Partition
 
-#: Kinds of keys by the letter after the tag, as ``index status`` shows them.
+#: Kind of the keys that hold index entries.
+ENTRY_KIND = "index entries"
+#: Kinds of keys by the letter after the tag, as ``index status --exact`` shows them.
 KINDS = {
-    b"r": "records",
+    b"r": ENTRY_KIND,
     b"b": "buckets",
-    b"d": "copies",
-    b"q": "departures",
+    b"d": "buckets of exact copies",
+    b"q": "removals of exact copies",
     b"c": "claim pages",
     b"k": "claim catalogues",
-    b"p": "partners",
+    b"p": "pending matches",
     b"f": "fences",
-    b"m": "marks",
-    b"e": "read starts",
-    b"o": "orders",
-    b"a": "announcements",
-    b"l": "lists",
-    b"n": "lists of claims",
-    b"t": "times",
+    b"m": "high-water marks",
+    b"o": "last calls",
+    b"a": "announced attempts",
 }
 #: All other keys: fingerprint, lease on a staging index, counts of documents.
 OTHER_KIND = "other"
@@ -40,43 +38,15 @@ OTHER_KIND = "other"
 _SCAN_COUNT = 1000
 #: Number of keys of each kind whose memory is measured.
 _SAMPLE_COUNT = 500
-#: Number of partitions of a topic that are looked up: the number in Kafka is not known here.
+#: Partitions that are looked up for a topic: the number in Kafka is not known here.
 _PARTITIONS_COUNT = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class KindStatistics:
-    """Keys of one kind.
-
-    Attributes:
-        count: Number of keys.
-        used_bytes: Memory, estimated from a sample of the keys, without the server's tables of keys.
-    """
-
-    count: int
-    used_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionFacts:
-    """The facts of a partition that ``index status`` shows.
-
-    Attributes:
-        high_water_mark: High-water mark, or None.
-        generation: Generation of the consumer group that may write, or None.
-        topic_id: Kafka's id of the topic of the high-water mark; empty when unknown.
-    """
-
-    high_water_mark: int | None
-    generation: int | None
-    topic_id: str = ""
-
-
-class IndexUpkeep:
-    """Inspects and deletes one index.
+class RedisUpkeep:
+    """An ``IndexUpkeep`` in Redis.
 
     Args:
-        servers: Servers of the index.
+        servers: The Redis servers.
         namespace: Prefix and profile, joined by a colon.
     """
 
@@ -87,33 +57,24 @@ class IndexUpkeep:
         self._keys = Keys(namespace, 1)
 
     def fingerprint(self) -> Fingerprint | None:
-        """Return the parameters that the index was built with, or None when there is no index.
-
-        Raises:
-            StoreMisconfigured: The value at the key is no fingerprint.
-        """
+        """See ``IndexUpkeep.fingerprint``; a value at the key that is no fingerprint is a ``StoreMisconfigured``."""
         key = self._keys.fingerprint
         stored = self._servers.ask(key, "GET", key)
         return None if stored is None else decode_fingerprint(key, stored)
 
     def is_half_dropped(self) -> bool:
-        """Tell whether a deletion was interrupted."""
+        """See ``IndexUpkeep.is_half_dropped``."""
         return bool(self._servers.ask(self._keys.dropping, "EXISTS", self._keys.dropping))
 
     def partitions(self, topics: Iterable[str], also: Iterable[Partition] = ()) -> dict[Partition, PartitionFacts]:
-        """Return the facts of all partitions that the index has seen.
-
-        Args:
-            topics: Topics whose first 1,024 partitions are looked up.
-            also: Further partitions.
-        """
-        every = {Partition(topic, number) for topic in topics for number in range(_PARTITIONS_COUNT)} | set(also)
-        places = sorted(every)
-        offsets = self._values([self._keys.high_water_mark(partition) for partition in places])
-        fences = self._values([self._keys.fence(0, partition) for partition in places])
+        """See ``IndexUpkeep.partitions``; the first 1,024 partitions of each topic are looked up."""
+        first = {Partition(topic, number) for topic in topics for number in range(_PARTITIONS_COUNT)}
+        partitions = sorted(first | set(also))
+        offsets = self._values([self._keys.high_water_mark(partition) for partition in partitions])
+        fences = self._values([self._keys.fence(0, partition) for partition in partitions])
         return {
             partition: _facts(offset, fence)
-            for partition, offset, fence in zip(places, offsets, fences, strict=True)
+            for partition, offset, fence in zip(partitions, offsets, fences, strict=True)
             if offset is not None or fence is not None
         }
 
@@ -121,15 +82,8 @@ class IndexUpkeep:
         values: list[bytes | None] = self._servers.ask(keys[0], "MGET", *keys)
         return values
 
-    def survey(self, on_keys: Callable[[int], None] = lambda _count: None) -> dict[str, KindStatistics]:
-        """Walk over all keys of the index.
-
-        Args:
-            on_keys: Called with the number of keys found since the last call.
-
-        Returns:
-            Number and memory of each kind of key.
-        """
+    def survey(self, on_keys: Callable[[int], None] = lambda _count: None) -> Survey:
+        """See ``IndexUpkeep.survey``."""
         counts: Counter[str] = Counter()
         samples: dict[str, list[bytes]] = {}
         for keys in self._scan():
@@ -139,10 +93,11 @@ class IndexUpkeep:
                 sample = samples.setdefault(kind, [])
                 _keep_some(sample, key, counts[kind])
             on_keys(len(keys))
-        return {
-            kind: KindStatistics(counts[kind], round(counts[kind] * self._mean_bytes(samples.get(kind, []))))
+        kinds = {
+            kind: KeyStatistics(counts[kind], round(counts[kind] * self._mean_bytes(samples.get(kind, []))))
             for kind in (*KINDS.values(), OTHER_KIND)
         }
+        return Survey(counts[ENTRY_KIND], kinds)
 
     def _kind(self, key: bytes) -> str:
         after = key.partition(b"}")[2]
@@ -150,17 +105,17 @@ class IndexUpkeep:
 
     def _mean_bytes(self, sample: Sequence[bytes]) -> float:
         sizes = self._servers.ask_all([Command(key, ("MEMORY USAGE", key)) for key in sample])
-        known = [size for size in sizes if size is not None]  # some have expired meanwhile
-        return sum(known) / len(known) if known else 0.0
+        unexpired = [size for size in sizes if size is not None]
+        return sum(unexpired) / len(unexpired) if unexpired else 0.0
 
     def is_staging(self) -> bool:
-        """Tell whether the index is being rebuilt."""
+        """See ``IndexUpkeep.is_staging``."""
         return bool(self._servers.ask(self._keys.staging, "EXISTS", self._keys.staging))
 
     def drop(self, on_keys: Callable[[int], None] = lambda _count: None, keep: bytes | None = None) -> int:
         """Delete the index in small steps; daemons that still write to the index end.
 
-        A marker key exists until the deletion is complete. Without the marker, the rest of an interrupted deletion
+        A marker key exists until the deletion is complete. Without the marker, remains from an interrupted deletion
         could be taken for a part of the next index.
 
         Args:
@@ -168,11 +123,11 @@ class IndexUpkeep:
             keep: A key that is not deleted.
 
         Returns:
-            Number of deleted keys.
+            Deleted keys.
         """
         dropping, fingerprint = self._keys.dropping, self._keys.fingerprint
         # 0. A user without the right to scan changes nothing.
-        self._servers.on_masters("SCAN", 0, "COUNT", 1)
+        self._servers.ask_masters("SCAN", 0, "COUNT", 1)
         # 1. No process opens the index any more; a daemon that has it open ends at the first missing fence.
         self._servers.ask_all(
             [Command(dropping, ("SET", dropping, b"1")), Command(fingerprint, ("UNLINK", fingerprint))]
@@ -190,27 +145,30 @@ class IndexUpkeep:
         return total
 
     def _scan(self) -> Iterator[list[bytes]]:
-        """Yield the keys of the index, some at a time; a key whose slot moves meanwhile may be yielded twice."""
-        # Neither prefixes nor names of profiles have characters with a meaning in patterns.
+        """Yield all keys, some at a time; a key whose slot moves meanwhile may be yielded twice."""
+        # Neither prefixes nor profile names have characters with a meaning in patterns.
         pattern = f"{{{self._namespace}:*"
-        cursors: Mapping[str, Any] = self._servers.on_masters("SCAN", 0, "MATCH", pattern, "COUNT", _SCAN_COUNT)
+        cursors: Mapping[str, Any] = self._servers.ask_masters("SCAN", 0, "MATCH", pattern, "COUNT", _SCAN_COUNT)
         for master, (first_cursor, first_keys) in cursors.items():
             cursor, keys = first_cursor, first_keys
             yield keys
             while cursor:
-                cursor, keys = self._servers.on_master(master, "SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT)
+                cursor, keys = self._servers.ask_master(master, "SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT)
                 yield keys
 
 
 def _facts(high_water_mark: bytes | None, fence: bytes | None) -> PartitionFacts:
     """Decode a high-water mark and a fence."""
-    offset, topic_id = (None, "") if high_water_mark is None else decode_high_water_mark(high_water_mark)
-    return PartitionFacts(offset, None if fence is None else decode_generation(fence), topic_id)
+    generation = None if fence is None else decode_generation(fence)
+    if high_water_mark is None:
+        return PartitionFacts(None, generation)
+    stored = decode_high_water_mark(high_water_mark)
+    return PartitionFacts(stored.offset, generation, stored.topic_id)
 
 
 def _keep_some(sample: list[bytes], key: bytes, found_count: int) -> None:
     """Add a key to a sample in which every key found so far is with the same probability."""
     if len(sample) < _SAMPLE_COUNT:
         sample.append(key)
-    elif (at := random.randrange(found_count)) < _SAMPLE_COUNT:  # noqa: S311  no secret depends on it
-        sample[at] = key
+    elif (index := random.randrange(found_count)) < _SAMPLE_COUNT:  # noqa: S311  no secret depends on it
+        sample[index] = key

@@ -1,8 +1,7 @@
-"""What the parts of an index in Redis share: place and limits, servers, keys, and calls of scripts under fences."""
+"""Base classes for the parts of an index in Redis: options, servers, keys, and script calls under fences."""
 
 import secrets
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -12,7 +11,6 @@ import msgspec
 
 from streamdedup.index.documents import IndexEntry
 from streamdedup.index.entries import ENTRY_LAYOUT, decode_entries, encode_fence
-from streamdedup.index.expiry import SLICES_PER_LIFETIME, slice_at
 from streamdedup.index.fingerprints import compare_fingerprints, decode_fingerprint
 from streamdedup.index.redis.errors import damage_translated
 from streamdedup.index.redis.keys import Keys, by_slot
@@ -20,10 +18,12 @@ from streamdedup.index.redis.scripts import Call, ScriptRunner
 from streamdedup.index.redis.servers import Command, Servers
 from streamdedup.index.values import Fence, Fingerprint, Opening, wall_clock_ms
 
+#: Time slices in a lifetime; documents are counted by slice.
+SLICES_PER_LIFETIME = 8
 #: How long a slot certainly remembers the number of the last call, in seconds; its key lives for an hour.
 _REMEMBERED_S = 3000.0
 #: Layout of claims: `lua/_claims.lua`. An index without this parameter has a string for each claim.
-_CLAIM_LAYOUT = 2
+_CLAIM_LAYOUT = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +32,12 @@ class RedisIndexOptions:
 
     Attributes:
         namespace: Prefix and profile, joined by a colon; distinguishes this index from others on the servers.
-        bands: Number of bands, at least 1.
+        bands: Band count, at least 1.
         shards: Slots for each band; 1 except on a cluster.
-        lifetime_ms: Time to live of index entries, members and pending matches after the last write, in milliseconds;
+        lifetime_ms: Time to live for index entries, members and pending matches after the last write, in milliseconds;
             None for ever. Claims live twice as long, at least.
-        bucket_cap: Largest number of members of a bucket; None for no limit.
-        bucket_layout: Name of the layout of the buckets (``redis.buckets``).
+        bucket_cap: Most members in a bucket; None for no limit.
+        bucket_layout: Bucket layout, by name (``redis.buckets``).
     """
 
     namespace: str
@@ -48,46 +48,51 @@ class RedisIndexOptions:
     bucket_layout: str = "sets"
 
     def stored_fingerprint(self, fingerprint: Fingerprint) -> dict[str, object]:
-        """Return the fingerprint that is stored: that of the settings, and the parameters that decide on the keys."""
+        """Return the fingerprint to store: the settings, and the parameters that decide on the keys."""
         layouts = {"bucket_layout": self.bucket_layout, "claim_layout": _CLAIM_LAYOUT, "entry_layout": ENTRY_LAYOUT}
         # The length of a page generation.
         generation = {"page_generation_ms": self.lifetime_ms or 0} if self.bucket_layout == "packed" else {}
         return {**fingerprint, "shards": self.shards, **layouts, **generation}
 
 
-class RedisReading(ABC):
-    """The part of an index in Redis that reads, for ``RedisIndex`` and for ``RedisIndexReader``.
+class RedisReading:
+    """Reads an index in Redis; the base for ``RedisIndex`` and ``RedisIndexReader``.
 
     Args:
-        servers: Servers of the index.
-        options: Place and limits of the index.
-        keys: Keys of the index.
+        servers: The Redis servers.
+        options: Place and limits.
+        keys: The index keys.
+        run: Calls scripts; returns the replies.
         now_ms: Clock, in milliseconds since the epoch.
 
     Attributes:
         options: As given.
     """
 
-    def __init__(self, servers: Servers, options: RedisIndexOptions, keys: Keys, now_ms: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        servers: Servers,
+        options: RedisIndexOptions,
+        keys: Keys,
+        run: Callable[[Sequence[Call]], list[Any]],
+        now_ms: Callable[[], float] = wall_clock_ms,
+    ) -> None:
         self.options = options
         self._servers = servers
         self._keys = keys
         self._slots = range(keys.slots_count)
+        self._run = run
         self._now_ms = now_ms
 
-    @abstractmethod
-    def _run(self, calls: Sequence[Call]) -> list[Any]:
-        """Call scripts; return the replies."""
-
     def _compared(self, stored: bytes, fingerprint: Fingerprint) -> Opening:
-        """Compare a stored fingerprint with that of the settings.
+        """Compare a stored fingerprint with the settings.
 
         Raises:
             IndexMismatch: The index was built with other parameters.
             StoreMisconfigured: The stored value is no fingerprint.
         """
-        own = msgspec.json.decode(msgspec.json.encode(self.options.stored_fingerprint(fingerprint)))
-        return compare_fingerprints(decode_fingerprint(self._keys.fingerprint, stored), own)
+        configured = msgspec.json.decode(msgspec.json.encode(self.options.stored_fingerprint(fingerprint)))
+        return compare_fingerprints(decode_fingerprint(self._keys.fingerprint, stored), configured)
 
     def get_entries(self, numbers: Sequence[int]) -> dict[int, IndexEntry]:
         """See ``EntryReading.get_entries``."""
@@ -95,13 +100,13 @@ class RedisReading(ABC):
         groups = by_slot(self._keys.entry_slot(number) for number in distinct)
         keys = [[self._keys.entry(distinct[index]) for index in members] for members in groups.values()]
         replies = self._servers.ask_all([Command(of_slot[0], ("MGET", *of_slot)) for of_slot in keys])
-        found = {
+        stored = {
             distinct[index]: data
             for members, values in zip(groups.values(), replies, strict=True)
             for index, data in zip(members, values, strict=True)
             if data is not None
         }
-        return _decoded(found)
+        return _decoded(stored)
 
     def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, IndexEntry | None]:
         """See ``EntryReading.read_entries``."""
@@ -117,22 +122,23 @@ class RedisReading(ABC):
             # A reply ends where the limit was reached.
             for index, data in zip(members, reply, strict=False)
         }
-        found = _decoded({number: data for number, data in read.items() if data is not None})
-        return {number: found.get(number) for number in read}
+        entries = _decoded({number: data for number, data in read.items() if data is not None})
+        return {number: entries.get(number) for number in read}
 
     def count_documents(self) -> int:
         """See ``StoreHealth.count_documents``.
 
         Documents are counted with HyperLogLogs: standard error 0.81 %. Elements cannot be removed from a HyperLogLog,
-        so each slice of time has its own of 12 kB, which expires after the last index entry of the slice.
+        so each time slice has a HyperLogLog with 12 kB, which expires after the last index entry in the slice.
         """
-        now = self._document_slice()
-        first = now if self.options.lifetime_ms is None else now - SLICES_PER_LIFETIME
-        keys = [self._keys.documents(at) for at in range(first, now + 1)]
+        present = self._document_slice()
+        first = present if self.options.lifetime_ms is None else present - SLICES_PER_LIFETIME
+        keys = [self._keys.documents(time_slice) for time_slice in range(first, present + 1)]
         return int(self._servers.ask(keys[0], "PFCOUNT", *keys))
 
     def _document_slice(self) -> int:
-        return slice_at(self._now_ms(), self.options.lifetime_ms)
+        lifetime_ms = self.options.lifetime_ms
+        return 0 if lifetime_ms is None else int(self._now_ms() * SLICES_PER_LIFETIME / lifetime_ms)
 
     def close(self) -> None:
         """See ``StoreHealth.close``."""
@@ -150,9 +156,9 @@ class _LastCall(NamedTuple):
     """The last call in a slot.
 
     Attributes:
-        number: Number of its run.
-        failures_count: Number of failed runs before it.
-        at_s: When it was made, in seconds.
+        number: Run number.
+        failures_count: Failed runs before this call.
+        at_s: Time, in seconds.
     """
 
     number: int
@@ -160,13 +166,25 @@ class _LastCall(NamedTuple):
     at_s: float
 
 
+class EncodedFences(NamedTuple):
+    """Fences as the keys and arguments of calls.
+
+    Attributes:
+        partitions: Partitions as text.
+        values: Values of the fences.
+    """
+
+    partitions: list[bytes]
+    values: list[str]
+
+
 class RedisPart(RedisReading):
-    """A part of ``RedisIndex``: implements one Protocol of the contract.
+    """Base class for the parts that ``RedisIndex`` joins; each part implements one Protocol in the contract.
 
     Args:
-        servers: Servers of the index.
-        options: Place and limits of the index.
-        in_staging: Whether this is the index of a ``StagingIndex``, into which a rebuild writes.
+        servers: The Redis servers.
+        options: Place and limits.
+        in_staging: Whether this index belongs to a ``StagingIndex``, into which a rebuild writes.
         now_ms: Clock, in milliseconds since the epoch.
     """
 
@@ -179,30 +197,29 @@ class RedisPart(RedisReading):
         now_ms: Callable[[], float] = wall_clock_ms,
     ) -> None:
         keys = Keys(options.namespace, options.bands, options.shards, in_staging=in_staging)
-        super().__init__(servers, options, keys, now_ms)
-        self._runner = ScriptRunner(servers, self._keys.fingerprint)
-        #: Time to live of what the scripts write, in milliseconds; 0 for ever.
+        self._runner = ScriptRunner(servers, keys.fingerprint)
+        super().__init__(servers, options, keys, self._runner.run, now_ms)
+        #: Time to live for all that scripts write, in milliseconds; 0 for ever.
         self._lifetime = options.lifetime_ms or 0
-        #: Name of this store in fences and numbers of calls.
+        #: Store name in fences and call numbers.
         self._name = secrets.token_bytes(8)
         self._last_calls: dict[int, _LastCall] = {}
 
-    def _run(self, calls: Sequence[Call]) -> list[Any]:
-        return self._runner.run(calls)
+    def _encoded(self, fences: Sequence[Fence]) -> EncodedFences:
+        """Return fences as the calls of an operation need them."""
+        return EncodedFences(
+            [str(fence.partition).encode() for fence in fences],
+            [encode_fence(fence.generation, self._name) for fence in fences],
+        )
 
     def _fenced_call(
-        self, name: str, slot: int, fences: Sequence[Fence], arguments: Iterable[Any], documents_count: int = 0
+        self, name: str, slot: int, fences: EncodedFences, arguments: Iterable[Any], documents_count: int = 0
     ) -> Call:
-        """Return a call of a script that writes, with keys and arguments of ``lua/_fence.lua``."""
-        keys = [self._keys.guard(slot), *(self._keys.fence(slot, fence.partition) for fence in fences)]
+        """Return a call to a script that writes, with the keys and arguments for ``lua/_fence.lua``."""
         number = self._runner.number
-        arguments = [
-            *(encode_fence(fence.generation, self._name) for fence in fences),
-            number,
-            self._acknowledged(slot, number),
-            *arguments,
-        ]
-        return Call(name, [*keys, self._keys.last_call(slot, self._name)], arguments, documents_count)
+        keys = self._keys.fencing(slot, fences.partitions, self._name)
+        arguments = [*fences.values, number, self._acknowledged(slot, number), *arguments]
+        return Call(name, keys, arguments, documents_count)
 
     def _acknowledged(self, slot: int, number: int) -> int:
         """Return the number of the last call in a slot that certainly succeeded, or 0; remember this call."""
@@ -225,15 +242,16 @@ class RedisPart(RedisReading):
         """Return a fenced call for each slot that occurs.
 
         Args:
-            name: Name of the script.
-            slots: Slot of each of n elements.
-            fences: Fences of the partitions.
-            prefixes: Returns the first arguments of the call in a slot.
-            arguments: Arguments of each element, which follow in order.
+            name: Script name.
+            slots: Slot for each element.
+            fences: Partition fences.
+            prefixes: Returns the first arguments for the call in a slot.
+            arguments: Arguments for each element, which follow in order.
         """
+        encoded = self._encoded(fences)
         return [
             self._fenced_call(
-                name, slot, fences, [*prefixes(slot), *chain.from_iterable(arguments[index] for index in members)]
+                name, slot, encoded, [*prefixes(slot), *chain.from_iterable(arguments[index] for index in members)]
             )
             for slot, members in by_slot(slots).items()
         ]

@@ -1,14 +1,14 @@
-"""The buckets of an index in Redis: those of the bands, in one of two layouts, and those of exact copies.
+"""Buckets in Redis: band buckets, in one of two layouts, and buckets of exact copies.
 
 ``sets``
     One Redis set per band and band key (CRC-32), members are document numbers. An insertion takes the same commands
-    at any size of the index, and ``SMEMBERS`` shows a bucket to an operator. A bucket of one document takes about 150
-    bytes, as every key of Redis does.
+    at any index size, and ``SMEMBERS`` shows a bucket to an operator. A bucket with one document takes about 150 bytes,
+    as every Redis key does.
 ``packed``
-    Bucket pages: a hash holds about a hundred buckets as fields. A bucket of one document takes about 17 bytes; an
+    Bucket pages: a hash holds about a hundred buckets as fields. A bucket with one document takes about 17 bytes; an
     insertion reads some pages more. For indexes whose size decides (``lua/_pages.lua``).
 
-Both return the same members: all that were inserted during the last lifetime and not removed, perhaps older ones too.
+Both return all members that were inserted during the last lifetime and not removed; each may return older ones too.
 """
 
 from collections import Counter
@@ -20,14 +20,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.index.expiry import SLICES_PER_LIFETIME
-from streamdedup.index.redis.base import RedisPart
+from streamdedup.index.redis.base import SLICES_PER_LIFETIME, RedisPart
 from streamdedup.index.redis.keys import by_slot
 from streamdedup.index.redis.scripts import Call
 from streamdedup.index.redis.servers import Command
 from streamdedup.index.values import COPIES_CAP, SHOWN_OF_FULL, Fence, FoundNearCapacity, Hits
 
-#: Documents of one script call, which keeps the server busy for some 3 ms.
+#: Documents in one script call, which keeps the server busy for some 3 ms.
 CALL_DOCUMENTS: Final = 1_000
 
 
@@ -50,24 +49,21 @@ def _of_packed(members: bytes) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class BucketLayout:
-    """The form of document numbers in arguments and replies of the scripts of a layout.
+    """How the scripts for a layout take and return document numbers.
 
     Attributes:
         encode: Returns document numbers, int64 (n,), as one argument.
-        decode: Returns the document numbers of a reply.
-        lifetimes: Number of lifetimes for which a member is stored in the steady state, mean.
+        decode: Returns the document numbers in a reply.
     """
 
     encode: Callable[[NDArray[np.int64]], bytes]
     decode: Callable[[Any], list[int]]
-    lifetimes: float
 
 
 #: The layouts by the value of ``redis.bucket_layout``; scripts: ``insert_NAME``, ``remove_NAME``, ``look_up_NAME``.
 LAYOUTS: Final = {
-    "sets": BucketLayout(_texts, _of_texts, lifetimes=1.0),
-    # The generation before as a whole, and half of the present one.
-    "packed": BucketLayout(_packed, _of_packed, lifetimes=1.5),
+    "sets": BucketLayout(_texts, _of_texts),
+    "packed": BucketLayout(_packed, _of_packed),
 }
 
 
@@ -84,8 +80,9 @@ class RedisBuckets(RedisPart):
         full: Counter[int] = Counter()
         near_capacity: set[int] = set()
         replies = self._run([*calls, self._count_call(numbers)])[: len(calls)]
-        for rows, found in zip(rows_of_call, replies, strict=True):
-            for index, members in zip(found[::2], found[1::2], strict=True):
+        for rows, reply in zip(rows_of_call, replies, strict=True):
+            # Document of the call, from 1 on and negative where the bucket is full, and members, by turns.
+            for index, members in zip(reply[::2], reply[1::2], strict=True):
                 row = int(rows[abs(index) - 1])
                 if index < 0:
                     full[row] += 1
@@ -108,20 +105,20 @@ class RedisBuckets(RedisPart):
         fences: Sequence[Fence],
         options: Sequence[int],
     ) -> tuple[list[Call], list[NDArray[np.intp]]]:
-        """Return a call for each slot and chunk of documents, and the rows of each call."""
+        """Return a call for each slot and chunk of documents, and for each call its rows of ``numbers``."""
         calls, rows_of_call = [], []
         script, encode = f"{verb}_{self.options.bucket_layout}", LAYOUTS[self.options.bucket_layout].encode
-        numbers_array = np.array(numbers, np.int64)
+        numbers_array, encoded_fences = np.array(numbers, np.int64), self._encoded(fences)
         of_all = encode(numbers_array)
         for slot, rows, keys in self._keys.calls_of_buckets(band_keys, CALL_DOCUMENTS):
             encoded = of_all if len(rows) == len(numbers) else encode(numbers_array[rows])
             arguments = [self._keys.buckets(slot), self._lifetime, *options, keys, encoded]
-            calls.append(self._fenced_call(script, slot, fences, arguments, len(rows)))
+            calls.append(self._fenced_call(script, slot, encoded_fences, arguments, len(rows)))
             rows_of_call.append(rows)
         return calls, rows_of_call
 
     def _count_call(self, numbers: Sequence[int]) -> Call:
-        """Return the call that counts documents in the present slice of time."""
+        """Return the call that counts documents in the present time slice."""
         # Documents expire one by one but are counted until their slice expires, at most an eighth of a lifetime later.
         lifetime_ms = self._lifetime + self._lifetime // SLICES_PER_LIFETIME
         elements = np.array(numbers, ">i8").tobytes()
@@ -141,30 +138,33 @@ class RedisBuckets(RedisPart):
         return {slot: int(count or 0) for slot, count in enumerate(counts)}
 
     def insert_copies(
-        self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence], found: FoundNearCapacity | None = None
+        self,
+        documents: Sequence[tuple[int, bytes]],
+        fences: Sequence[Fence],
+        near_capacity: FoundNearCapacity | None = None,
     ) -> list[list[int]]:
         """See ``BucketStore.insert_copies``."""
-        found = found or FoundNearCapacity((), {})
+        members_found = near_capacity or FoundNearCapacity((), {})
         groups = by_slot(self._keys.copies_slot(digest) for _, digest in documents)
-        groups_of_found = by_slot(self._keys.copies_slot(digest) for _, digest in found.documents)
-        calls: list[Call] = []
-        own_of_call: list[list[int]] = []
-        for slot in dict.fromkeys([*groups_of_found, *groups]):
-            own, of_found = groups.get(slot, []), groups_of_found.get(slot, [])
-            inserted = [*(found.documents[index] for index in of_found), *(documents[index] for index in own)]
+        member_groups = by_slot(self._keys.copies_slot(digest) for _, digest in members_found.documents)
+        calls, encoded = [], self._encoded(fences)
+        rows_of_call: list[list[int]] = []
+        for slot in dict.fromkeys([*member_groups, *groups]):
+            rows, member_rows = groups.get(slot, []), member_groups.get(slot, [])
+            inserted = [*(members_found.documents[row] for row in member_rows), *(documents[row] for row in rows)]
             arguments = [
                 *self._copies(slot),
                 self._lifetime,
                 COPIES_CAP,
-                found.removals.get(slot, 0),
-                len(of_found),
+                members_found.removals.get(slot, 0),
+                len(member_rows),
                 *chain.from_iterable((digest, number) for number, digest in inserted),
             ]
-            calls.append(self._fenced_call("insert_copies", slot, fences, arguments))
-            own_of_call.append(own)
+            calls.append(self._fenced_call("insert_copies", slot, encoded, arguments))
+            rows_of_call.append(rows)
         copies: list[list[int]] = [[] for _ in documents]
-        for own, reply in zip(own_of_call, self._run(calls), strict=True):
-            for index, members in zip(own, reply, strict=True):
+        for rows, reply in zip(rows_of_call, self._run(calls), strict=True):
+            for index, members in zip(rows, reply, strict=True):
                 copies[index] = [int(member) for member in members]
         return copies
 
@@ -172,9 +172,9 @@ class RedisBuckets(RedisPart):
         return self._keys.copies(slot), self._keys.copy_removals(slot)
 
 
-def _count(candidates: dict[int, int], members: Sequence[int], own: int) -> int:
-    """Count the members of a bucket other than the document itself; return how many there are."""
+def _count(candidates: dict[int, int], members: Sequence[int], document: int) -> int:
+    """Count a bucket for each member in it but the document itself; return the number of these members."""
     for number in members:
-        if number != own:
+        if number != document:
             candidates[number] = candidates.get(number, 0) + 1
-    return len(members) - (own in members)
+    return len(members) - (document in members)

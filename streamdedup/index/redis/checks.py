@@ -10,6 +10,7 @@ from redis.exceptions import NoPermissionError
 from streamdedup.errors import StoreMisconfigured, StoreUnavailable
 from streamdedup.findings import Finding
 from streamdedup.index.redis.connection import check_policy, read_facts, store_name
+from streamdedup.index.redis.errors import GRANT
 from streamdedup.index.redis.scripts import load_scripts
 from streamdedup.index.redis.servers import Command, Servers
 
@@ -36,11 +37,6 @@ PROBES = (
     "hdel @ 0",
     "hgetall @",
     "hlen @",
-    "rpush @ 0",
-    "lrange @ 0 0",
-    "lindex @ 0",
-    "lpop @",
-    "getrange @ 0 0",
     "pfadd @ 0",
     "pfcount @",
 )
@@ -53,19 +49,19 @@ _NEARLY_FULL = 0.85
 
 
 def check_redis(
-    servers: Servers, address: str, *, keys: Sequence[bytes], rebuilds: bool, cure: str
+    servers: Servers, address: str, *, keys: Sequence[bytes], rebuilds: bool, key_pattern: str
 ) -> Iterator[Finding]:
     """Yield the result of each check, up to the first request without an answer.
 
-    The check of permissions leaves a script in the server's cache of scripts, as the daemon does with its own. No key
-    is written, created or deleted.
+    The check of permissions calls all commands in a script that may not write: for a command that is not permitted, the
+    server gives that reason first. The script stays in the server's cache. No key is written, created or deleted.
 
     Args:
         servers: Servers of the index.
         address: Address of the servers without secrets, for the operator.
-        keys: The guard of each slot of the indexes, a key that never exists.
+        keys: A key that never exists for each slot of the indexes: its guard.
         rebuilds: Whether the daemon rebuilds a lost index by itself, so that its user needs more permissions.
-        cure: Command that grants the permissions, for the operator.
+        key_pattern: Pattern of all keys of the installation in a rule of an ACL.
     """
     try:
         facts = read_facts(servers)
@@ -74,7 +70,7 @@ def check_redis(
         for name, info in facts.items():
             yield from _of_master(store_name(servers, name), name, info)
         yield from _clocks(servers)
-        yield from _rights(servers, keys, (*PROBES, *(REBUILD_PROBES if rebuilds else ())), cure)
+        yield from _rights(servers, keys, (*PROBES, *(REBUILD_PROBES if rebuilds else ())), key_pattern)
     except (StoreUnavailable, StoreMisconfigured) as error:
         yield Finding.failure("redis", "Redis", error)
 
@@ -136,7 +132,7 @@ def _persistence(what: str, address: str, info: Mapping[str, Any]) -> Finding:
 
 def _clocks(servers: Servers) -> Iterator[Finding]:
     before_s = time.time()
-    replies = servers.on_masters("TIME")
+    replies = servers.ask_masters("TIME")
     ours_s = (before_s + time.time()) / 2
     for name, (seconds, microseconds) in replies.items():
         what = store_name(servers, name)
@@ -152,22 +148,22 @@ def _clocks(servers: Servers) -> Iterator[Finding]:
             yield Finding.ok("redis_clock", what, f"the clock of {what} agrees with this machine's")
 
 
-def _rights(servers: Servers, keys: Sequence[bytes], probes: Sequence[str], cure: str) -> Iterator[Finding]:
+def _rights(servers: Servers, keys: Sequence[bytes], probes: Sequence[str], key_pattern: str) -> Iterator[Finding]:
     subject = "rights on Redis"
     script = load_scripts()["check_permissions"]
     try:
-        servers.on_masters("SCRIPT LOAD", script.source)
+        servers.ask_masters("SCRIPT LOAD", script.source)
         replies = servers.ask_all([Command(key, ("EVALSHA", script.sha, 1, key, *probes)) for key in keys])
     except StoreMisconfigured as error:
         if not isinstance(error.__cause__, NoPermissionError):
             raise
-        yield Finding.failure("redis_rights", subject, StoreMisconfigured(f"{error}; {cure}"))
+        yield Finding.failure("redis_rights", subject, StoreMisconfigured(f"{error}, with {key_pattern} for the keys"))
         return
     refused = sorted({line.decode(errors="replace").partition(":")[0].upper() for lines in replies for line in lines})
     if refused:
         lacking = StoreMisconfigured(
             f"the store refuses us: the user (redis.username) lacks rights on the keys of the index, or on the "
-            f"commands {', '.join(refused)}; {cure}"
+            f"commands {', '.join(refused)}; {GRANT}, with {key_pattern} for the keys"
         )
         yield Finding.failure("redis_rights", subject, lacking)
     else:

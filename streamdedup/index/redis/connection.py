@@ -1,4 +1,4 @@
-"""Opens connections to Redis, in each way in which it is run, and checks the kind of its servers."""
+"""Opens connections to a single server, to Sentinels or to a cluster, and checks the servers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -11,9 +11,10 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel, SentinelConnectionPool
 
 from streamdedup.errors import SettingsError, StoreMisconfigured, StoreUnavailable
+from streamdedup.index.redis.credentials import RenewedLogin
 from streamdedup.index.redis.servers import (
     BACKOFF,
-    KEEPING,
+    NO_EVICTION,
     POLICY_ADVICE,
     RETRIES,
     ClusterServers,
@@ -37,17 +38,17 @@ def connect(
     Args:
         url: ``redis://``, ``rediss://`` or ``unix://``.
         security: The client's own arguments for login and TLS; they take precedence over the URL's.
-        timeout_s: Time limit of a reply, in seconds.
-        connect_timeout_s: Time limit of connecting, in seconds.
+        timeout_s: Time limit for a reply, in seconds.
+        connect_timeout_s: Time limit for connecting, in seconds.
 
     Raises:
         SettingsError: The URL cannot be used.
     """
-    connections = Connections()
+    connections = _connections(security)
     try:
         client = redis.Redis.from_url(
             url,
-            redis_connect_func=connections.opened,
+            redis_connect_func=connections.set_up,
             socket_timeout=timeout_s,
             socket_connect_timeout=connect_timeout_s,
             health_check_interval=_IDLE_S,
@@ -63,45 +64,47 @@ def connect_sentinel(
     sentinels: Sequence[tuple[str, int]],
     service: str,
     *,
-    database: int = 0,
     security: Mapping[str, Any] | None = None,
     sentinel_security: Mapping[str, Any] | None = None,
     from_replicas: bool = False,
     timeout_s: float = 2.0,
     connect_timeout_s: float = 1.0,
 ) -> Servers:
-    """Return the connection to the master that Sentinels name, or to one of its replicas; nothing is sent yet.
+    """Return the connection to the master that Sentinels name, or to a replica; nothing is sent yet.
 
     Args:
-        sentinels: Host and port of each Sentinel.
-        service: Name of the master at the Sentinels.
-        database: Database number.
+        sentinels: Host and port for each Sentinel.
+        service: Master name at the Sentinels.
         security: The client's own arguments for login to the master, and for TLS.
         sentinel_security: The client's own arguments for login to the Sentinels, and for TLS.
         from_replicas: Whether to connect to a replica where there is one; for commands that only read.
-        timeout_s: Time limit of a reply, in seconds.
-        connect_timeout_s: Time limit of connecting, in seconds.
+        timeout_s: Time limit for a reply, in seconds.
+        connect_timeout_s: Time limit for connecting, in seconds.
     """
     times = {"socket_timeout": timeout_s, "socket_connect_timeout": connect_timeout_s}
     # Each Sentinel is asked once: when one does not answer, the client asks the next.
     of_sentinels = {**times, "retry": Retry(NoBackoff(), 0), **(sentinel_security or {})}
-    connections = Connections()
-    asked: Any = Sentinel(list(sentinels), sentinel_kwargs=of_sentinels)
-    client: redis.Redis = (asked.slave_for if from_replicas else asked.master_for)(
+    connections = _connections(security)
+    manager: Any = Sentinel(list(sentinels), sentinel_kwargs=of_sentinels)
+    client: redis.Redis = (manager.slave_for if from_replicas else manager.master_for)(
         service,
         redis_class=_MasterClient,
-        db=database,
         health_check_interval=_IDLE_S,
         retry=Retry(BACKOFF, RETRIES),
-        redis_connect_func=connections.opened,
+        redis_connect_func=connections.set_up,
         **times,
         **(security or {}),
     )
     return OneServer(client, connections)
 
 
+def _connections(security: Mapping[str, Any] | None) -> Connections:
+    provider = (security or {}).get("credential_provider")
+    return Connections(provider.source if isinstance(provider, RenewedLogin) else None)
+
+
 class _MasterClient(redis.Redis):
-    """A client of the master that Sentinels name; closes the connections to the Sentinels too."""
+    """A client for the master that Sentinels name; closes the connections to the Sentinels too."""
 
     def close(self) -> None:
         """Close all connections."""
@@ -122,13 +125,13 @@ def connect_cluster(
     """Return the connection to a Redis Cluster; nothing is sent yet.
 
     Args:
-        nodes: Host and port of some nodes, which tell the others.
+        nodes: Host and port for some nodes, which tell the others.
         security: The client's own arguments for login and TLS.
         from_replicas: Whether to read from replicas where there are any; for commands that only read.
-        timeout_s: Time limit of a reply, in seconds.
-        connect_timeout_s: Time limit of connecting, in seconds.
+        timeout_s: Time limit for a reply, in seconds.
+        connect_timeout_s: Time limit for connecting, in seconds.
     """
-    connections = Connections()
+    connections = _connections(security)
 
     def open_client() -> RedisCluster:
         return RedisCluster(
@@ -139,7 +142,7 @@ def connect_cluster(
             require_full_coverage=False,
             # Makes each connection begin with READONLY; ``ClusterServers`` chooses the nodes itself.
             load_balancing_strategy=LoadBalancingStrategy.RANDOM_REPLICA if from_replicas else None,
-            redis_connect_func=connections.added,
+            redis_connect_func=connections.count_one,
             socket_timeout=timeout_s,
             socket_connect_timeout=connect_timeout_s,
             **(security or {}),
@@ -149,15 +152,15 @@ def connect_cluster(
 
 
 def read_facts(servers: Servers) -> dict[str, dict[str, Any]]:
-    """Return the reply of each master to ``INFO``, by address, if the server is of the kind in the settings.
+    """Return each master's reply to ``INFO``, by address, if the servers are as in the settings.
 
     Raises:
         StoreMisconfigured: A server is too old or a replica, or Redis is run in another way.
-        StoreUnavailable: A server does not answer, or is a replica because of a failover.
+        StoreUnavailable: A server does not answer, or is a replica after a failover.
     """
     if isinstance(servers, OneServer) and isinstance(servers.client.connection_pool, SentinelConnectionPool):
         _check_sentinels(servers.client.connection_pool)
-    facts = servers.on_masters("INFO")
+    facts = servers.ask_masters("INFO")
     for info in facts.values():
         _check_kind(servers, info)
     return facts
@@ -171,7 +174,7 @@ def check_server(servers: Servers) -> list[str]:
 
     Raises:
         StoreMisconfigured: A server is too old, a replica, evicts keys, or Redis is run in another way.
-        StoreUnavailable: A server does not answer, or is a replica because of a failover.
+        StoreUnavailable: A server does not answer, or is a replica after a failover.
     """
     warnings: list[str] = []
     for name, info in read_facts(servers).items():
@@ -180,12 +183,12 @@ def check_server(servers: Servers) -> list[str]:
 
 
 def store_name(servers: Servers, address: str) -> str:
-    """Return the noun phrase for a master; masters of a cluster are named by their addresses."""
+    """Return the noun phrase for a master; cluster masters are named by their addresses."""
     return f"the store {address}" if servers.mode == "cluster" else "the store"
 
 
 def _check_kind(servers: Servers, info: Mapping[str, Any]) -> None:
-    """Raise when a server is not of the kind in the settings, or too old."""
+    """Raise when a server is not as in the settings, or too old."""
     version = str(info.get("redis_version", "0"))
     if "sentinel_masters" in info:
         raise StoreMisconfigured('redis.url names a Sentinel; name it in redis.nodes, with redis.mode = "sentinel"')
@@ -204,14 +207,14 @@ def check_policy(what: str, info: Mapping[str, Any]) -> Iterable[str]:
 
     Args:
         what: The server, as a noun phrase.
-        info: Reply of the server to ``INFO``.
+        info: The server's reply to ``INFO``.
 
     Raises:
         StoreMisconfigured: The server has a limit, and drops keys at it.
     """
     refuse_eviction(what, info)
-    policy = info.get("maxmemory_policy", KEEPING)
-    if policy != KEEPING:
+    policy = info.get("maxmemory_policy", NO_EVICTION)
+    if policy != NO_EVICTION:
         yield f"{what} would drop keys if a memory limit were set; its maxmemory-policy is {policy}: {POLICY_ADVICE}"
 
 
@@ -221,11 +224,11 @@ def _check_sentinels(pool: SentinelConnectionPool) -> None:
     Raises:
         StoreMisconfigured: A Sentinel refuses the client, is no Sentinel, or no Sentinel knows the master.
     """
-    known: set[str] = set()
+    masters: set[str] = set()
     answers_count = 0
     for sentinel in pool.sentinel_manager.sentinels:
         try:
-            known |= set(sentinel.sentinel_masters())
+            masters |= set(sentinel.sentinel_masters())
             answers_count += 1
         except (exceptions.AuthenticationError, exceptions.NoPermissionError) as error:
             raise StoreMisconfigured(
@@ -236,6 +239,6 @@ def _check_sentinels(pool: SentinelConnectionPool) -> None:
                 raise StoreMisconfigured("redis.nodes names a server that is no Sentinel") from error
         except (exceptions.ConnectionError, exceptions.TimeoutError):
             continue  # the others are asked
-    if answers_count and pool.service_name not in known:
-        names = ", ".join(sorted(known)) or "none"
+    if answers_count and pool.service_name not in masters:
+        names = ", ".join(sorted(masters)) or "none"
         raise StoreMisconfigured(f"redis.sentinel_service: no Sentinel knows {pool.service_name}; they know: {names}")

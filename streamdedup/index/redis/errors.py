@@ -1,8 +1,9 @@
 """Errors of the Redis client, sorted by the reaction of the daemon: try again later, or ask an operator."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import repeat
 
 from redis import exceptions
 
@@ -40,6 +41,16 @@ _REFUSALS = (exceptions.AuthenticationError, exceptions.NoPermissionError)
 _SCRIPT_REFUSALS = ("ACL failure in script", "The user executing the script can't")
 #: Text of servers when the user may call the command and may not use the key.
 _KEYS_REFUSED = re.compile(r"\baccess (a|the|one of the|at least one of the) (\S+ )?keys?\b")
+#: What a server adds to an error within a script.
+_SCRIPT_NOISE = re.compile(r"ACL failure in script: |\.? script: .*?on @user_script:[0-9]+\.?$")
+#: Advice for a user without the rights of the page.
+GRANT = "grant what docs/redis.md lists under User and rights"
+#: Texts of a server whose append-only file cannot be written, to a command and to a script, with the system's error.
+_NO_APPEND_ONLY_FILE = re.compile(
+    r"MISCONF (?:Errors writing to the AOF file|.* persist data to AOF.* AOF error): (.*)"
+)
+#: Text of a server whose snapshots cannot be written.
+_NO_SNAPSHOTS = re.compile(r"MISCONF .* configured to save RDB snapshots")
 
 #: Texts of servers for a client without a login; the client's first command is HELLO.
 _NO_LOGIN = ("HELLO must be called with the client already authenticated", "Authentication required")
@@ -55,16 +66,36 @@ def _refusal(error: BaseException) -> StoreMisconfigured | None:
     if isinstance(error, exceptions.AuthenticationError):
         return StoreMisconfigured(
             "the store refuses the login: check redis.username and redis.password, or user and password in redis.url "
-            f"(redis.url_file): {text}"
+            f"(redis.url_file), or redis.credential_provider: {text}"
         )
     if isinstance(error, _REFUSALS) or any(said in text for said in _SCRIPT_REFUSALS):
         if _KEYS_REFUSED.search(text):
             return StoreMisconfigured(
-                "the store refuses us: the user (redis.username) lacks rights on the keys of the index; grant "
-                f"~{{PREFIX:* with redis.key_prefix as PREFIX: {text}"
+                "the store refuses us: the user (redis.username) lacks rights on the keys of the index, which "
+                f"begin with redis.key_prefix: {_said(error)}; {GRANT}"
             )
-        return StoreMisconfigured(f"the store refuses us: the user (redis.username) lacks rights: {text}")
+        return StoreMisconfigured(
+            f"the store refuses us: the user (redis.username) lacks rights: {_said(error)}; {GRANT}"
+        )
     return None
+
+
+def _said(error: BaseException) -> str:
+    """Return the text of an error without the name of the script in which it occurred."""
+    return _SCRIPT_NOISE.sub("", str(error))
+
+
+def _condition(error: BaseException) -> str:
+    """Describe the condition in which a server refuses requests for a while, with the cure if there is one."""
+    text = _said(error)
+    if isinstance(error, exceptions.OutOfMemoryError) or text.startswith("OOM"):
+        return "its memory is full; raise its limit (maxmemory), or drop unused indexes"
+    if append_only := _NO_APPEND_ONLY_FILE.fullmatch(text):
+        reason = append_only[1]
+        return f"its append-only file cannot be written (MISCONF: {reason}); make room on the disk that holds the file"
+    if _NO_SNAPSHOTS.match(text):
+        return "its snapshots cannot be written (MISCONF); its log names the reason, often a full disk"
+    return text or type(error).__name__
 
 
 def _wrong_server(error: BaseException, store: str) -> StoreMisconfigured | None:
@@ -109,16 +140,20 @@ def damage_translated() -> Iterator[None]:
         raise StoreMisconfigured(f"{error}; another program writes to the keys of this index") from error
 
 
-def _translate(error: BaseException, key: bytes | None = None, address: str | None = None) -> Exception:
+def _translate(
+    error: BaseException, key: bytes | None = None, address: str | None = None, new_login_setting: str | None = None
+) -> Exception:
     store = "the store" if address is None or address in str(error) else f"the store at {address}"
     if key is not None and str(error).startswith("WRONGTYPE"):
         return wrong_type(shown_key(key))
     for cause in _causes(error):
+        if new_login_setting is not None and isinstance(cause, exceptions.AuthenticationError):
+            return StoreUnavailable(f"{store} refuses the login; waiting for a new one in {new_login_setting}: {cause}")
         misconfigured = _refusal(cause) or _wrong_server(cause, store)
         if misconfigured is not None:
             return misconfigured
     if isinstance(error, _PASSING) or str(error).startswith(_PASSING_REPLIES):
-        return StoreUnavailable(f"{store} does not serve us now: {str(error) or type(error).__name__}")
+        return StoreUnavailable(f"{store} does not serve us now: {_condition(error)}")
     return StoreMisconfigured(f"{store} answered with an error: {error}")
 
 
@@ -132,20 +167,24 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 @contextmanager
-def translated(address: str | None = None) -> Iterator[None]:
+def translated(
+    address: Callable[[], str | None] = lambda: None, new_login_setting: Callable[[], str | None] = lambda: None
+) -> Iterator[None]:
     """Raise the product's errors for those of the client.
 
     Args:
-        address: Address of the server, which the client's errors about time-outs do not name; None for several servers.
+        address: Returns the server's address, which the client's errors about time-outs do not name; None for several
+            servers.
+        new_login_setting: Returns the setting that will bring a new login after a refusal; None if a refusal is final.
 
     Raises:
-        StoreUnavailable: The server is away, full, loading or failing over.
+        StoreUnavailable: The server is away, full, loading or failing over, or waits for a new login.
         StoreMisconfigured: The server refuses the client, or its answer is no answer of an index.
     """
     try:
         yield
     except (exceptions.RedisError, exceptions.RedisClusterException) as error:
-        raise _translate(error, address=address) from error
+        raise _translate(error, address=address(), new_login_setting=new_login_setting()) from error
 
 
 def shown_key(key: bytes) -> str:
@@ -153,12 +192,13 @@ def shown_key(key: bytes) -> str:
     return "".join(chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}" for byte in key)
 
 
-def check_reply(reply: object, key: bytes | None = None) -> None:
-    """Raise for a reply of a pipeline that is an error; see ``translated``.
+def check_replies(replies: Sequence[object], keys: Sequence[bytes] = ()) -> None:
+    """Raise for the first reply of a pipeline that is an error; see ``translated``.
 
     Args:
-        reply: The reply.
-        key: The only key of the command; None when it has several, or none.
+        replies: The replies.
+        keys: The first key of each command; empty for commands without keys.
     """
-    if isinstance(reply, exceptions.RedisError | exceptions.RedisClusterException):
-        raise _translate(reply, key) from reply
+    for reply, key in zip(replies, keys or repeat(None), strict=False):
+        if isinstance(reply, exceptions.RedisError | exceptions.RedisClusterException):
+            raise _translate(reply, key) from reply

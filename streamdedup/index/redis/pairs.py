@@ -1,4 +1,4 @@
-"""Pairs in Redis: pending matches, a hash for each position, and claims, in pages of many (``lua/_claims.lua``)."""
+"""Pairs in Redis: pending matches, a hash for each position, and claims, many in a page (``lua/_claims.lua``)."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
@@ -18,9 +18,6 @@ from streamdedup.position import Position
 _CALL_PAIRS: Final = 2_000
 #: Bytes of a pair key that name the claim in its page; with the four before, which decide on the slot, all 16 count.
 _FIELD_BYTES = 12
-#: Number of lifetimes of an index entry for which a claim is stored in the steady state, mean: the two generations
-#: before as wholes, and half of the present one.
-CLAIM_LIFETIMES: Final = 2.5
 
 
 class RedisPairs(RedisPart):
@@ -31,14 +28,14 @@ class RedisPairs(RedisPart):
     ) -> list[PendingMatches]:
         """See ``PairStore.save_pending_matches``."""
         encoded = [encode_pending(new) for _, new in pending]
-        slots = (self._keys.log_slot(position.log) for position, _ in pending)
+        slots = (self._keys.partition_slot(position.partition_incarnation) for position, _ in pending)
         groups = list(_calls_of_pairs(slots, [len(fields) for fields in encoded]))
-        calls = []
+        calls, encoded_fences = [], self._encoded(fences)
         for slot, members in groups:
             arguments: list[Any] = [self._keys.all_pending_matches(slot), self._lifetime]
             for index in members:
                 arguments += (pending[index][0].key, len(encoded[index]), *chain.from_iterable(encoded[index].items()))
-            calls.append(self._fenced_call("save_pending_matches", slot, fences, arguments))
+            calls.append(self._fenced_call("save_pending_matches", slot, encoded_fences, arguments))
         replies = self._run(calls)
         saved = [new for _, new in pending]
         with damage_translated():
@@ -54,22 +51,25 @@ class RedisPairs(RedisPart):
         self,
         claims: Sequence[tuple[bytes, Position]],
         fences: Sequence[Fence],
-        extended: Sequence[tuple[bytes, Position]] = (),
+        extended: Sequence[bytes] = (),
     ) -> list[bool]:
         """See ``PairStore.claim_pairs``."""
-        every = [*claims, *extended]
-        slots = (self._keys.claim_slot(pair_key) for pair_key, _ in every)
-        groups = list(_calls_of_pairs(slots, [1] * len(every)))
-        calls, lifetime_ms = [], claim_lifetime(self.options.lifetime_ms) or 0
+        pair_keys = [*(pair_key for pair_key, _ in claims), *extended]
+        tokens = [position_token(position) for _, position in claims]
+        groups = list(_calls_of_pairs(map(self._keys.claim_slot, pair_keys), [1] * len(pair_keys)))
+        calls, encoded_fences = [], self._encoded(fences)
+        lifetime_ms = claim_lifetime(self.options.lifetime_ms) or 0
         for slot, members in groups:
             # Members are in order, so the claims come before the pairs that are only extended.
             claims_count = sum(index < len(claims) for index in members)
             arguments: list[Any] = [*self._keys.claim_pages(slot), lifetime_ms, claims_count]
             for index in members:
-                arguments += field_and_token(*every[index])
-            calls.append(self._fenced_call("claim_pairs", slot, fences, arguments))
+                arguments.append(pair_keys[index][-_FIELD_BYTES:])
+                arguments += tokens[index : index + 1]  # nothing for a pair that is only extended
+            calls.append(self._fenced_call("claim_pairs", slot, encoded_fences, arguments))
         owned = [False] * len(claims)
         for (_, members), reply in zip(groups, self._run(calls), strict=True):
+            # The reply ends with the claims.
             for index, is_owned in zip(members, reply, strict=False):
                 owned[index] = is_owned == 1
         return owned
@@ -82,11 +82,11 @@ class RedisPairs(RedisPart):
 
 
 def _calls_of_pairs(slots: Iterable[int], pairs_counts: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
-    """Yield the slot of each call, and the indexes of the elements of the call in order.
+    """Yield slot and element indexes, in order, for each call.
 
     Args:
-        slots: Slot of each element.
-        pairs_counts: Number of pairs of each element.
+        slots: Slot for each element.
+        pairs_counts: Pair count for each element.
     """
     for slot, members in by_slot(slots).items():
         first = pairs_count = 0
@@ -95,8 +95,3 @@ def _calls_of_pairs(slots: Iterable[int], pairs_counts: Sequence[int]) -> Iterat
             if pairs_count >= _CALL_PAIRS or end == len(members):
                 yield slot, members[first:end]
                 first, pairs_count = end, 0
-
-
-def field_and_token(pair_key: bytes, position: Position) -> tuple[bytes, bytes]:
-    """Return the field of a claim in its page, and the name of a position there."""
-    return pair_key[-_FIELD_BYTES:], position_token(position)

@@ -1,20 +1,21 @@
 """Partitions in Redis: fences, high-water marks and announced attempts."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, islice
+from itertools import islice
+from typing import Any
 
 from streamdedup.errors import IndexLost
 from streamdedup.index.entries import decode_high_water_mark, encode_fence
 from streamdedup.index.redis.base import RedisPart
 from streamdedup.index.redis.scripts import Call
 from streamdedup.index.redis.servers import Command
-from streamdedup.index.values import UNKNOWN_LOG, Fence, LogState, PartitionState
-from streamdedup.position import Log, Partition, Position
+from streamdedup.index.values import UNKNOWN_BROKER_STATE, BrokerState, Fence, PartitionState
+from streamdedup.position import Partition, PartitionIncarnation, Position
 
 #: Time to live of a fence that is not renewed. A daemon frozen for longer could wake up unfenced; a consumer group that
 #: was deleted starts again at generation one and would be refused as long.
 FENCE_LIFETIME_MS = 7 * 86_400_000
-#: Largest number of records of a partition that are committed without a high-water mark: some of the largest batches.
+#: Most records before a committed offset whose pending matches may still be stored: several of the largest batches.
 _UNMARKED_RECORDS = 20_000
 
 
@@ -22,33 +23,47 @@ class RedisPartitions(RedisPart):
     """A ``PartitionStore`` in Redis."""
 
     def fence(
-        self, partition: Partition, generation: int, committed: int, attempt_id: str = "", state: LogState = UNKNOWN_LOG
+        self,
+        partition: Partition,
+        generation: int,
+        committed: int,
+        attempt_id: str = "",
+        state: BrokerState = UNKNOWN_BROKER_STATE,
     ) -> Fence:
         """See ``PartitionStore.fence``."""
         self._refuse_if_gone()
-        announced = self._set_fences(partition, generation, is_attempt_known=bool(attempt_id))
-        # Once more: the index may have been deleted just before, and a staging index is not for this caller.
+        announced = self._set_fences(partition, generation, keep_announced=bool(attempt_id))
+        # Again, now that the fence is set: the index may have been deleted just before, and a staging index is not for
+        # this caller.
         self._refuse_if_gone()
+        # Attempt ids increase, as texts too.
         if announced < attempt_id:
             raise IndexLost(f"the index has gone back to an earlier time: it lacks committed batches of {partition}")
         fence = Fence(partition, generation, committed)
-        ((before, offset, incarnation, recreated),) = self._run([self._raise_call(fence, committed, state)])
+        ((before, offset, incarnation, recreated),) = self._run([self._high_water_mark_call(fence, committed, state)])
         if before >= 0:
             # Pending matches of positions that were committed without ``finish``, or that will never be committed.
-            log = Log(*partition, incarnation - recreated)
+            committed_in = PartitionIncarnation(*partition, incarnation - recreated)
             end = before + _UNMARKED_RECORDS if recreated else offset
-            self._drop_pending_matches(log.at(offset) for offset in range(max(before, end - _UNMARKED_RECORDS), end))
+            offsets = range(max(before, end - _UNMARKED_RECORDS), end)
+            self._drop_pending_matches(map(committed_in.position_at, offsets))
         return Fence(partition, generation, offset, attempt_id, incarnation, bool(recreated))
 
-    def _set_fences(self, partition: Partition, generation: int, *, is_attempt_known: bool) -> str:
-        """Set the fence of a partition in every slot; return the earliest of the announced attempts."""
+    def _set_fences(self, partition: Partition, generation: int, *, keep_announced: bool) -> str:
+        """Set a partition fence in every slot; return the earliest announced attempt.
+
+        Args:
+            partition: The partition.
+            generation: Generation of the fence.
+            keep_announced: False for a new consumer group: the attempts of the group before it are forgotten.
+        """
         value = encode_fence(generation, self._name)
         replies = self._run(
             [
                 Call(
                     "set_fence",
                     [self._keys.guard(slot), self._keys.fence(slot, partition)],
-                    [value, FENCE_LIFETIME_MS, self._keys.announced(slot, partition), int(is_attempt_known)],
+                    [value, FENCE_LIFETIME_MS, self._keys.announced(slot, partition), int(keep_announced)],
                 )
                 for slot in self._slots
             ]
@@ -60,11 +75,10 @@ class RedisPartitions(RedisPart):
         if not self._servers.ask(self._keys.fingerprint, "EXISTS", self._keys.fingerprint):
             raise IndexLost("the index is gone from the server")
 
-    def _raise_call(self, fence: Fence, offset: int, state: LogState = UNKNOWN_LOG) -> Call:
+    def _high_water_mark_call(self, fence: Fence, offset: int, state: BrokerState = UNKNOWN_BROKER_STATE) -> Call:
         end = "" if state.end is None else state.end
-        keys = self._keys.high_water_mark(fence.partition), self._keys.watermarks
-        arguments = [*keys, str(fence.partition), offset, state.topic_id, end]
-        return self._fenced_call("raise_high_water_mark", 0, [fence], arguments)
+        arguments = [self._keys.high_water_mark(fence.partition), offset, state.topic_id, end]
+        return self._fenced_call("raise_high_water_mark", 0, self._encoded([fence]), arguments)
 
     def finish(
         self, committed: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]
@@ -73,7 +87,9 @@ class RedisPartitions(RedisPart):
         # In this order: after a crash in between, the high-water mark tells the next owner which positions to clear.
         self._drop_pending_matches(positions)
         by_partition = {fence.partition: fence for fence in fences}
-        self._run([self._raise_call(by_partition[partition], offset) for partition, offset in committed.items()])
+        self._run(
+            [self._high_water_mark_call(by_partition[partition], offset) for partition, offset in committed.items()]
+        )
 
     def _drop_pending_matches(self, positions: Iterable[Position]) -> None:
         keys = [self._keys.pending_matches(position) for position in positions]
@@ -83,11 +99,10 @@ class RedisPartitions(RedisPart):
         """See ``PartitionStore.partition_states``."""
         keys = [
             [
-                self._keys.high_water_mark(each),
-                self._keys.read_start(each),
-                *(self._keys.announced(slot, each) for slot in self._slots),
+                self._keys.high_water_mark(partition),
+                *(self._keys.announced(slot, partition) for slot in self._slots),
             ]
-            for each in partitions
+            for partition in partitions
         ]
         home = self._keys.fingerprint
         commands = [Command(key, ("GET", key)) for of_partition in keys for key in of_partition]
@@ -97,18 +112,14 @@ class RedisPartitions(RedisPart):
         replies = iter(values)
         states = {}
         for partition, of_partition in zip(partitions, keys, strict=True):
-            stored, read_start, *announced = islice(replies, len(of_partition))
-            states[partition] = PartitionState(
-                None if stored is None else decode_high_water_mark(stored)[0],
-                min((attempt or b"").decode() for attempt in announced),
-                (read_start or b"").decode(),
-            )
+            stored, *announced = islice(replies, len(of_partition))
+            attempt_id = min((attempt or b"").decode() for attempt in announced)
+            if stored is None:
+                states[partition] = PartitionState(None, attempt_id)
+                continue
+            offset, incarnation, topic_id = decode_high_water_mark(stored)
+            states[partition] = PartitionState(offset, attempt_id, incarnation, topic_id)
         return states
-
-    def save_read_start(self, read_start: str, fence: Fence) -> None:
-        """See ``PartitionStore.save_read_start``."""
-        arguments = [self._keys.read_start(fence.partition), read_start]
-        self._run([self._fenced_call("save_read_start", 0, [fence], arguments)])
 
     def announce(self, attempt_id: str, fences: Sequence[Fence]) -> None:
         """See ``PartitionStore.announce``."""
@@ -120,19 +131,21 @@ class RedisPartitions(RedisPart):
 
         Args:
             staging: The attempt that the staging index has announced.
-            attempts: Committed attempt of each partition.
-            fences: Fences of these partitions.
+            attempts: Committed attempt by partition.
+            fences: Fences for these partitions.
         """
         self._call_with_attempts("restore_attempts", staging, attempts, fences)
 
     def _call_with_attempts(
         self, script: str, attempt_id: str, committed: Mapping[Partition, str], fences: Sequence[Fence]
     ) -> None:
-        """Call a script in every slot with an attempt and the committed attempt of each partition."""
-        calls = []
+        """Call a script in every slot with an attempt and the committed attempt by partition."""
+        calls, encoded = [], self._encoded(fences)
         for slot in self._slots:
-            of_slot = ((self._keys.announced(slot, partition), attempt) for partition, attempt in committed.items())
-            calls.append(self._fenced_call(script, slot, fences, [attempt_id, *chain.from_iterable(of_slot)]))
+            arguments: list[Any] = [attempt_id]
+            for partition, attempt in committed.items():
+                arguments += (self._keys.announced(slot, partition), attempt)
+            calls.append(self._fenced_call(script, slot, encoded, arguments))
         self._run(calls)
 
     def unfence(self, partition: Partition) -> None:

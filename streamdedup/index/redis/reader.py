@@ -16,25 +16,25 @@ from streamdedup.errors import StoreUnavailable
 from streamdedup.index.reading import hits_of_members
 from streamdedup.index.redis.base import RedisIndexOptions, RedisReading
 from streamdedup.index.redis.buckets import CALL_DOCUMENTS, LAYOUTS
-from streamdedup.index.redis.errors import check_reply
+from streamdedup.index.redis.errors import check_replies
 from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.scripts import Call, load_scripts
 from streamdedup.index.redis.servers import Command, Servers
-from streamdedup.index.values import Fingerprint, Hits, Opening, wall_clock_ms
+from streamdedup.index.values import Fingerprint, Hits, Opening
 
 
 class RedisIndexReader(RedisReading):
     """An ``IndexReader`` on Redis."""
 
     def __init__(self, servers: Servers, options: RedisIndexOptions) -> None:
-        super().__init__(servers, options, Keys(options.namespace, options.bands, options.shards), wall_clock_ms)
+        super().__init__(servers, options, Keys(options.namespace, options.bands, options.shards), self._call_scripts)
         self._scripts = load_scripts()
 
     def check(self, fingerprint: Fingerprint) -> Opening | None:
         """See ``IndexReader.check``."""
         key = self._keys.fingerprint
-        asked = (("GET", key), ("EXISTS", self._keys.staging), ("EXISTS", self._keys.dropping))
-        stored, is_rebuilt, is_half_dropped = self._servers.ask_all([Command(key, parts) for parts in asked])
+        requests = (("GET", key), ("EXISTS", self._keys.staging), ("EXISTS", self._keys.dropping))
+        stored, is_rebuilt, is_half_dropped = self._servers.ask_all([Command(key, parts) for parts in requests])
         if is_rebuilt:
             raise StoreUnavailable(f"the index of {self.options.namespace} is being rebuilt")
         return None if stored is None or is_half_dropped else self._compared(stored, fingerprint)
@@ -48,9 +48,10 @@ class RedisIndexReader(RedisReading):
             calls.append(Call(f"look_up_{layout}", [self._keys.guard(slot)], arguments))
             rows_of_call.append(rows)
         buckets: list[list[list[int]]] = [[] for _ in numbers]
-        for rows, found in zip(rows_of_call, self._run(calls), strict=True):
-            for place, members in zip(found[::2], found[1::2], strict=True):
-                buckets[int(rows[place - 1])].append(LAYOUTS[layout].decode(members))
+        for rows, reply in zip(rows_of_call, self._run(calls), strict=True):
+            # The script counts the rows of its call from 1.
+            for row_number, members in zip(reply[::2], reply[1::2], strict=True):
+                buckets[int(rows[row_number - 1])].append(LAYOUTS[layout].decode(members))
         return hits_of_members(numbers, buckets, self.options.bucket_cap)
 
     def look_up_copies(self, documents: Sequence[tuple[int, bytes]]) -> list[list[int]]:
@@ -62,18 +63,17 @@ class RedisIndexReader(RedisReading):
             for (number, _), members in zip(documents, replies, strict=True)
         ]
 
-    def _run(self, calls: Sequence[Call]) -> list[Any]:
-        """Call scripts in one round trip; those that a server does not have are sent to it and called once more."""
+    def _call_scripts(self, calls: Sequence[Call]) -> list[Any]:
+        """Call scripts in one round trip; those that a server does not have are sent and run in a second one."""
 
         def command(call: Call, name: str, script: bytes | str) -> Command:
             return Command(call.keys[0], (name, script, len(call.keys), *call.keys, *call.arguments))
 
         replies = self._servers.send([command(call, "EVALSHA_RO", self._scripts[call.name].sha) for call in calls])
-        missing = [at for at, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+        missing = [index for index, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
         if missing:
-            sent = [command(calls[at], "EVAL_RO", self._scripts[calls[at].name].source) for at in missing]
-            for at, reply in zip(missing, self._servers.send(sent), strict=True):
-                replies[at] = reply
-        for call, reply in zip(calls, replies, strict=True):
-            check_reply(reply, call.keys[0])
+            sent = [command(calls[index], "EVAL_RO", self._scripts[calls[index].name].source) for index in missing]
+            for index, reply in zip(missing, self._servers.send(sent), strict=True):
+                replies[index] = reply
+        check_replies(replies, [call.keys[0] for call in calls])
         return replies

@@ -1,7 +1,7 @@
-"""The Lua scripts of the index: one file for each operation in ``lua/``, called many at a time.
+"""The Lua scripts: one file for each operation in ``lua/``, called many at a time.
 
-A line ``-- include: _fence _pages`` names the files included in front of a script. The arguments of the script follow
-those of ``_fence.lua``.
+A line ``-- include: _fence _pages`` names the files included in front of a script. The arguments for the script follow
+the arguments for ``_fence.lua``.
 """
 
 import re
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from redis.exceptions import NoScriptError, ResponseError
 
 from streamdedup.errors import BatchRefused, IndexLost, StoreUnavailable
-from streamdedup.index.redis.errors import check_reply, shown_key, wrong_type
+from streamdedup.index.redis.errors import check_replies, shown_key, wrong_type
 from streamdedup.index.redis.servers import Command, Servers
 
 #: Arguments of one round trip: 20 bands of 1,000 documents, some tens of milliseconds of the server's time.
@@ -34,8 +34,8 @@ class Script:
     """One script.
 
     Attributes:
-        source: Text of the script, with the included files.
-        sha: SHA-1 of the text as hexadecimal digits, the name of the script for the server.
+        source: Script text, with the included files.
+        sha: SHA-1 of the text in hexadecimal digits, by which the server knows the script.
     """
 
     source: bytes
@@ -51,7 +51,7 @@ def _script(source: bytes) -> Script:
 
 
 def load_scripts() -> dict[str, Script]:
-    """Read the scripts of the index, by name."""
+    """Read all scripts, by name."""
     scripts = {}
     for path in _FOLDER.iterdir():
         name = path.name.removesuffix(".lua")
@@ -65,13 +65,13 @@ def load_scripts() -> dict[str, Script]:
 
 
 class Call(NamedTuple):
-    """A call of a script.
+    """A script call.
 
     Attributes:
-        name: Name of the script.
-        keys: Keys; the first one decides on the server.
+        name: Script name.
+        keys: Keys; the first key decides on the server.
         arguments: Arguments.
-        documents_count: Number of documents, where one argument holds several.
+        documents_count: Document count, where one argument holds several.
     """
 
     name: str
@@ -81,15 +81,15 @@ class Call(NamedTuple):
 
 
 class ScriptRunner:
-    """Calls the scripts of one index.
+    """Calls scripts for one index.
 
     Args:
-        servers: Servers of the index.
-        fingerprint_key: A key of the index with the same lifetime as the index.
+        servers: The Redis servers.
+        fingerprint_key: A key that exists as long as the index.
 
     Attributes:
-        number: Number of the next run; all calls of a run carry it.
-        failures_count: Number of runs that have failed, in whole or in part.
+        number: Next run number; all calls in a run carry the number.
+        failures_count: Runs that have failed, in whole or in part.
     """
 
     def __init__(self, servers: Servers, fingerprint_key: bytes) -> None:
@@ -100,16 +100,16 @@ class ScriptRunner:
         self.failures_count = 0
 
     def run(self, calls: Sequence[Call]) -> list[Any]:
-        """Call scripts in few round trips, none of which keeps a server busy for long.
+        """Call scripts in few round trips; no round trip keeps a server busy for long.
 
         Args:
-            calls: The calls; calls of one slot are executed in order.
+            calls: The calls; calls in one slot are executed in order.
 
         Returns:
             The reply to each call.
 
         Raises:
-            StoreUnavailable: A server did not answer; some of the calls may have taken effect.
+            StoreUnavailable: A server did not answer; some calls may have taken effect.
             StoreMisconfigured: A server refuses the client for good.
             BatchRefused: A later generation owns a partition, or a fence is missing.
             IndexLost: The index is gone.
@@ -137,40 +137,39 @@ class ScriptRunner:
             for name, keys, arguments, _ in calls
         ]
         replies = self._servers.send(commands)
-        if any(isinstance(reply, NoScriptError) for reply in replies):
+        if NoScriptError in map(type, replies):
             self.load()
             replies = self._servers.send(commands)
         for call, reply in zip(calls, replies, strict=True):
             if isinstance(reply, ResponseError):
                 self._check_fences(str(reply))
                 self._check_types(call, reply)
-        for command, reply in zip(commands, replies, strict=True):
-            check_reply(reply, command.key)
+        check_replies(replies, [command.key for command in commands])
         return replies
 
     def load(self) -> None:
         """Load all scripts into every server."""
         for script in self._scripts.values():
-            self._servers.on_masters("SCRIPT LOAD", script.source)
+            self._servers.ask_masters("SCRIPT LOAD", script.source)
 
     def _check_types(self, call: Call, reply: ResponseError) -> None:
-        """Raise for a value of another type; a second call finds the name of the key."""
+        """Raise for a value with another type; a second call finds the key name."""
         if not str(reply).startswith(_WRONG_TYPE):
             return
         name, keys, arguments, _ = call
         script = _script(_read("_key_in_error") + self._scripts[name].source)
-        self._servers.on_masters("SCRIPT LOAD", script.source)
+        self._servers.ask_masters("SCRIPT LOAD", script.source)
         again = self._servers.send([Command(keys[0], ("EVALSHA", script.sha, len(keys), *keys, *arguments))])
         named = _NAMED_KEY.match(str(again[0]))
         raise wrong_type(named[1] if named else shown_key(keys[0].partition(b"}")[0]) + "}...") from reply
 
     def _check_fences(self, text: str) -> None:
-        """Raise for the errors of ``lua/_fence.lua`` and of the scripts that write fences, marks and attempts."""
+        """Raise for the errors from ``lua/_fence.lua`` and from scripts that write fences, marks and attempts."""
         if text.startswith("FENCED"):
-            stored, own = (fence.partition(":")[0] for fence in text.split()[1:3])
-            if stored == own:
+            stored, ours = (fence.partition(":")[0] for fence in text.split()[1:3])
+            if stored == ours:
                 raise BatchRefused("a partition of the batch is fenced by another process with our place in the group")
-            raise BatchRefused(f"a partition of the batch is fenced by generation {stored}, the batch has {own}")
+            raise BatchRefused(f"a partition of the batch is fenced by generation {stored}, the batch has {ours}")
         if text.startswith("RECREATED"):
             raise BatchRefused("a partition of the batch was polled before its topic was deleted and created again")
         if text.startswith("LATE"):
@@ -186,7 +185,7 @@ class ScriptRunner:
 
 
 def fields_of(reply: Any) -> dict[bytes, bytes]:
-    """Read the reply for a hash: a flat list in version 2 of the protocol, a mapping in version 3."""
+    """Read the reply for a hash: a flat list in protocol version 2, a mapping in version 3."""
     if isinstance(reply, dict):
         return reply
     return dict(zip(reply[::2], reply[1::2], strict=True))

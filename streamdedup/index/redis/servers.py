@@ -1,7 +1,7 @@
-"""The servers of an index in Redis: one server, a master that Sentinel names, or the masters of a cluster.
+"""Redis servers: one server, a master that Sentinel names, or the masters in a cluster.
 
-All commands of the index go through ``Servers``, so no other module depends on the form of the deployment. No call
-waits longer than its time-out for an absent server; the loop repeats the batch.
+All commands go through ``Servers``, so no other module depends on the kind of deployment. No call waits longer than its
+time-out for an absent server; the loop repeats the batch.
 """
 
 from abc import ABC, abstractmethod
@@ -15,10 +15,10 @@ from redis.cluster import ClusterNode, PipelineCommand, RedisCluster
 from redis.sentinel import SentinelConnectionPool
 
 from streamdedup.errors import StoreMisconfigured
-from streamdedup.index.redis.errors import check_reply, translated
+from streamdedup.index.redis.errors import check_replies, translated
 
 #: The eviction policy that keeps every key, and the command that sets it.
-KEEPING = "noeviction"
+NO_EVICTION = "noeviction"
 POLICY_ADVICE = "set it to noeviction (CONFIG SET maxmemory-policy noeviction)"
 #: Tries after the first one within a call, and the pauses between them in seconds.
 RETRIES = 2
@@ -29,10 +29,10 @@ _ASK_AGAIN = (exceptions.MovedError, exceptions.ClusterDownError, exceptions.Con
 
 
 class Command(NamedTuple):
-    """A command for the server of a key.
+    """A command for the server that holds a key.
 
     Attributes:
-        key: A key whose slot all keys of the command share.
+        key: A key whose slot all keys in the command share.
         parts: Name and arguments.
     """
 
@@ -43,20 +43,28 @@ class Command(NamedTuple):
 class Connections:
     """Counts the opened connections to servers.
 
+    Args:
+        login_source: Key of the setting from which each connection reads its login; None for a fixed login.
+
     Attributes:
-        count: Number of connections opened so far.
+        count: Connections opened so far.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, login_source: str | None = None) -> None:
         self.count = 0
+        self._login_source = login_source
 
-    def opened(self, connection: Any) -> None:
+    def new_login_setting(self) -> str | None:
+        """Return the setting that will bring a new login after a refusal; None while no login was ever accepted."""
+        return self._login_source if self.count else None
+
+    def set_up(self, connection: Any) -> None:
         """Set up a new connection as the client would, and count the connection."""
         # Without a health check, which would open a connection before this one is set up, and so on without end.
         connection.on_connect_check_health(check_health=False)
         self.count += 1
 
-    def added(self, _connection: Any) -> None:
+    def count_one(self, _connection: Any) -> None:
         """Count a connection set up by the client."""
         self.count += 1
 
@@ -67,11 +75,11 @@ class Servers(ABC):
     Connects at the first use, and at the first use after ``close``. A command may reach a server twice, so only
     repeatable commands may be sent.
 
-    Methods raise ``StoreUnavailable`` when a server does not answer (some of the commands may have taken effect) and
+    Methods raise ``StoreUnavailable`` when a server does not answer (some commands may have taken effect) and
     ``StoreMisconfigured`` when a server refuses the client for good.
 
     Attributes:
-        mode: Form of the deployment.
+        mode: Kind of deployment.
         connections: Counts the opened connections.
     """
 
@@ -80,32 +88,31 @@ class Servers(ABC):
 
     @abstractmethod
     def send(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands in one round trip and return their replies, errors of single commands among them.
+        """Send commands in one round trip and return their replies, errors among them.
 
-        Commands of one slot are executed in the order given.
+        Commands in one slot are executed in order.
         """
 
     @abstractmethod
-    def on_masters(self, *parts: Any) -> dict[str, Any]:
-        """Send one command to every master with slots; return the replies by the addresses of the masters."""
+    def ask_masters(self, *parts: Any) -> dict[str, Any]:
+        """Send one command to every master with slots; return the replies by master address."""
 
     @abstractmethod
-    def on_master(self, name: str, *parts: Any) -> Any:
-        """Send one command to the master at an address from ``on_masters``."""
+    def ask_master(self, name: str, *parts: Any) -> Any:
+        """Send one command to the master at an address from ``ask_masters``."""
 
     @abstractmethod
     def close(self) -> None:
         """Close all connections; never raises."""
 
     def ask(self, key: bytes, *parts: Any) -> Any:
-        """Send one command to the server of a key and return the reply."""
+        """Send one command to the server that holds a key; return the reply."""
         return self.ask_all([Command(key, parts)])[0]
 
     def ask_all(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands in one round trip and return their replies."""
         replies = self.send(commands)
-        for command, reply in zip(commands, replies, strict=True):
-            check_reply(reply, command.key)
+        check_replies(replies, [command.key for command in commands])
         return replies
 
     def __enter__(self) -> Self:
@@ -119,7 +126,7 @@ class OneServer(Servers):
     """A single server, or the master that Sentinels name.
 
     Args:
-        client: Client of the server; replies must not be decoded.
+        client: Redis client; replies must not be decoded.
         connections: Counts the connections that the client opens.
     """
 
@@ -133,19 +140,19 @@ class OneServer(Servers):
         pipeline: Any = self.client.pipeline(transaction=False)
         for command in commands:
             pipeline.execute_command(*command.parts)
-        with translated(self._address()):
+        with translated(self._address, self.connections.new_login_setting):
             replies: list[Any] = pipeline.execute(raise_on_error=False)
         return replies
 
-    def on_masters(self, *parts: Any) -> dict[str, Any]:
-        """See ``Servers.on_masters``."""
-        with translated(self._address()):
+    def ask_masters(self, *parts: Any) -> dict[str, Any]:
+        """See ``Servers.ask_masters``."""
+        with translated(self._address, self.connections.new_login_setting):
             reply = self.client.execute_command(*parts)
         return {self._address(): reply}
 
-    def on_master(self, name: str, *parts: Any) -> Any:  # noqa: ARG002  there is only one
-        """See ``Servers.on_master``."""
-        with translated(self._address()):
+    def ask_master(self, name: str, *parts: Any) -> Any:  # noqa: ARG002  there is only one
+        """See ``Servers.ask_master``."""
+        with translated(self._address, self.connections.new_login_setting):
             return self.client.execute_command(*parts)
 
     def close(self) -> None:
@@ -153,7 +160,7 @@ class OneServer(Servers):
         self.client.close()
 
     def _address(self) -> str:
-        """Address of the server, as far as the client knows."""
+        """Return the server address, as far as the client knows."""
         pool = self.client.connection_pool
         if isinstance(pool, SentinelConnectionPool):
             return "{}:{}".format(*(pool.master_address or ("master of", pool.service_name)))
@@ -162,19 +169,19 @@ class OneServer(Servers):
 
 
 #: A node of a cluster, and name and arguments of a command for the node.
-_Letter = tuple[ClusterNode, Sequence[Any]]
+_Addressed = tuple[ClusterNode, Sequence[Any]]
 
 
 class ClusterServers(Servers):
-    """The masters of a Redis Cluster; each command goes to the master of its key.
+    """The masters in a Redis Cluster; each command goes to the master that holds its key.
 
-    The client's own handling of slots is switched off: the client follows a moving slot to unknown nodes, and asks the
-    server for the keys of every script, so that every batch would be sent twice.
+    The client's slot handling is switched off: the client follows a moving slot to unknown nodes, and asks the server
+    which arguments of each script are keys, so that every batch would be sent twice.
 
     Args:
         open_client: Makes a client, which connects at once.
         connections: Counts the connections that the clients open.
-        from_replicas: Whether commands, which must only read, go to a replica of the master where there is one.
+        from_replicas: Whether commands, which must only read, go to a replica where there is one.
     """
 
     mode = "cluster"
@@ -195,9 +202,10 @@ class ClusterServers(Servers):
         """See ``Servers.send``."""
         if not commands:
             return []
-        return self._deliver(
+        replies = self._exchange(
             lambda client: [(self._node_of(client, command.key), command.parts) for command in commands]
         )
+        return [reply for _, reply in replies]
 
     def _node_of(self, client: RedisCluster, key: bytes) -> ClusterNode:
         replica: ClusterNode | None = client.get_node_from_key(key, replica=True) if self._from_replicas else None
@@ -206,30 +214,23 @@ class ClusterServers(Servers):
         master: ClusterNode = client.get_node_from_key(key)
         return master
 
-    def on_masters(self, *parts: Any) -> dict[str, Any]:
-        """See ``Servers.on_masters``."""
-        masters: list[ClusterNode] = []
+    def ask_masters(self, *parts: Any) -> dict[str, Any]:
+        """See ``Servers.ask_masters``."""
+        replies = self._exchange(lambda client: [(master, parts) for master in client.get_primaries()])
+        check_replies([reply for _, reply in replies])
+        return {master.name: reply for master, reply in replies}
 
-        def letters(client: RedisCluster) -> list[_Letter]:
-            masters[:] = client.get_primaries()
-            return [(master, parts) for master in masters]
+    def ask_master(self, name: str, *parts: Any) -> Any:
+        """See ``Servers.ask_master``."""
 
-        replies = self._deliver(letters)
-        for reply in replies:
-            check_reply(reply)
-        return {master.name: reply for master, reply in zip(masters, replies, strict=True)}
-
-    def on_master(self, name: str, *parts: Any) -> Any:
-        """See ``Servers.on_master``."""
-
-        def letters(client: RedisCluster) -> list[_Letter]:
+        def address(client: RedisCluster) -> list[_Addressed]:
             for master in client.get_primaries():
                 if master.name == name:
                     return [(master, parts)]
             raise exceptions.MasterDownError(f"{name} is no master of the cluster any more")
 
-        (reply,) = self._deliver(letters)
-        check_reply(reply)
+        ((_, reply),) = self._exchange(address)
+        check_replies([reply])
         return reply
 
     def close(self) -> None:
@@ -238,16 +239,23 @@ class ClusterServers(Servers):
         if client is not None:
             client.close()
 
-    def _deliver(self, letters: Callable[[RedisCluster], list[_Letter]]) -> list[Any]:
-        """Send commands to their nodes, and all of them once more when a slot has moved or a node is gone."""
-        with translated():
+    def _exchange(self, address: Callable[[RedisCluster], list[_Addressed]]) -> list[tuple[ClusterNode, Any]]:
+        """Send commands to their nodes, and all commands once more when a slot has moved or a node is gone.
+
+        Args:
+            address: Chooses the node for each command by the client's current map of the slots.
+
+        Returns:
+            Node and reply for each command, errors among the replies.
+        """
+        with translated(new_login_setting=self.connections.new_login_setting):
             if self._client is None:
                 self._client = self._open_client()
             try:
-                replies = _deliver_once(self._client, letters)
+                replies = _try_once(self._client, address)
                 if replies is None:
                     self._client.nodes_manager.initialize()
-                    replies = _exchange(self._client, letters(self._client))
+                    replies = _round_trip(self._client, address(self._client))
             except exceptions.RedisClusterException:
                 # No known node tells the map of the slots. The next call begins with the nodes of the settings.
                 self.close()
@@ -255,27 +263,29 @@ class ClusterServers(Servers):
             return replies
 
 
-def _deliver_once(client: RedisCluster, letters: Callable[[RedisCluster], list[_Letter]]) -> list[Any] | None:
-    """Return the replies, or None when a new map of the slots may help."""
+def _try_once(
+    client: RedisCluster, address: Callable[[RedisCluster], list[_Addressed]]
+) -> list[tuple[ClusterNode, Any]] | None:
+    """Return nodes and replies, or None when a new slot map may help."""
     try:
-        replies = _exchange(client, letters(client))
+        replies = _round_trip(client, address(client))
     except exceptions.AuthenticationError:
         raise
     except (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.SlotNotCoveredError):
         return None
-    return None if any(isinstance(reply, _ASK_AGAIN) for reply in replies) else replies
+    return None if any(isinstance(reply, _ASK_AGAIN) for _, reply in replies) else replies
 
 
-def _exchange(client: RedisCluster, letters: Sequence[_Letter]) -> list[Any]:
-    """Write to all nodes, then read from all; return the replies in the order given, errors among them."""
-    stack = [PipelineCommand(parts, {"target_nodes": node}, at) for at, (node, parts) in enumerate(letters)]
+def _round_trip(client: RedisCluster, addressed: Sequence[_Addressed]) -> list[tuple[ClusterNode, Any]]:
+    """Write to all nodes, then read from all; return nodes and replies in order, errors among them."""
+    stack = [PipelineCommand(parts, {"target_nodes": node}, index) for index, (node, parts) in enumerate(addressed)]
     pipeline: Any = client.pipeline()
     try:
         replies: list[Any] = pipeline.send_cluster_commands(stack, raise_on_error=False, allow_redirections=False)
     except exceptions.TimeoutError as error:
         # The client does not tell to which of the nodes it was connecting.
-        raise _naming(error, sorted({node.name for node, _ in letters})) from error
-    return [_naming(reply, [node.name]) for (node, _), reply in zip(letters, replies, strict=True)]
+        raise _naming(error, sorted({node.name for node, _ in addressed})) from error
+    return [(node, _naming(reply, [node.name])) for (node, _), reply in zip(addressed, replies, strict=True)]
 
 
 def _naming(reply: Any, nodes: Sequence[str]) -> Any:
@@ -290,13 +300,13 @@ def refuse_eviction(what: str, info: Mapping[str, Any]) -> None:
 
     Args:
         what: The server, as a noun phrase.
-        info: Reply of the server to ``INFO memory``.
+        info: The server's reply to ``INFO memory``.
 
     Raises:
         StoreMisconfigured: The server has a memory limit and a policy that evicts.
     """
-    policy = info.get("maxmemory_policy", KEEPING)
-    if policy != KEEPING and info.get("maxmemory"):
+    policy = info.get("maxmemory_policy", NO_EVICTION)
+    if policy != NO_EVICTION and info.get("maxmemory"):
         raise StoreMisconfigured(
             f"{what} would drop keys when full and pairs would be missed; its maxmemory-policy is {policy}: "
             f"{POLICY_ADVICE}"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from streamdedup.errors import BatchRefused, StoreUnavailable, TransientError
-from streamdedup.index.redis.admin import IndexUpkeep
+from streamdedup.index.redis.admin import RedisUpkeep
 from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.scripts import Call, ScriptRunner
 from streamdedup.index.redis.servers import Servers
@@ -25,12 +25,9 @@ class RedisStagingIndex:
     """A ``StagingIndex`` in Redis.
 
     Args:
-        servers: Servers of the index.
+        servers: The Redis servers.
         store: The index, made with ``in_staging=True``.
         on_keys: Called with the number of keys deleted since the last call.
-
-    Attributes:
-        store: As given; only for the process that has the lease, and never opened.
     """
 
     def __init__(
@@ -65,7 +62,7 @@ class RedisStagingIndex:
         try:
             needed = is_lost()
             if needed:
-                IndexUpkeep(self._servers, self._namespace).drop(deleted, keep=key)
+                RedisUpkeep(self._servers, self._namespace).drop(deleted, keep=key)
         except BaseException:
             self.abandon()
             raise

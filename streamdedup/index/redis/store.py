@@ -1,10 +1,10 @@
 """The index in Redis (7.0 or newer) or Valkey, on one server or on a cluster.
 
 Each writing operation is one script call per *slot* for a whole batch. A slot is the project's own partition of the
-keys of an index, named in the hash tag (``redis.keys``), so that all keys of a call are on one server of a cluster; it
-is not one of the 16,384 hash slots of Redis Cluster. ``RedisIndex`` joins the parts, one for each Protocol of the
-contract: ``redis.partitions``, ``redis.entries``, ``redis.buckets``, ``redis.pairs`` and ``redis.expiry``, on the
-common base of ``redis.base``. Keys: ``redis.keys``. Scripts: ``redis.scripts`` and ``redis/lua``.
+index keys, named in the hash tag (``redis.keys``), so that all keys in a call are on one cluster node; Redis Cluster's
+16,384 hash slots are something else. ``RedisIndex`` joins the parts, one for each Protocol in the contract:
+``redis.partitions``, ``redis.entries``, ``redis.buckets`` and ``redis.pairs``, with their common base ``redis.base``.
+Keys: ``redis.keys``. Scripts: ``redis.scripts`` and ``redis/lua``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,15 +15,14 @@ import msgspec
 from streamdedup.errors import IndexMismatch, StoreUnavailable
 from streamdedup.index.redis.buckets import RedisBuckets
 from streamdedup.index.redis.entries import RedisEntries
-from streamdedup.index.redis.expiry import RedisBacklog
 from streamdedup.index.redis.pairs import RedisPairs
 from streamdedup.index.redis.partitions import RedisPartitions
 from streamdedup.index.redis.servers import refuse_eviction
 from streamdedup.index.values import Fingerprint, Opening, StoreStats
 
 
-class RedisIndex(RedisPartitions, RedisEntries, RedisBuckets, RedisPairs, RedisBacklog):
-    """An ``Index`` in Redis: the parts, each of which implements one Protocol of the contract, and ``StoreHealth``."""
+class RedisIndex(RedisPartitions, RedisEntries, RedisBuckets, RedisPairs):
+    """An ``Index`` in Redis: a part for each Protocol in the contract, and ``StoreHealth``."""
 
     def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Opening | None:
         """See ``StoreHealth.open``."""
@@ -40,8 +39,8 @@ class RedisIndex(RedisPartitions, RedisEntries, RedisBuckets, RedisPairs, RedisB
                 f"the deletion of {self.options.namespace} did not end; call again: streamdedup index drop, or "
                 "Index.delete for the index of a program"
             )
-        own = msgspec.json.encode(self.options.stored_fingerprint(fingerprint))
-        if create and self._servers.ask(key, "SET", key, own, "NX"):
+        configured = msgspec.json.encode(self.options.stored_fingerprint(fingerprint))
+        if create and self._servers.ask(key, "SET", key, configured, "NX"):
             return Opening(created=True)
         stored = self._servers.ask(key, "GET", key)
         return None if stored is None else self._compared(stored, fingerprint)
@@ -52,26 +51,26 @@ class RedisIndex(RedisPartitions, RedisEntries, RedisBuckets, RedisPairs, RedisB
 
     def ping(self) -> None:
         """See ``StoreHealth.ping``."""
-        self._servers.on_masters("PING")
+        self._servers.ask_masters("PING")
 
     def stats(self) -> StoreStats:
         """See ``StoreHealth.stats``."""
-        masters = self._servers.on_masters("INFO", "memory")
+        masters = self._servers.ask_masters("INFO", "memory")
         for name, info in masters.items():
             refuse_eviction(f"the store {name}", info)
         return _fullest(masters.values())
 
 
 def _fullest(masters: Iterable[Mapping[str, Any]]) -> StoreStats:
-    """Return the memory of the fullest master: one full master holds up every batch.
+    """Return the memory statistics for the fullest master: one full master holds up every batch.
 
     Args:
-        masters: Reply to ``INFO memory`` of each master.
+        masters: Reply to ``INFO memory`` from each master.
     """
     stats = [
         StoreStats(used_bytes=info.get("used_memory"), limit_bytes=info.get("maxmemory") or None) for info in masters
     ]
-    return max(stats, key=lambda of: (_fullness(of), of.used_bytes or 0))
+    return max(stats, key=lambda master: (_fullness(master), master.used_bytes or 0))
 
 
 def _fullness(stats: StoreStats) -> float:

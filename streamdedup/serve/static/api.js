@@ -7,9 +7,6 @@ const ADVICE = {
   "store-unavailable": "Redis does not answer, or the index is being rebuilt. Try again in a moment.",
   "index-absent": "The index does not exist yet: a daemon creates it at its start.",
   "index-mismatch": "The index was built with other settings than those of this service.",
-  "alerts-unavailable": "Alerts cannot be read: Kafka does not answer, refuses the service, or has no alerts topic.",
-  "dead-letters-unavailable":
-    "Dead letters cannot be read: Kafka does not answer, refuses the service, or has no dead-letter topic.",
   "unknown-document": "The index has no such document: it was never inserted, was deleted, or has expired.",
   "too-many-requests": "The service has as many requests or streams as it allows. Try again in a moment.",
 };

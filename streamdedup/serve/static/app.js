@@ -1,10 +1,11 @@
 /** The page: its views, the address of each, the profiles, and the token. */
 
-import { get, hasToken, onTokenRequired, problemText, useToken } from "./api.js";
+import { hasToken, onTokenRequired, problemText, useToken } from "./api.js";
 import { prepareAsk } from "./ask.js";
 import { prepareDocument } from "./document.js";
 import { byId, counted, foreign, h, show } from "./dom.js";
 import { prepareLive } from "./live.js";
+import { loadProfileList } from "./profiles.js";
 import { prepareState } from "./state.js";
 import { prepareTabs } from "./tabs.js";
 
@@ -62,6 +63,7 @@ function fillProfiles(profiles) {
     show(select, any, profiles.map(({ name }) => h("option", { value: name }, name)));
     if (profiles.some(({ name }) => name === chosen)) select.value = chosen;
   }
+  byId("ask-scoped").hidden = !profiles.some((profile) => profile.scope_field);
   const words = profiles.flatMap((profile, at) => {
     const count = profile.index === null ? counted(profile.documents, "document") : profile.index.title;
     return [at > 0 ? " \u00b7 " : "", foreign(profile.name), `: ${count}`];
@@ -71,7 +73,7 @@ function fillProfiles(profiles) {
 
 async function loadProfiles() {
   try {
-    fillProfiles((await get("v1/profiles")).profiles);
+    fillProfiles(await loadProfileList());
     show(byId("unavailable"));
   } catch (error) {
     const again = h("button", { type: "button", click: loadProfiles }, "Try again");

@@ -4,7 +4,10 @@ import { differences } from "./differences.js";
 import { get, ofProfile, problemText } from "./api.js";
 import { counted, foreign, h, show, similarity, similarityMeter } from "./dom.js";
 
-const CONTAINED = { a: "left in right", b: "right in left", both: "each in the other" };
+/** Return which of two texts, by their names, is contained in the other one. */
+function containedText(contained, [a, b]) {
+  return { a: [foreign(a), " in ", foreign(b)], b: [foreign(b), " in ", foreign(a)], both: ["each in the other"] }[contained];
+}
 
 const RULES = {
   min_shingles: "because one has too few shingles (min_shingles)",
@@ -30,17 +33,18 @@ export function matchLabel(match) {
   return [similarityMeter(match.similarity), " ", id, " ", h("span", { class: "quiet" }, facts.join(", "))];
 }
 
-function summary(body) {
+function summary(body, titles) {
   const error = body.method === "estimated" ? ` \u00b1 ${similarity(body.standard_error)}` : "";
   const parts = [
     `similarity ${similarity(body.similarity)}${error} (${body.method})`,
-    `containment ${similarity(body.containment)} (${CONTAINED[body.contained]})`,
+    [`containment ${similarity(body.containment)} (`, ...containedText(body.contained, titles), ")"],
     `${body.shared_bands} of ${body.bands} bands shared`,
     body.is_match ? "a pair of the profile" : "not a pair of the profile",
   ];
   if (body.suppressed_by) parts.push(`suppressed ${RULES[body.suppressed_by] ?? body.suppressed_by}`);
+  if (body.within_scope === false) parts.push("not compared, because their scopes differ");
   if (!body.within_window) parts.push("too far apart in time for a pair");
-  return h("p", {}, parts.join(" \u00b7 "));
+  return h("p", {}, parts.flatMap((part, at) => [at > 0 ? " \u00b7 " : "", part].flat()));
 }
 
 /**
@@ -56,7 +60,7 @@ export async function showComparison(element, load, titles) {
   try {
     const body = await load();
     const missing = h("p", {}, `The texts cannot be shown: ${body.texts_missing}.`);
-    show(element, summary(body), body.segments === null ? missing : differences(body.segments, titles));
+    show(element, summary(body, titles), body.segments === null ? missing : differences(body.segments, titles, body.aligned));
   } catch (error) {
     const text = error.isAbsent ? "This service does not compare a pasted text with a document." : problemText(error);
     show(element, h("p", { class: "problem", role: "alert" }, text));

@@ -1,13 +1,20 @@
 /** Two texts with their differences marked: side by side, or as one text where the page is narrow. */
 
-import { h, number, show, visible } from "./dom.js";
+import { h, number, show, visible, visibleDifference } from "./dom.js";
 
 /** Characters of a common or changed passage that are shown on each side of a gap, and the longest one without a gap. */
 const AROUND = 160;
+/** Characters in which a gap looks for the end of a word. */
+const WORD = 40;
 const LONGEST_EQUAL = 600;
 const LONGEST_CHANGED = 20_000;
 /** Passages that are shown at first, and by each further click. */
 const PASSAGES = 400;
+
+/** Marks of what only one text has, as in the terminal: green for the first text, which is the newer one, red for the other. */
+const MARKS = { a: "ins", b: "del" };
+
+const TOO_LONG = "One of the texts has more than 10,000 words: the differences are not marked.";
 
 const narrow = matchMedia("(max-width: 44rem)");
 /** Functions that draw the visible comparisons again, by element. */
@@ -20,22 +27,25 @@ narrow.addEventListener("change", () => {
   }
 });
 
-/** Move a place in a text out of the middle of a surrogate pair. */
+/** Move a place in a text behind the space before it, or where none is near out of the middle of a surrogate pair. */
 function whole(text, at) {
+  const space = text.slice(at - WORD, at).lastIndexOf(" ");
+  if (space >= 0) return at - WORD + space + 1;
   const code = text.charCodeAt(at);
   return code >= 0xdc00 && code <= 0xdfff ? at - 1 : at;
 }
 
 /** Return a passage, with a button in place of its middle where it is long. */
 function passage(text, kind, isWhole, expand) {
-  if (isWhole || text.length <= (kind === "equal" ? LONGEST_EQUAL : LONGEST_CHANGED)) return [visible(text)];
+  const shown = kind === "changed" ? visibleDifference : visible;
+  if (isWhole || text.length <= (kind === "equal" ? LONGEST_EQUAL : LONGEST_CHANGED)) return [shown(text)];
   const begin = whole(text, AROUND);
   const end = whole(text, text.length - AROUND);
-  const words = `\u2026 ${number(end - begin)} ${kind === "equal" ? "equal" : "changed"} characters \u2026`;
+  const words = `\u2026 ${number(end - begin)} ${kind} characters \u2026`;
   return [
-    visible(text.slice(0, begin)),
+    shown(text.slice(0, begin)),
     h("button", { type: "button", class: "gap", click: expand }, words),
-    visible(text.slice(end)),
+    shown(text.slice(end)),
   ];
 }
 
@@ -45,7 +55,7 @@ function sideBySide(parts, titles) {
       const text = segment[side];
       if (text === "") return null;
       const nodes = passage(text, segment.kind, isWhole, expand);
-      return segment.kind === "equal" ? nodes : h(side === "a" ? "del" : "ins", {}, nodes);
+      return segment.kind === "changed" ? h(MARKS[side], {}, nodes) : nodes;
     });
     const region = { class: "text", dir: "auto", role: "region", tabindex: "0", "aria-label": titles[at] };
     return h("div", { class: "column" }, h("h4", {}, visible(titles[at])), h("div", region, content.flat()));
@@ -56,7 +66,7 @@ function sideBySide(parts, titles) {
 function inline(parts, titles) {
   const content = parts.map(({ segment, isWhole, expand }) => {
     if (segment.kind === "equal") return passage(segment.b, "equal", isWhole, expand);
-    const sides = [["del", segment.a], ["ins", segment.b]].filter(([, text]) => text !== "");
+    const sides = [["del", segment.b], ["ins", segment.a]].filter(([, text]) => text !== "");
     return sides.map(([tag, text]) => h(tag, {}, passage(text, segment.kind, isWhole, expand)));
   });
   const region = { class: "text", dir: "auto", role: "region", tabindex: "0", "aria-label": titles.join(" and ") };
@@ -68,8 +78,10 @@ function inline(parts, titles) {
  *
  * @param {{kind: string, a: string, b: string}[]} segments Passages of the texts, in order.
  * @param {[string, string]} titles Names of the texts.
+ * @param {boolean} aligned False where a text has too many words: the only segment is the whole texts.
  */
-export function differences(segments, titles) {
+export function differences(segments, titles, aligned) {
+  if (!aligned) segments = segments.map((segment) => ({ ...segment, kind: "further" }));
   const element = h("div", { class: "differences" });
   const expanded = new Set();
   let limit = PASSAGES;
@@ -91,9 +103,9 @@ export function differences(segments, titles) {
     };
     show(
       element,
-      narrow.matches ? inline(parts, titles) : sideBySide(parts, titles),
+      narrow.matches && aligned ? inline(parts, titles) : sideBySide(parts, titles),
       rest > 0 ? h("button", { type: "button", click: more }, `Show more: ${number(rest)} passages follow`) : null,
-      legend(segments, titles),
+      aligned ? legend(segments, titles) : h("p", { class: "quiet" }, TOO_LONG),
     );
   }
 
@@ -106,6 +118,6 @@ export function differences(segments, titles) {
 function legend(segments, titles) {
   if (segments.every(({ kind }) => kind === "equal")) return h("p", { class: "quiet" }, "Both texts are the same.");
   const [a, b] = titles.map((title) => h("bdi", {}, visible(title)));
-  return h("p", { class: "quiet legend" }, h("del", {}, "only in"), " ", a, "; ", h("ins", {}, "only in"), " ", b, ".");
+  return h("p", { class: "quiet legend" }, h(MARKS.a, {}, "only in"), " ", a, "; ", h(MARKS.b, {}, "only in"), " ", b, ".");
 }
 

@@ -2,7 +2,8 @@
 
 import { get, ofProfile, problemText } from "./api.js";
 import { matchDisclosure, suppressedText } from "./comparison.js";
-import { byId, bytes, counted, documentLink, foreign, h, number, show, table, time } from "./dom.js";
+import { byId, bytes, captionLine, counted, documentLink, foreign, h, number, show, table, time } from "./dom.js";
+import { incompleteText } from "./profiles.js";
 
 let current = null;
 
@@ -25,13 +26,13 @@ function description(profile, body) {
 function matchRow(profile, id, match) {
   const [button, panel] = matchDisclosure(profile, id, match);
   const link = h("p", { class: "quiet below" }, "document ", documentLink(profile, match.id));
-  return h("li", {}, button, link, panel);
+  return h("li", {}, button, captionLine("", match), link, panel);
 }
 
 function matchList(profile, body) {
   const count = counted(body.matches_count, "near-duplicate");
   const heading = h("h3", {}, body.matches_count === 0 ? "No near-duplicate in the index" : count);
-  const partial = body.complete ? null : h("p", {}, "Not all candidates were compared, because there were too many.");
+  const partial = body.complete ? null : h("p", {}, incompleteText(profile));
   const suppressed = h("p", {}, suppressedText(body.suppressed));
   const rows = body.matches.map((match) => matchRow(profile, body.id, match));
   const more = body.matches_count - body.matches.length;
@@ -40,8 +41,9 @@ function matchList(profile, body) {
 }
 
 function memberRow(profile, member, id) {
-  const name = member.id === id ? [foreign(member.id), " (this document)"] : documentLink(profile, member.id);
-  return [time(member.record_time), member.source === null ? "unknown" : foreign(member.source), name];
+  const label = member.label ? [foreign(member.label), h("br")] : [];
+  const name = member.id === id ? [foreign(member.id), " (this document)"] : [documentLink(profile, member.id)];
+  return [time(member.record_time), member.source === null ? "unknown" : foreign(member.source), [...label, ...name]];
 }
 
 function clusterTable(profile, body) {
@@ -66,6 +68,7 @@ async function load(profile, id) {
     show(
       byId("document-result"),
       h("h3", {}, foreign(body.id)),
+      captionLine("", body),
       description(profile, body),
       matchList(profile, matches),
       clusterTable(profile, matches),

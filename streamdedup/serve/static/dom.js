@@ -1,6 +1,5 @@
 /** Elements, and foreign texts as text: no function here takes HTML. */
 
-const SVG = "http://www.w3.org/2000/svg";
 /**
  * Characters that would be invisible or would reorder the text beside them: controls except tab and line feed, controls
  * of direction, zero-width and separating characters, and halves of surrogate pairs. The joiners U+200C and U+200D are
@@ -11,6 +10,9 @@ const HIDDEN = new RegExp(
     "\\ufeff\\ufff9-\\ufffb]|[\\ud800-\\udbff](?![\\udc00-\\udfff])|(?<![\\ud800-\\udbff])[\\udc00-\\udfff]",
   "g",
 );
+
+/** Characters that no reader sees and that can be all that differs: soft hyphen, joiners, variation selectors. */
+const UNSEEN = /[\u00ad\u034f\u200c\u200d\ufe00-\ufe0f]/g;
 
 function nameOf(character) {
   const code = character.charCodeAt(0);
@@ -23,6 +25,11 @@ function nameOf(character) {
 /** Return a text with its hidden characters made visible. */
 export function visible(text) {
   return String(text).replaceAll("\r\n", "\n").replace(HIDDEN, nameOf);
+}
+
+/** Return a passage that only one text has, where also joiners and soft hyphens are visible. */
+export function visibleDifference(text) {
+  return visible(text).replace(UNSEEN, nameOf);
 }
 
 function fill(node, attributes, children) {
@@ -43,11 +50,6 @@ function fill(node, attributes, children) {
  */
 export function h(tag, attributes = {}, ...children) {
   return fill(document.createElement(tag), attributes, children);
-}
-
-/** Return an element of SVG. */
-export function svg(tag, attributes = {}, ...children) {
-  return fill(document.createElementNS(SVG, tag), attributes, children);
 }
 
 /** Return a text of others as an element whose direction does not reach beyond it. */
@@ -95,13 +97,20 @@ export function similarity(value) {
 
 const two = (value) => String(value).padStart(2, "0");
 
-/** Return an element for a time (RFC 3339), shown in the local time zone. */
+function zoneOf(at) {
+  const minutes = -at.getTimezoneOffset();
+  if (minutes === 0) return "UTC";
+  const size = Math.abs(minutes);
+  return `UTC${minutes < 0 ? "\u2212" : "+"}${two(Math.floor(size / 60))}:${two(size % 60)}`;
+}
+
+/** Return an element for a time (RFC 3339), shown in the local time zone, with its distance from UTC. */
 export function time(text) {
   const at = new Date(text);
   if (text === null || text === undefined || Number.isNaN(at.getTime())) return h("span", {}, "unknown time");
   const date = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
   const clock = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
-  return h("time", { datetime: at.toISOString(), title: at.toISOString() }, `${date} ${clock}`);
+  return h("time", { datetime: at.toISOString(), title: at.toISOString() }, `${date} ${clock} ${zoneOf(at)}`);
 }
 
 /** Return a table with a caption and the names of its columns; it scrolls where the page is narrow. */
@@ -115,6 +124,17 @@ export function table(caption, names, rows) {
 export function documentLink(profile, id) {
   const target = `#document/${encodeURIComponent(profile)}/${encodeURIComponent(id.toWellFormed())}`;
   return h("a", { href: target }, foreign(id));
+}
+
+/**
+ * Return a line with the words by which people recognise a document: label, source and time of publication; null without
+ * a label.
+ */
+export function captionLine(role, { label, source, published_at: publishedAt }) {
+  if (!label) return null;
+  const origin = [source, publishedAt].filter((part) => part).map((part) => [" \u00b7 ", foreign(part)]);
+  const before = role === "" ? null : h("span", { class: "quiet" }, `${role} `);
+  return h("p", { class: "below caption" }, before, foreign(label, { class: "label" }), h("span", { class: "quiet" }, origin.flat()));
 }
 
 /** Return a meter of a similarity with its number. */

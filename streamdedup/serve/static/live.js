@@ -1,12 +1,20 @@
 /** View "Live": alerts and dead letters as they are committed. */
 
 import { disclosure, matchDisclosure } from "./comparison.js";
-import { byId, counted, documentLink, foreign, h, number, similarityMeter, time } from "./dom.js";
+import { byId, captionLine, counted, documentLink, foreign, h, number, similarityMeter, time } from "./dom.js";
 import { EventList } from "./eventlist.js";
 import { prepareTabs } from "./tabs.js";
 
 /** Matches of an alert that are kept; an alert in a spam storm has hundreds. */
 const MATCHES = 20;
+
+const MATCH_FIELDS = [
+  "id", "similarity", "method", "shared_bands", "containment", "reason", "label", "source", "published_at",
+];
+
+function keptMatch(match) {
+  return Object.fromEntries(MATCH_FIELDS.map((field) => [field, match[field]]));
+}
 
 function alertItem(alert) {
   const { document: subject, matches } = alert;
@@ -14,14 +22,20 @@ function alertItem(alert) {
     profile: alert.profile,
     id: subject.id,
     source: subject.source ?? null,
+    label: subject.label ?? "",
+    published_at: subject.published_at ?? null,
+    first: { id: alert.cluster_id, label: alert.cluster_label },
     detectedAt: alert.detected_at,
     part: alert.parts > 1 ? `part ${alert.part} of ${alert.parts}` : null,
     best: Math.max(...matches.map((match) => match.similarity)),
     count: matches.length,
-    matches: matches.slice(0, MATCHES).map(({ id, similarity, method, shared_bands, containment, reason }) => {
-      return { id, similarity, method, shared_bands, containment, reason };
-    }),
+    matches: matches.slice(0, MATCHES).map(keptMatch),
   };
+}
+
+function matchRow(item, match) {
+  const [button, panel] = matchDisclosure(item.profile, item.id, match);
+  return h("li", {}, button, captionLine("", match), panel);
 }
 
 function alertRow(item, onToggle) {
@@ -40,15 +54,18 @@ function alertRow(item, onToggle) {
       const rest = item.count - item.matches.length;
       element.append(
         h("p", {}, "Document ", documentLink(item.profile, item.id), ". Compare it with:"),
-        h("ol", { class: "rows" }, item.matches.map((match) => h("li", {}, matchDisclosure(item.profile, item.id, match)))),
+        h("ol", { class: "rows" }, item.matches.map((match) => matchRow(item, match))),
         h("p", { class: "quiet" }, rest > 0 ? `${number(rest)} further matches are in the alert.` : ""),
       );
     },
     onToggle,
   );
-  const source = item.source === null ? null : [" \u00b7 ", foreign(item.source)];
+  const source = item.source === null || item.label !== "" ? null : [" \u00b7 ", foreign(item.source)];
   const part = item.part === null ? null : ` \u00b7 ${item.part}`;
-  return h("li", {}, button, h("p", { class: "quiet below" }, time(item.detectedAt), " \u00b7 ", foreign(item.profile), source, part), panel);
+  const place = h("p", { class: "quiet below" }, time(item.detectedAt), " \u00b7 ", foreign(item.profile), source, part);
+  const captions = [captionLine("new", item), captionLine("old", item.matches[0])];
+  if (![item.id, item.matches[0].id].includes(item.first.id)) captions.push(captionLine("first", item.first));
+  return h("li", {}, button, ...captions, place, panel);
 }
 
 function deadLetterRow(item) {

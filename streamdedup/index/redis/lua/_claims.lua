@@ -1,8 +1,8 @@
 -- The pages that hold the claims of one slot (rule 5 of index/contract.py). Included in the scripts that read or write claims.
 --
 -- A key of its own costs a claim 180 bytes (Redis 7). So claims share pages: hashes of up to some hundred fields, which the server keeps
--- as listpacks. A field is the last 12 bytes of the pair key. Its value has 12 bytes: the token of the position that owns the pair, and
--- the first 4 bytes of the token of the position that has asked last. A token is a digest of a position (index/entries.py).
+-- as listpacks. A field is the last 12 bytes of the pair key. Its value is the token of the position that owns the pair: a digest of 8
+-- bytes (index/entries.py).
 --
 -- Page of a claim: linear hashing (W. Litwin, 1980). With n pages and the largest b = 2^i <= n, a claim is on page (hash mod 2b) if
 -- that page exists, else on page (hash mod b). A new page takes its fields from one other page.

@@ -5,8 +5,8 @@
 -- ARGV[at+2]    key of their catalogue
 -- ARGV[at+3]    time to live of claims in milliseconds ('0' for ever)
 -- ARGV[at+4]    number n of pairs that are asked for
--- ARGV[at+5..]  for each of the n pairs, then for each pair whose claim is only extended: the last 12 bytes of the pair key, token
---               of the position (8 bytes)
+-- ARGV[at+5..]  for each of the n pairs: the last 12 bytes of the pair key, token of the position (8 bytes); then for each pair
+--               whose claim is only extended: the last 12 bytes of the pair key
 -- Returns for each of the n pairs 1 when it belongs to the position, else 0.
 local prefix, catalogue, lifetime, asked = ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
 at = at + 4
@@ -14,20 +14,27 @@ local now = present()
 local generations = read_generations(catalogue, prefix, now)
 local newest = open_generation(generations, prefix, lifetime, now)
 local result = {}
-for i = 1, (#ARGV - at) / 2 do
-  local field, token = ARGV[at + 2 * i - 1], ARGV[at + 2 * i]
-  local stored, generation = find(generations, field)
-  if i <= asked then
-    result[i] = (not stored or sub(stored, 1, 8) == token) and 1 or 0
-  end
-  if stored or i <= asked then
-    local value = (stored and sub(stored, 1, 8) or token) .. sub(token, 1, 4)
-    if generation and generation ~= newest then
+
+-- Make or extend a claim: move it to the newest generation.
+local function keep(field, owner, generation)
+  if generation ~= newest then
+    if generation then
       remove(generation, field)
     end
-    if generation ~= newest or value ~= stored then
-      insert(newest, field, value)
-    end
+    insert(newest, field, owner)
+  end
+end
+
+for i = 1, asked do
+  local field, token = ARGV[at + 2 * i - 1], ARGV[at + 2 * i]
+  local owner, generation = find(generations, field)
+  result[i] = (not owner or owner == token) and 1 or 0
+  keep(field, owner or token, generation)
+end
+for i = at + 2 * asked + 1, #ARGV do
+  local owner, generation = find(generations, ARGV[i])
+  if owner then
+    keep(ARGV[i], owner, generation)
   end
 end
 expire_pages(newest, now)

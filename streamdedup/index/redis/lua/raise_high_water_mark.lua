@@ -2,15 +2,13 @@
 -- include: _fence
 --
 -- ARGV[at+1]  key of the high-water mark: '<offset> <incarnation> <id of the topic> <ids that it had before, latest first>'
--- ARGV[at+2]  key of the event-time watermarks
--- ARGV[at+3]  field of the partition among them
--- ARGV[at+4]  committed offset
--- ARGV[at+5]  id of the topic ('' when unknown)
--- ARGV[at+6]  offset after the last record of the partition ('' when unknown)
+-- ARGV[at+2]  committed offset
+-- ARGV[at+3]  id of the topic ('' when unknown)
+-- ARGV[at+4]  offset after the last record of the partition ('' when unknown)
 -- Returns {high-water mark before (-1 for none), high-water mark, incarnation, 1 when this call began the incarnation}.
 -- Error RECREATED: the caller has polled before the topic was deleted.
-local key, watermarks, field, offset = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], tonumber(ARGV[at + 4])
-local topic_id, log_end = ARGV[at + 5], tonumber(ARGV[at + 6])
+local key, offset = ARGV[at + 1], tonumber(ARGV[at + 2])
+local topic_id, log_end = ARGV[at + 3], tonumber(ARGV[at + 4])
 local pattern = '^(%d+) ?(%d*) ?(%S*) ?(.*)$'
 local before, incarnation, known_id, earlier = string.match(redis.call('GET', key) or '', pattern)
 before, incarnation, known_id, earlier = tonumber(before or -1), tonumber(incarnation or 0), known_id or '', earlier or ''
@@ -25,7 +23,6 @@ if recreated then
     earlier = known_id .. ' ' .. earlier
   end
   high_water_mark, incarnation, known_id = offset, incarnation + 1, is_other and topic_id or known_id
-  redis.call('HDEL', watermarks, field)
 end
 if topic_id ~= '' then
   known_id = topic_id

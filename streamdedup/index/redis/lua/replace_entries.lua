@@ -3,7 +3,7 @@
 --
 -- ARGV[at+1]     prefix of the keys of entries; the document number (8 bytes) follows
 -- ARGV[at+2]     time to live of entries in milliseconds ('0' for ever)
--- ARGV[at+3]     time to live of deletion markers in milliseconds
+-- ARGV[at+3]     time to live of deletion markers in milliseconds ('0' for ever)
 -- ARGV[at+4..6]  numbers, lengths and entries, as for insert_entries
 local prefix, entry_lifetime, marker_lifetime = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
 for _, number, entry in entries(ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]) do

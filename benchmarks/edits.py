@@ -1,0 +1,229 @@
+"""Edits that turn a text into a copy, each at several strengths, drawn by a seed.
+
+Words are separated by white space; of a text without white space each character is a word.
+"""
+
+import random
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+#: Mean length of a run without white space from which on a text counts as written without.
+_NO_SPACES = 15
+_SENTENCE = re.compile(r"(?<=[.!?;\u3002\uff01\uff1f\u061f\u0964])\s*")
+_PUNCTUATION = re.compile(r"[^\w\s]|_")
+_VOWELS = frozenset("aeiouAEIOU")
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_ENGLISH_WORD = re.compile(r"[A-Za-z]+")
+
+#: Latin letter -> Cyrillic letter that most typefaces draw alike: a small part of confusables.txt of UTS 39.
+LOOK_ALIKES = dict(zip("aceijopqsxyABCEHIJKMOPSTXY", "асеіјорԛѕхуАВСЕНІЈКМОРЅТХУ", strict=True))  # noqa: RUF001  the same look
+#: Zero-width space, non-joiner and joiner, word joiner, byte order mark, soft hyphen.
+UNSEEN = "\u200b\u200c\u200d\u2060\ufeff\u00ad"
+_SYNONYMS = """
+big large; small little; begin start; end finish; buy purchase; help assist; show display; say state; said stated;
+get obtain; got obtained; give provide; need require; use employ; used employed; make produce; made produced; ask
+request; answer reply; house building; street road; town city; year twelvemonth; good fine; bad poor; quick fast; slow
+unhurried; old aged; new modern; many numerous; few scarce; often frequently; now currently; about around; after
+following; before prior; because since; but yet; also too; only merely; first initial; last final; money funds; work
+labour; worked laboured; people persons; children youngsters; firm company; price cost; rise increase; rose increased;
+fall drop; fell dropped; more further; whole entire; next following; near close; week fortnight; day date; month moon
+"""
+#: Word -> the other word of its pair, both ways.
+SYNONYMS = {
+    word: synonym
+    for pair in _SYNONYMS.replace("\n", " ").split(";")
+    for word, synonym in (pair.split(), pair.split()[::-1])
+}
+
+
+class Tools(NamedTuple):
+    """Sources of edits: chance, and the other texts of the set."""
+
+    chance: random.Random
+    others: Sequence[str]
+
+    def words(self, count: int) -> list[str]:
+        """Return so many successive words of other texts."""
+        drawn: list[str] = []
+        while len(drawn) < count:
+            drawn += parts_of(self.chance.choice(self.others))[0]
+        return drawn[:count]
+
+
+class Edit(NamedTuple):
+    """A kind of edit: its name, its strengths, and its function."""
+
+    name: str
+    strengths: tuple[tuple[str, float], ...]
+    apply: Callable[[str, float, Tools], str]
+
+
+def parts_of(text: str) -> tuple[list[str], str]:
+    """Return the words of a text and their separator; of a text without spaces all characters."""
+    words = text.split()
+    if words and sum(map(len, words)) / len(words) >= _NO_SPACES:
+        return list(text), ""
+    return words, " "
+
+
+def _each_word(text: str, share: float, tools: Tools, change: Callable[[str], str]) -> str:
+    """Change this share of the words, each by chance."""
+    words, joint = parts_of(text)
+    return joint.join(change(word) if tools.chance.random() < share else word for word in words)
+
+
+def _each_letter(text: str, share: float, tools: Tools, change: Callable[[str], str]) -> str:
+    """Change this share of the letters, each by chance."""
+    return "".join(change(letter) if letter.isalpha() and tools.chance.random() < share else letter for letter in text)
+
+
+def cut_end(text: str, share: float, _: Tools) -> str:
+    """Cut the end."""
+    words, joint = parts_of(text)
+    return joint.join(words[: len(words) - round(share * len(words))])
+
+
+def prepend(text: str, share: float, tools: Tools) -> str:
+    """Begin with words of others, this share of the text's own."""
+    words, joint = parts_of(text)
+    return joint.join(tools.words(round(share * len(words)))) + "\n" + text
+
+
+def quote(text: str, share: float, tools: Tools) -> str:
+    """Quote this share of the text between as many words of other texts."""
+    words, joint = parts_of(text)
+    length = round(share * len(words))
+    start = tools.chance.randint(0, len(words) - length)
+    around = tools.words(len(words))
+    middle = len(around) // 2
+    return joint.join(around[:middle] + words[start : start + length] + around[middle:])
+
+
+def reorder(text: str, share: float, tools: Tools) -> str:
+    """Swap two neighbouring sentences (0), or shuffle all of them (1)."""
+    sentences = [sentence for sentence in _SENTENCE.split(text) if sentence]
+    if share == 1:
+        tools.chance.shuffle(sentences)
+    elif len(sentences) > 1:
+        index = tools.chance.randrange(len(sentences) - 1)
+        sentences[index : index + 2] = sentences[index + 1], sentences[index]
+    return parts_of(text)[1].join(sentences)
+
+
+def replace_words(text: str, share: float, tools: Tools) -> str:
+    """Replace words by words of other texts."""
+    return _each_word(text, share, tools, lambda _: tools.words(1)[0])
+
+
+def synonyms(text: str, share: float, tools: Tools) -> str:
+    """Replace words that a list of synonyms knows."""
+
+    def change(word: re.Match[str]) -> str:
+        synonym = SYNONYMS.get(word[0].lower())
+        return synonym if synonym and tools.chance.random() < share else word[0]
+
+    return _ENGLISH_WORD.sub(change, text)
+
+
+def drop_words(text: str, share: float, tools: Tools) -> str:
+    """Leave words out."""
+    words, joint = parts_of(text)
+    return joint.join(word for word in words if tools.chance.random() >= share)
+
+
+def _misspelt(word: str, chance: random.Random) -> str:
+    """Return a word with one letter swapped with the next, dropped, doubled, or another."""
+    index = chance.randrange(len(word))
+    kind = chance.randrange(4)
+    if kind == 0 and index + 1 < len(word):
+        return word[:index] + word[index + 1] + word[index] + word[index + 2 :]
+    middle = ("", "", word[index] * 2, chance.choice(_LETTERS))[kind]
+    return word[:index] + middle + word[index + 1 :]
+
+
+def misspell_words(text: str, share: float, tools: Tools) -> str:
+    """Make one mistake in words."""
+    return _each_word(text, share, tools, lambda word: _misspelt(word, tools.chance))
+
+
+def misspell_letters(text: str, share: float, tools: Tools) -> str:
+    """Make a mistake at letters: many in a long word."""
+    return _each_letter(text, share, tools, lambda letter: _misspelt(letter, tools.chance))
+
+
+def look_alike(text: str, share: float, tools: Tools) -> str:
+    """Write Cyrillic letters for the Latin ones that look the same."""
+    return _each_letter(text, share, tools, lambda letter: LOOK_ALIKES.get(letter, letter))
+
+
+def unseen(text: str, share: float, tools: Tools) -> str:
+    """Insert invisible characters after letters."""
+    return _each_letter(text, share, tools, lambda letter: letter + tools.chance.choice(UNSEEN))
+
+
+def accents(text: str, share: float, tools: Tools) -> str:
+    """Add accents to vowels."""
+
+    def change(letter: str) -> str:
+        return unicodedata.normalize("NFC", f"{letter}\u0301") if letter in _VOWELS else letter
+
+    return _each_letter(text, share, tools, change)
+
+
+def full_width(text: str, share: float, tools: Tools) -> str:
+    """Write letters in their full-width forms."""
+    return _each_letter(text, share, tools, lambda letter: chr(ord(letter) + 0xFEE0) if letter.isascii() else letter)
+
+
+def capitals(text: str, share: float, tools: Tools) -> str:
+    """Write words in capitals."""
+    return _each_word(text, share, tools, str.upper)
+
+
+def no_punctuation(text: str, _share: float, _: Tools) -> str:
+    """Drop all punctuation, so that separated parts become one word."""
+    return _PUNCTUATION.sub("", text)
+
+
+def commas(text: str, share: float, tools: Tools) -> str:
+    """Insert commas after words."""
+    return _each_word(text, share, tools, lambda word: f"{word},")
+
+
+def white_space(text: str, share: float, tools: Tools) -> str:
+    """Break lines behind words."""
+    return _each_word(text, share, tools, lambda word: f"{word}\n\t ")
+
+
+def run_together(text: str, share: float, tools: Tools) -> str:
+    """Leave out spaces."""
+    return re.sub(r"\s+", lambda gap: "" if tools.chance.random() < share else gap[0], text)
+
+
+def _shares(*shares: float) -> tuple[tuple[str, float], ...]:
+    return tuple((f"{round(100 * share)} %", share) for share in shares)
+
+
+#: Every edit, in the order of the tables.
+EDITS = (
+    Edit("end cut off", _shares(0.1, 0.2, 0.3, 0.4, 0.5), cut_end),
+    Edit("words of others in front", _shares(0.1, 0.25, 0.5, 1.0), prepend),
+    Edit("part quoted in as many words of others", _shares(0.25, 0.5, 1.0), quote),
+    Edit("sentences reordered", (("two swapped", 0), ("all", 1)), reorder),
+    Edit("words replaced", _shares(0.01, 0.02, 0.05, 0.1, 0.2), replace_words),
+    Edit("synonyms, where a list has one", _shares(0.5, 1.0), synonyms),
+    Edit("words left out", _shares(0.01, 0.02, 0.05, 0.1), drop_words),
+    Edit("a typo in words", _shares(0.01, 0.02, 0.05, 0.1), misspell_words),
+    Edit("typos at letters", _shares(0.01, 0.02, 0.05), misspell_letters),
+    Edit("spaces left out", _shares(0.02, 0.1, 1.0), run_together),
+    Edit("accents on vowels", _shares(0.02, 0.1, 1.0), accents),
+    Edit("Cyrillic look-alikes of letters", _shares(0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0), look_alike),
+    Edit("unseen characters behind letters", _shares(0.1, 1.0), unseen),
+    Edit("full-width letters", _shares(0.1, 1.0), full_width),
+    Edit("capitals", _shares(0.2, 1.0), capitals),
+    Edit("punctuation left out", (("all", 1),), no_punctuation),
+    Edit("commas behind words", _shares(0.02, 0.2, 1.0), commas),
+    Edit("lines broken behind words", _shares(0.02, 0.2, 1.0), white_space),
+)

@@ -1,0 +1,95 @@
+"""Characters against words, sets against bags, with white space and without: on reviews in three languages.
+
+For each way of making shingles all pairs from the threshold on are found by an exact join, beside those of
+the default profile for reviews.
+
+    python -m benchmarks.reviews [--quick]
+
+``--quick`` takes the reviews of the project's sample.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks import datasets, report
+from benchmarks.report import percent
+from benchmarks.scans import all_pairs, as_set
+from streamdedup.evaluation.pairs import Pairs
+from streamdedup.settings.presets import named_profile
+from streamdedup.similarity.lsh import shared_bands
+from streamdedup.similarity.minhash import HashFamily
+from streamdedup.text.shingles import ShingleBatch, ShingleOptions, Shingler
+
+#: The sets: short English reviews, Chinese ones (no spaces, a token for each character), Arabic ones.
+SETS = ("playstore_reviews", "zh_shopping_reviews", "ar_reviews")
+PROFILE = named_profile(None, "reviews", {})
+#: Ways of making shingles, the default of the profile first.
+WAYS = {
+    "characters 5": ShingleOptions(unit="char", size=5),
+    "characters 5, bag": ShingleOptions(unit="char", size=5, bag=True),
+    "characters 5, no white space": ShingleOptions(unit="char", size=5, keep_white_space=False),
+    "words 3": ShingleOptions(size=3),
+    "words 3, bag": ShingleOptions(size=3, bag=True),
+    "words 2": ShingleOptions(size=2),
+}
+
+
+class Way(NamedTuple):
+    """One way of making shingles on one set."""
+
+    batch: ShingleBatch
+    pairs: Pairs
+
+
+def main() -> None:
+    """Compare the ways on all sets, print, write."""
+    arguments = report.parser(__doc__).parse_args()
+    sets = [datasets.sample("reviews")] if arguments.quick else [datasets.read(name) for name in SETS]
+    columns = ("shingles", "a review", "one at most", "pairs from 0.8", "not equal", "found by the bands")
+    tables = {}
+    for documents in sets:
+        rows = rows_of(documents.texts)
+        tables[documents.name] = report.table((*columns, "not by the default", "by the default only"), rows)
+    setting = {"profile": "reviews, by default"}
+    report.Report("reviews", arguments.quick, setting, None, tables).show(arguments.output)
+
+
+def rows_of(texts: list[str]) -> list[list[object]]:
+    """Return the rows of all ways on one set."""
+    rows, default = [], None
+    for title, options in WAYS.items():
+        batch = Shingler(options).shingle(texts)
+        way = Way(batch, all_pairs(batch.hashes, batch.offsets, PROFILE.threshold))
+        default = default or way
+        rows.append(row_of(title, options, way, default))
+    return rows
+
+
+def row_of(title: str, options: ShingleOptions, way: Way, default: Way) -> list[object]:
+    """Return the row of one way, beside the default."""
+    pairs, default_pairs = as_set(way.pairs), as_set(default.pairs)
+    counts = np.diff(way.batch.offsets)
+    return [
+        title,
+        f"{counts.mean():.1f}",
+        percent(float(np.mean(way.batch.element_counts <= options.size))),
+        len(pairs),
+        int(np.sum(way.pairs.similarities < 1)),
+        percent(recall(way)),
+        len(pairs - default_pairs),
+        len(default_pairs - pairs),
+    ]
+
+
+def recall(way: Way) -> float | None:
+    """Return the share of the pairs that share a band of the default banding."""
+    banding = PROFILE.banding()
+    if not way.pairs.left.size:
+        return None
+    keys = banding.band_keys(HashFamily(banding.permutations).sign(way.batch.hashes, way.batch.offsets))
+    return float(np.mean(shared_bands(keys[way.pairs.left], keys[way.pairs.right]) > 0))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""Similarity of edited copies, and the share of them that the default profiles find.
+
+    python -m benchmarks.robustness [--quick]
+
+Each edit is tried on the project's sample and on the open sets that are available. A pair of text and copy is judged
+without other documents in the index: it is found when it shares a band of the profile and the similarity of its
+sketches reaches the threshold, as the detector does below the caps. All random choices have fixed seeds.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks import datasets, report
+from benchmarks.edits import EDITS, Edit, Tools
+from benchmarks.report import Table, percent, table
+from streamdedup.settings.presets import named_profile
+from streamdedup.similarity.lsh import shared_bands
+from streamdedup.similarity.minhash import HashFamily
+from streamdedup.similarity.sketch import Sketch, Sketcher
+from streamdedup.text.shingles import Shingler
+
+#: The project's sample: its articles and its reviews, each by both profiles.
+SAMPLES = (("articles", "articles"), ("articles", "reviews"), ("reviews", "reviews"), ("reviews", "articles"))
+#: Open sets, each with its profile.
+SETS = (
+    ("reuters21578", "articles"),
+    ("bbc_news", "articles"),
+    ("masakhane_news", "articles"),
+    ("playstore_reviews", "reviews"),
+    ("zh_shopping_reviews", "reviews"),
+    ("ar_reviews", "reviews"),
+)
+#: Texts written without spaces, and the edits that put separators into them or take them out.
+SPACELESS = "zh_shopping_reviews"
+SEPARATING = ("punctuation left out", "commas behind words", "lines broken behind words", "a typo in words")
+#: One strength of each edit for the page; the others are in the table of all strengths.
+TYPICAL = {
+    "end cut off": "20 %",
+    "words of others in front": "25 %",
+    "part quoted in as many words of others": "100 %",
+    "sentences reordered": "all",
+    "words replaced": "5 %",
+    "words left out": "5 %",
+    "a typo in words": "5 %",
+    "spaces left out": "2 %",
+    "accents on vowels": "2 %",
+    "Cyrillic look-alikes of letters": "5 %",
+    "unseen characters behind letters": "100 %",
+    "full-width letters": "100 %",
+    "capitals": "100 %",
+    "punctuation left out": "all",
+    "commas behind words": "20 %",
+    "lines broken behind words": "20 %",
+}
+#: Texts tried of each set, and in a quick run.
+TRIALS, QUICK_TRIALS = 250, 20
+#: Fewest words of a tried text: a shorter one has too few shingles to be edited a little.
+MIN_WORDS = 8
+#: Least share of the texts of a set that an edit must change.
+LEAST_CHANGED = 0.1
+_SEED = 20
+
+
+class Verdicts(NamedTuple):
+    """Judged pairs: their similarities, and which are found; float64 and bool, shape (n,)."""
+
+    similarities: NDArray[np.float64]
+    is_found: NDArray[np.bool_]
+
+
+class Judge:
+    """Judges pairs of texts by one of the default profiles.
+
+    Args:
+        kind: Name of the profile.
+        settings: Settings that differ from the default.
+    """
+
+    def __init__(self, kind: str, **settings: object) -> None:
+        self.profile = named_profile(None, kind, settings)
+        self._banding = self.profile.banding()
+        self._shingler = Shingler(self.profile.shingle_options())
+        family = HashFamily(self.profile.permutations)
+        self._sketcher = Sketcher(family, self.profile.exact_limit, self._banding.permutations)
+
+    def judge(self, originals: Sequence[str], copies: Sequence[str]) -> Verdicts:
+        """Compare originals[i] with copies[i] for every i."""
+        left, left_keys = self._prepare(originals)
+        right, right_keys = self._prepare(copies)
+        similarities = self._sketcher.similarities(left, right).values
+        shared = shared_bands(left_keys, right_keys) >= self.profile.min_shared_bands
+        return Verdicts(similarities, shared & (similarities >= self.profile.threshold))
+
+    def _prepare(self, texts: Sequence[str]) -> tuple[list[Sketch], NDArray[np.uint32]]:
+        batch = self._shingler.shingle(texts)
+        sketches, values = self._sketcher.make(batch.hashes, batch.offsets)
+        return sketches, self._banding.band_keys(values)
+
+
+class Outcome(NamedTuple):
+    """Mean similarity of copies, and the share of them that is found."""
+
+    similarity: float
+    is_found: float
+
+    def __str__(self) -> str:
+        return f"{self.similarity:.2f}, {percent(self.is_found, 0)}"
+
+
+class Column(NamedTuple):
+    """One column of a table: a set of texts, judged by a profile."""
+
+    title: str
+    texts: list[str]
+    judge: Judge
+
+
+def main() -> None:
+    """Try all edits, print, write."""
+    arguments = report.parser(__doc__).parse_args()
+    trials = QUICK_TRIALS if arguments.quick else TRIALS
+    sample = [column(kind, datasets.sample(kind).texts, profile, trials) for kind, profile in SAMPLES]
+    others = {
+        name: column(name, datasets.read(name).texts, profile, trials)
+        for name, profile in ([] if arguments.quick else SETS)
+        if datasets.path_of(name)
+    }
+    tables = {"sample": edits_table(sample)}
+    if others:
+        tables["sets"] = edits_table(list(others.values()))
+        tables["typical"] = typical(tables["sets"])
+    if SPACELESS in others:
+        separating = [edit for edit in EDITS if edit.name in SEPARATING]
+        tables["spaceless"] = edits_table(spaceless(others[SPACELESS].texts), separating)
+    setting = {"texts": f"at most {trials} of each set, of at least {MIN_WORDS} words", "seed": _SEED}
+    report.Report("robustness", arguments.quick, setting, None, tables).show(arguments.output)
+
+
+def column(name: str, texts: Sequence[str], profile: str, trials: int) -> Column:
+    """Return the column of a set, with texts that are long enough, evenly spread over the set."""
+    words = Shingler(named_profile(None, "articles", {}).shingle_options()).shingle(texts).token_counts
+    usable = [text for text, count in zip(texts, words.tolist(), strict=True) if count >= MIN_WORDS]
+    judge = Judge(profile)
+    unit = "words" if judge.profile.shingle_unit == "word" else "characters"
+    step = max(1, len(usable) // trials)
+    return Column(f"{name}, {unit} {judge.profile.shingle_size}", usable[::step][:trials], judge)
+
+
+def spaceless(texts: list[str]) -> list[Column]:
+    """Return one set judged with white space, without, and by words."""
+    return [
+        Column("characters 5", texts, Judge("reviews")),
+        Column("characters 5, keep_white_space = false", texts, Judge("reviews", keep_white_space=False)),
+        Column("words 3", texts, Judge("articles")),
+    ]
+
+
+def edits_table(columns: Sequence[Column], edits: Sequence[Edit] = EDITS) -> Table:
+    """Return mean similarity and share found, a row for each edit and strength."""
+    rows = [
+        [edit.name, label, *(tried(column, edit.apply, strength) for column in columns)]
+        for edit in edits
+        for label, strength in edit.strengths
+    ]
+    return table(("edit", "strength", *(f"{column.title} ({len(column.texts)})" for column in columns)), rows)
+
+
+def typical(edits: Table) -> Table:
+    """Return the rows of the typical strengths."""
+    return Table(edits.columns, [row for row in edits.rows if TYPICAL.get(row[0]) == row[1]])
+
+
+def tried(column: Column, edit: Callable[[str, float, Tools], str], strength: float) -> Outcome | None:
+    """Return the result for copies of the texts that the edit changes; None if the edit changes too few."""
+    tools = Tools(random.Random(_SEED), column.texts)
+    copies = [edit(text, strength, tools) for text in column.texts]
+    changed = [(text, copy) for text, copy in zip(column.texts, copies, strict=True) if text != copy]
+    if len(changed) < max(2, LEAST_CHANGED * len(copies)):
+        return None
+    verdicts = column.judge.judge(*zip(*changed, strict=True))
+    return Outcome(float(np.mean(verdicts.similarities)), float(np.mean(verdicts.is_found)))
+
+
+if __name__ == "__main__":
+    main()

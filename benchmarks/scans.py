@@ -1,0 +1,50 @@
+"""Pairs of texts: by an exact join that uses no band, and by a scan with a profile on an index in memory."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from streamdedup.cli.collection import temporary_store
+from streamdedup.cli.scan import find_pairs
+from streamdedup.evaluation.join import join
+from streamdedup.evaluation.pairs import Pairs, gathered
+from streamdedup.evaluation.trial import DetectorRun, document_at
+from streamdedup.indexes import detector_options
+from streamdedup.settings import Profile
+
+#: Numbers of two documents, the smaller one first.
+Pair = tuple[int, int]
+
+
+def all_pairs(hashes: NDArray[Any], offsets: NDArray[Any], threshold: float) -> Pairs:
+    """Return every pair of sets with a Jaccard similarity of at least the threshold, which is above 0.
+
+    Args:
+        hashes: Elements of all sets, one set after the other, distinct within each.
+        offsets: int64 (n + 1,); set i has hashes[offsets[i] : offsets[i + 1]].
+        threshold: Least similarity.
+    """
+    return gathered(join(hashes, offsets, threshold))
+
+
+def as_set(pairs: Pairs) -> set[Pair]:
+    """Return the pairs without their similarities."""
+    return set(zip(pairs.left.tolist(), pairs.right.tolist(), strict=True))
+
+
+class Scan(NamedTuple):
+    """Pairs that a scan finds, and the suppressed pairs by rule."""
+
+    pairs: set[Pair]
+    suppressed: Mapping[str, int]
+
+
+def scan(profile: Profile, documents: Iterable[tuple[str, str | None]]) -> Scan:
+    """Return the pairs of documents (text, source) that a profile finds without limits of buckets and candidates."""
+    made = (document_at(number, str(number), text, source) for number, (text, source) in enumerate(documents))
+    unlimited = profile.model_copy(update={"bucket_cap": None, "max_candidates": None})
+    with temporary_store(None, unlimited, None) as store:
+        run = DetectorRun(detector_options("scan", unlimited), store)
+        pairs = {(min(ids), max(ids)) for ids in ((int(pair.id1), int(pair.id2)) for pair in find_pairs(run, made))}
+        return Scan(pairs, dict(run.suppressed))

@@ -1,0 +1,121 @@
+"""The ``streamdedup evaluate`` result as one JSON object."""
+
+from dataclasses import asdict
+from typing import Any
+
+from streamdedup.evaluation.rates import Rate
+from streamdedup.evaluation.result import Evaluation
+
+
+def as_object(evaluation: Evaluation) -> dict[str, Any]:
+    """Return the whole result as plain values that JSON can represent."""
+    findings = evaluation.findings
+    return {
+        "documents": len(evaluation.ids),
+        "skipped": findings.skipped_counts,
+        "suppressed": findings.suppressed_counts,
+        "documents_per_second": evaluation.documents_per_second,
+        "candidates_per_document": evaluation.candidates_per_document,
+        **_settings(evaluation),
+        "limits": asdict(findings.limits),
+        "truth": evaluation.truth,
+        "truth_seconds": evaluation.truth_seconds,
+        "truth_pairs_unknown": evaluation.unknown_count,
+        "truth_pairs_suppressed": evaluation.suppressed_count,
+        **_rates(evaluation),
+        **_misses(evaluation),
+        **_components(evaluation),
+        "judged_by_threshold": [share._asdict() for share in evaluation.scores.thresholds],
+        "clusters": evaluation.scores.clusters._asdict(),
+    }
+
+
+def _rate(rate: Rate) -> dict[str, Any]:
+    """Return a share with its bounds as plain values."""
+    low, high = rate.bounds() or (None, None)
+    return {
+        "hits": rate.hits,
+        "of": rate.total,
+        "share": rate.share,
+        "low": low,
+        "high": high,
+        "independent_pairs": rate.effective,
+    }
+
+
+def _settings(evaluation: Evaluation) -> dict[str, Any]:
+    """Return the settings that were evaluated; of the containment rule also recall and precision."""
+    options, scores = evaluation.options, evaluation.scores
+    containment = {}
+    if options.containment is not None:
+        rates = {
+            "recall": _rate(scores.containment_recall),
+            "precision": _rate(scores.containment_precision),
+        }
+        containment = {"containment": {**asdict(options.containment), **rates}}
+    return {
+        "threshold": options.threshold,
+        **containment,
+        "bands": options.banding.bands,
+        "rows": options.banding.rows,
+        "permutations": options.permutations,
+        "exact_limit": options.exact_limit,
+    }
+
+
+def _rates(evaluation: Evaluation) -> dict[str, Any]:
+    """Return recall and precision: of all pairs, of those compared exactly and by estimate, and by similarity."""
+    scores = evaluation.scores
+    return {
+        "recall": _rate(scores.recall),
+        "precision": _rate(scores.precision),
+        "exact": {"recall": _rate(scores.exact_recall), "precision": _rate(scores.exact_precision)},
+        "estimated": {
+            "recall": _rate(scores.estimated_recall),
+            "recall_from": scores.estimated_from,
+            "precision": _rate(scores.estimated_precision),
+            "precision_at": scores.estimated_at,
+        },
+        "bands_of_similarity": [{"from": band.low, "to": band.high, **_rate(band.recall)} for band in scores.bands],
+    }
+
+
+def _misses(evaluation: Evaluation) -> dict[str, Any]:
+    """Return the missed pairs by reason, examples of them, and the documents that miss the most pairs."""
+    ids, scores = evaluation.ids, evaluation.scores
+    return {
+        "missed": {reason.value: count for reason, count in scores.missed.items()},
+        "missed_examples": [
+            {
+                "id1": ids[pair.left],
+                "id2": ids[pair.right],
+                "similarity": pair.similarity,
+                "reason": pair.reason.value,
+            }
+            for pair in scores.examples
+        ],
+        "missed_by_document": [
+            {"id": ids[misses.document], "missed": misses.missed, "pairs": misses.pairs}
+            for misses in scores.by_document.most_missed
+        ],
+        "unlucky_documents": _rate(scores.by_document.unlucky),
+        "documents_missing_half": scores.by_document.lost_count,
+    }
+
+
+def _components(evaluation: Evaluation) -> dict[str, Any]:
+    """Return the connected components among the true pairs, those with the most pairs by name."""
+    by_document, pairs_count = evaluation.scores.by_document, evaluation.scores.recall.total
+    return {
+        "components": by_document.components_count,
+        "largest_components": [
+            {
+                "first": evaluation.ids[component.first],
+                "documents": component.documents,
+                "pairs": component.pairs,
+                "share_of_pairs": component.pairs / pairs_count,
+                "missed": component.missed,
+            }
+            for component in by_document.largest
+        ],
+    }

@@ -1,0 +1,150 @@
+"""The ``streamdedup evaluate`` result as lines for a reader.
+
+The lines have five parts: settings and truth, rates, components and documents with many misses, clusters, and missed
+pairs with their reasons. ``docs/tuning.md`` explains each line.
+"""
+
+from collections.abc import Iterator
+
+from streamdedup.cli.rendering.terminal import printable
+from streamdedup.detection.model import DetectorOptions
+from streamdedup.evaluation.by_document import LEAST_PAIRS
+from streamdedup.evaluation.rates import Rate
+from streamdedup.evaluation.result import Evaluation
+from streamdedup.evaluation.scores import ClusterScore
+from streamdedup.settings.units import counted, listed_counts
+from streamdedup.similarity.lsh import BAND_BYTES
+
+
+def as_lines(evaluation: Evaluation) -> Iterator[str]:
+    """Yield all lines."""
+    yield from _conditions(evaluation)
+    yield ""
+    yield from _rates(evaluation)
+    yield ""
+    yield from _components(evaluation)
+    yield ""
+    yield from _clusters(evaluation.scores.clusters)
+    yield ""
+    yield from _missed(evaluation)
+
+
+def _conditions(evaluation: Evaluation) -> Iterator[str]:
+    """Yield documents, settings, truth, suppressed pairs and reached limits."""
+    options, findings, speed = evaluation.options, evaluation.findings, evaluation.documents_per_second
+    documents = f"{counted(len(evaluation.ids), 'document')}, skipped: {listed_counts(findings.skipped_counts)}"
+    yield f"{documents}; {speed:,.0f} documents/s" if speed else documents
+    yield _settings_line(options)
+    if options.containment is not None and evaluation.candidates_per_document is not None:
+        yield _containment_price(options.banding.bands, evaluation.candidates_per_document)
+    truth, unknown_count = f"truth: {evaluation.truth}", evaluation.unknown_count
+    yield f"{truth}; {counted(unknown_count, 'pair')} with a document that is in no file" if unknown_count else truth
+    if options.suppression is not None:
+        yield (
+            f"suppressed: {listed_counts(findings.suppressed_counts)}; "
+            f"of the truth {counted(evaluation.suppressed_count, 'pair')}, not counted below"
+        )
+    if reached := findings.limits.sentence():
+        yield reached
+
+
+def _settings_line(options: DetectorOptions) -> str:
+    line = (
+        f"threshold {options.threshold:g}; {options.banding} (bands x rows), "
+        f"{options.recall(options.threshold):.4f} expected at the threshold"
+    )
+    if (rule := options.containment) is not None:
+        line += (
+            f"; by containment from {rule.threshold:g} at similarity {rule.min_similarity:g}, "
+            f"{options.recall(rule.min_similarity):.4f} expected there"
+        )
+    return f"{line}; {_comparison_method(options)}"
+
+
+def _comparison_method(options: DetectorOptions) -> str:
+    """Return which pairs are compared exactly, and the standard error of the others."""
+    if options.exact_limit is None:
+        return "every pair is compared exactly"
+    error = options.measure.standard_error(options.threshold, options.permutations)
+    estimates = f"estimates have a standard error of {error:.3f} there"
+    if options.exact_limit == 0:
+        return estimates
+    return f"exact up to {options.exact_limit:,} shingles, beyond that {estimates}"
+
+
+def _containment_price(bands: int, candidates_per_document: float) -> str:
+    sizes = " or ".join(f"{bands * size:,} ({layout})" for layout, size in BAND_BYTES.items())
+    return (
+        f"bands for pairs by containment: {candidates_per_document:,.1f} candidates a document; "
+        f"{counted(bands, 'band')} take about {sizes} bytes a document in Redis"
+    )
+
+
+def _rates(evaluation: Evaluation) -> Iterator[str]:
+    """Yield recall and precision, and the recall by similarity and by threshold."""
+    scores = evaluation.scores
+    yield f"{'':<28}{'hits':>12}{'of':>12}{'share':>9}   95 % by document"
+    yield _rate_line("recall", scores.recall)
+    yield _rate_line("  of pairs compared exactly", scores.exact_recall)
+    yield _rate_line(f"  of estimated, from {scores.estimated_from:.3f}", scores.estimated_recall)
+    yield _rate_line("precision", scores.precision)
+    yield _rate_line("  of pairs called exact", scores.exact_precision)
+    yield _rate_line(f"  of estimated, at {scores.estimated_at:.3f}", scores.estimated_precision)
+    if evaluation.options.containment is not None:
+        yield _rate_line("recall by containment", scores.containment_recall)
+        yield _rate_line("precision by containment", scores.containment_precision)
+    yield _rate_line("documents without an alert", scores.by_document.unlucky)
+    yield "recall by similarity"
+    for band in scores.bands:
+        name = "equal" if band.low == band.high else f"{band.low:.2f} .. {band.high:.2f}"
+        yield _rate_line(f"  {name}", band.recall)
+    if scores.thresholds:
+        yield "judged pairs that a threshold can find"
+    for step in scores.thresholds:
+        yield f"  {f'from {step.threshold:g}':<26}{step.pairs:>12,}{scores.recall.total:>12,}{step.share:>9.4f}"
+
+
+def _rate_line(name: str, rate: Rate) -> str:
+    bounds = rate.bounds()
+    if rate.share is None or bounds is None:
+        return f"{name:<28}{0:>12}{0:>12}{'-':>9}"
+    return f"{name:<28}{rate.hits:>12,}{rate.total:>12,}{rate.share:>9.4f}   {bounds[0]:.4f} .. {bounds[1]:.4f}"
+
+
+def _components(evaluation: Evaluation) -> Iterator[str]:
+    """Yield the components with the most pairs, and the documents with the most misses."""
+    by_document, pairs_count = evaluation.scores.by_document, evaluation.scores.recall.total
+    yield f"connected components of true pairs: {by_document.components_count:,}"
+    for component in by_document.largest:
+        yield (
+            f"  {counted(component.documents, 'document')}, {counted(component.pairs, 'pair')} "
+            f"({component.pairs / pairs_count:.1%} of all), {component.missed:,} missed; with "
+            f"{printable(evaluation.ids[component.first])}"
+        )
+    if by_document.lost_count:
+        yield (
+            f"misses cluster: {counted(by_document.lost_count, 'document')} of at least {LEAST_PAIRS} pairs missed "
+            "half or more of them; a higher min_recall makes such documents rarer"
+        )
+    for misses in by_document.most_missed:
+        name = printable(evaluation.ids[misses.document])
+        yield f"  {misses.missed:,} of {misses.pairs:,} pairs missed by {name}"
+
+
+def _clusters(clusters: ClusterScore) -> Iterator[str]:
+    yield f"clusters: {clusters.found_count:,} found, {clusters.true_count:,} by the truth"
+    if clusters.b_cubed_precision is not None and clusters.b_cubed_recall is not None:
+        yield f"  B-cubed   precision {clusters.b_cubed_precision:.4f}  recall {clusters.b_cubed_recall:.4f}"
+    if clusters.pairwise_precision is not None and clusters.pairwise_recall is not None:
+        yield f"  pairwise  precision {clusters.pairwise_precision:.4f}  recall {clusters.pairwise_recall:.4f}"
+
+
+def _missed(evaluation: Evaluation) -> Iterator[str]:
+    """Yield the missed pairs by reason, with examples."""
+    scores = evaluation.scores
+    yield f"missed: {counted(sum(scores.missed.values()), 'pair')}"
+    for reason, count in scores.missed.items():
+        yield f"  {count:,}  {reason.value}"
+        for pair in (pair for pair in scores.examples if pair.reason == reason):
+            ids = "  ".join(printable(evaluation.ids[number]) for number in (pair.left, pair.right))
+            yield f"       {pair.similarity:.4f}  {ids}"

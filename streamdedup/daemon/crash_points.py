@@ -1,0 +1,156 @@
+"""Crash points: steps of the daemon at which a test ends the process as ``kill -9`` does.
+
+Each step of the loop that has an effect outside the process has two points, ``before_<step>`` and ``after_<step>``. The
+points are wrappers around index, source and producer, which the command line adds only when a crash point is set. The
+loop and the detector do not know the wrappers, and without a crash point nothing is wrapped.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from streamdedup.daemon.read_ahead import AHEAD_POLL_S
+from streamdedup.errors import SettingsError
+from streamdedup.index.contract import Index
+from streamdedup.kafka.protocols import Batch, Source
+
+#: Called with the name of each point when the daemon reaches it.
+OnPoint = Callable[[str], None]
+
+#: Method of the source -> step.
+SOURCE_STEPS = {"poll": "poll", "committed": "committed", "commit": "commit_offsets"}
+#: Step of a poll of the batch ahead, which its time-out tells from other polls.
+POLL_AHEAD = "poll_ahead"
+#: Method of the index -> step, in the order of the loop. Requests for the state of the server are no steps.
+STORE_STEPS = {
+    name: name
+    for name in (
+        "open",
+        "fence",
+        "insert_entries",
+        "get_entries",
+        "read_entries",
+        "remove_from_buckets",
+        "remove_copies",
+        "replace_entries",
+        "insert_and_look_up",
+        "copy_removals",
+        "insert_copies",
+        "save_pending_matches",
+        "claim_pairs",
+        "set_clusters",
+        "announce",
+        "finish",
+    )
+}
+#: Method of the Kafka client's producer -> step, in the order of a transaction.
+PRODUCER_STEPS = {
+    "init_transactions": "init_transactions",
+    "begin_transaction": "begin",
+    "send": "send",
+    "flush": "flush",
+    "send_offsets_to_transaction": "send_offsets",
+    "commit_transaction": "commit",
+}
+#: Names of all points.
+CRASH_POINTS = tuple(
+    f"{when}_{step}"
+    for step in (*SOURCE_STEPS.values(), POLL_AHEAD, *STORE_STEPS.values(), *PRODUCER_STEPS.values())
+    for when in ("before", "after")
+)
+
+
+class _Wrapper:
+    """Delegates to an object, and reports the calls of some methods.
+
+    Args:
+        inner: The object.
+        steps: Name of the step, by method.
+        on_point: Called before each step, and after each step that succeeds.
+    """
+
+    def __init__(self, inner: object, steps: Mapping[str, str], on_point: OnPoint) -> None:
+        self.__dict__.update(_inner=inner, _steps=steps, _on_point=on_point)
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._inner, name)
+        step = self._steps.get(name)
+        if step is None:
+            return method
+
+        def call(*arguments: object, **named: object) -> object:
+            return self._report(step, method, *arguments, **named)
+
+        return call
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(self._inner, name, value)
+
+    def _report(self, step: str, method: Callable[..., Any], *arguments: object, **named: object) -> Any:
+        self._on_point(f"before_{step}")
+        result = method(*arguments, **named)
+        self._on_point(f"after_{step}")
+        return result
+
+
+class _SourceWrapper(_Wrapper):
+    """Delegates to a source; a poll of the batch ahead is a step of its own."""
+
+    def poll(self, timeout_s: float, max_records: int | None = None) -> Batch:
+        step = POLL_AHEAD if timeout_s == AHEAD_POLL_S else SOURCE_STEPS["poll"]
+        return cast(Batch, self._report(step, self._inner.poll, timeout_s, max_records))
+
+
+class StepObserver:
+    """Wraps index, source and producer of a daemon, so that each of their steps is reported.
+
+    Args:
+        on_point: Called with each point of ``CRASH_POINTS``, in the thread that takes the step.
+    """
+
+    def __init__(self, on_point: OnPoint) -> None:
+        self._on_point = on_point
+
+    def wrap_index(self, index: Index) -> Index:
+        """Return an index that delegates to ``index`` and reports its steps."""
+        return cast(Index, _Wrapper(index, STORE_STEPS, self._on_point))
+
+    def wrap_producer(self, producer: Any) -> Any:
+        """Return a producer of the Kafka client that delegates to ``producer`` and reports its steps."""
+        return _Wrapper(producer, PRODUCER_STEPS, self._on_point)
+
+    def wrap_source(self, source: Source) -> Source:
+        """Return a source that delegates to ``source`` and reports its steps."""
+        return cast(Source, _SourceWrapper(source, SOURCE_STEPS, self._on_point))
+
+
+class CrashPoint:
+    """Ends the process at one point, without any cleanup.
+
+    Args:
+        text: Name of the point. ``POINT:N`` ends the process the Nth time it reaches the point.
+        end: Ends the process; SIGKILL if None.
+
+    Raises:
+        SettingsError: There is no such point.
+    """
+
+    def __init__(self, text: str, end: Callable[[], None] | None = None) -> None:
+        self._name, colon, passage = text.partition(":")
+        if self._name not in CRASH_POINTS or (colon and not (passage.isdecimal() and int(passage))):
+            points = ", ".join(CRASH_POINTS)
+            raise SettingsError(f"no such crash point: {text!r}; there are: {points}; each also as POINT:PASSAGE")
+        self._left = int(passage or 1)
+        self._end = end or _kill_process
+
+    def __call__(self, point: str) -> None:
+        """Count a point, and end the process if this is the one."""
+        if point == self._name:
+            self._left -= 1
+            if self._left == 0:
+                self._end()
+
+
+def _kill_process() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)

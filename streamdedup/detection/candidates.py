@@ -1,0 +1,136 @@
+"""Candidates: the members of a document's buckets, and the choice of those that are compared.
+
+Storms: many copies of one text fill the buckets of the text. For a document with a full bucket the index returns only
+some members. Such a document is compared with at most ``STORM_CANDIDATES``, exact copies from the bucket of its content
+first, so that the cost is the same for any number of earlier copies.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from streamdedup.detection.entry_chunks import BUDGET_BYTES, read_chunks, weight_bytes
+from streamdedup.detection.model import InsertedBatch
+from streamdedup.index.contract import DocumentStore
+from streamdedup.index.documents import IndexEntry
+from streamdedup.index.values import Fence, FoundNearCapacity, Hits
+
+#: Candidates of a document with a full bucket, exact copies included. With so few a document in a storm costs about
+#: three times an ordinary one, alert included (`python -m benchmarks storm`).
+STORM_CANDIDATES = 3
+#: Exact copies among them, at most.
+STORM_COPIES = 2
+
+
+class BucketHits(NamedTuple):
+    """Candidates for one document.
+
+    Attributes:
+        candidates: Shared bands by document number.
+        near_capacity: Whether a bucket was at least half full.
+        full: Whether a bucket was full, so that only some bucket members are candidates.
+    """
+
+    candidates: Mapping[int, int]
+    near_capacity: bool = False
+    full: bool = False
+
+
+class Copies(NamedTuple):
+    """Exact copies from the buckets by content.
+
+    Attributes:
+        numbers: Document numbers with the same content, by row with a full bucket.
+        entries: Index entries that were read for them, as many as the budget allows.
+    """
+
+    numbers: Mapping[int, Sequence[int]]
+    entries: Mapping[int, IndexEntry] = {}
+
+
+def hits_by_row(rows: Sequence[int], hits: Hits) -> dict[int, BucketHits]:
+    """Return the candidates by row, for documents that have any.
+
+    Args:
+        rows: Row for each document in the look-up.
+        hits: Result of the look-up.
+    """
+    return {
+        row: BucketHits(candidates, near_capacity=index in hits.near_capacity, full=index in hits.full)
+        for index, (row, candidates) in enumerate(zip(rows, hits.candidates, strict=True))
+        if candidates
+    }
+
+
+def promising_candidates(hit: BucketHits, limit: int | None) -> list[int]:
+    """Return the candidates to verify: most shared bands first, then by number, the same in every attempt.
+
+    Args:
+        hit: Candidates for a document.
+        limit: Largest candidate count; None for no limit.
+    """
+    candidates = hit.candidates
+    if hit.full:
+        limit = STORM_CANDIDATES if limit is None else min(limit, STORM_CANDIDATES)
+    if limit is None or len(candidates) <= limit:
+        return list(candidates)
+    return sorted(candidates, key=lambda number: (-candidates[number], number))[:limit]
+
+
+def copies_first(copies: Sequence[int], numbers: list[int]) -> list[int]:
+    """Return candidates with up to ``STORM_COPIES`` exact copies first; unchanged without copies."""
+    return list(dict.fromkeys([*copies[:STORM_COPIES], *numbers]))[:STORM_CANDIDATES] if copies else numbers
+
+
+class CopyBuckets:
+    """The buckets by content, in which exact copies are found while ordinary buckets are full.
+
+    Args:
+        store: The index.
+        budget_bytes: Largest weight for index entries that are held at once, in bytes.
+    """
+
+    def __init__(self, store: DocumentStore, budget_bytes: int = BUDGET_BYTES) -> None:
+        self._store = store
+        self._budget_bytes = budget_bytes
+
+    def look_up(self, batch: InsertedBatch, hits: Mapping[int, BucketHits], fences: Sequence[Fence]) -> Copies:
+        """Look up exact copies for documents with full buckets.
+
+        Once a bucket is half full, the document and all bucket members are inserted in the buckets of their contents.
+        So exact copies are found there later, when the full bucket returns few members.
+        """
+        rows = [row for row, hit in hits.items() if hit.near_capacity]
+        if not rows:
+            return Copies({})
+        members, entries = self._members(batch, hits, [row for row in rows if not hits[row].full], fences)
+        documents = [(batch.entries[row].number, batch.entries[row].digest) for row in rows]
+        copies = self._store.insert_copies(documents, fences, members)
+        return Copies({row: numbers for row, numbers in zip(rows, copies, strict=True) if hits[row].full}, entries)
+
+    def _members(
+        self, batch: InsertedBatch, hits: Mapping[int, BucketHits], rows: Sequence[int], fences: Sequence[Fence]
+    ) -> tuple[FoundNearCapacity | None, dict[int, IndexEntry]]:
+        """Read the members of buckets near capacity.
+
+        The buckets are looked up a second time after ``copy_removals``, and the entries are read after that: a document
+        that was deleted before the count is not found, and a document that is deleted after the count is not inserted
+        (``index.contract.BucketStore.insert_copies``).
+
+        Returns:
+            The members with their digests, None without any; and the entries that were read, as many as the budget
+            allows.
+        """
+        if not rows:
+            return None, {}
+        removals = self._store.copy_removals()
+        numbers = [batch.entries[row].number for row in rows]
+        remaining = set().union(*self._store.insert_and_look_up(numbers, batch.band_keys[rows], fences).candidates)
+        # Without later arrivals: a pair with one of them belongs in the alert of the later document.
+        members = sorted(remaining & {number for row in rows for number in hits[row].candidates})
+        documents: list[tuple[int, bytes]] = []
+        within_budget: dict[int, IndexEntry] = {}
+        for entries in read_chunks(self._store, members, self._budget_bytes):
+            documents += [(entry.number, entry.digest) for entry in entries.values() if not entry.deleted]
+            if weight_bytes(entries.values()) + weight_bytes(within_budget.values()) <= self._budget_bytes:
+                within_budget |= entries
+        return FoundNearCapacity(sorted(documents), removals), within_budget

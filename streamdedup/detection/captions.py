@@ -1,0 +1,91 @@
+"""Captions: the label, source and publication time in an index entry, by which people recognise a document.
+
+A label is the first words of the text: those of the first text field, usually the title, where a profile has several.
+A caption has at most ``label_bytes`` + 66 bytes in UTF-8, however long the fields are.
+No caption contains an invisible character: the three parts are separated by line breaks.
+"""
+
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from streamdedup.wire import Document
+
+#: Most bytes in a stored source or publication time.
+PART_BYTES: Final = 32
+#: A first line that fills less than this share of a label is continued by the next line.
+_SHORT_LINE: Final = 0.15
+#: Characters that are read for each byte of a label: a label shows less where a text begins with more white space.
+_READ_CHARACTERS: Final = 4
+
+
+class Caption(NamedTuple):
+    """The parts of a caption; an absent one is empty.
+
+    Attributes:
+        label: First words of the text.
+        source: Source; one that is too long ends in an ellipsis.
+        published_at: Publication time; absent where it is too long for a time.
+    """
+
+    label: str = ""
+    source: str = ""
+    published_at: str = ""
+
+
+def caption_of(document: Document, label_bytes: int) -> bytes | None:
+    """Return the stored form of a document's caption; None where nothing is to be stored.
+
+    Args:
+        document: The document.
+        label_bytes: Most UTF-8 bytes in the label; 0 for no caption.
+    """
+    if not label_bytes:
+        return None
+    label, source = label_of(document.text, label_bytes), _stored_source(document.source or "")
+    published_at = _visible(document.published_at or "")
+    if len(published_at.encode()) > PART_BYTES:
+        published_at = ""
+    return f"{label}\n{source}\n{published_at}".rstrip("\n").encode() or None
+
+
+@lru_cache(maxsize=4096)
+def _stored_source(source: str) -> str:
+    source = _visible(source)
+    return source if len(source.encode()) <= PART_BYTES else _cut(source, PART_BYTES - len("…".encode())) + "…"
+
+
+def read_caption(stored: bytes | None) -> Caption:
+    """Return the caption in an index entry."""
+    return Caption(*stored.decode().split("\n")) if stored else Caption()
+
+
+def label_of(text: str, limit_bytes: int) -> str:
+    """Return the first words of a text.
+
+    Args:
+        text: The text.
+        limit_bytes: Most bytes in UTF-8. A label ends between two words where that loses less than half of it.
+    """
+    label, rest = "", text.lstrip()[: _READ_CHARACTERS * limit_bytes]
+    while rest and len(label.encode()) < _SHORT_LINE * limit_bytes:
+        line, _, rest = rest.partition("\n")
+        label = f"{label} {_visible(line)}".strip()
+    encoded = label.encode()
+    if len(encoded) <= limit_bytes:
+        return label
+    words = encoded[: limit_bytes + 1].rpartition(b" ")[0]
+    return words.decode() if len(words) > limit_bytes // 2 else _cut(label, limit_bytes)
+
+
+def _visible(text: str) -> str:
+    """Return a text with one blank for each run of white space, and without other invisible characters."""
+    if not text.isprintable():
+        text = "".join([character for character in text if character.isprintable() or character.isspace()])
+    elif "  " not in text and text[:1] != " " and text[-1:] != " ":
+        return text  # most texts: the rest takes three times as long
+    return " ".join(text.split())
+
+
+def _cut(text: str, limit_bytes: int) -> str:
+    """Return the beginning of a text that has at most so many bytes in UTF-8."""
+    return text.encode()[:limit_bytes].decode(errors="ignore")

@@ -1,0 +1,317 @@
+"""The exact join: all pairs of shingle sets that are similar enough, without comparing all pairs.
+
+``evaluate`` and ``tune`` judge the product by these pairs, so the join shares nothing with it: no signature, no band,
+no bucket. It is a prefix-filter join (C. Xiao, W. Wang, X. Lin, J. X. Yu, "Efficient similarity joins for near
+duplicate detection", 2008):
+
+1. Documents with equal sets form a group; one set per group is compared (``_grouped``).
+2. Every set's elements are sorted by frequency, the rarest first (``_ranked``).
+3. Similar sets have a rare element in common: the first elements of each set, its prefix, are indexed (``_Prefixes``).
+4. Each set is looked up there; the sets that share enough elements of the prefixes are its candidates.
+5. Candidates are compared in full (``_compared``).
+6. Similar sets become document pairs (``_expanded``).
+
+With Jaccard similarity J(x, y) >= t, x the larger set, prefixes are as long as these bounds require:
+
+    |y| >= t |x|                                                                       (length filter)
+    |x and y| >= t / (1 + t) (|x| + |y|) >= max(t |x|, 2 t / (1 + t) |y|)
+    n elements in common among the first |x| - ceil(t |x|) + n of x
+        and the first |y| - ceil(2 t / (1 + t) |y|) + n of y                           (prefix filter)
+
+for any n up to |x and y|. The classical n is 1; a larger n (J. Wang, G. Li, J. Feng, "Can we beat the prefix
+filtering?", 2012) drops the pairs of large sets that share a few elements by chance. Here n is 1 and a sixteenth of
+|y|. Elements that occur in one set only come first and are skipped, frequent ones come last, so few candidates remain.
+62,773 Chinese reviews (3 million shingles) take 1 to 2 seconds at t = 0.8 and 0.5.
+
+Memory: about 30 bytes for each element of the sets, and a block of pairs; never all pairs.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamdedup.evaluation.pairs import Pairs, gathered
+from streamdedup.similarity.measures import MEASURES, Measure, OverlapBounds
+from streamdedup.text.runs import offsets_of, ranges
+
+#: Elements of one step: bounds its arrays to some 100 MB however many pairs share an element.
+_STEP_ELEMENTS: Final = 1 << 22
+#: Sets of one step that are looked up, at most.
+_LOOKUP_SETS: Final = 1 << 10
+#: Elements of a set for each further element that a pair must share in the prefixes. Measured on articles as character
+#: 5-shingles, where it matters.
+_ELEMENTS_PER_NEED: Final = 16
+#: Occurrences are sorted where they are fewer than this part of the sets, and counted for every set otherwise.
+_FEW: Final = 16
+#: Pairs of one block, at least, except the last one.
+_BLOCK_PAIRS: Final = 1 << 16
+#: Tolerance for a product of threshold and size that should be a whole number.
+_ROUNDING: Final = 1e-9
+
+
+class _Groups(NamedTuple):
+    """Documents with equal sets.
+
+    Attributes:
+        members: int64 (n_documents with elements,); documents, group by group, ascending within a group.
+        offsets: int64 (n_groups + 1,).
+    """
+
+    members: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+
+    def of(self, group: int) -> NDArray[np.int64]:
+        """Return a group's documents."""
+        return self.members[self.offsets[group] : self.offsets[group + 1]]
+
+
+class _RankedSets(NamedTuple):
+    """Each group's set, the smallest first, each with its elements as ranks: 0 is the rarest element of all.
+
+    Attributes:
+        ranks: int64 (n_total,); ascending within a set.
+        offsets: int64 (n_sets + 1,).
+        single_count: Elements that occur in one set only; they have the lowest ranks.
+        ranks_count: Distinct elements.
+    """
+
+    ranks: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    single_count: int
+    ranks_count: int
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Elements per set, int64 (n_sets,), ascending."""
+        return np.diff(self.offsets)
+
+
+class _Similar(NamedTuple):
+    """A set, the similar ones among the smaller and equally large sets, and their similarities."""
+
+    number: int
+    others: NDArray[np.int64]
+    similarities: NDArray[np.float64]
+
+
+def join(
+    hashes: NDArray[np.uint32],
+    offsets: NDArray[np.int64],
+    threshold: float,
+    progress: Callable[[int], None] = lambda _: None,
+    measure: Measure = MEASURES["set"],
+) -> Iterator[Pairs]:
+    """Yield all document pairs whose sets have at least the threshold's similarity, in blocks, each pair once.
+
+    A document without elements is in no pair.
+
+    Args:
+        hashes: All documents' elements, strictly ascending within each, uint32, shape (n_total,).
+        offsets: Document i has hashes[offsets[i] : offsets[i + 1]]; int64, ascending from 0, shape (n + 1,).
+        threshold: Least similarity, above 0, at most 1.
+        progress: Called with the newly done documents' count; equal documents count once.
+        measure: Similarity measure.
+
+    Raises:
+        ValueError: The threshold is outside its range.
+    """
+    if not 0.0 < threshold <= 1.0:
+        raise ValueError(f"the threshold must be above 0 and at most 1, not {threshold}")
+    groups = _grouped(hashes, offsets)
+    if not groups.members.size:
+        return
+    sets = _ranked(hashes, offsets, groups)
+    yield from _in_blocks(_expanded(groups, _similar(sets, threshold, measure, progress)))
+
+
+def _grouped(hashes: NDArray[np.uint32], offsets: NDArray[np.int64]) -> _Groups:
+    """Group documents with equal sets, the groups of the smallest sets first."""
+    documents_by_set: dict[bytes, list[int]] = {}
+    for document, (start, end) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
+        if end > start:
+            documents_by_set.setdefault(hashes[start:end].tobytes(), []).append(document)
+    groups = [documents_by_set[content] for content in sorted(documents_by_set, key=len)]
+    members = np.array([document for group in groups for document in group], np.int64)
+    return _Groups(members, offsets_of(np.array([len(group) for group in groups], np.int64)))
+
+
+def _ranked(hashes: NDArray[np.uint32], offsets: NDArray[np.int64], groups: _Groups) -> _RankedSets:
+    """Return one set for each group, its elements in the order of their frequency."""
+    first = groups.members[groups.offsets[:-1]]
+    sizes = offsets[first + 1] - offsets[first]
+    elements = hashes[ranges(offsets[first], sizes)]
+    distinct, frequencies = np.unique(elements, return_counts=True)
+    rank_of = np.empty(distinct.size, np.int64)
+    rank_of[np.argsort(frequencies, kind="stable")] = np.arange(distinct.size)
+    set_offsets = offsets_of(sizes)
+    ranks = np.empty(elements.size, np.int64)
+    for low, high in _steps(sizes):
+        part = slice(set_offsets[low], set_offsets[high])
+        keys = rank_of[np.searchsorted(distinct, elements[part])]
+        # Sorted within each set: the set's number in the upper half keeps the sets apart.
+        keys += np.repeat(np.arange(low, high) << 32, sizes[low:high])
+        keys.sort()
+        ranks[part] = keys & 0xFFFFFFFF
+    return _RankedSets(ranks, set_offsets, int(np.count_nonzero(frequencies == 1)), distinct.size)
+
+
+def _similar(
+    sets: _RankedSets, threshold: float, measure: Measure, progress: Callable[[int], None]
+) -> Iterator[_Similar]:
+    """Yield each set that has similar ones."""
+    prefixes = _Prefixes(sets, measure.bounds(threshold))
+    is_member = np.zeros(sets.ranks_count, np.bool_)
+    for low, high in _steps(sets.sizes, _LOOKUP_SETS):
+        for number, candidates in prefixes.candidates(low, high):
+            similar = _compared(sets, number, candidates, measure, is_member)
+            near = similar.similarities >= threshold
+            if near.any():
+                yield _Similar(number, similar.others[near], similar.similarities[near])
+        progress(high - low)
+
+
+class _Prefixes:
+    """An index of the prefixes of all sets, without the elements that occur in one set only.
+
+    A set is looked up as the larger one of a pair; the indexed prefixes are those of smaller or equally large sets. The
+    postings are the sets by element: int64 (n,), rank << 32 | set, ascending.
+
+    Args:
+        sets: The sets.
+        bounds: Bounds for pairs that are similar enough.
+    """
+
+    def __init__(self, sets: _RankedSets, bounds: OverlapBounds) -> None:
+        sizes = sets.sizes
+        self._sets = sets
+        self._single = _single_counts(sets)
+        least_common = _least(bounds.of_smaller, sizes)
+        # Elements that a pair must share within the prefixes, by its smaller set.
+        self._needed = np.minimum(1 + sizes // _ELEMENTS_PER_NEED, least_common)
+        self._postings = self._posted(sizes - least_common + self._needed)
+        # Length of a prefix that is looked up; a similar set is no larger, so it needs no more elements.
+        self._lookup_lengths = np.minimum(sizes - _least(bounds.of_larger, sizes) + self._needed, sizes)
+        # First set that is large enough to be similar to each set.
+        self._first_large_enough = np.searchsorted(sizes, _least(bounds.size, sizes))
+
+    def _posted(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        counts = np.maximum(lengths - self._single, 0)
+        postings = self._sets.ranks[ranges(self._sets.offsets[:-1] + self._single, counts)] << 32
+        postings += np.repeat(np.arange(len(counts)), counts)
+        postings.sort()
+        return postings
+
+    def candidates(self, low: int, high: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """Yield each set from ``low`` to below ``high`` that has candidates, with these: smaller numbers, ascending."""
+        sets, single = self._sets, self._single[low:high]
+        counts = np.maximum(self._lookup_lengths[low:high] - single, 0)
+        ranks = sets.ranks[ranges(sets.offsets[low:high] + single, counts)] << 32
+        # The postings of an element that are large enough, and before the set itself.
+        begins = np.searchsorted(self._postings, ranks + np.repeat(self._first_large_enough[low:high], counts))
+        lengths = np.searchsorted(self._postings, ranks + np.repeat(np.arange(low, high), counts)) - begins
+        bounds = offsets_of(counts)
+        totals = np.add.reduceat(np.append(lengths, 0), bounds[:-1]) * (counts > 0)
+        for index in np.flatnonzero(totals).tolist():
+            elements = slice(bounds[index], bounds[index + 1])
+            frequent = self._frequent(begins[elements], lengths[elements])
+            if frequent.size:
+                yield low + index, frequent
+
+    def _frequent(self, begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the sets that occur often enough in stretches of the postings, each once, ascending.
+
+        Args:
+            begins: int64 (n,); each stretch's start.
+            lengths: int64 (n,); its length.
+        """
+        needed = self._needed
+        if lengths.sum() < len(needed) // _FEW:
+            numbers, counts = np.unique(self._postings[ranges(begins, lengths)] & 0xFFFFFFFF, return_counts=True)
+            frequent: NDArray[np.int64] = numbers[counts >= needed[numbers]]
+            return frequent
+        counts = np.zeros(len(needed), np.int64)
+        for low, high in _steps(lengths):
+            numbers = self._postings[ranges(begins[low:high], lengths[low:high])] & 0xFFFFFFFF
+            counts += np.bincount(numbers, minlength=len(needed))
+        return np.flatnonzero(counts >= needed)
+
+
+def _least(share: float, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the least whole number of elements that is such a share of each size."""
+    counts: NDArray[np.int64] = np.ceil(share * sizes - _ROUNDING).astype(np.int64).clip(min=1)
+    return counts
+
+
+def _single_counts(sets: _RankedSets) -> NDArray[np.int64]:
+    """Return the number of elements of each set that occur in no other; they are its first ones."""
+    single = np.append(0, np.cumsum(sets.ranks < sets.single_count))
+    counts: NDArray[np.int64] = np.diff(single[sets.offsets])
+    return counts
+
+
+def _compared(
+    sets: _RankedSets, number: int, candidates: NDArray[np.int64], measure: Measure, is_member: NDArray[np.bool_]
+) -> _Similar:
+    """Compare a set with its candidates in full.
+
+    Args:
+        sets: All sets.
+        number: Set number.
+        candidates: int64 (n,); the other set numbers.
+        measure: Similarity measure.
+        is_member: Scratch space: False for every rank, before and after.
+    """
+    ranks = sets.ranks[sets.offsets[number] : sets.offsets[number + 1]]
+    sizes = sets.offsets[candidates + 1] - sets.offsets[candidates]
+    is_member[ranks] = True
+    common = np.empty(len(candidates), np.int64)
+    for low, high in _steps(sizes):
+        elements = sets.ranks[ranges(sets.offsets[candidates[low:high]], sizes[low:high])]
+        starts = offsets_of(sizes[low:high])[:-1]
+        common[low:high] = np.add.reduceat(is_member[elements], starts, dtype=np.int64)
+    is_member[ranks] = False
+    return _Similar(number, candidates, measure.exact(common, np.full_like(sizes, len(ranks)), sizes))
+
+
+def _steps(sizes: NDArray[np.int64], max_items: int | None = None) -> Iterator[tuple[int, int]]:
+    """Yield (low, high) of runs: at most ``_STEP_ELEMENTS`` elements and ``max_items`` items, or one larger item."""
+    bounds = offsets_of(sizes)
+    low = 0
+    while low < len(sizes):
+        high = int(np.searchsorted(bounds, bounds[low] + _STEP_ELEMENTS, side="right")) - 1
+        high = max(min(high, low + (max_items or len(sizes))), low + 1)
+        yield low, high
+        low = high
+
+
+def _expanded(groups: _Groups, similar_sets: Iterator[_Similar]) -> Iterator[Pairs]:
+    """Yield the document pairs within each group and between similar groups."""
+    sizes = np.diff(groups.offsets)
+    for group in np.flatnonzero(sizes > 1).tolist():
+        members = groups.of(group)
+        for number, member in enumerate(members[:-1], start=1):
+            yield _pairs(member, members[number:], np.ones(len(members) - number))
+    for group, similar_groups, similarities in similar_sets:
+        others = groups.members[ranges(groups.offsets[similar_groups], sizes[similar_groups])]
+        for member in groups.of(group):
+            yield _pairs(member, others, np.repeat(similarities, sizes[similar_groups]))
+
+
+def _pairs(document: np.int64, others: NDArray[np.int64], similarities: NDArray[np.float64]) -> Pairs:
+    return Pairs(np.minimum(document, others), np.maximum(document, others), similarities)
+
+
+def _in_blocks(pairs: Iterable[Pairs]) -> Iterator[Pairs]:
+    """Yield the same pairs in fewer pieces."""
+    pieces: list[Pairs] = []
+    count = 0
+    for piece in pairs:
+        pieces.append(piece)
+        count += len(piece.left)
+        if count >= _BLOCK_PAIRS:
+            yield gathered(pieces)
+            pieces, count = [], 0
+    if pieces:
+        yield gathered(pieces)

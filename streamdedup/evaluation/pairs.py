@@ -1,0 +1,135 @@
+"""Shingle sets of documents, and document pairs with their exact similarities."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamdedup.similarity.containment import ContainmentRule, Overlaps
+from streamdedup.similarity.measures import MEASURES, Measure, intersection_size
+from streamdedup.text.runs import offsets_of
+from streamdedup.text.shingles import Shingler
+from streamdedup.wire import scope_key
+
+
+class ShingleSets(NamedTuple):
+    """Documents as shingle sets, as the daemon computes them; in bags a hash for each occurrence of a shingle.
+
+    Attributes:
+        hashes: uint32 (n_total,); strictly ascending within a document.
+        offsets: int64 (n_documents + 1,); document i has hashes[offsets[i] : offsets[i + 1]].
+        token_counts: int64 (n_documents,); tokens per document.
+        stop_only: bool (n_documents,); documents that consist of stop shingles only, and so keep them.
+        scopes: uint64 (n_documents,); hash of each document's scope, 0 without a scope.
+    """
+
+    hashes: NDArray[np.uint32]
+    offsets: NDArray[np.int64]
+    token_counts: NDArray[np.int64]
+    stop_only: NDArray[np.bool_]
+    scopes: NDArray[np.uint64]
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Distinct shingles per document, int64 (n_documents,)."""
+        return np.diff(self.offsets)
+
+    def of(self, document: int) -> NDArray[np.uint32]:
+        """Return a document's shingles."""
+        return self.hashes[self.offsets[document] : self.offsets[document + 1]]
+
+
+def shingle_sets(shingler: Shingler, texts: Sequence[str], scopes: Sequence[str | None] = ()) -> ShingleSets:
+    """Return texts as shingle sets.
+
+    Args:
+        shingler: Makes shingles.
+        texts: n texts.
+        scopes: Scope of each text; empty without scopes.
+    """
+    batch = shingler.shingle(texts)
+    keys = np.array([int.from_bytes(scope_key(scope), "little") for scope in scopes or [None] * len(texts)], np.uint64)
+    return ShingleSets(batch.hashes, batch.offsets, batch.token_counts, batch.stop_only, keys)
+
+
+def concatenated(parts: Iterable[ShingleSets]) -> ShingleSets:
+    """Return the sets of all parts as one."""
+    none = ShingleSets(
+        np.empty(0, np.uint32),
+        np.zeros(1, np.int64),
+        np.empty(0, np.int64),
+        np.empty(0, np.bool_),
+        np.empty(0, np.uint64),
+    )
+    hashes, offsets, *columns = zip(none, *parts, strict=True)
+    sizes = np.concatenate([np.diff(part) for part in offsets])
+    return ShingleSets(np.concatenate(hashes), offsets_of(sizes), *map(np.concatenate, columns))
+
+
+class Pairs(NamedTuple):
+    """Document pairs, by their numbers; left[n] < right[n].
+
+    Attributes:
+        left: int64 (n,).
+        right: int64 (n,).
+        similarities: float64 (n,); exact similarities.
+    """
+
+    left: NDArray[np.int64]
+    right: NDArray[np.int64]
+    similarities: NDArray[np.float64]
+
+    def where(self, mask: NDArray[np.bool_]) -> "Pairs":
+        """Return the pairs for which ``mask``, bool (n,), is true."""
+        return Pairs(self.left[mask], self.right[mask], self.similarities[mask])
+
+    def within(self, scopes: NDArray[np.uint64]) -> "Pairs":
+        """Return the pairs whose documents have the same scope; ``scopes`` has that of each document."""
+        return self.where(scopes[self.left] == scopes[self.right])
+
+
+def gathered(blocks: Iterable[Pairs]) -> Pairs:
+    """Return the pairs of all blocks as one."""
+    none = Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float64))
+    return Pairs(*map(np.concatenate, zip(none, *blocks, strict=True)))
+
+
+def similarities(
+    sets: ShingleSets, left: NDArray[np.int64], right: NDArray[np.int64], measure: Measure = MEASURES["set"]
+) -> NDArray[np.float64]:
+    """Return the exact similarities of pairs; 0 where a document has no shingles.
+
+    Args:
+        sets: All documents' shingle sets.
+        left: int64 (n,); document numbers.
+        right: int64 (n,); each pair's other document.
+        measure: Similarity measure.
+    """
+    return measure.exact(*_overlaps(sets, left, right))
+
+
+def contained(
+    sets: ShingleSets,
+    left: NDArray[np.int64],
+    right: NDArray[np.int64],
+    rule: ContainmentRule,
+    measure: Measure = MEASURES["set"],
+) -> NDArray[np.bool_]:
+    """Return whether a containment rule holds for each pair, by exact similarity and containment, bool (n,).
+
+    Args:
+        sets: All documents' shingle sets.
+        left: int64 (n,); document numbers.
+        right: int64 (n,); each pair's other document.
+        rule: The rule.
+        measure: Similarity measure.
+    """
+    overlaps = _overlaps(sets, left, right)
+    return rule.holds(measure.exact(*overlaps), overlaps.containments(), np.minimum(overlaps.left, overlaps.right))
+
+
+def _overlaps(sets: ShingleSets, left: NDArray[np.int64], right: NDArray[np.int64]) -> Overlaps:
+    pairs = zip(left.tolist(), right.tolist(), strict=True)
+    common = np.fromiter((intersection_size(sets.of(a), sets.of(b)) for a, b in pairs), np.int64, len(left))
+    return Overlaps(common, sets.sizes[left], sets.sizes[right])

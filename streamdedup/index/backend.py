@@ -1,0 +1,188 @@
+"""The backend: everything that depends on the kind of store in which the indexes are.
+
+A kind of store is a folder beside this module with an implementation of ``Backend``, which ``streamdedup.indexes``
+constructs. No other module knows which kind is in use.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+from streamdedup.findings import Finding
+from streamdedup.index.contract import Index
+from streamdedup.index.reading import IndexReader
+from streamdedup.index.staging import StagingIndex
+from streamdedup.index.values import Fingerprint
+from streamdedup.position import Partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexParameters:
+    """Parameters of the index of a profile, the same for all processes that use it.
+
+    Attributes:
+        fingerprint: Parameters that an index is built with.
+        bands: Number of bands, at least 1.
+        lifetime_ms: Time to live of index entries, in milliseconds; None for ever.
+        bucket_cap: Largest number of members of a bucket; None for no limit.
+    """
+
+    fingerprint: Fingerprint
+    bands: int
+    lifetime_ms: int | None
+    bucket_cap: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyStatistics:
+    """Keys of one kind in a store.
+
+    Attributes:
+        count: Number of keys.
+        used_bytes: Memory, estimated from a sample of the keys, without the server's tables of keys.
+    """
+
+    count: int
+    used_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The result of a walk over all keys of an index.
+
+    Attributes:
+        documents_count: Number of index entries.
+        kinds: Keys by the name of their kind.
+    """
+
+    documents_count: int
+    kinds: Mapping[str, KeyStatistics]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFacts:
+    """The facts of a partition in an index.
+
+    Attributes:
+        high_water_mark: High-water mark, or None.
+        generation: Generation of the consumer group that may write, or None.
+        topic_id: Kafka's id of the topic of the high-water mark; empty when unknown.
+    """
+
+    high_water_mark: int | None
+    generation: int | None
+    topic_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """The facts of a server of the store; None where unknown.
+
+    Attributes:
+        address: Address without secrets.
+        software: Product and version.
+        used_bytes: Memory in use.
+        limit_bytes: Memory limit; None for no limit.
+        eviction_policy: What the server does at the limit.
+    """
+
+    address: str
+    software: str
+    used_bytes: int | None
+    limit_bytes: int | None
+    eviction_policy: str | None
+
+
+class IndexUpkeep(Protocol):
+    """Inspects and deletes one index, for the commands of operators.
+
+    Nothing takes a lock, so numbers are approximate while daemons write.
+    """
+
+    def fingerprint(self) -> Fingerprint | None:
+        """Return the parameters with which the index was built, or None when there is no index."""
+
+    def is_half_dropped(self) -> bool:
+        """Tell whether a deletion was interrupted."""
+
+    def is_staging(self) -> bool:
+        """Tell whether the index is being rebuilt."""
+
+    def partitions(self, topics: Iterable[str], also: Iterable[Partition] = ()) -> dict[Partition, PartitionFacts]:
+        """Return the facts of all partitions of ``topics`` that the index has seen.
+
+        Args:
+            topics: The topics.
+            also: Further partitions.
+        """
+
+    def survey(self, on_keys: Callable[[int], None] = lambda _count: None) -> Survey:
+        """Walk over all keys of the index; ``on_keys`` gets the number of keys since its last call."""
+
+    def drop(self, on_keys: Callable[[int], None] = lambda _count: None) -> int:
+        """Delete the index; daemons that still write to it end.
+
+        Args:
+            on_keys: Called with the number of keys deleted since the last call.
+
+        Returns:
+            Number of deleted keys.
+        """
+
+
+class Backend(Protocol):
+    """The store of the indexes of some profiles; a context manager that closes the connections.
+
+    Connects at the first use. All methods raise ``StoreUnavailable`` when a server does not answer, and
+    ``StoreMisconfigured`` when a server refuses the client for good.
+    """
+
+    @property
+    def kind(self) -> str:
+        """Name of the kind; the ``Finding`` whether its servers answer has the same name."""
+
+    @property
+    def address(self) -> str:
+        """Address of the store without secrets, for the operator."""
+
+    @property
+    def mode(self) -> str:
+        """Form of the deployment; `single` is one server."""
+
+    def index(self, name: str) -> Index:
+        """Return the index of a profile."""
+
+    def staging(self, name: str, on_keys: Callable[[int], None] = lambda _count: None) -> StagingIndex:
+        """Return the staging index of a profile; ``on_keys`` gets the number of keys deleted since its last call."""
+
+    def reader(self, name: str) -> IndexReader:
+        """Return the reader of the index of a profile."""
+
+    def upkeep(self, name: str) -> IndexUpkeep:
+        """Return the tool that inspects and deletes the index of a profile."""
+
+    def configured(self, name: str) -> Fingerprint:
+        """Return the parameters with which the index of a profile would be built now."""
+
+    def where(self, name: str) -> str:
+        """Return the place of the index of a profile, and the settings that name the place, for the operator."""
+
+    def servers(self) -> Sequence[ServerFacts]:
+        """Return the facts of the servers that have the indexes; refuses servers that are not as in the settings."""
+
+    def check(self) -> list[str]:
+        """Check that the servers can hold an index; return warnings for the operator."""
+
+    def findings(self, *, rebuilds: bool) -> Iterator[Finding]:
+        """Yield the result of each check of the servers, for ``check`` and for the start of the daemon.
+
+        Args:
+            rebuilds: Whether the daemon rebuilds a lost index by itself, so that its user needs more permissions.
+        """
+
+    def close(self) -> None:
+        """Close all connections; never raises."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_error: object) -> None: ...

@@ -1,0 +1,55 @@
+"""A dictionary whose entries expire, for the index in memory."""
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_NEVER = float("inf")
+
+
+class ExpiringDict(Generic[K, V]):
+    """A dictionary whose entries expire some time after they were set.
+
+    Args:
+        lifetime_ms: Time to live of an entry that has no other; None for ever.
+        now_ms: Clock, in milliseconds.
+    """
+
+    def __init__(self, lifetime_ms: int | None, now_ms: Callable[[], float]) -> None:
+        self._lifetime_ms = lifetime_ms
+        self._now_ms = now_ms
+        self._entries: dict[K, tuple[V, float]] = {}
+
+    def get(self, key: K) -> V | None:
+        """Return a value; None without a value, or after its expiry."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        value, expiry = entry
+        if expiry != _NEVER and expiry <= self._now_ms():
+            del self._entries[key]
+            return None
+        return value
+
+    def set(self, key: K, value: V, lifetime_ms: int | None = None) -> None:
+        """Set a value; ``lifetime_ms`` is its time to live instead of that of all values."""
+        lifetime_ms = self._lifetime_ms if lifetime_ms is None else lifetime_ms
+        self._entries[key] = (value, _NEVER if lifetime_ms is None else self._now_ms() + lifetime_ms)
+
+    def amend(self, key: K, value: V) -> None:
+        """Change a value and keep its time to live."""
+        self._entries[key] = (value, self._entries[key][1])
+
+    def all_keys(self) -> list[K]:
+        """Return the keys, those of expired values included."""
+        return list(self._entries)
+
+    def drop(self, key: K) -> None:
+        """Delete a value, if there is one."""
+        self._entries.pop(key, None)
+
+    def __len__(self) -> int:
+        now_ms = self._now_ms()
+        return sum(expiry > now_ms for _, expiry in self._entries.values())

@@ -1,0 +1,159 @@
+"""The ``Backend`` of Redis and Valkey."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from streamdedup.errors import StoreMisconfigured, StoreUnavailable
+from streamdedup.findings import Finding
+from streamdedup.index.backend import IndexParameters, ServerFacts
+from streamdedup.index.redis.admin import RedisUpkeep
+from streamdedup.index.redis.base import RedisIndexOptions
+from streamdedup.index.redis.checks import check_redis
+from streamdedup.index.redis.connection import check_server, read_facts
+from streamdedup.index.redis.keys import Keys
+from streamdedup.index.redis.reader import RedisIndexReader
+from streamdedup.index.redis.servers import Servers
+from streamdedup.index.redis.staging import RedisStagingIndex
+from streamdedup.index.redis.store import RedisIndex
+from streamdedup.index.redis.tls import tls_mismatch
+from streamdedup.index.values import Fingerprint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedisOptions:
+    """What the indexes of an installation have in common.
+
+    Attributes:
+        prefix: First part of all keys.
+        address: Address of the servers without secrets, for the operator.
+        shards: Slots for each band; 1 except on a cluster.
+        bucket_layout: Name of the layout of the buckets.
+        tcp_addresses: Host and port of each known server.
+        uses_tls: Whether the client uses TLS.
+    """
+
+    prefix: str
+    address: str
+    shards: int = 1
+    bucket_layout: str = "sets"
+    tcp_addresses: Sequence[tuple[str, int]] = ()
+    uses_tls: bool = False
+
+
+class RedisBackend:
+    """See ``Backend``.
+
+    Args:
+        connections: Connections to the servers.
+        options: Prefix, form and address.
+        indexes: Parameters of the index of each profile.
+
+    Attributes:
+        connections: As given.
+        address: See ``Backend.address``.
+        mode: See ``Backend.mode``.
+    """
+
+    kind: Final = "redis"
+
+    def __init__(self, connections: Servers, options: RedisOptions, indexes: Mapping[str, IndexParameters]) -> None:
+        self.connections = connections
+        self.address = options.address
+        self.mode = connections.mode
+        self._redis = options
+        self._indexes = indexes
+
+    def index(self, name: str) -> RedisIndex:
+        """See ``Backend.index``."""
+        return RedisIndex(self.connections, self._options(name))
+
+    def staging(self, name: str, on_keys: Callable[[int], None] = lambda _count: None) -> RedisStagingIndex:
+        """See ``Backend.staging``."""
+        store = RedisIndex(self.connections, self._options(name), in_staging=True)
+        return RedisStagingIndex(self.connections, store, on_keys)
+
+    def reader(self, name: str) -> RedisIndexReader:
+        """See ``Backend.reader``."""
+        return RedisIndexReader(self.connections, self._options(name))
+
+    def upkeep(self, name: str) -> RedisUpkeep:
+        """See ``Backend.upkeep``."""
+        return RedisUpkeep(self.connections, self._namespace(name))
+
+    def configured(self, name: str) -> Fingerprint:
+        """See ``Backend.configured``."""
+        return self._options(name).stored_fingerprint(self._indexes[name].fingerprint)
+
+    def where(self, name: str) -> str:
+        """See ``Backend.where``."""
+        return f"{self.address} under {self._namespace(name)} (redis.url, redis.key_prefix)"
+
+    def servers(self) -> list[ServerFacts]:
+        """See ``Backend.servers``."""
+        return [_server_facts(address, info) for address, info in read_facts(self.connections).items()]
+
+    def check(self) -> list[str]:
+        """See ``Backend.check``."""
+        return check_server(self.connections)
+
+    def findings(self, *, rebuilds: bool) -> Iterator[Finding]:
+        """See ``Backend.findings``."""
+        keys = [self._keys(name) for name in self._indexes]
+        findings = check_redis(
+            self.connections,
+            self.address,
+            keys=[index_keys.guard(slot) for index_keys in keys for slot in range(index_keys.slots_count)],
+            rebuilds=rebuilds,
+            key_pattern=f"~{{{self._redis.prefix}:*",
+        )
+        for finding in findings:
+            mismatch = self._tls_mismatch() if finding.error is StoreUnavailable else None
+            if mismatch is None:
+                yield finding
+            else:
+                error = StoreMisconfigured(f"{mismatch} [{finding.text}]")
+                yield Finding.failure(finding.check, finding.subject, error)
+
+    def _tls_mismatch(self) -> str | None:
+        redis = self._redis
+        return tls_mismatch(redis.tcp_addresses, uses_tls=redis.uses_tls, has_url=self.mode == "single")
+
+    def _namespace(self, name: str) -> str:
+        return f"{self._redis.prefix}:{name}"
+
+    def _keys(self, name: str) -> Keys:
+        return Keys(self._namespace(name), self._indexes[name].bands, self._redis.shards)
+
+    def _options(self, name: str) -> RedisIndexOptions:
+        parameters = self._indexes[name]
+        return RedisIndexOptions(
+            namespace=self._namespace(name),
+            bands=parameters.bands,
+            shards=self._redis.shards,
+            lifetime_ms=parameters.lifetime_ms,
+            bucket_cap=parameters.bucket_cap,
+            bucket_layout=self._redis.bucket_layout,
+        )
+
+    def close(self) -> None:
+        """See ``Backend.close``."""
+        self.connections.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+
+def _server_facts(address: str, info: Mapping[str, Any]) -> ServerFacts:
+    """Return the facts of a server from its reply to ``INFO``."""
+    valkey = info.get("valkey_version")
+    return ServerFacts(
+        address=address,
+        software=f"Valkey {valkey}" if valkey else f"Redis {info.get('redis_version')}",
+        used_bytes=info.get("used_memory"),
+        limit_bytes=info.get("maxmemory") or None,
+        eviction_policy=info.get("maxmemory_policy"),
+    )

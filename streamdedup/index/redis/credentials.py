@@ -1,0 +1,63 @@
+"""Logins that change while a process runs: read again for each new connection.
+
+The client asks for a login whenever it connects, also after a server has ended a connection or refused a command for
+lack of a valid login.
+"""
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from redis import exceptions
+from redis.credentials import CredentialProvider
+
+from streamdedup.errors import SettingsError
+
+
+class RenewedLogin(CredentialProvider):
+    """Reads user and password at each login.
+
+    Args:
+        source: Key of the setting that names the file or the function, for error texts.
+        read: Returns the password, or user and password.
+    """
+
+    def __init__(self, source: str, read: Callable[[], tuple[str, ...]]) -> None:
+        self.source = source
+        self._read = read
+
+    def get_credentials(self) -> tuple[str] | tuple[str, str]:
+        """Return the login, as the client's connections ask for it.
+
+        Raises:
+            exceptions.ConnectionError: There is none at the moment; the text does not repeat the error of a provider,
+                which could show a secret.
+        """
+        try:
+            login: Any = tuple(self._read())
+        except SettingsError as error:
+            raise exceptions.ConnectionError(f"{self.source}: {error}") from None
+        except Exception as error:  # noqa: BLE001  a provider may raise anything, such as the error of its server
+            raise exceptions.ConnectionError(f"{self.source} gives no login: {type(error).__name__}") from None
+        if not 1 <= len(login) <= 2 or not all(isinstance(part, str) for part in login):
+            raise exceptions.ConnectionError(f"{self.source} gives no login: neither a password nor user and password")
+        result: tuple[str] | tuple[str, str] = login
+        return result
+
+
+def login_of_provider(source: str, name: str) -> RenewedLogin:
+    """Return the logins of a credential provider of the Redis client.
+
+    Args:
+        source: Key of the setting.
+        name: ``package:function``; the function returns the provider, and is called at the first login.
+    """
+    providers: list[CredentialProvider] = []
+
+    def read() -> tuple[str, ...]:
+        if not providers:
+            module, _, function = name.partition(":")
+            providers.append(getattr(importlib.import_module(module), function)())
+        return providers[0].get_credentials()
+
+    return RenewedLogin(source, read)

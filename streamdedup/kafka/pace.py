@@ -1,0 +1,47 @@
+"""The rate at which records are sent."""
+
+import time
+from collections.abc import Callable
+
+#: Waits shorter than this are skipped, in seconds: a sleep is not more precise.
+_MIN_WAIT_S = 0.005
+#: Delay that a sender makes up for, in seconds. A longer one would end in a burst.
+_MAX_DELAY_S = 1.0
+
+
+class Pace:
+    """A schedule without accumulated rounding: record n is due n / ``rate`` seconds after the first.
+
+    Args:
+        rate: Records per second; 0 for no limit.
+        clock: Monotonic clock in seconds.
+        sleep: Waits for the given number of seconds.
+    """
+
+    def __init__(
+        self, rate: float, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._rate = rate
+        self._clock = clock
+        self._sleep = sleep
+        self._start: float | None = None
+        self._count = 0
+
+    def wait(self) -> None:
+        """Wait until the next record is due."""
+        ahead_s = self.ahead_s()
+        if ahead_s > _MIN_WAIT_S:
+            self._sleep(ahead_s)
+        self._count += 1
+
+    def ahead_s(self) -> float:
+        """Return the time until the next record is due, in seconds; 0 or less if it is due."""
+        if not self._rate:
+            return 0.0
+        time_s = self._clock()
+        if self._start is None:
+            self._start = time_s
+        ahead_s = self._start + self._count / self._rate - time_s
+        if ahead_s < -_MAX_DELAY_S:
+            self._start -= ahead_s + _MAX_DELAY_S
+        return ahead_s

@@ -1,1 +1,0 @@
-"""Memory broker, memory transport and crash points: used by tests and benchmarks only."""

@@ -1,0 +1,212 @@
+"""64-bit hashes of tokens and characters, the elements of shingles, for a whole batch at once.
+
+    token           = hash64(ASCII bytes); for a token beyond ASCII hash64(UTF-16, little-endian) + WIDE
+    character       = mix(mix(code point))
+    hash64(bytes)   = sum over j of MULTIPLIER^j * mix(w_j), where w_j are the bytes as 8-byte little-endian words,
+                      the last one padded with zeros (no token contains a NUL, so padding is unambiguous)
+    mix(x)          = y ^ (y >> 29), y = (x ^ (x >> 32)) * MIX
+
+all modulo 2^64. Multiplication carries upwards only and the shifts carry downwards, so that every input bit reaches
+every output bit. Worked example: "shingled" is one word, w_0 = 0x64656C676E696873, and its hash is mix(w_0);
+"shingles too" would be two tokens.
+
+Tokens lie anywhere in the bytes, so the words are read unaligned: word i of the view begins at byte i, and the bytes
+behind a token are masked.
+
+A change to any formula needs a new `shingles.ALGORITHM`.
+"""
+
+import functools
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamdedup.text.runs import UNCHECKED, offsets_of, ranges
+
+# Odd 64-bit constants without structure: fractional parts of square roots of small primes, times 2^64.
+_MIX = 0x6A09E667F3BCC909
+_MULTIPLIER = 0xBB67AE8584CAA73B
+_WIDE = 0x1F83D9ABFB41BD6B
+
+#: Words of a token beyond the first that are hashed word by word for all tokens at once; further words of the few
+#: longer tokens are hashed together.
+_WORD_STEPS = 4
+#: Tokens of one unit are looked up in a table if at most one token in so many has more units. With more, as in Thai,
+#: hashing all of them is faster.
+_MANY_LONG = 5
+#: Last code point that is one unit of UTF-16.
+LAST_UNIT = 0xFFFF
+#: First code point beyond ASCII.
+_BEYOND_ASCII = 0x80
+#: Zero bytes behind the last slice, so that a word can be read at every position.
+PADDING = bytes(16)
+#: Mask of the first n bytes of a little-endian word; all 8 of them for n from 8 to 128.
+_MASKS = np.array([(1 << 8 * min(n, 8)) - 1 for n in range(129)], np.uint64)
+
+
+class Elements(NamedTuple):
+    """The elements (tokens or characters) of a document batch.
+
+    Attributes:
+        hashes: uint64 (sum of stored,); element hashes, one document behind the other.
+        stored: int64 (n_docs,); elements in `hashes`, by document.
+        used: int64 (n_docs,); those that belong to the text, by document. The character unit stores one separator more
+            at the end.
+        token_counts: int64 (n_docs,); tokens, by document.
+    """
+
+    hashes: NDArray[np.uint64]
+    stored: NDArray[np.int64]
+    used: NDArray[np.int64]
+    token_counts: NDArray[np.int64]
+
+
+def token_hashes(
+    data: bytes | NDArray[np.uint16], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> NDArray[np.uint64]:
+    """Return hash64 for slices of bytes or UTF-16.
+
+    Args:
+        data: The bytes or units, PADDING behind them.
+        starts: int64 (n,); slice starts, in units.
+        lengths: int64 (n,); slice lengths, in units, at least 1.
+    """
+    size = 1 if isinstance(data, bytes) else data.itemsize
+    per_word = 8 // size
+    count = (len(data) * size - 8) // size + 1
+    words = np.ascontiguousarray(np.ndarray((count,), "<u8", data, strides=(size,)))
+    masks = _MASKS[::size]
+    hashes = words.take(starts, mode=UNCHECKED)
+    long = np.flatnonzero(lengths > per_word)
+    # "clip" is slower: only for tokens beyond the table.
+    mode: Literal["clip", "wrap"] = "clip" if long.size and int(lengths.max()) >= masks.size else UNCHECKED
+    hashes &= masks.take(lengths, mode=mode)
+    mix(hashes)
+    step, power = 0, 1
+    while long.size and step < _WORD_STEPS:
+        step, power = step + 1, power * _MULTIPLIER & (1 << 64) - 1
+        rest = lengths.take(long, mode=UNCHECKED) - per_word * step
+        word = words.take(starts.take(long, mode=UNCHECKED) + per_word * step, mode=UNCHECKED)
+        word &= masks.take(rest, mode=mode)
+        mix(word)
+        word *= np.uint64(power)
+        word += hashes.take(long, mode=UNCHECKED)
+        hashes[long] = word
+        long = long.take(np.flatnonzero(rest > per_word), mode=UNCHECKED)
+    if long.size:
+        hashes[long] += _further_words(words, per_word, starts.take(long), lengths.take(long))
+    return hashes
+
+
+def _further_words(
+    words: NDArray[np.uint64], per_word: int, starts: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> NDArray[np.uint64]:
+    """Return the terms for the words of long tokens after the first `_WORD_STEPS` + 1; `per_word` units in a word."""
+    counts = (lengths - 1) // per_word - _WORD_STEPS
+    numbers = ranges(np.full_like(counts, _WORD_STEPS + 1), counts)
+    terms = words.take(np.repeat(starts, counts) + per_word * numbers)
+    terms &= _MASKS[:: 8 // per_word].take(np.repeat(lengths, counts) - per_word * numbers, mode="clip")
+    mix(terms)
+    terms *= powers(_MULTIPLIER, int(numbers.max()) + 1)[numbers]
+    return np.add.reduceat(terms, offsets_of(counts)[:-1])
+
+
+def wide_token_hashes(
+    points: NDArray[np.uint16] | NDArray[np.uint32],
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64] | NDArray[np.int8],
+) -> NDArray[np.uint64]:
+    """Return the token hashes for any script.
+
+    Args:
+        points: Code points, NUL for separators, one before the first token; uint16 where all fit `LAST_UNIT`.
+        starts: int64 (n,), ascending; token starts.
+        lengths: int64 or int8 (n,); token lengths in code points, at least 1. The separators behind a token may count
+            too: zero words add nothing to a hash.
+    """
+    is_long = lengths > 1
+    if points.itemsize > 2:
+        is_long |= points.take(starts, mode=UNCHECKED) > LAST_UNIT
+    count = np.count_nonzero(is_long)
+    if count * _MANY_LONG > lengths.size:
+        return _long_token_hashes(points, starts, lengths.astype(np.int64, copy=False))
+    # A code point beyond the table begins a long token, whose hash is written afterwards: any entry will do.
+    hashes = _single_hashes().take(points.take(starts, mode=UNCHECKED), mode="wrap")
+    if count:
+        long = np.flatnonzero(is_long)
+        # The long tokens alone, each with the code point before it, which becomes a separator.
+        spaced = lengths.take(long).astype(np.int64) + 1
+        first = offsets_of(spaced)[:-1]
+        points = points.take(ranges(starts.take(long) - 1, spaced))
+        points[first] = 0
+        hashes[long] = _long_token_hashes(points, first + 1, spaced - 1)
+    return hashes
+
+
+def _long_token_hashes(
+    points: NDArray[np.uint16] | NDArray[np.uint32], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> NDArray[np.uint64]:
+    """Return the token hashes for any length; arguments as for `wide_token_hashes`."""
+    # Minus 1, separators become the greatest number.
+    is_ascii = points - points.dtype.type(1) < _BEYOND_ASCII - 1
+    if not is_ascii.any():
+        return _utf16_token_hashes(points, starts, lengths)
+    wide_counts = np.cumsum(points >= _BEYOND_ASCII, dtype=np.int32)
+    is_wide = wide_counts.take(starts + lengths - 1) != wide_counts.take(starts - 1)
+    hashes = np.empty(starts.size, np.uint64)
+    narrow, wide = np.flatnonzero(~is_wide), np.flatnonzero(is_wide)
+    octets = points.astype(np.uint8).tobytes() + PADDING
+    hashes[narrow] = token_hashes(octets, starts.take(narrow), lengths.take(narrow))
+    hashes[wide] = _utf16_token_hashes(points, starts.take(wide), lengths.take(wide))
+    return hashes
+
+
+def _utf16_token_hashes(
+    points: NDArray[np.uint16] | NDArray[np.uint32], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> NDArray[np.uint64]:
+    """Return the hashes for tokens beyond ASCII; arguments as for `wide_token_hashes`."""
+    if points.itemsize > 2:
+        # A code point beyond LAST_UNIT is two units, which moves all that follows.
+        shift = np.cumsum(points > LAST_UNIT)
+        lengths = lengths + shift.take(starts + lengths - 1) - shift.take(starts - 1)
+        starts = starts + shift.take(starts - 1)
+    hashes = token_hashes(_utf16(points), starts, lengths)
+    hashes += np.uint64(_WIDE)
+    return hashes
+
+
+def _utf16(points: NDArray[np.uint16] | NDArray[np.uint32]) -> NDArray[np.uint16]:
+    """Return code points as UTF-16, PADDING behind them."""
+    if points.itemsize == 2:
+        return np.concatenate((points, np.zeros(len(PADDING) // 2, "<u2")))
+    text = str(points.astype("<u4", copy=False).data, "utf-32-le")
+    return np.frombuffer(text.encode("utf-16-le") + PADDING, "<u2")
+
+
+@functools.cache
+def _single_hashes() -> NDArray[np.uint64]:
+    """Return the token hash for each single code point that is one UTF-16 unit."""
+    hashes = mix(np.arange(LAST_UNIT + 1, dtype=np.uint64))
+    hashes[_BEYOND_ASCII:] += np.uint64(_WIDE)
+    return hashes
+
+
+def character_hashes(points: NDArray[np.uint32]) -> NDArray[np.uint64]:
+    """Return the hash for each code point."""
+    return mix(mix(points.astype(np.uint64)))
+
+
+def mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Mix words in place, by the formula of the module docstring, and return them."""
+    words ^= words >> 32
+    words *= np.uint64(_MIX)
+    words ^= words >> 29
+    return words
+
+
+def powers(base: int, count: int) -> NDArray[np.uint64]:
+    """Return base^0 ... base^(count - 1) modulo 2^64."""
+    values = np.full(count, base, np.uint64)
+    values[:1] = 1
+    return np.multiply.accumulate(values)

@@ -1,0 +1,28 @@
+"""Arrays of consecutive runs: documents one behind the other, each with a start and a length.
+
+counts     3  0  2          run lengths
+offsets    0  3  3  5       run starts, and the end after the last
+"""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Mode of ``take`` that skips the check of indexes, for indexes that are all valid: a quarter faster than the default
+#: (measured, NumPy 2.4). An index out of range would wrap.
+UNCHECKED: Final = "wrap"
+
+
+def offsets_of(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the starts of n consecutive runs and the end after the last, int64 (n + 1,)."""
+    offsets = np.zeros(counts.size + 1, np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return offsets
+
+
+def ranges(first: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return first[0], ..., first[0] + length[0] - 1, first[1], ... as one int64 array."""
+    ends = np.cumsum(length)
+    total = int(ends[-1]) if ends.size else 0
+    return np.arange(total) + np.repeat(first - ends + length, length)

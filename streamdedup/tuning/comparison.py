@@ -1,0 +1,178 @@
+"""The work behind ``streamdedup tune``: settings are compared on a sample, and one row is recommended.
+
+1. Each shingle kind is studied on the same sample texts (``study``): all pairs, by an exact join.
+2. Bands and rows are chosen for each threshold and minimum recall (``rows``).
+3. Of the rows at the threshold and the profile's minimum recall one is recommended (``advice``).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from streamdedup.errors import SettingsError
+from streamdedup.settings import Profile
+from streamdedup.similarity.minhash import HashFamily
+from streamdedup.text.shingles import ShingleOptions
+from streamdedup.tuning.advice import Recommendation, recommend
+from streamdedup.tuning.capped import StormLimits
+from streamdedup.tuning.progress import Progress
+from streamdedup.tuning.rows import LIMIT_FACTORS, TuningRow, Workload, rows_of
+from streamdedup.tuning.sample import Sample, chosen_documents
+from streamdedup.tuning.study import Study
+
+DAY_S: Final = 86_400.0
+#: Most values of a signature that the settings allow.
+LARGEST_SIGNATURE: Final = 1_024
+#: Most values of a signature that are tried, unless the profile has more.
+MOST_PERMUTATIONS: Final = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The settings to compare.
+
+    Attributes:
+        name: Profile name.
+        profile: Settings that do not vary.
+        kinds: Shingle kinds to try.
+        thresholds: Each above 0, at most 1.
+        recalls: Minimum recalls, each above 0, below 1.
+        documents_per_day: Documents a day.
+        bucket_layout: Bucket layout.
+        arguments: Command-line arguments that name the corpus and the profile.
+        has_servers: The profile's settings file names the servers.
+    """
+
+    name: str
+    profile: Profile
+    kinds: tuple[ShingleOptions, ...]
+    thresholds: tuple[float, ...]
+    recalls: tuple[float, ...]
+    documents_per_day: float
+    bucket_layout: str
+    arguments: tuple[str, ...]
+    has_servers: bool
+
+    @property
+    def threshold(self) -> float:
+        """The threshold that is nearest to the profile's."""
+        return min(self.thresholds, key=lambda threshold: abs(threshold - self.profile.threshold))
+
+    @property
+    def min_recall(self) -> float:
+        """The minimum recall that is nearest to the profile's."""
+        return min(self.recalls, key=lambda recall: abs(recall - self.profile.min_recall))
+
+    @property
+    def documents_kept(self) -> float:
+        """Documents in the index in the steady state."""
+        return self.documents_per_day * (self.profile.retention_s + self.profile.retention_slack_s) / DAY_S
+
+    @property
+    def most_permutations(self) -> int:
+        """Most signature values to try."""
+        return max(MOST_PERMUTATIONS, self.profile.permutations)
+
+
+class ComparedSettings(NamedTuple):
+    """The compared settings.
+
+    Attributes:
+        question: What was compared.
+        sample: On which documents.
+        workload: Index size.
+        rows: All rows, one shingle kind after the other.
+        recommendation: One of the rows, with the reason.
+    """
+
+    question: Question
+    sample: Sample
+    workload: Workload
+    rows: list[TuningRow]
+    recommendation: Recommendation
+
+
+def compare_settings(question: Question, sample: Sample, progress: Progress, share: float = 1.0) -> ComparedSettings:
+    """Compare settings on a share of a sample that is not empty.
+
+    Raises:
+        SettingsError: No row reaches the minimum recall at the profile's threshold; the text names remedies.
+    """
+    profile = question.profile
+    workload = Workload(
+        documents=question.documents_kept,
+        collection=sample.read_count,
+        share=sample.share,
+        permutations=profile.permutations,
+        most_permutations=question.most_permutations,
+        limits=StormLimits(profile.bucket_cap, profile.max_candidates),
+    )
+    rows: list[TuningRow] = []
+    for study in _studies(question, sample, progress, share):
+        with progress(f"{study.options.unit} {study.options.size}: bands", question.most_permutations) as step:
+            rows += rows_of(study, workload, question.thresholds, question.recalls, step)
+    return ComparedSettings(question, sample, workload, rows, _recommended(question, workload, rows))
+
+
+def _studies(question: Question, sample: Sample, progress: Progress, share: float) -> list[Study]:
+    """Return each shingle kind's study, all with the same texts."""
+    profile, rule = question.profile, question.profile.containment_rule()
+    documents = chosen_documents(sample.texts, {kind.unit for kind in question.kinds}, share)
+    floor = min(question.thresholds) if rule is None else min(*question.thresholds, rule.min_similarity)
+    studies = []
+    for kind in question.kinds:
+        with progress(f"{kind.unit} {kind.size}: pairs", len(sample.texts)) as step:
+            studies.append(
+                Study(
+                    kind,
+                    sample.texts,
+                    HashFamily(question.most_permutations, profile.seed),
+                    floor=floor,
+                    rule=rule,
+                    scopes=sample.scopes,
+                    documents=documents,
+                    min_words=profile.min_words,
+                    progress=step,
+                )
+            )
+    return studies
+
+
+def _recommended(question: Question, workload: Workload, rows: Sequence[TuningRow]) -> Recommendation:
+    """Recommend one of the rows at the threshold and the profile's minimum recall.
+
+    Raises:
+        SettingsError: No such row reaches the minimum recall; the text names remedies.
+    """
+    target = (question.threshold, question.min_recall)
+    rows = [row for row in rows if (row.threshold, row.min_recall) == target]
+    reaching = [row for row in rows if row.reached]
+    if not reaching:
+        raise SettingsError(_refusal(question, workload, rows))
+    return recommend(reaching, question.profile.shingle_options())
+
+
+def _refusal(question: Question, workload: Workload, rows: Sequence[TuningRow]) -> str:
+    """Return the reason why no row is recommended, with the remedies."""
+    rule = question.profile.containment_rule()
+    where = (
+        f"threshold {question.threshold:g}" if rule is None else f"similarity {rule.min_similarity:g} of containment"
+    )
+    reason = (
+        f"no bands within {question.most_permutations} permutations reach a recall of {question.min_recall:g} at the "
+        f"{where}"
+    )
+    cure = (
+        "raise --threshold, or in the settings file of --config lower min_recall or raise permutations (at most "
+        f"{LARGEST_SIGNATURE})"
+    )
+    if not rows:
+        return f"{reason}: {cure}"
+    best = max(rows, key=lambda row: row.chance)
+    documents = workload.judged_documents(best.study)
+    return (
+        f"{reason} in an index of {documents:,.0f} documents, with bucket_cap and max_candidates up to "
+        f"{LIMIT_FACTORS[-1]} times those of the profile; the best, {best.options.unit} {best.options.size} in "
+        f"{best.banding}, reach {best.chance:.4f}: {cure}; or try longer shingles with --size, leave boilerplate "
+        'out with streamdedup stop-shingles, or set both limits to "none"'
+    )

@@ -1,0 +1,261 @@
+"""Proposals by ``streamdedup tune``: settings that change which documents are alike, each alone and all together.
+
+Each proposal is measured like the recommended row: by an exact join of the same documents, and with its own cheapest
+bands. A pair is *of boilerplate* if more than half of the word shingles that its two texts share are stop shingles.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamdedup.evaluation.pairs import ShingleSets, shingle_sets, similarities
+from streamdedup.settings import Profile
+from streamdedup.similarity.containment import Overlaps
+from streamdedup.similarity.minhash import HashFamily
+from streamdedup.text.shingles import ShingleOptions, Shingler
+from streamdedup.text.stop_shingles import DEFAULT_SHARE, Learnt, learn_stop_shingles
+from streamdedup.tuning.comparison import ComparedSettings
+from streamdedup.tuning.progress import Progress
+from streamdedup.tuning.rows import TuningRow, rows_of
+from streamdedup.tuning.section import settings_section, tuned_profile
+from streamdedup.tuning.study import Study
+
+#: File of the stop shingles, beside the settings file.
+STOPS_FILE: Final = "boilerplate.txt"
+#: Name of all proposals together.
+ALL: Final = "all together"
+#: Proposed least containment.
+_CONTAINMENT: Final = 0.8
+#: Least share of the pairs that a proposal changes, and of the documents that a folding concerns.
+_LEAST_CHANGE, _LEAST_SHARE = 0.01, 0.001
+#: Points and vowel signs of Hebrew, Arabic and Syriac, which a writer may leave out; Han characters.
+_SIGNS: Final = re.compile(
+    "[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e8"
+    "\u06ea-\u06ed\u0711\u0730-\u074a]"
+)
+_HAN: Final = re.compile("[\u3400-\u9fff]")
+
+
+class MeasuredProposal(NamedTuple):
+    """A changed profile, measured.
+
+    Attributes:
+        name: What is changed.
+        profile: The profile without stop shingles.
+        learnt: Its stop shingles, if they are a part of the change.
+        row: Its cheapest bands.
+        pairs: Alerted document pairs.
+        gained: Those that the recommendation does not alert.
+        lost: Pairs that only the recommendation alerts.
+        boilerplate: Those of ``pairs`` that are of boilerplate.
+    """
+
+    name: str
+    profile: Profile
+    learnt: Learnt | None
+    row: TuningRow
+    pairs: int
+    gained: int
+    lost: int
+    boilerplate: int
+
+
+class Proposals(NamedTuple):
+    """Trials, the recommendation first and all proposals together last, and reasons for missing ones."""
+
+    trials: list[MeasuredProposal]
+    warnings: list[str]
+
+    def section(self, name: str) -> str:
+        """Return the settings-file section of the last trial; its stop shingles are in ``STOPS_FILE``."""
+        trial = self.trials[-1]
+        stops = {} if trial.learnt is None else {"stop_shingles": STOPS_FILE}
+        return settings_section(name, trial.profile.model_copy(update=stops), trial.row)
+
+
+def study_proposals(compared: ComparedSettings, progress: Progress) -> Proposals:
+    """Measure each setting that may help, and all together that do."""
+    question, row = compared.question, compared.recommendation.row
+    with progress("proposals", 6 * len(compared.sample.texts)) as step:
+        bench = _Bench(compared, step)
+        base = tuned_profile(question.profile, row)
+        first = bench.trial("as recommended", base, None, row)
+        changes = dict(_changes(base, row.study, bench))
+        trials = [bench.measured(name, base.model_copy(update=change)) for name, change in changes.items()]
+        measured = [trial for trial in trials if trial is not None]
+        learns = any(trial.learnt is not None and _is_helpful(trial, first) for trial in measured)
+        helpful = [trial for trial in measured if _is_helpful(trial, first, without_boilerplate=learns)]
+        together = bench.together(base, [(trial, changes[trial.name]) for trial in helpful])
+    return Proposals([first, *helpful, *together], bench.warnings)
+
+
+def _changes(base: Profile, study: Study, bench: "_Bench") -> Iterator[tuple[str, dict[str, object]]]:
+    """Yield the changes of the profile to measure."""
+    if base.shingle_unit == "word" and base.stop_shingles == "none" and bench.learnt is not None:
+        yield "stop_shingles", {}
+    if base.containment_threshold is None and base.containment_min_similarity < base.threshold:
+        yield f"containment_threshold = {_CONTAINMENT:g}", {"containment_threshold": _CONTAINMENT}
+    for key, pattern in (("fold_marks", _SIGNS), ("fold_variants", _HAN)):
+        count = sum(not text.isascii() and pattern.search(text) is not None for text in bench.texts)
+        if not getattr(base, key) and count and count >= _LEAST_SHARE * len(bench.texts):
+            yield f"{key} = true", {key: True}
+    if base.shingle_unit == "word" and base.min_words < base.shingle_size:
+        short = (study.sets.token_counts > 0) & (study.sets.token_counts < base.shingle_size)
+        if short.any():
+            yield f"min_words = {base.shingle_size}", {"min_words": base.shingle_size}
+
+
+def _is_helpful(trial: MeasuredProposal, first: MeasuredProposal, *, without_boilerplate: bool = False) -> bool:
+    """Return whether a trial loses pairs of boilerplate or short texts, or gains others, and enough of them.
+
+    Of the pairs that stop shingles lose, at least half must be of boilerplate; of gained pairs at most half, unless
+    stop shingles are proposed as well.
+    """
+    if trial.name == "stop_shingles":
+        removed = first.boilerplate - trial.boilerplate
+        changed = removed if 2 * removed >= trial.lost else 0
+    elif trial.name.startswith("min_words"):
+        changed = trial.lost
+    else:
+        boilerplate = 0 if without_boilerplate else max(trial.boilerplate - first.boilerplate, 0)
+        changed = trial.gained - trial.lost - 2 * boilerplate
+    return changed > 0 and changed >= _LEAST_CHANGE * first.pairs
+
+
+class _Bench:
+    """Measures changed profiles on the documents of the recommended study.
+
+    Attributes:
+        texts: The texts.
+        learnt: Stop shingles of words; None without any.
+        warnings: Reasons for missing trials.
+    """
+
+    def __init__(self, compared: ComparedSettings, step: Any) -> None:
+        self._compared = compared
+        self._step = step
+        self._row = compared.recommendation.row
+        numbers = self._row.study.documents.tolist()
+        sample = compared.sample
+        self.texts = [sample.texts[number] for number in numbers]
+        self._sources = [sample.sources[number] for number in numbers]
+        self.warnings: list[str] = []
+        options = self._row.options
+        words = replace(options, bag=False) if options.unit == "word" else ShingleOptions("word", 3)
+        self.learnt = self._learnt(words)
+        self._words = shingle_sets(Shingler(words), self.texts)
+        stops = frozenset() if self.learnt is None else self.learnt.stops.hashes
+        self._without = shingle_sets(Shingler(_without(words, stops)), self.texts)
+
+    def _learnt(self, options: ShingleOptions) -> Learnt | None:
+        try:
+            learnt = learn_stop_shingles(zip(self.texts, self._sources, strict=True), options, DEFAULT_SHARE)
+        except ValueError as error:
+            self.warnings.append(f"boilerplate is not looked for: {error}")
+            return None
+        return learnt if learnt.stops.counts else None
+
+    def measured(self, name: str, profile: Profile, *, stops: bool | None = None) -> MeasuredProposal | None:
+        """Return a trial; None where no bands reach the minimum recall."""
+        options = replace(self._row.options, fold_marks=profile.fold_marks, fold_variants=profile.fold_variants)
+        learnt = None
+        if stops or (stops is None and name == "stop_shingles"):
+            learnt = self._learnt(options)
+            options = options if learnt is None else _without(options, learnt.stops.hashes)
+        sample, study = self._compared.sample, self._row.study
+        rule, threshold = profile.containment_rule(), self._row.threshold
+        changed = Study(
+            options,
+            sample.texts,
+            HashFamily(self._compared.question.most_permutations, profile.seed),
+            floor=study.floor if rule is None else min(study.floor, rule.min_similarity),
+            rule=rule,
+            scopes=sample.scopes,
+            documents=study.documents,
+            min_words=profile.min_words,
+            progress=self._step,
+        )
+        rows = rows_of(changed, self._compared.workload, (threshold,), (self._row.min_recall,))
+        return self.trial(name, profile, learnt, rows[0]) if rows and rows[0].reached else None
+
+    def together(
+        self, base: Profile, helpful: Sequence[tuple[MeasuredProposal, Mapping[str, object]]]
+    ) -> Iterator[MeasuredProposal]:
+        """Yield the trial of all changes, if they are more than one."""
+        if len(helpful) > 1:
+            update = {key: value for _, change in helpful for key, value in change.items()}
+            stops = any(trial.learnt is not None for trial, _ in helpful)
+            trial = self.measured(ALL, base.model_copy(update=update), stops=stops)
+            if trial is None:
+                self.warnings.append("all proposals together reach the minimum recall with no bands")
+            else:
+                yield trial
+
+    def trial(self, name: str, profile: Profile, learnt: Learnt | None, row: TuningRow) -> MeasuredProposal:
+        """Return a measured row as a trial."""
+        before, after, threshold = self._row.study, row.study, self._row.threshold
+        left, right, weights = _alerted(before, threshold)
+        lost = float(weights[~_alerts(after, left, right, threshold)].sum())
+        total = float(weights.sum())
+        left, right, weights = _alerted(after, threshold)
+        pairs = float(weights.sum())
+        common, without = (_common(sets, left, right) for sets in (self._words, self._without))
+        boilerplate = float(weights[2 * without < common].sum())
+        gained = max(pairs - (total - lost), 0.0)
+        return MeasuredProposal(
+            name, profile, learnt, row, round(pairs), round(gained), round(lost), round(boilerplate)
+        )
+
+
+def _without(options: ShingleOptions, stops: frozenset[int]) -> ShingleOptions:
+    return replace(options, stop_shingles=options.stop_shingles | stops)
+
+
+def _alerted(study: Study, threshold: float) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Return the alerted pairs by document numbers, and the pairs that each represents; copies as pairs with itself."""
+    alerted, first = study.alerted(threshold), study.distinct.first
+    copies = study.distinct.copies * (study.distinct.copies - 1) / 2
+    several = np.flatnonzero(copies)
+    return (
+        np.concatenate((first[study.pairs.left[alerted]], first[several])),
+        np.concatenate((first[study.pairs.right[alerted]], first[several])),
+        np.concatenate((study.counts[alerted, 0], copies[several])),
+    )
+
+
+def _alerts(study: Study, left: NDArray[np.int64], right: NDArray[np.int64], threshold: float) -> NDArray[np.bool_]:
+    """Return which document pairs a study alerts, bool (n,)."""
+    sets = study.sets
+    similar = similarities(sets, left, right)
+    sizes = sets.sizes[left], sets.sizes[right]
+    alerted = similar >= threshold
+    if study.rule is not None:
+        overlaps = Overlaps(_common(sets, left, right), *sizes)
+        alerted |= study.rule.holds(similar, overlaps.containments(), np.minimum(*sizes))
+    enough = sets.token_counts >= study.min_words
+    kept: NDArray[np.bool_] = alerted & enough[left] & enough[right]
+    return kept
+
+
+def _common(sets: ShingleSets, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the shingles that both documents of a pair have: J (|A| + |B|) / (1 + J), int64 (n,)."""
+    similar = similarities(sets, left, right)
+    common: NDArray[np.int64] = np.rint(similar * (sets.sizes[left] + sets.sizes[right]) / (1 + similar)).astype(
+        np.int64
+    )
+    return common
+
+
+def learning_command(row: TuningRow, profile: Profile, arguments: tuple[str, ...]) -> str:
+    """Return the command that shows the templates of the stop shingles."""
+    command = ["streamdedup", "stop-shingles", *arguments]
+    if (row.options.unit, row.options.size) != (profile.shingle_unit, profile.shingle_size):
+        command += ["--unit", row.options.unit, "--size", str(row.options.size)]
+    if row.threshold != profile.threshold:
+        command += ["--threshold", f"{row.threshold:g}"]
+    return shlex.join([*command, "--output", STOPS_FILE])

@@ -1,0 +1,227 @@
+"""The ``streamdedup tune`` results as plain values, for tables, report and ``--json``; None for unknown values."""
+
+import math
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from streamdedup.tuning.advice import warnings
+from streamdedup.tuning.comparison import DAY_S, ComparedSettings
+from streamdedup.tuning.memory import BAND_LIFETIMES, bytes_per_document
+from streamdedup.tuning.pair_change import BINS
+from streamdedup.tuning.progress import Progress
+from streamdedup.tuning.proposals import MeasuredProposal, Proposals, learning_command, study_proposals
+from streamdedup.tuning.rows import TuningRow
+from streamdedup.tuning.section import SERVERS, settings_section
+from streamdedup.tuning.study import Study
+
+#: Greatest load of a daemon, as a share of its speed; the rest is for busy hours and backlogs.
+_LOAD: Final = 0.5
+#: Pairs of the report.
+_BORDERLINE_COUNT: Final = 10
+#: Pairs that are shown for each threshold, characters of each text, and characters in which a word ends.
+_EXAMPLES_COUNT: Final = 10
+_EXAMPLE_CHARS: Final = 160
+_WORD_CHARS: Final = 24
+#: Bins of similarity for which the recall is drawn.
+_CURVE_BINS: Final = 40
+
+
+def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]:
+    """Return all results; the proposals are computed here, for the recommended shingles and threshold."""
+    question, sample, row = compared.question, compared.sample, compared.recommendation.row
+    studies = {study.options: study for study in (row.study for row in compared.rows)}
+    proposals = study_proposals(compared, progress)
+    return {
+        "sample": {
+            "documents": len(sample.ids),
+            "read": sample.read_count,
+            "median_words": row.study.median_words,
+            "looked_at": {f"{kind.unit} {kind.size}": study.documents_count for kind, study in studies.items()},
+        },
+        "demand": {
+            "documents_per_day": question.documents_per_day,
+            "retention_s": question.profile.retention_s,
+            "retention_slack_s": question.profile.retention_slack_s,
+            "documents_kept": question.documents_kept,
+        },
+        "rows": [_row(compared, row) for row in compared.rows],
+        "recalls": list(_recalls(compared)),
+        "thresholds": list(_thresholds(compared)),
+        "recommendation": _recommendation(compared),
+        "warnings": [*warnings(row, question.documents_kept, question.profile.exact_limit), *proposals.warnings],
+        "similarities": [
+            {"from": index / BINS, "to": (index + 1) / BINS, "pairs": round(float(count))}
+            for index, count in enumerate(row.study.histogram)
+            if (index + 1) / BINS > min(question.thresholds) + 1e-9
+        ],
+        "curve": [
+            {"similarity": middle, "found": rate.hits, "pairs": rate.total}
+            for middle, rate in row.study.found_by_similarity(row.banding, _CURVE_BINS)
+        ],
+        **_proposals(compared, proposals),
+        "borderline": _borderline(compared),
+    }
+
+
+def _proposals(compared: ComparedSettings, proposals: Proposals) -> dict[str, Any]:
+    question, (first, *others) = compared.question, proposals.trials
+    learnt = proposals.trials[-1].learnt
+    return {
+        "proposals": [_trial(compared, trial) for trial in (first, *others)] if others else [],
+        "proposed": {
+            "toml": proposals.section(question.name),
+            "stop_shingles": None if learnt is None else learnt.stops.encoded(),
+            "command": None if learnt is None else learning_command(first.row, question.profile, question.arguments),
+        },
+    }
+
+
+def _trial(compared: ComparedSettings, trial: MeasuredProposal) -> dict[str, Any]:
+    row = _row(compared, trial.row)
+    counted = ("pairs", "gained", "lost", "boilerplate")
+    taken = ("bands", "rows", "bytes_per_document", "candidates_that_stay", "candidates_forecast", "documents_per_s")
+    return {"name": trial.name, **{key: getattr(trial, key) for key in counted}, **{key: row[key] for key in taken}}
+
+
+def _row(compared: ComparedSettings, row: TuningRow) -> dict[str, Any]:
+    candidates, documents = row.candidates, compared.workload.documents
+    size = _bytes(compared, row, compared.question.bucket_layout)
+    similarity = row.study.least_similarity(row.threshold)
+    return {
+        "unit": row.options.unit,
+        "size": row.options.size,
+        "threshold": row.threshold,
+        "min_recall": row.min_recall,
+        "bands": row.banding.bands,
+        "rows": row.banding.rows,
+        "least_similarity": similarity,
+        "probability_at_threshold": row.banding.probability(similarity),
+        "pairs": round(row.recall.pairs),
+        "expected_recall": row.recall.expected,
+        "measured_recall": row.recall.measured,
+        "permutations": row.permutations,
+        **row.limits._asdict(),
+        "found_at_threshold": row.chance,
+        "found_recall": row.found_share,
+        "recall_reached": row.reached,
+        "edited_pairs": row.recall.edited.total,
+        "edited_pairs_found": row.recall.edited.hits,
+        "edited_recall_bounds": row.recall.edited.bounds(),
+        "candidates_per_document": _finite(candidates.at(row.study.documents_count)),
+        "candidates_that_stay": _finite(candidates.unrelated.near + candidates.related.at(candidates.collection)),
+        "candidates_that_grow_per_million": _finite(candidates.unrelated.per_document * 1e6),
+        "candidates_forecast": _finite(candidates.at(documents)),
+        "false_candidates_forecast": _finite(candidates.false_at(documents)),
+        "bytes_per_document": size,
+        "memory_bytes": size * documents,
+        "documents_per_s": row.documents_per_s,
+        "prepare_us": row.prepare_us,
+    }
+
+
+def _bytes(compared: ComparedSettings, row: TuningRow, layout: str) -> float:
+    profile = compared.question.profile
+    return bytes_per_document(row, compared.workload, layout, profile.exact_limit, captions=profile.label_bytes > 0)
+
+
+def _recommendation(compared: ComparedSettings) -> dict[str, Any]:
+    question, (row, reason) = compared.question, compared.recommendation
+    section = settings_section(question.name, question.profile, row)
+    documents_per_s = question.documents_per_day / DAY_S
+    return {
+        **_row(compared, row),
+        "reason": reason,
+        "daemons": max(1, math.ceil(documents_per_s / (_LOAD * row.documents_per_s))),
+        "bucket_layout": question.bucket_layout,
+        "memory_bytes_by_layout": {
+            layout: _bytes(compared, row, layout) * question.documents_kept for layout in BAND_LIFETIMES
+        },
+        "toml": section,
+        "settings_file": section if question.has_servers else f"{SERVERS}\n{section}",
+    }
+
+
+def _recalls(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
+    """Yield the rows of the recommended kind and threshold, with the share of the documents that get no alert."""
+    best = compared.recommendation.row
+    for row in compared.rows:
+        if (row.options, row.threshold) == (best.options, best.threshold):
+            yield {**_row(compared, row), "unlucky_documents": row.study.unlucky_share(row.banding, row.threshold)}
+
+
+def _thresholds(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
+    """Yield each threshold, the highest first, with the pairs that it adds, for the recommended shingles.
+
+    Steps below the recommended threshold have pairs in text, evenly spread over the step.
+    """
+    row = compared.recommendation.row
+    study = row.study
+    copies, weights, similarities = float(study.distinct.copy_pairs()[0]), study.counts[:, 0], study.pairs.similarities
+    previous_pairs, previous_threshold = 0, math.inf
+    for threshold in sorted(compared.question.thresholds, reverse=True):
+        alerted = study.alerted(threshold)
+        pairs = round(copies + float(weights[alerted].sum()))
+        added = np.flatnonzero((similarities >= threshold) & (similarities < previous_threshold))
+        ordered = added[np.argsort(-similarities[added], kind="stable")] if threshold < row.threshold else added[:0]
+        spread = np.linspace(0, len(ordered) - 1, min(len(ordered), _EXAMPLES_COUNT)).round().astype(np.int64)
+        yield {
+            "threshold": threshold,
+            "pairs": pairs,
+            "added": pairs - previous_pairs,
+            "by_containment": round(float(weights[alerted & (similarities < threshold)].sum())),
+            "examples": [_example(compared, study, number) for number in ordered[spread].tolist()],
+        }
+        previous_pairs, previous_threshold = pairs, threshold
+
+
+def _example(compared: ComparedSettings, study: Study, number: int) -> dict[str, Any]:
+    """Return a pair of different texts, the later one first, cut to the words around the first difference."""
+    ids, texts = compared.sample.ids, compared.sample.texts
+    later, earlier = sorted(
+        (int(study.documents[study.distinct.first[side[number]]]) for side in (study.pairs.left, study.pairs.right)),
+        reverse=True,
+    )
+    left_text, right_text = _excerpts(texts[later], texts[earlier])
+    similarity = float(study.pairs.similarities[number])
+    return {
+        "similarity": similarity,
+        "left": ids[later],
+        "left_text": left_text,
+        "right": ids[earlier],
+        "right_text": right_text,
+    }
+
+
+def _excerpts(*texts: str) -> tuple[str, str]:
+    """Return two texts in one line each, cut to whole words around the first difference."""
+    lines = [" ".join(text.split()) for text in texts]
+    same = next((at for at, (a, b) in enumerate(zip(*lines, strict=False)) if a != b), min(map(len, lines)))
+    start = max(0, min(same - _EXAMPLE_CHARS // 3, max(map(len, lines)) - _EXAMPLE_CHARS))
+    left, right = (_excerpt(line, start) for line in lines)
+    return left, right
+
+
+def _excerpt(line: str, start: int) -> str:
+    end = start + _EXAMPLE_CHARS
+    begin = line.find(" ", start, start + _WORD_CHARS) + 1 or start if start else 0
+    cut = line.rfind(" ", end - _WORD_CHARS, end) if end < len(line) else len(line)
+    return f"{'...' * (begin > 0)}{line[begin : cut if cut > begin else end]}{'...' * (end < len(line))}"
+
+
+def _borderline(compared: ComparedSettings) -> list[dict[str, Any]]:
+    """Return the pairs of different texts nearest to the threshold."""
+    row = compared.recommendation.row
+    study = row.study
+    ids = [compared.sample.ids[number] for number in study.documents[study.distinct.first].tolist()]
+    nearest = np.argsort(np.abs(study.pairs.similarities - row.threshold), kind="stable")[:_BORDERLINE_COUNT]
+    return [
+        {"left": ids[left], "right": ids[right], "similarity": similarity}
+        for left, right, similarity in zip(*(column[nearest].tolist() for column in study.pairs), strict=True)
+    ]
+
+
+def _finite(value: float) -> float | None:
+    """Return a number that JSON can represent."""
+    return value if math.isfinite(value) else None

@@ -1,0 +1,190 @@
+"""Avro, framed for a schema registry. Needs the extra ``registry``.
+
+``payload.body`` names the field ``body`` of the record or map in the field ``payload``. Logical types become texts:
+times as in ISO 8601, UUIDs and decimals as usual.
+
+fastavro 1.13.1 ends the process at values that are nested deeper than the stack of C, which only a deep or recursive
+schema allows. Its reader in Python reads values of such schemas, and ``MAX_DEPTH`` bounds them.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
+from io import BytesIO
+from typing import Any, Final
+from uuid import UUID
+
+import fastavro
+import msgspec
+from fastavro import _read_py
+
+from streamdedup.errors import DecodeError
+from streamdedup.wire.error_codes import ErrorCode
+from streamdedup.wire.formats.fields import Schema
+from streamdedup.wire.formats.registry import CompiledSchema, RegisteredSchema, Write, nested
+
+#: Most nesting levels in a value whose schema allows more: far below the limit of Python's stack, so that the outcome
+#: is the same at every call.
+MAX_DEPTH: Final = 50
+
+# The whole value becomes the only field of a record, which has the same bytes: fastavro finds referenced schemas in
+# records alone, and a value may be a union. Without a namespace, which names inside would inherit.
+_WHOLE = "streamdedup_value"
+
+
+def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSchema:
+    """Return a reader for the values of an Avro schema.
+
+    Raises:
+        DecodeError: It is no Avro schema, or one whose values cannot be read safely.
+    """
+    parsed, named = _parsed(registered)
+    try:
+        depth = _depth(_WHOLE, named, {})
+    except (ValueError, RecursionError) as error:
+        raise _unusable(error) from None
+    steps = {name: (_WHOLE, *name.split(".")) for name in schema.names.values()}
+    paths = {name: path for name, path in steps.items() if any(True for _ in _nodes(_WHOLE, path, named))}
+    read = fastavro.schemaless_reader if depth <= MAX_DEPTH else _bounded_reader
+
+    def fields(value: bytes) -> Any:
+        record = _whole_value(read, value, parsed)
+        return schema.from_mapping({name: _value_at(record, path) for name, path in paths.items()})
+
+    return CompiledSchema(fields, paths.keys())
+
+
+def compile_writer(registered: RegisteredSchema, schema: Schema) -> Write:
+    """Return a writer; the time of publication may be a text as in ISO 8601 where the schema has a time."""
+    parsed, named = _parsed(registered)
+    time_name = schema.names["published_at"]
+    nodes = [node for node in _nodes(_WHOLE, (_WHOLE, *time_name.split(".")), named) if isinstance(node, dict)]
+    has_time = any(str(node.get("logicalType")).startswith("timestamp-") for node in nodes)
+
+    def write(fields: Mapping[str, Any]) -> bytes:
+        stream, time_text = BytesIO(), fields.get(time_name)
+        try:
+            if has_time and isinstance(time_text, str):
+                fields = {**fields, time_name: datetime.fromisoformat(time_text)}
+            fastavro.schemaless_writer(stream, parsed, {_WHOLE: nested(fields)})
+        except (ValueError, TypeError, KeyError) as error:
+            raise DecodeError(ErrorCode.SCHEMA_MISMATCH, f"it does not fit the schema: {error}") from None
+        return stream.getvalue()
+
+    return write
+
+
+def _parsed(registered: RegisteredSchema) -> tuple[Any, Mapping[str, Any]]:
+    """Return the schema of whole values, and all named schemas."""
+    named: dict[str, Any] = {}
+    try:
+        for text in registered.references.values():
+            fastavro.parse_schema(msgspec.json.decode(text), named)
+        field = {"name": _WHOLE, "type": msgspec.json.decode(registered.text)}
+        return fastavro.parse_schema({"type": "record", "name": _WHOLE, "fields": [field]}, named), named
+    except (fastavro.schema.SchemaParseException, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise _unusable(error) from None
+
+
+def _unusable(error: Exception) -> DecodeError:
+    return DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"it is no Avro schema: {type(error).__name__}")
+
+
+def _whole_value(read: Callable[..., Any], value: bytes, parsed: Any) -> Any:
+    stream = BytesIO(value)
+    try:
+        record = read(stream, parsed, None)
+    except (MemoryError, DecodeError):
+        raise
+    except Exception as error:  # noqa: BLE001  fastavro has no error class for damaged values
+        raise _damaged(type(error).__name__) from None
+    if stream.tell() < len(value):
+        raise _damaged(f"{len(value) - stream.tell():,} bytes are left over")
+    return record
+
+
+def _damaged(reason: str) -> DecodeError:
+    return DecodeError(ErrorCode.SCHEMA_MISMATCH, f"the bytes do not fit the schema: {reason}")
+
+
+def _bounded_reader(stream: BytesIO, parsed: Any, reader_schema: None) -> Any:
+    """Read with the reader in Python, and refuse a value nested deeper than ``MAX_DEPTH``."""
+    try:
+        record = _read_py.schemaless_reader(stream, parsed, reader_schema)
+    except RecursionError:
+        record = None
+    level, depth = [record], 0
+    while level and depth <= MAX_DEPTH:
+        level = [inner for outer in level for inner in _inside(outer)]
+        depth += 1
+    if record is None or level:
+        raise DecodeError(ErrorCode.TOO_DEEP, f"the value is nested deeper than {MAX_DEPTH} levels")
+    return record
+
+
+def _inside(value: Any) -> Sequence[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else ()
+
+
+def _value_at(value: Any, path: Sequence[str]) -> Any:
+    for step in path:
+        value = value.get(step) if isinstance(value, dict) else None
+    if isinstance(value, datetime | date | time):
+        return value.isoformat().replace("+00:00", "Z")
+    return str(value) if isinstance(value, UUID | Decimal) else value
+
+
+def _nodes(node: Any, path: Sequence[str], named: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the schemas at a path, of all branches of unions."""
+    node = named.get(node, node) if isinstance(node, str) else node
+    if isinstance(node, list):
+        for branch in node:
+            yield from _nodes(branch, path, named)
+    elif not path:
+        yield node
+    elif isinstance(node, dict):
+        fields = {field["name"]: field["type"] for field in node.get("fields", ())}
+        inner = {path[0]: node["values"]} if node["type"] == "map" else fields
+        if path[0] in inner:
+            yield from _nodes(inner[path[0]], path[1:], named)
+
+
+def _depth(node: Any, named: Mapping[str, Any], known: dict[str, float]) -> float:
+    """Return the most nesting levels of a value; infinite for a schema that contains itself.
+
+    Raises:
+        ValueError: An array has items of no bytes; a short value could then have any number of them.
+    """
+    name = node if isinstance(node, str) else node.get("name", "") if isinstance(node, dict) else ""
+    if name in named:
+        if name not in known:
+            known[name] = math.inf  # as long as it is open
+            known[name] = _inner_depth(named[name], named, known)
+        return known[name]
+    return _inner_depth(node, named, known)
+
+
+def _inner_depth(node: Any, named: Mapping[str, Any], known: dict[str, float]) -> float:
+    if isinstance(node, list):
+        inner = node
+    elif not isinstance(node, dict):
+        return 0
+    elif node["type"] == "array" and _is_empty(node["items"], named):
+        raise ValueError("items without bytes")
+    else:
+        inner = [field["type"] for field in node.get("fields", ())]
+        inner += [node[key] for key in ("items", "values") if key in node]
+    return 1 + max((_depth(child, named, known) for child in inner), default=0)
+
+
+def _is_empty(node: Any, named: Mapping[str, Any]) -> bool:
+    """Tell whether all values of a schema have no bytes."""
+    node = named.get(node, node) if isinstance(node, str) else node
+    if not isinstance(node, dict):
+        return bool(node == "null")
+    if node["type"] == "record":
+        return all(_is_empty(field["type"], named) for field in node["fields"])
+    return bool(node["type"] == "null" or node.get("size") == 0)

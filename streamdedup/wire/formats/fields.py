@@ -1,0 +1,73 @@
+"""The document fields, as each value format returns them.
+
+``Schema.struct`` is their class. Every attribute may be None; texts and ``op`` are texts, all others are
+texts or whole numbers. ``msgspec`` builds an instance from bytes (``msgspec.json``,
+``msgspec.msgpack``) or from a mapping (``msgspec.convert``), and checks the types.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from streamdedup.errors import DecodeError
+from streamdedup.wire.error_codes import ErrorCode
+
+#: Name and value for each record header.
+Headers = Sequence[tuple[str, bytes | None]]
+
+# The error text from msgspec ends with the field path behind this.
+_PATH = " - at `$."
+
+
+class Schema:
+    """Field names and types.
+
+    Args:
+        names: Field name for each attribute except the texts.
+        texts: Text field names.
+
+    Attributes:
+        struct: Class whose instances hold the fields.
+        names: Field name for each attribute.
+        texts: Text attributes, in order.
+
+    Raises:
+        ValueError: No text field, a name used twice, or a name with quotes, backslashes or control characters.
+    """
+
+    def __init__(self, *, texts: Sequence[str], **names: str) -> None:
+        self.texts = tuple(f"text_{number}" for number in range(len(texts)))
+        self.names = names | dict(zip(self.texts, texts, strict=True))
+        if not texts or len(set(self.names.values())) < len(self.names):
+            shown = list(self.names.values())
+            raise ValueError(f"every field needs a name of its own, and a text at least one: {shown}")
+        types = dict.fromkeys(self.names, str | int | None) | dict.fromkeys((*self.texts, "op"), str | None)
+        fields = [(attribute, type_, None) for attribute, type_ in types.items()]
+        # gc=False: strings and numbers form no reference cycles.
+        self.struct: Any = msgspec.defstruct("Fields", fields, rename=self.names, gc=False)
+
+    def from_mapping(self, fields: Mapping[str, Any]) -> Any:
+        """Return the fields from values by name.
+
+        Raises:
+            DecodeError: A value has a wrong type.
+        """
+        try:
+            return msgspec.convert(fields, self.struct)
+        except msgspec.ValidationError as error:
+            raise self.wrong_type(error) from None
+
+    def bad_id(self, reason: str) -> DecodeError:
+        """Return the error about an id."""
+        return DecodeError(ErrorCode.INVALID_ID, f"the id (field `{self.names['id']}` or the key) {reason}")
+
+    def wrong_type(self, error: msgspec.ValidationError) -> DecodeError:
+        """Return the error about a field type; msgspec names types and a path, and quotes no value."""
+        reason, _, path = str(error).partition(_PATH)
+        if not path:
+            return DecodeError(ErrorCode.NOT_AN_OBJECT, f"the value is no object: {reason}")
+        field = path.removesuffix("`")
+        if field == self.names["id"]:
+            return self.bad_id(f"is of a wrong type: {reason}")
+        return DecodeError(ErrorCode.INVALID_FIELD, f"field `{field}`: {reason}")

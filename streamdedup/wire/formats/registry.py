@@ -1,0 +1,300 @@
+"""The schema registry: schemas by id and by subject, over the HTTP API of Confluent, which other registries serve too.
+
+A schema never changes under its id, so ``RegistryFormat`` asks once for each. The client is ``http.client``: two kinds
+of requests, no redirects that would carry a password away, and the loop of the daemon repeats what fails.
+"""
+
+import ssl
+from collections.abc import Callable, Collection, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
+from urllib.parse import quote, urlsplit
+from uuid import UUID
+
+import msgspec
+
+from streamdedup.errors import DecodeError, RegistryMisconfigured, RegistryUnavailable
+from streamdedup.wire.error_codes import ErrorCode
+from streamdedup.wire.formats.fields import Headers, Schema
+
+#: Time limit of a request, in seconds.
+TIMEOUT_S: Final = 10.0
+#: Most bytes of an answer; schemas have some kilobytes.
+MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
+#: Header in which newer serializers send the id; the value is then not framed.
+ID_HEADER: Final = "__value_schema_id"
+#: First byte of a frame, and the bytes of the id behind it: a number, or a UUID.
+_NUMBER, _UUID = (0, 4), (1, 16)
+_MOST_ID = 2**31 - 1
+#: Error codes of the API: no such subject, version, schema.
+_MISSING = frozenset({40401, 40402, 40403})
+_BUSY = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
+
+
+class RegisteredSchema(NamedTuple):
+    """A schema as it was registered.
+
+    Attributes:
+        kind: ``AVRO``, ``JSON`` or ``PROTOBUF``.
+        text: Text of the schema.
+        references: Text of each schema that it refers to, by name; a schema comes after those that it refers to itself.
+        schema_id: Id; 0 where the registry was asked for the id.
+    """
+
+    kind: str
+    text: str
+    references: Mapping[str, str]
+    schema_id: int = 0
+
+
+class CompiledSchema(NamedTuple):
+    """A schema that reads values.
+
+    Attributes:
+        read: Returns the fields in a value without its frame, an instance of ``Schema.struct``.
+        names: Names of the fields that the schema has.
+    """
+
+    read: Callable[[bytes], Any]
+    names: Collection[str]
+
+
+#: Makes a value without its frame of the fields of a JSON object.
+Write = Callable[[Mapping[str, Any]], bytes]
+
+
+class SchemaCompiler(Protocol):
+    """The module of a format."""
+
+    def compile_schema(self, registered: RegisteredSchema, schema: Schema) -> CompiledSchema:
+        """Return a reader for the values of a schema; raise ``DecodeError`` for a schema that is none."""
+
+    def compile_writer(self, registered: RegisteredSchema, schema: Schema) -> Write:
+        """Return a writer, which raises ``DecodeError`` for fields that do not fit."""
+
+
+class _Reference(msgspec.Struct):
+    name: str
+    subject: str
+    version: int
+
+
+class _Answer(msgspec.Struct, rename="camel"):
+    schema: str
+    schema_type: str = "AVRO"
+    references: list[_Reference] | None = None
+    id: int = 0
+
+
+class _Refusal(msgspec.Struct):
+    error_code: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """Client of a registry; may be used by several threads.
+
+    Attributes:
+        url: ``http://`` or ``https://``, with the path of the API, without a login.
+        authorization: Returns the header ``Authorization`` of the next request; None for no login.
+        ca_file: Certificates (PEM) of the trusted authorities; None for those of the system.
+    """
+
+    url: str
+    authorization: Callable[[], str | None] = lambda: None
+    ca_file: Path | None = None
+
+    def by_id(self, schema_id: int | UUID) -> RegisteredSchema:
+        """Return the schema with an id.
+
+        Raises:
+            DecodeError: There is none, or a schema that it refers to is gone.
+            RegistryUnavailable: The registry does not answer.
+            RegistryMisconfigured: The registry refuses this client, or the URL is none of a registry.
+        """
+        answer = None
+        if isinstance(schema_id, UUID):
+            # A registry without ids of this kind answers as for an unknown path.
+            answer = self._get(f"schemas/guids/{schema_id}", is_optional=True)
+        elif schema_id <= _MOST_ID:
+            answer = self._get(f"schemas/ids/{schema_id}")
+        if answer is None:
+            raise DecodeError(ErrorCode.UNKNOWN_SCHEMA, f"the schema registry has no schema {schema_id}")
+        return self._with_references(answer)
+
+    def latest(self, subject: str) -> RegisteredSchema | None:
+        """Return the newest schema of a subject; None if there is no such subject. Raises as ``by_id``."""
+        answer = self._get(f"subjects/{quote(subject, safe='')}/versions/latest")
+        return None if answer is None else self._with_references(answer)
+
+    def _with_references(self, answer: _Answer) -> RegisteredSchema:
+        texts: dict[str, str] = {}
+        self._collect(answer, texts, set())
+        return RegisteredSchema(answer.schema_type, answer.schema, texts, answer.id)
+
+    def _collect(self, answer: _Answer, texts: dict[str, str], begun: set[str]) -> None:
+        for reference in answer.references or ():
+            if reference.name not in begun:
+                begun.add(reference.name)
+                referred = self._get(f"subjects/{quote(reference.subject, safe='')}/versions/{reference.version}")
+                if referred is None:
+                    reason = f"a schema refers to {reference.subject}, version {reference.version}, which is gone"
+                    raise DecodeError(ErrorCode.UNKNOWN_SCHEMA, reason)
+                self._collect(referred, texts, begun)
+                texts[reference.name] = referred.schema
+
+    def _get(self, path: str, *, is_optional: bool = False) -> _Answer | None:
+        """Return an answer; None for a missing subject, version or schema, and where the path may be unknown."""
+        authorization = self.authorization()
+        headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+        headers |= {} if authorization is None else {"Authorization": authorization}
+        try:
+            with closing(self._connection()) as connection:
+                connection.request("GET", f"{urlsplit(self.url).path.rstrip('/')}/{path}", headers=headers)
+                with connection.getresponse() as response:
+                    status, body = response.status, response.read(MAX_ANSWER_BYTES + 1)
+        except (OSError, HTTPException) as error:
+            raise RegistryUnavailable(f"the schema registry {self.url} does not answer: {error!r}") from error
+        if status == HTTPStatus.NOT_FOUND and (is_optional or _error_code(body) in _MISSING):
+            return None
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _BUSY:
+            raise RegistryUnavailable(f"the schema registry {self.url} answers with status {status}")
+        if status == HTTPStatus.OK and len(body) > MAX_ANSWER_BYTES:
+            raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"the schema is longer than {MAX_ANSWER_BYTES:,} bytes")
+        try:
+            if status == HTTPStatus.OK:
+                return msgspec.json.decode(body, type=_Answer)
+        except msgspec.DecodeError:
+            status = HTTPStatus.OK
+        raise RegistryMisconfigured(self._advice(status))
+
+    def _advice(self, status: int) -> str:
+        if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+            return f"the schema registry {self.url} refuses the login (status {status}); see schema_registry.username"
+        return f"schema_registry.url: {self.url} is not the API of a schema registry (status {status})"
+
+    def _connection(self) -> HTTPConnection:
+        parts = urlsplit(self.url)
+        host = parts.hostname or ""
+        if parts.scheme == "http":
+            return HTTPConnection(host, parts.port, timeout=TIMEOUT_S)
+        return HTTPSConnection(
+            host, parts.port, timeout=TIMEOUT_S, context=ssl.create_default_context(cafile=self.ca_file)
+        )
+
+
+def _error_code(body: bytes) -> int:
+    try:
+        return msgspec.json.decode(body, type=_Refusal).error_code
+    except msgspec.DecodeError:
+        return 0
+
+
+class RegistryFormat:
+    """Reads values whose schemas are in a registry; see ``ValueFormat``.
+
+    Args:
+        schema: Fields to return.
+        registry: The registry.
+        kind: Kind of the schemas.
+        compiler: Makes readers and writers of schemas.
+    """
+
+    def __init__(self, schema: Schema, registry: Registry, kind: str, compiler: SchemaCompiler) -> None:
+        self._schema = schema
+        self._registry = registry
+        self._kind = kind
+        self._compiler = compiler
+        self._readers: dict[int | UUID, Callable[[bytes], Any]] = {}
+
+    def fields(self, value: bytes, headers: Headers = ()) -> Any:
+        """See ``ValueFormat.fields``."""
+        schema_id, value = split_frame(value, headers)
+        read = self._readers.get(schema_id)
+        if read is None:
+            registered = self._registry.by_id(schema_id)
+            read = self._readers[schema_id] = self._reader(schema_id, registered)
+        return read(value)
+
+    def _reader(self, schema_id: int | UUID, registered: RegisteredSchema) -> Callable[[bytes], Any]:
+        """Return a reader for values with a schema; for an unusable schema, one that raises the same error for each."""
+        try:
+            return self._compiled(registered).read
+        except DecodeError as error:
+            code, reason = error.code, f"schema {schema_id}: {error}"
+
+        def refuse(_value: bytes) -> Any:
+            raise DecodeError(code, reason)
+
+        return refuse
+
+    def _compiled(self, registered: RegisteredSchema) -> CompiledSchema:
+        if registered.kind != self._kind:
+            raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"its type is {registered.kind}, not {self._kind}")
+        compiled = self._compiler.compile_schema(registered, self._schema)
+        texts = [self._schema.names[attribute] for attribute in self._schema.texts]
+        if not any(name in compiled.names for name in (*texts, self._schema.names["op"])):
+            raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"it has none of the text fields: {', '.join(texts)}")
+        return compiled
+
+    def missing_fields(self, subject: str) -> list[str] | None:
+        """Return the names of the fields that the newest schema of a subject lacks; None if there is no subject.
+
+        Raises:
+            DecodeError: Values with this schema cannot be read.
+            RegistryUnavailable: The registry does not answer.
+            RegistryMisconfigured: The registry refuses this client, or the URL is none of a registry.
+        """
+        registered = self._registry.latest(subject)
+        if registered is None:
+            return None
+        names = self._compiled(registered).names
+        return [name for name in self._schema.names.values() if name not in names]
+
+    def writer(self, subject: str) -> Write | None:
+        """Return a writer of framed values with the newest schema of a subject. Returns and raises as above."""
+        registered = self._registry.latest(subject)
+        if registered is None:
+            return None
+        self._compiled(registered)
+        write = self._compiler.compile_writer(registered, self._schema)
+        frame = bytes([_NUMBER[0]]) + registered.schema_id.to_bytes(_NUMBER[1], "big")
+        return lambda fields: frame + write(fields)
+
+
+def nested(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields whose names are paths as nested objects."""
+    whole: dict[str, Any] = {}
+    for name, value in fields.items():
+        inner = whole
+        *outer, last = name.split(".")
+        for step in outer:
+            inner = inner.setdefault(step, {})
+        inner[last] = value
+    return whole
+
+
+def split_frame(value: bytes, headers: Headers) -> tuple[int | UUID, bytes]:
+    """Return the id of the schema of a value, from the record header or from its frame, and the value without it.
+
+    A path to a Protobuf message, which follows the id in the header too, is in front of the value in both cases.
+    """
+    for name, content in headers:
+        if name == ID_HEADER and content is not None:
+            schema_id, path = _split_id(content)
+            return schema_id, path + value
+    return _split_id(value)
+
+
+def _split_id(framed: bytes) -> tuple[int | UUID, bytes]:
+    for magic, length in (_NUMBER, _UUID):
+        if framed[:1] == bytes([magic]) and len(framed) > length:
+            content = framed[1 : 1 + length]
+            return (UUID(bytes=content) if magic else int.from_bytes(content, "big")), framed[1 + length :]
+    raise DecodeError(
+        ErrorCode.NOT_FRAMED, f"no schema id is in front of the value or in the record header {ID_HEADER}"
+    )

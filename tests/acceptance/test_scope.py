@@ -1,0 +1,150 @@
+"""Scopes in the installed daemon and in the commands on files; the recipes of docs/deployment.md about them."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+from tests.daemons import PATIENT, Daemon, Installation, produce_keyed, streamdedup, wait_no_members
+from tests.made_corpus import a_corpus, the_expected
+from tests.servers import read_topic
+
+PAGE = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text(encoding="utf-8")
+SCOPED = {"profiles.articles.scope_field": "tenant", "profiles.articles.default_scope": "north"}
+TENANTS = ("north", "south", None, 7)
+TEXT = "the harbour lamp burns again tonight over the quiet bay of the old town"
+
+
+def send(installation: Installation, documents) -> None:
+    values = [(document["id"].encode(), json.dumps(document).encode()) for document in documents]
+    produce_keyed(installation.kafka, installation.topic, values)
+
+
+def with_tenants(corpus):
+    """Return documents as JSON objects; the number of a document decides its scope."""
+    return [{"id": name, "text": text, "tenant": TENANTS[number % 4]} for number, (name, text) in enumerate(corpus)]
+
+
+def scanned(*arguments: object) -> list[tuple[str, str]]:
+    done = streamdedup("scan", *arguments)
+    assert done.returncode == 0, done.stderr
+    return sorted(tuple(sorted(line.split("\t")[:2])) for line in done.stdout.splitlines())
+
+
+def section(title: str) -> str:
+    return re.search(rf"^## {title}\n(.*?)^## ", PAGE, re.DOTALL | re.MULTILINE)[1]
+
+
+def test_two_daemons_alert_exactly_the_pairs_within_scopes_as_scan_and_evaluate_do(install):
+    installation = install(3, batch_records=25)
+    documents = with_tenants(a_corpus(79, 450))
+    scope_of = {document["id"]: document["tenant"] or "north" for document in documents}
+    similar = the_expected([(document["id"], document["text"]) for document in documents])
+    expected = [pair for pair in similar if scope_of[pair[0]] == scope_of[pair[1]]]
+    assert 20 < len(expected) < len(similar) - 50
+    with installation.all_running("ab", **SCOPED):
+        send(installation, documents)
+        installation.wait_committed(len(documents))
+    corpus = installation.folder / "corpus.jsonl"
+    corpus.write_text("\n".join(map(json.dumps, documents)), encoding="utf-8")
+    with installation.config.open("a", encoding="utf-8") as config:
+        config.write('scope_field = "tenant"\ndefault_scope = "north"\n')
+    assert installation.pairs() == expected == scanned(corpus, "--config", installation.config)
+    evaluated = streamdedup("evaluate", corpus, "--config", installation.config, "--json")
+    assert evaluated.returncode == 0, evaluated.stderr
+    (true, right) = (json.loads(evaluated.stdout)[name] for name in ("recall", "precision"))
+    assert (right["share"], right["of"]) == (1.0, len(expected))
+    assert len(expected) <= true["of"] < len(similar)
+
+
+def test_a_scope_field_needs_a_new_index_and_a_record_without_a_scope_is_a_dead_letter(install):
+    installation = install(1)
+    send(installation, [{"id": "a", "text": TEXT}])
+    installation.run_until_committed(1)
+    with installation.daemon(**SCOPED) as daemon:
+        assert daemon.wait() == 78
+        assert "scope_field is None in the index and" in daemon.log.read_text(encoding="utf-8")
+    other = install(1)
+    send(other, [{"id": "a", "text": TEXT}, {"id": "b", "text": TEXT, "tenant": "x"}])
+    with other.daemon(**{"profiles.articles.scope_field": "tenant"}) as daemon:
+        other.wait_committed(2)
+        assert daemon.stop() == 0
+    (letter,) = other.published(f"{other.duplicates}.dlq")
+    assert dict(letter.headers)["streamdedup.dlq.error.code"] == b"missing_scope"
+
+
+def erase(installation: Installation, scope: str) -> None:
+    """Follow the recipe of the page, with a consumer of the test in place of the one of Kafka."""
+    lines = [record.value or b"null" for record in read_topic(installation.kafka, installation.topic)]
+    (installation.folder / "articles.jsonl").write_bytes(b"\n".join(lines))
+    program = re.search(r"```jq\n(.*?)```", section("Erase a scope"), re.DOTALL)[1]
+    (installation.folder / "scope.jq").write_text(program, encoding="utf-8")
+    command = re.search(r"^jq .*", section("Erase a scope"), re.MULTILINE)[0].replace(" acme ", f" {scope} ")
+    subprocess.run(command, shell=True, cwd=installation.folder, check=True)
+    erased = installation.folder / "erased.jsonl"
+    sent = streamdedup("produce", erased, "--topic", installation.topic, "--config", installation.config)
+    assert sent.returncode == 0, sent.stderr
+
+
+def test_an_erased_scope_stays_away_after_a_rebuild_and_the_others_stay(install, redis_client):
+    installation = install(2)
+    with installation.config.open("a", encoding="utf-8") as config:
+        config.write('scope_field = "tenant"\n')
+    documents = [{"id": f"{tenant}{number}", "text": TEXT, "tenant": tenant} for tenant in "xy" for number in range(3)]
+    moved = {"id": "x0", "text": TEXT, "tenant": "y"}
+    with installation.running(**PATIENT):
+        send(installation, [*documents, moved])
+        produce_keyed(installation.kafka, installation.topic, [(b"bad", b"no JSON"), (b"absent", None)])
+        installation.wait_committed(9)
+        erase(installation, "x")
+        installation.wait_committed(11)
+    redis_client.flushdb()
+    wait_no_members(installation.kafka, installation.group)
+    rebuilt = streamdedup("index", "rebuild", "--yes", "--config", installation.config)
+    assert rebuilt.returncode == 0, rebuilt.stderr
+    before = installation.pairs()
+    with installation.running(**PATIENT):
+        send(installation, [{"id": f"later-{tenant}", "text": TEXT, "tenant": tenant} for tenant in "xy"])
+        installation.wait_committed(13)
+    later = [pair for pair in installation.pairs() if pair not in before]
+    assert later == [("later-y", name) for name in ("x0", "y0", "y1", "y2")]
+
+
+def test_two_installations_look_at_titles_and_bodies_of_one_topic(install, new_topic, new_group, redis_url):
+    installation = install(2)
+    outputs, daemons = {}, []
+    title, other_title = "Ferry to the island runs again", "Council elects a new harbour master"
+    documents = [
+        {"id": "a", "title": title, "body": TEXT},
+        {"id": "b", "title": title + "!", "body": "nothing of the kind was said in the office of the mayor today"},
+        {"id": "c", "title": other_title, "body": TEXT},
+    ]
+    for name, text in re.findall(r"```toml\n# (\w+)\.toml\n(.*?)```", section("Two looks at one topic"), re.DOTALL):
+        duplicates = new_topic("duplicates")
+        changes = {
+            "localhost:9092": installation.kafka,
+            "redis://localhost:6379/0": redis_url,
+            '["articles"]': f'["{installation.topic}"]',
+            f"duplicates-{name}": duplicates,
+            f"dead-letters-{name}": new_topic("letters"),
+            f"streamdedup-{name}": new_group(),
+        }
+        changed = text
+        for old, new in changes.items():
+            assert old in changed
+            changed = changed.replace(old, new)
+        config = installation.folder / f"{name}.toml"
+        config.write_text(changed + "\n[service]\nmetrics_port = 0\n", encoding="utf-8")
+        outputs[name] = duplicates
+        looking = Installation.__new__(Installation)
+        looking.__dict__ |= {**installation.__dict__, "config": config, "duplicates": duplicates}
+        looking.group = changes[f"streamdedup-{name}"]
+        daemons.append((name, looking, Daemon(looking, name, dict(PATIENT))))
+    send(installation, documents)
+    found = {}
+    for name, looking, daemon in daemons:
+        with daemon:
+            looking.wait_committed(len(documents))
+            assert daemon.stop() == 0
+        found[name] = looking.pairs()
+    assert found == {"titles": [("a", "b")], "bodies": [("a", "c")]}

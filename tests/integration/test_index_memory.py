@@ -1,0 +1,93 @@
+"""The constants that users' forecasts of memory are made of, against what a server says that it uses."""
+
+import random
+import shutil
+
+import pytest
+import redis
+
+from streamdedup.detection.detector import Detector
+from streamdedup.index.redis.buckets import LAYOUTS
+from streamdedup.indexes import connect_backend, detector_options
+from streamdedup.position import Partition, Position
+from streamdedup.settings import Settings
+from streamdedup.similarity.lsh import BAND_BYTES
+from streamdedup.tuning.memory import CAPTION_BYTES, ENTRY_BYTES, SHINGLE_BYTES
+from streamdedup.wire import Document
+from tests import servers
+
+PARTITION = Partition("articles", 0)
+#: Documents of a measured index, and words of each.
+DOCUMENTS, WORDS = 20_000, 20
+
+
+def bytes_per_document(program: str | None, layout: str, bands: int, rows: int) -> float:
+    """Fill a new server with random texts; return its growth by document."""
+    chance = random.Random(3)
+    with servers.make_redis(program) as server, redis.Redis.from_url(server.url) as client:
+        settings = Settings.load(
+            None,
+            {
+                "kafka.bootstrap_servers": "localhost:9092",
+                "redis.url": server.url,
+                "redis.bucket_layout": layout,
+                "profiles.articles.topics": "articles",
+                "profiles.articles.bands": bands,
+                "profiles.articles.rows": rows,
+            },
+            environ={},
+        )
+        profile = settings.profiles["articles"]
+        before = used_bytes(client)
+        with connect_backend(settings) as backend:
+            store = backend.index("articles")
+            store.open(profile.fingerprint())
+            detector = Detector(detector_options("articles", profile), store)
+            fence = store.fence(PARTITION, 1, 0)
+            for low in range(0, DOCUMENTS, 500):
+                batch = [
+                    Document(
+                        f"document-{offset:07}",
+                        " ".join(f"w{chance.randrange(50_000)}" for _ in range(WORDS)),
+                        Position(*PARTITION, offset),
+                        1_700_000_000_000,
+                        source="Harbour Gazette",
+                        published_at="2026-03-02T06:24:00Z",
+                    )
+                    for offset in range(low, low + 500)
+                ]
+                result = detector.index(detector.prepare(batch), {PARTITION: fence})
+                store.finish({PARTITION: low + len(batch)}, result.pending_positions, [fence])
+        return (used_bytes(client) - before) / DOCUMENTS
+
+
+def used_bytes(client: redis.Redis) -> int:
+    """Return the memory of a server without the buffers of its connections."""
+    memory = client.info("memory")
+    return int(memory["used_memory"]) - int(memory.get("mem_clients_normal", 0))
+
+
+def test_each_layout_has_a_price():
+    assert list(BAND_BYTES) == list(LAYOUTS)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("program", "least", "most"),
+    # Valkey, of the wheel, takes less than Redis 7, whose figures the constants are.
+    [(None, 0.7, 1.1), pytest.param("redis-server", 0.88, 1.12, marks=pytest.mark.long)],
+)
+def test_a_band_takes_the_bytes_that_users_are_told(program, least, most, layout):
+    if program is not None and shutil.which(program) is None:
+        servers.unavailable(FileNotFoundError(f"{program}: make tools installs it"))
+    few, many = (bytes_per_document(program, layout, *banding) for banding in ((9, 4), (35, 3)))
+    assert least < (many - few) / (35 - 9) / BAND_BYTES[layout] < most
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_document_takes_the_bytes_that_tune_forecasts(layout):
+    if shutil.which("redis-server") is None:
+        servers.unavailable(FileNotFoundError("redis-server: make tools installs it"))
+    forecast = ENTRY_BYTES + CAPTION_BYTES + (WORDS - 2) * SHINGLE_BYTES + 9 * BAND_BYTES[layout]
+    assert bytes_per_document("redis-server", layout, 9, 4) == pytest.approx(forecast, rel=0.12)

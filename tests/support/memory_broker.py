@@ -1,0 +1,329 @@
+"""A message broker inside one process, for tests: small, with the traps of Kafka.
+
+The broker models the properties of Kafka that a wrong loop would violate:
+
+- A topic that is created again has another id, and its committed offsets may be deleted later.
+- A failed publish has an unknown outcome: ``publish_failures`` makes a publish fail before or after the commit.
+- A rebalance moves no position of a retained partition, and a new owner starts at the committed offset.
+- The commit of a batch of an earlier generation is refused.
+- Opening a sink aborts the open transaction of its transactional id and fences the earlier sink.
+- Readers wait at an open transaction and do not see an aborted one, and transaction markers take up offsets.
+- A sink or source that failed is unusable.
+
+While the broker is away, a source raises at once; the source of Kafka raises after some polls that return nothing. Not
+thread-safe: a test calls the broker step by step. Sources and sinks are in ``tests.support.memory_transport``.
+"""
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count, cycle
+from typing import Literal
+
+from streamdedup.errors import BrokerUnavailable, MembershipEnded, ProducerFenced
+from streamdedup.kafka.protocols import Batch, CommittedOffset, Message, Record
+from streamdedup.position import Partition, Position
+
+#: When a publish fails: before or after it takes effect.
+FailurePoint = Literal["before commit", "after commit"]
+
+
+@dataclass(slots=True)
+class Transaction:
+    """Records that become visible together, or never."""
+
+    state: Literal["open", "committed", "aborted"] = "open"
+    partitions: set[Partition] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One offset of a partition: a record, or without a record the marker that ends a transaction."""
+
+    record: Record | None
+    transaction: Transaction
+    readable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Member that polled a batch, and the generation of its group."""
+
+    member: int
+    generation: int
+
+
+@dataclass(slots=True)
+class Group:
+    """A consumer group.
+
+    Attributes:
+        topics: Topics that the members read.
+        generation: Number of rebalances.
+        members: Numbers of the members, in order of joining.
+        owners: Member of each partition.
+        committed: Committed offset, by partition.
+        metadata: Metadata committed with the offset.
+        topic_ids: Id of the topic committed with the offset; empty if another program committed it.
+    """
+
+    topics: tuple[str, ...]
+    generation: int = 0
+    members: list[int] = field(default_factory=list)
+    owners: dict[Partition, int] = field(default_factory=dict)
+    committed: dict[Partition, int] = field(default_factory=dict)
+    metadata: dict[Partition, str] = field(default_factory=dict)
+    topic_ids: dict[Partition, str] = field(default_factory=dict)
+
+
+class MemoryBroker:
+    """Topics, consumer groups and transactions.
+
+    Attributes:
+        away: While true, polls raise BrokerSilent and all other calls raise BrokerUnavailable.
+        on_idle: Called with the timeout of a poll or hold without records, instead of waiting.
+        publish_failures: Failures of the next publishes, in order; each is used once.
+        tells_topic_ids: Whether sources receive the ids of topics; false models a broker before Kafka 2.8.
+        poll_failures: Errors of the next polls, in order; each is used once.
+        groups: State of each consumer group.
+        member_numbers: Numbers of new members.
+    """
+
+    def __init__(self, topics: Mapping[str, int], on_idle: Callable[[float], None] = lambda _timeout_s: None) -> None:
+        """Start with empty topics.
+
+        Args:
+            topics: Number of partitions of each topic.
+            on_idle: See the attribute.
+        """
+        self.away = False
+        self.tells_topic_ids = True
+        self.on_idle = on_idle
+        self.groups: dict[str, Group] = {}
+        self.member_numbers = count(1)
+        self.publish_failures: list[FailurePoint] = []
+        self.poll_failures: list[Exception] = []
+        self._topics = dict(topics)
+        self._topic_ids = dict.fromkeys(topics, "1")
+        self._missing: set[str] = set()
+        self._logs: dict[Partition, list[LogEntry]] = {
+            Partition(topic, number): [] for topic, partitions in topics.items() for number in range(partitions)
+        }
+        self._epochs: dict[str, int] = {}
+        self._open: dict[str, Transaction] = {}
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int = 0,
+        readable: bool = True,
+        headers: tuple[tuple[str, bytes], ...] = (),
+    ) -> Position:
+        """Append one record outside any transaction, and return its position.
+
+        Args:
+            topic: Name of the topic.
+            value: Value bytes, or None.
+            key: Key bytes; decides the partition unless ``partition`` is given.
+            partition: Number of the partition.
+            timestamp_ms: Record time in milliseconds since the epoch.
+            readable: Whether a client can parse the record.
+            headers: Name and value of each header.
+        """
+        message = Message(topic, key, value, headers, timestamp_ms)
+        return self.append(message, Transaction("committed"), partition, readable=readable)
+
+    def records(self, topic: str, *, committed: bool = True) -> list[Record]:
+        """Visible records of a topic; with ``committed`` false also those of open and aborted transactions."""
+        return [
+            entry.record
+            for partition in self.partitions(topic)
+            for entry in (self.visible(partition) if committed else self._logs[partition])
+            if entry.record is not None
+        ]
+
+    def committed(self, group: str) -> dict[Partition, int]:
+        """Committed offsets of ``group``."""
+        return dict(self.groups[group].committed) if group in self.groups else {}
+
+    def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
+        """Set offsets, as an operator can while the group is stopped."""
+        self.groups[group].committed.update(offsets)
+        self.groups[group].metadata.update(dict.fromkeys(offsets, ""))
+        for partition in offsets:
+            self.groups[group].topic_ids.pop(partition, None)
+
+    def recreate(self, topic: str, partitions: int | None = None, *, offsets_deleted: bool = True) -> None:
+        """Delete a topic and create it again, empty.
+
+        Args:
+            topic: Name of the topic.
+            partitions: Number of partitions; None for the same number as before.
+            offsets_deleted: Whether the committed offsets are deleted, or deleted later (``delete_offsets``).
+        """
+        count = len(self.partitions(topic))
+        self._remove(topic, offsets_deleted=offsets_deleted)
+        self.create(topic, partitions or count)
+
+    def delete(self, topic: str, *, offsets_deleted: bool = True) -> None:
+        """Delete a topic, and its committed offsets now or later (``delete_offsets``)."""
+        self._remove(topic, offsets_deleted=offsets_deleted)
+        self._rebalance_readers(topic)
+
+    def _remove(self, topic: str, *, offsets_deleted: bool) -> None:
+        for partition in self.partitions(topic):
+            del self._logs[partition]
+        if offsets_deleted:
+            self.delete_offsets(topic)
+        self._topics[topic] = 0
+        self._missing.add(topic)
+
+    def create(self, topic: str, partitions: int) -> None:
+        """Create a deleted topic again, empty and with another id."""
+        self._missing.remove(topic)
+        self._topic_ids[topic] = str(int(self._topic_ids[topic]) + 1)
+        self.add_partitions(topic, partitions)
+
+    def missing(self, topics: Iterable[str]) -> frozenset[str]:
+        """Those of the topics that do not exist."""
+        return self._missing.intersection(topics)
+
+    def add_partitions(self, topic: str, partitions: int) -> None:
+        """Raise the number of partitions of a topic."""
+        self._logs |= {Partition(topic, number): [] for number in range(self._topics[topic], partitions)}
+        self._topics[topic] = partitions
+        self._rebalance_readers(topic)
+
+    def _rebalance_readers(self, topic: str) -> None:
+        for group in [name for name, state in self.groups.items() if topic in state.topics]:
+            self.rebalance(group)
+
+    def delete_offsets(self, topic: str) -> None:
+        """Delete the committed offsets of a topic."""
+        for state in self.groups.values():
+            for of_group in (state.committed, state.metadata, state.topic_ids):
+                for partition in [each for each in of_group if each.topic == topic]:
+                    del of_group[partition]
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """Ids of those topics that exist."""
+        return {
+            topic: self._topic_ids[topic] for topic in topics if self.tells_topic_ids and topic not in self._missing
+        }
+
+    def committed_offset(self, group: str, partition: Partition) -> CommittedOffset | None:
+        """Offset that a group has committed for a partition in the present incarnation of its topic."""
+        state = self.groups[group]
+        if state.topic_ids.get(partition, "") not in {"", self._topic_ids[partition.topic]}:
+            return None
+        offset = state.committed.get(partition)
+        return None if offset is None else CommittedOffset(offset, state.metadata.get(partition, ""))
+
+    def start(self, group: str, partition: Partition) -> int:
+        """Offset at which a member of a group starts to read a partition."""
+        committed = self.committed_offset(group, partition)
+        return 0 if committed is None or committed.offset > self.end_of(partition) else committed.offset
+
+    def rebalance(self, group: str) -> None:
+        """Assign each partition to another member, if there are several; members notice at their next poll."""
+        state = self.groups[group]
+        state.generation += 1
+        partitions = sorted(partition for topic in state.topics for partition in self.partitions(topic))
+        shift = state.generation % len(state.members) if state.members else 0
+        members = cycle(state.members[shift:] + state.members[:shift])
+        state.owners = dict(zip(partitions, members, strict=False))
+
+    def time_out_transactions(self) -> None:
+        """Abort all open transactions, as after the transaction timeout."""
+        for transactional_id in list(self._open):
+            self.end(transactional_id, "aborted")
+
+    def refuse_if_away(self) -> None:
+        """Check that the broker is not away.
+
+        Raises:
+            BrokerUnavailable: The broker is away.
+        """
+        if self.away:
+            raise BrokerUnavailable("the broker is away")
+
+    def append(
+        self, message: Message, transaction: Transaction, partition: int | None = None, *, readable: bool = True
+    ) -> Position:
+        """Append ``message`` under ``transaction`` and return its position."""
+        number = zlib.crc32(message.key or b"") % self._topics[message.topic] if partition is None else partition
+        log = self._logs[Partition(message.topic, number)]
+        position = Position(message.topic, number, len(log))
+        record = Record(position, message.timestamp_ms or 0, message.key, message.value, message.headers)
+        log.append(LogEntry(record, transaction, readable))
+        transaction.partitions.add(position.topic_partition)
+        return position
+
+    def visible(self, partition: Partition, start: int = 0) -> Iterator[LogEntry]:
+        """Committed records from ``start`` on, up to the first open transaction."""
+        for entry in self._logs[partition][start:]:
+            if entry.transaction.state == "open":
+                return
+            if entry.transaction.state == "committed" and entry.record is not None:
+                yield entry
+
+    def first_since(self, partition: Partition, time_ms: int | None) -> int:
+        """Offset of the first record of a time or later; without one, of the first open transaction or the end."""
+        if time_ms is None:
+            return 0
+        for offset, entry in enumerate(self._logs[partition]):
+            state = entry.transaction.state
+            is_late = entry.record is not None and entry.record.timestamp_ms >= time_ms
+            if state == "open" or (state == "committed" and is_late):
+                return offset
+        return self.end_of(partition)
+
+    def end_of(self, partition: Partition) -> int:
+        """Offset of the next record of ``partition``."""
+        return len(self._logs.get(partition, ()))
+
+    def register(self, transactional_id: str) -> int:
+        """Fence the earlier producer, abort its open transaction, and return the epoch of the new producer."""
+        self.end(transactional_id, "aborted")
+        self._epochs[transactional_id] = self._epochs.get(transactional_id, 0) + 1
+        return self._epochs[transactional_id]
+
+    def begin(self, transactional_id: str, epoch: int) -> Transaction:
+        """Open a transaction.
+
+        Raises:
+            ProducerFenced: A later producer was registered.
+        """
+        if self._epochs[transactional_id] != epoch:
+            raise ProducerFenced(f"another producer took over {transactional_id}")
+        self._open[transactional_id] = Transaction()
+        return self._open[transactional_id]
+
+    def end(self, transactional_id: str, state: Literal["committed", "aborted"]) -> None:
+        """End the open transaction, if any; its markers take up one offset of each partition."""
+        transaction = self._open.pop(transactional_id, Transaction())
+        transaction.state = state
+        for partition in transaction.partitions:
+            self._logs[partition].append(LogEntry(None, transaction))
+
+    def commit_batch(self, group: str, batch: Batch) -> None:
+        """Commit the offsets of a batch.
+
+        Raises:
+            MembershipEnded: The membership under which the batch was polled has ended.
+        """
+        state = self.groups[group]
+        membership: Membership = batch.membership
+        if membership.generation != state.generation or membership.member not in state.members:
+            raise MembershipEnded("the group moved on while the batch was processed")
+        state.committed.update(batch.ends)
+        state.metadata.update(dict.fromkeys(batch.ends, batch.metadata))
+        state.topic_ids.update({each: batch.topic_ids[each.topic] for each in batch.ends if batch.topic_ids})
+
+    def partitions(self, topic: str) -> list[Partition]:
+        """Partitions of a topic."""
+        return [Partition(topic, number) for number in range(self._topics[topic])]

@@ -1,0 +1,377 @@
+"""Sources and sinks of the memory broker (``tests.support.memory_broker``), for tests."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import Self
+
+from streamdedup.errors import BrokerMisconfigured, BrokerSilent, BrokerUnavailable, Rejoin
+from streamdedup.kafka.protocols import Batch, CommittedOffset, Message, ReadProgress, Record, SourceStats, Unreadable
+from streamdedup.position import Partition
+from tests.support.memory_broker import FailurePoint, Group, Membership, MemoryBroker, Transaction
+
+__all__ = ["MemoryBroker", "MemoryHistory", "MemorySink", "MemorySource", "MemoryTransport"]
+
+
+class MemoryTransport:
+    """Opens sources and sinks of one member of a group; see ``kafka.protocols``."""
+
+    def __init__(
+        self,
+        broker: MemoryBroker,
+        group: str,
+        topics: Sequence[str],
+        *,
+        transactional_id: str | None = "only",
+        max_poll_records: int = 2_000,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            broker: The broker.
+            group: Consumer group.
+            topics: Input topics.
+            transactional_id: Transactional id; None for at-least-once delivery.
+            max_poll_records: Largest number of records in a batch.
+        """
+        self._broker = broker
+        self._group = group
+        self._transactional_id = transactional_id
+        self._max_poll_records = max_poll_records
+        broker.groups.setdefault(group, Group(tuple(topics)))
+
+    def open(self) -> "tuple[MemorySource, MemorySink]":
+        """Connect both ends.
+
+        Raises:
+            BrokerUnavailable: The broker is away.
+        """
+        sink = MemorySink(self._broker, self._group, self._transactional_id)
+        return MemorySource(self._broker, self._group, self._max_poll_records), sink
+
+
+class MemorySource:
+    """Member of a consumer group; joins at its first poll."""
+
+    def __init__(self, broker: MemoryBroker, group: str, max_poll_records: int) -> None:
+        broker.refuse_if_away()
+        self._broker = broker
+        self._name = group
+        self._group = broker.groups[group]
+        self._max_poll_records = max_poll_records
+        self._member = next(broker.member_numbers)
+        self._generation = -1
+        self._positions: dict[Partition, int] = {}
+        self._rebalances_count = 0
+        self._broken: str | None = None
+        self._topic_ids = broker.topic_ids(self._group.topics)
+
+    def poll(self, timeout_s: float, max_records: int | None = None) -> Batch:
+        """Return the next records; see ``Source.poll``.
+
+        Raises:
+            BrokerSilent: The broker is away; poll again.
+            BrokerUnavailable: This source is unusable.
+            Rejoin: A topic was deleted and created again.
+        """
+        self._refuse_if_broken()
+        present = self._broker.topic_ids(self._group.topics)
+        self._topic_ids = present | self._topic_ids
+        if any(self._topic_ids[topic] != topic_id for topic, topic_id in present.items()):
+            self._broken = "a topic was deleted and created again"
+            raise Rejoin(self._broken)
+        if self._broker.poll_failures:
+            self._broken = "a poll failed"
+            raise self._broker.poll_failures.pop(0)
+        if self._broker.away:
+            self._broker.on_idle(timeout_s)
+            raise BrokerSilent("the broker is away")
+        self._catch_up()
+        batch = self._fetch(self._max_poll_records if max_records is None else min(max_records, self._max_poll_records))
+        if not batch:
+            self._broker.on_idle(timeout_s)
+        return batch
+
+    def rewind(self, batch: Batch) -> None:
+        """Make the next poll return ``batch`` again."""
+        self.seek(batch.starts)
+
+    def first_since(self, times_ms: Mapping[Partition, int]) -> dict[Partition, int]:
+        """Return the offset of the first record of a time or later.
+
+        Raises:
+            BrokerUnavailable: The broker is away.
+        """
+        self._broker.refuse_if_away()
+        return {partition: self._broker.first_since(partition, time_ms) for partition, time_ms in times_ms.items()}
+
+    def seek(self, offsets: Mapping[Partition, int]) -> None:
+        """Set the next offset of those partitions that are assigned."""
+        self._positions.update((p, offset) for p, offset in offsets.items() if p in self._positions)
+
+    def hold(self, timeout_s: float) -> None:
+        """Keep the membership without fetching.
+
+        Raises:
+            BrokerUnavailable: This source is unusable.
+        """
+        self._refuse_if_broken()
+        if not self._broker.away:
+            self._catch_up()
+        self._broker.on_idle(timeout_s)
+
+    def committed(self, partition: Partition) -> CommittedOffset | None:
+        """Return the committed offset, or None.
+
+        Raises:
+            BrokerUnavailable: The broker is away.
+        """
+        self._broker.refuse_if_away()
+        return self._broker.committed_offset(self._name, partition)
+
+    def all_committed(self) -> dict[Partition, CommittedOffset]:
+        """Return all committed offsets.
+
+        Raises:
+            BrokerUnavailable: The broker is away.
+        """
+        self._broker.refuse_if_away()
+        missing = self.missing_topics()
+        partitions = [each for each in self._group.committed if each.topic not in missing]
+        found = {each: self._broker.committed_offset(self._name, each) for each in partitions}
+        return {partition: committed for partition, committed in found.items() if committed is not None}
+
+    def end(self, partition: Partition) -> int | None:
+        """Return the offset behind the last record."""
+        return self._broker.end_of(partition)
+
+    def confirm(self) -> None:
+        """Do nothing: each member that joins begins a new generation."""
+
+    def commit(self, batch: Batch) -> None:
+        """Commit ``batch``.
+
+        Raises:
+            BrokerUnavailable: The broker is away.
+            MembershipEnded: The membership has changed.
+        """
+        self._broker.refuse_if_away()
+        self._broker.commit_batch(self._name, batch)
+
+    def assigned(self) -> frozenset[Partition]:
+        """Return the assigned partitions, as of the last poll."""
+        return frozenset(self._positions)
+
+    def partitions(self) -> frozenset[Partition]:
+        """Return all partitions of the topics."""
+        return frozenset(each for topic in self._group.topics for each in self._broker.partitions(topic))
+
+    def missing_topics(self) -> frozenset[str]:
+        """Return the topics that do not exist."""
+        return self._broker.missing(self._group.topics)
+
+    def generation(self) -> int | None:
+        """Return the generation of the group, or None without partitions."""
+        return self._generation if self._positions else None
+
+    def stats(self) -> SourceStats:
+        """Return counters and lags."""
+        lags = {partition: self._broker.end_of(partition) - position for partition, position in self._positions.items()}
+        return SourceStats(self._rebalances_count, lags)
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._broken = "closed"
+        self._positions.clear()
+        self.leave()
+
+    def leave(self) -> None:
+        """Leave the group, as after a session timeout; the next poll joins again."""
+        if self._member in self._group.members:
+            self._group.members.remove(self._member)
+            self._broker.rebalance(self._name)
+
+    def _catch_up(self) -> None:
+        """Join the group if necessary, and adopt the assignment of its generation."""
+        if self._member not in self._group.members:
+            self._positions.clear()
+            self._group.members.append(self._member)
+            self._broker.rebalance(self._name)
+        if self._generation == self._group.generation:
+            return
+        self._generation = self._group.generation
+        self._rebalances_count += 1
+        assigned = [partition for partition, member in self._group.owners.items() if member == self._member]
+        self._positions = {p: self._positions.get(p, self._broker.start(self._name, p)) for p in assigned}
+
+    def _fetch(self, limit: int) -> Batch:
+        """The next records of the assigned partitions; unreadable records come in a batch of their own."""
+        # Out of range, as for a topic that was created again: start at the oldest record.
+        self.seek({p: 0 for p, offset in self._positions.items() if offset > self._broker.end_of(p)})
+        entries = chain.from_iterable(self._broker.visible(p, offset) for p, offset in self._positions.items())
+        batch_of: dict[bool, list[Record]] = {True: [], False: []}
+        for entry in islice(entries, limit):
+            if entry.record is not None:
+                if batch_of[not entry.readable]:
+                    break
+                batch_of[entry.readable].append(entry.record)
+        batch = Batch(
+            tuple(batch_of[True]),
+            tuple(Unreadable(record.position, "made unreadable") for record in batch_of[False]),
+            max(0, self._generation),
+            Membership(self._member, self._generation),
+            topic_ids=self._topic_ids,
+        )
+        self.seek(batch.ends)
+        return batch
+
+    def _refuse_if_broken(self) -> None:
+        if self._broken is not None:
+            raise BrokerUnavailable(f"this source is unusable ({self._broken}); open a new one")
+
+
+class MemorySink:
+    """Publishes in transactions; without a transactional id, first the messages and then the offsets."""
+
+    def __init__(self, broker: MemoryBroker, group: str, transactional_id: str | None) -> None:
+        broker.refuse_if_away()
+        self._broker = broker
+        self._group = group
+        self._id = transactional_id
+        self._epoch = broker.register(transactional_id) if transactional_id is not None else 0
+        self._spent: str | None = None
+
+    def publish(self, messages: Sequence[Message], batch: Batch) -> None:
+        """Publish ``messages`` and commit ``batch``; see ``Sink.publish``.
+
+        Raises:
+            BrokerUnavailable: The broker is away, or ``publish_failures`` has a failure.
+            MembershipEnded: The membership of the batch has ended.
+            ProducerFenced: A later sink with the same transactional id was opened.
+        """
+        if self._spent is not None:
+            raise BrokerUnavailable(f"this sink is unusable ({self._spent}); open a new one")
+        self._spent = "publishing failed"
+        self._broker.refuse_if_away()
+        failure = self._broker.publish_failures.pop(0) if self._broker.publish_failures else None
+        self._publish(messages, batch, failure)
+        if failure == "after commit":
+            raise BrokerUnavailable("made to fail after the commit")
+        self._spent = None
+
+    def close(self) -> None:
+        """Make the sink unusable; an open transaction stays open."""
+        self._spent = "closed"
+
+    def _publish(self, messages: Sequence[Message], batch: Batch, failure: FailurePoint | None) -> None:
+        """Send the messages, and commit unless the failure comes before."""
+        plain = Transaction("committed")
+        transaction = plain if self._id is None else self._broker.begin(self._id, self._epoch)
+        for message in messages:
+            self._broker.append(message, transaction)
+        if failure == "before commit":
+            raise BrokerUnavailable("made to fail before the commit")
+        if batch:
+            self._broker.commit_batch(self._group, batch)
+        if self._id is not None:
+            self._broker.end(self._id, "committed")
+
+
+class MemorySpan:
+    """A range of offsets of topics; see ``kafka.protocols.Span``.
+
+    Args:
+        broker: The broker.
+        starts: First offset of each partition.
+        ends: Offset behind the last one of each partition.
+        size: Largest number of records in a batch.
+    """
+
+    def __init__(
+        self, broker: MemoryBroker, starts: Mapping[Partition, int], ends: Mapping[Partition, int], size: int
+    ) -> None:
+        self._broker = broker
+        self._starts = starts
+        self._ends = ends
+        self._size = size
+        self._done_count = 0
+        self.total_count = sum(max(0, end - starts[partition]) for partition, end in ends.items())
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield all records."""
+        self._broker.refuse_if_away()
+        for partition, end in self._ends.items():
+            start = self._starts[partition]
+            entries = self._broker.visible(partition, start)
+            records = [e.record for e in entries if e.record is not None and e.record.position.offset < end]
+            for first in range(0, len(records), self._size):
+                yield Batch(tuple(records[first : first + self._size]))
+            self._done_count += max(0, end - start)
+
+    def done_count(self) -> int:
+        """Return the number of offsets that are read."""
+        return self._done_count
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Do nothing: there is nothing to free."""
+
+
+class MemoryHistory:
+    """Reads topics; see ``kafka.protocols.History``.
+
+    Args:
+        broker: The broker.
+        size: Largest number of records in a batch.
+    """
+
+    def __init__(self, broker: MemoryBroker, size: int = 500) -> None:
+        self._broker = broker
+        self._size = size
+
+    def progress(
+        self, topics: Sequence[str], offsets: Mapping[Partition, int], now_ms: int
+    ) -> dict[Partition, ReadProgress]:
+        """Return the progress of a group; see ``kafka.protocols.History.progress``.
+
+        Raises:
+            BrokerUnavailable: The broker is away.
+            BrokerMisconfigured: A topic does not exist.
+        """
+        self._broker.refuse_if_away()
+        self._refuse_missing(topics)
+        found: dict[Partition, ReadProgress] = {}
+        for partition in (partition for topic in topics for partition in self._broker.partitions(topic)):
+            records = [entry.record for entry in self._broker.visible(partition) if entry.record is not None]
+            left = [record for record in records if record.position.offset >= offsets.get(partition, 0)]
+            times = [record.timestamp_ms for record in left or records[::-1] if record.timestamp_ms >= 0]
+            sane = (time for time in times if time <= now_ms)
+            if records:
+                found[partition] = ReadProgress(not left, next(sane, now_ms if times else None))
+        return found
+
+    def open(
+        self,
+        topics: Sequence[str],
+        since_ms: Mapping[Partition, int | None] | int | None,
+        ends: Mapping[Partition, int] | None,
+    ) -> MemorySpan:
+        """Read topics.
+
+        Raises:
+            BrokerUnavailable: The broker is away.
+            BrokerMisconfigured: A topic does not exist.
+        """
+        self._broker.refuse_if_away()
+        self._refuse_missing(topics)
+        partitions = [partition for topic in topics for partition in self._broker.partitions(topic)]
+        here = {partition: self._broker.end_of(partition) for partition in partitions}
+        since = since_ms if isinstance(since_ms, Mapping) else dict.fromkeys(partitions, since_ms)
+        starts = {partition: self._broker.first_since(partition, since.get(partition)) for partition in partitions}
+        until = here if ends is None else {each: min(end, ends.get(each, 0)) for each, end in here.items()}
+        return MemorySpan(self._broker, starts, until, self._size)
+
+    def _refuse_missing(self, topics: Sequence[str]) -> None:
+        if missing := self._broker.missing(topics):
+            raise BrokerMisconfigured(f"no such topic: {', '.join(sorted(missing))}")

@@ -1,0 +1,181 @@
+"""Captions: the words, source and time by which people recognise a document, in the index and in alerts."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamdedup.detection.captions import PART_BYTES, Caption, caption_of, label_of, read_caption
+from streamdedup.detection.detector import Detector
+from streamdedup.detection.lookup import IndexLookup, LookupQuery
+from streamdedup.detection.model import DetectorOptions, document_number
+from streamdedup.index.documents import MAX_CAPTION_BYTES
+from streamdedup.index.memory import MemoryIndex
+from streamdedup.position import Partition, Position
+from streamdedup.settings import Settings
+from streamdedup.similarity.lsh import Banding
+from streamdedup.text.shingles import ShingleOptions
+from streamdedup.wire import Document
+from tests.thoroughness import examples
+
+OPTIONS = DetectorOptions(
+    profile="articles",
+    shingles=ShingleOptions(unit="word", size=2),
+    banding=Banding(8, 2),
+    permutations=64,
+    seed=5,
+    threshold=0.5,
+    label_bytes=80,
+)
+PARTITION = Partition("articles", 0)
+TEXT = "Ferry link to Kestrel Bay returns\nThe harbour board voted on Tuesday to lease two catamarans."
+MAX_LABEL_BYTES = 160
+
+
+def a_document(document_id: str, text: str, offset: int, **more) -> Document:
+    return Document(document_id, text, Position(*PARTITION, offset), 0, **more)
+
+
+class Stream:
+    """Documents through a detector over an index in memory."""
+
+    def __init__(self, options: DetectorOptions = OPTIONS) -> None:
+        self.store = MemoryIndex()
+        self.store.open({})
+        self.detector = Detector(options, self.store)
+        self.fences = {PARTITION: self.store.fence(PARTITION, 1, 0)}
+
+    def index(self, *documents: Document):
+        """Return the detections of a batch."""
+        return self.detector.index(self.detector.prepare(documents), self.fences).detections
+
+    def caption(self, document_id: str) -> Caption:
+        number = document_number("articles", document_id)
+        return read_caption(self.store.get_entries([number])[number].content.caption)
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("", ""),
+        ("\n \t", ""),
+        (TEXT, "Ferry link to Kestrel Bay returns"),
+        ("\n\n  Ferry\tlink \n", "Ferry link"),
+        ("Dear all,\nthe ferry runs again from May.\nRegards", "Dear all, the ferry runs again from May."),
+        ("word " * 40, "word word word word word word word word word word word word word word word word"),
+        ("a" * 79 + " b", "a" * 79),
+        ("a" * 80 + " b", "a" * 80),
+        ("a " + "b" * 100, "a " + "b" * 78),
+        ("船" * 40, "船" * 26),
+        ("\ufeffFe\u200brry\x00 \x1b[31mlink\u202e to Kestrel Bay", "Ferry [31mlink to Kestrel Bay"),
+    ],
+)
+def test_a_label_is_the_first_words_of_a_text(text, label):
+    assert label_of(text, 80) == label
+
+
+@settings(max_examples=examples(300))
+@given(text=st.text(), source=st.none() | st.text(), published_at=st.none() | st.text(), limit=st.integers(1, 160))
+def test_a_caption_is_bounded_and_visible_and_can_be_read(text, source, published_at, limit):
+    stored = caption_of(a_document("a", text, 0, source=source, published_at=published_at), limit)
+    caption = read_caption(stored)
+    assert stored is None or 0 < len(stored) <= limit + 2 * PART_BYTES + 2
+    assert len(caption.label.encode()) <= limit
+    assert all(part.isprintable() and part == part.strip() for part in caption)
+
+
+def test_the_longest_caption_fits_into_an_index_entry():
+    document = a_document("a", "x" * 999, 0, source="s" * 999, published_at="t" * PART_BYTES)
+    caption = caption_of(document, MAX_LABEL_BYTES)
+    assert len(caption) == MAX_LABEL_BYTES + 2 * PART_BYTES + 2 <= MAX_CAPTION_BYTES
+
+
+def test_a_long_source_shows_that_it_is_cut_and_a_long_time_is_left_out():
+    document = a_document("a", "", 0, source="s" * 33, published_at="t" * 33)
+    assert read_caption(caption_of(document, 80)) == Caption("", "s" * 29 + "…")
+    assert read_caption(caption_of(a_document("a", "", 0, source="s" * 32), 80)) == Caption("", "s" * 32)
+
+
+def test_a_match_and_a_detection_have_the_labels_of_both_documents():
+    stream = Stream()
+    stream.index(a_document("old", TEXT, 0, source="Tidewater", published_at="2026-03-02"))
+    (detection,) = stream.index(a_document("new", f"Boats! {TEXT}", 1))
+    assert detection.label == "Boats! Ferry link to Kestrel Bay returns"
+    (match,) = detection.matches
+    assert (match.label, match.source, match.published_at) == (
+        "Ferry link to Kestrel Bay returns",
+        "Tidewater",
+        "2026-03-02",
+    )
+
+
+def test_a_detection_has_the_label_of_the_first_document_in_its_cluster():
+    stream = Stream()
+    stream.index(a_document("first", TEXT, 0))
+    (second,) = stream.index(a_document("second", f"Boats! {TEXT}", 1))
+    (third,) = stream.index(a_document("third", f"Boats! {TEXT} More later.", 2))
+    title, _ = TEXT.split("\n")
+    assert [(each.cluster_id, each.cluster_label) for each in (second, third)] == [("first", title)] * 2
+    (alone,) = Stream().index(a_document("a", TEXT, 0), a_document("b", TEXT, 1))
+    assert (alone.cluster_id, alone.cluster_label) == ("a", alone.label)
+
+
+def test_exact_copies_have_each_their_own_source():
+    stream = Stream()
+    stream.index(a_document("one", TEXT, 0, source="a"), a_document("two", TEXT, 1, published_at="May"))
+    (detection,) = stream.index(a_document("three", TEXT, 2))
+    assert [(match.id, match.source, match.published_at) for match in detection.matches] == [
+        ("one", "a", None),
+        ("two", None, "May"),
+    ]
+
+
+def test_a_continued_document_keeps_its_caption_in_the_index_and_in_its_alert():
+    stream = Stream()
+    first, second = TEXT.split("\n")
+    stream.index(a_document("whole", TEXT, 0), a_document("grown", first, 1, source="a"))
+    (detection,) = stream.index(a_document("grown", second, 2, op="append"))
+    assert (detection.document.id, detection.label) == ("grown", first)
+    assert stream.caption("grown") == Caption(first, "a")
+
+
+def test_a_new_version_has_its_own_caption_and_a_deletion_leaves_none():
+    stream = Stream()
+    stream.index(a_document("a", TEXT, 0, source="s"))
+    stream.index(a_document("a", "Crack found in the girders of a bridge", 1))
+    assert stream.caption("a") == Caption("Crack found in the girders of a bridge")
+    stream.detector.delete([a_document("a", "", 2, op="delete")], stream.fences)
+    assert stream.caption("a") == Caption()
+
+
+def test_a_replay_gives_the_same_captions():
+    stream = Stream()
+    batch = [a_document("old", TEXT, 0, source="s"), a_document("new", TEXT, 1)]
+    assert stream.index(*batch) == stream.index(*batch)
+
+
+def test_without_labels_nothing_of_a_text_is_stored():
+    stream = Stream(replace(OPTIONS, label_bytes=0))
+    stream.index(a_document("old", TEXT, 0, source="s", published_at="May"))
+    (detection,) = stream.index(a_document("new", TEXT, 1, source="s", published_at="May"))
+    (match,) = detection.matches
+    assert (detection.label, match.label, match.source, match.published_at) == ("", "", None, None)
+    assert stream.caption("old") == Caption()
+
+
+def test_a_lookup_finds_labels():
+    stream = Stream()
+    stream.index(a_document("old", TEXT, 0))
+    (result,) = IndexLookup(OPTIONS, stream.store).look_up([LookupQuery(TEXT)], 0)
+    assert [match.label for match in result.matches] == ["Ferry link to Kestrel Bay returns"]
+
+
+def test_labels_can_be_changed_without_a_new_index():
+    def profile(**keys):
+        values = {"kafka.bootstrap_servers": "k:1", "redis.url": "redis://r", "profiles.a.topics": "t", **keys}
+        return Settings.load(None, values, environ={}).profiles["a"]
+
+    assert profile().label_bytes == 80
+    assert profile().fingerprint() == profile(**{"profiles.a.label_bytes": 0}).fingerprint()
+    assert profile(**{"profiles.a.label_bytes": MAX_LABEL_BYTES}).label_bytes == MAX_LABEL_BYTES

@@ -1,0 +1,65 @@
+"""The loop of a demo run, with the servers replaced by a daemon that consumes each record at once, or none."""
+
+import time
+from contextlib import ExitStack, nullcontext
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+from rich.progress import Progress
+
+from streamdedup.cli import demo_run
+from streamdedup.cli.demo_run import DemoOptions, DemoRun
+from streamdedup.corpora import Entry
+from streamdedup.errors import StreamdedupError
+from streamdedup.kafka.protocols import Batch
+
+#: Time without progress after which the demo fails, and the time between two records, in seconds.
+STALL_S, INTERVAL_S = 0.2, 0.5
+
+
+@pytest.fixture
+def run_demo(tmp_path, monkeypatch):
+    """Return a function that runs the demo with three documents."""
+    config = tmp_path / "streamdedup.toml"
+    config.write_text(
+        '[kafka]\nbootstrap_servers = "localhost:1"\n[redis]\nurl = "redis://localhost:1"\n'
+        '[profiles.p]\ntopics = ["p"]\n'
+    )
+    records = [("articles", Entry(str(number), "a text", "sample", number)) for number in range(3)]
+    monkeypatch.setattr(demo_run, "sample_records", lambda: records)
+    sent = []
+
+    def poll(timeout_s):
+        time.sleep(timeout_s)
+        return Batch()
+
+    feeder = SimpleNamespace(send=lambda *record: sent.append(record), flush=lambda: None)
+    monkeypatch.setattr(demo_run, "Feeder", lambda _options: nullcontext(feeder))
+    monkeypatch.setattr(
+        demo_run, "TopicReader", lambda _options, from_beginning: nullcontext(SimpleNamespace(poll=poll))
+    )
+    monkeypatch.setattr(demo_run, "_STALL_S", STALL_S)
+
+    def run(pace, *, consumes):
+        def metrics():
+            count = len(sent) if consumes else 0
+            return f"streamdedup_records_total {count}\nstreamdedup_documents_indexed_total {count}\n"
+
+        daemon = SimpleNamespace(config_path=config, log_tail=lambda: "")
+        options = DemoOptions(pace=pace, diff=False, keep=False, open_page=False)
+        with ExitStack() as stack, Progress(disable=True) as progress:
+            console, servers = Console(quiet=True), SimpleNamespace(daemon=daemon, metrics=metrics)
+            DemoRun(options, console, servers, stack).run(progress, progress.add_task(""))
+        return len(sent)
+
+    return run
+
+
+def test_a_slow_pace_is_no_stall(run_demo):
+    assert run_demo(1 / INTERVAL_S, consumes=True) == 3
+
+
+def test_a_daemon_that_consumes_nothing_is_a_stall(run_demo):
+    with pytest.raises(StreamdedupError, match=r"no progress for .* 3 sent; 0 consumed"):
+        run_demo(0.0, consumes=False)

@@ -1,0 +1,227 @@
+"""The source over a consumer without a broker: offsets of deleted topics, and partitions that were taken away."""
+
+from types import SimpleNamespace
+from uuid import UUID
+
+import pytest
+from kafka.errors import KafkaTimeoutError
+from kafka.structs import ConsumerGroupMetadata, MemberState, OffsetAndMetadata, TopicPartition
+
+from streamdedup.errors import BrokerUnavailable, Rejoin
+from streamdedup.kafka.consumer import KafkaSource, RebalanceListener
+from streamdedup.kafka.group import fetch_committed
+from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.protocols import CommittedOffset
+from streamdedup.position import Partition
+
+OPTIONS = KafkaOptions(
+    bootstrap_servers="unused:1",
+    group_id="g",
+    topics=("deleted", "healthy"),
+    transactional_id="x",
+    create_command="create-the-topics",
+)
+DELETED, HEALTHY = TopicPartition("deleted", 0), TopicPartition("healthy", 0)
+#: Error code of Kafka for a topic that does not exist.
+UNKNOWN_TOPIC = 3
+#: Topic ids: of the deleted topic before and now, and of the other topic.
+BEFORE, PRESENT, OTHER = (UUID(int=number) for number in (1, 2, 3))
+
+
+class GroupConsumer:
+    """A member of a group that owns two partitions; a topic is a list of offsets.
+
+    Attributes:
+        owned: Assigned partitions.
+        offsets: Next offset of each partition.
+        committed: Committed offsets, with their metadata.
+    """
+
+    def __init__(self) -> None:
+        self.owned = {DELETED, HEALTHY}
+        self.offsets = {DELETED: 7, HEALTHY: 40}
+        self.committed = {
+            DELETED: OffsetAndMetadata(7, f"attempt {BEFORE}", -1),
+            HEALTHY: OffsetAndMetadata(40, f"attempt {OTHER}", -1),
+        }
+        self.revoked_by_poll: set[TopicPartition] = set()
+        self._fetcher = SimpleNamespace(_completed_fetches=[], _next_partition_records=None)
+        self._cluster = SimpleNamespace(update_metadata=lambda _metadata: None)
+        self._coordinator = SimpleNamespace(
+            state=MemberState.STABLE,
+            heartbeat=SimpleNamespace(last_receive=float("inf"), last_reset=0.0),
+            fetch_committed_offsets=self._fetch_committed_offsets,
+        )
+
+    def _fetch_committed_offsets(self, partitions, timeout_ms):
+        return {partition: self.committed[partition] for partition in partitions if partition in self.committed}
+
+    def poll(self, timeout_ms, max_records):
+        polled = {partition: [a_record(partition, offset)] for partition, offset in self.offsets.items()}
+        self.offsets = {partition: offset + 1 for partition, offset in self.offsets.items()}
+        self.owned -= self.revoked_by_poll
+        return polled
+
+    def seek(self, partition, offset):
+        self.offsets[partition] = offset
+
+    def seek_to_beginning(self, *partitions):
+        self.offsets |= dict.fromkeys(partitions, 0)
+
+    def assignment(self):
+        return set(self.owned)
+
+    def paused(self):
+        return set()
+
+    def resume(self, *_partitions):
+        pass
+
+    def group_metadata(self):
+        return ConsumerGroupMetadata("g", 3, "member", None, MemberState.STABLE)
+
+
+def a_record(partition, offset):
+    return SimpleNamespace(
+        topic=partition.topic,
+        partition=partition.partition,
+        offset=offset,
+        timestamp=0,
+        key=None,
+        value=b"v",
+        headers=[],
+    )
+
+
+@pytest.fixture
+def consumer():
+    return GroupConsumer()
+
+
+def metadata_of(**topics):
+    """Return an answer of Kafka: the id of each topic, or None where Kafka has no such topic."""
+    return SimpleNamespace(
+        brokers=["broker"],
+        topics=[
+            SimpleNamespace(name=name, topic_id=topic_id or UUID(int=0), error_code=0 if topic_id else UNKNOWN_TOPIC)
+            for name, topic_id in topics.items()
+        ],
+    )
+
+
+@pytest.fixture
+def source(consumer):
+    source = KafkaSource(consumer, OPTIONS, RebalanceListener())
+    consumer._cluster.update_metadata(metadata_of(deleted=PRESENT, healthy=OTHER))
+    return source
+
+
+def test_beside_a_topic_that_was_created_again_no_record_of_a_healthy_topic_is_skipped(source):
+    assert not source.poll(0.0)
+    assert source.poll(0.0).starts == {Partition("deleted", 0): 0, Partition("healthy", 0): 40}
+
+
+def test_the_next_batch_goes_on_behind_the_one_of_the_topic_that_was_created_again(source):
+    source.poll(0.0)
+    source.poll(0.0)
+    assert source.poll(0.0).starts == {Partition("deleted", 0): 1, Partition("healthy", 0): 41}
+
+
+def test_an_offset_that_was_committed_for_an_earlier_topic_is_no_committed_offset(source, consumer):
+    assert source.committed(Partition("deleted", 0)) is None
+    assert source.committed(Partition("healthy", 0)) == CommittedOffset(40, "attempt")
+    consumer.committed[DELETED] = OffsetAndMetadata(2, f"attempt {PRESENT}", -1)
+    assert source.committed(Partition("deleted", 0)) == CommittedOffset(2, "attempt")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "present", "earlier"),
+    [
+        (f"attempt {BEFORE}", str(PRESENT), True),
+        (f"attempt {PRESENT}", str(PRESENT), False),
+        (str(BEFORE), str(PRESENT), True),
+        ("attempt", str(PRESENT), False),
+        (f"attempt {BEFORE}", "", False),
+    ],
+    ids=["other id", "same id", "id alone", "no id committed", "present id unknown"],
+)
+def test_a_committed_offset_is_ignored_where_it_names_another_id_than_that_of_the_topic(
+    consumer, metadata, present, earlier
+):
+    consumer.committed = {DELETED: OffsetAndMetadata(7, metadata, -1)}
+    partition = Partition("deleted", 0)
+    offsets, of_earlier_topic = fetch_committed(consumer, OPTIONS, {"deleted": present}, [partition])
+    assert of_earlier_topic == ({partition} if earlier else set())
+    assert {each: committed.offset for each, committed in offsets.items()} == ({} if earlier else {partition: 7})
+
+
+class TestMissingTopics:
+    def test_a_topic_is_missing_from_the_first_denial_on_until_it_exists(self, source, consumer, caplog):
+        caplog.set_level("INFO", "streamdedup.kafka.group")
+        for deleted, missing in ((None, {"deleted"}), (None, {"deleted"}), (PRESENT, set())):
+            consumer._cluster.update_metadata(metadata_of(deleted=deleted, healthy=OTHER))
+            assert source.missing_topics() == missing
+        assert [(line.event, line.topic) for line in caplog.records] == [
+            ("topic_missing", "deleted"),
+            ("topic_found", "deleted"),
+        ]
+        assert caplog.records[0].message == "no such topic: deleted; create with: create-the-topics"
+
+    def test_an_answer_about_other_topics_ends_nothing(self, source, consumer):
+        consumer._cluster.update_metadata(metadata_of(deleted=None, healthy=OTHER, foreign=None))
+        consumer._cluster.update_metadata(metadata_of(healthy=OTHER))
+        assert source.missing_topics() == {"deleted"}
+
+    def test_an_answer_that_the_client_ignores_is_ignored(self, source, consumer):
+        answer = metadata_of(deleted=None)
+        answer.brokers = []
+        consumer._cluster.update_metadata(answer)
+        assert source.missing_topics() == set()
+
+    def test_committed_offsets_of_the_other_topics_are_known(self, source, consumer):
+        consumer.partitions_for_topic = {"healthy": {0}}.get
+        with pytest.raises(BrokerUnavailable, match="which partitions deleted has"):
+            source.all_committed()
+        consumer._cluster.update_metadata(metadata_of(deleted=None, healthy=OTHER))
+        assert source.all_committed() == {Partition("healthy", 0): CommittedOffset(40, "attempt")}
+        consumer._cluster.update_metadata(metadata_of(deleted=None, healthy=None))
+        assert source.all_committed() == {}
+
+    def test_a_topic_that_comes_back_is_another_one_and_the_group_is_joined_anew(self, source, consumer):
+        consumer._cluster.update_metadata(metadata_of(deleted=BEFORE, healthy=OTHER))
+        with pytest.raises(Rejoin, match="topic deleted was deleted and created again"):
+            source.poll(0.0)
+
+
+def test_a_batch_with_records_of_a_partition_that_was_taken_away_is_polled_again(source, consumer):
+    consumer.committed.clear()
+    consumer.revoked_by_poll = {DELETED}
+    assert not source.poll(0.0)
+    del consumer.offsets[DELETED]
+    assert source.poll(0.0).starts == {Partition("healthy", 0): 40}
+
+
+def test_a_record_that_arrives_while_a_time_is_looked_up_is_not_skipped(source, consumer):
+    """The client finds no record of the time, and the record arrives before the next answer."""
+    ends = {HEALTHY: 41}
+
+    def end_offsets(partitions, timeout_ms):
+        found = {partition: ends[partition] for partition in partitions}
+        ends[HEALTHY] += 1
+        return found
+
+    def offsets_for_times(times, timeout_ms):
+        ends[HEALTHY] += 1
+        return dict.fromkeys(times)
+
+    consumer.end_offsets, consumer.offsets_for_times = end_offsets, offsets_for_times
+    assert source.first_since({Partition("healthy", 0): 5}) == {Partition("healthy", 0): 41}
+
+
+def test_a_time_that_cannot_be_looked_up_asks_for_new_clients(source, consumer):
+    def end_offsets(partitions, timeout_ms):
+        raise KafkaTimeoutError
+
+    consumer.end_offsets = end_offsets
+    with pytest.raises(BrokerUnavailable, match="find a time in the topics"):
+        source.first_since({Partition("healthy", 0): 5})

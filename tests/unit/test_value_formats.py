@@ -1,0 +1,619 @@
+"""Formats with schemas in a registry: values, schemas, and answers of the registry that are none."""
+
+import json
+import ssl
+import struct
+from base64 import b64encode
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from decimal import Decimal
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
+from pathlib import Path
+from threading import Thread
+from types import SimpleNamespace
+from uuid import UUID
+
+import fastavro
+import pytest
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+
+from streamdedup.cli.assembly import registry_of, topic_decoder
+from streamdedup.cli.checks import registry_findings
+from streamdedup.daemon.batch import decode_batch
+from streamdedup.errors import DecodeError, RegistryMisconfigured, RegistryUnavailable, SettingsError
+from streamdedup.kafka.protocols import Batch, Record
+from streamdedup.position import Position
+from streamdedup.settings import Settings
+from streamdedup.wire import Decoder, Document, ErrorCode, Registry
+from streamdedup.wire.formats.avro import MAX_DEPTH
+from streamdedup.wire.formats.registry import MAX_ANSWER_BYTES
+
+AT = Position("articles", 3, 1042)
+TLS = Path(__file__).parents[1] / "tls"
+GUID = UUID("0123456789abcdef0123456789abcdef")
+
+
+def record(name, **fields):
+    return {"type": "record", "name": name, "fields": [{"name": key, "type": kind} for key, kind in fields.items()]}
+
+
+ARTICLE = record("Article", id="string", text=["null", "string"])
+
+
+class Answers(dict):
+    """Answers of a registry: by path a status and a body, or the schema, its references, or its type."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+        self.logins = []
+
+    def add(self, schema_id, schema, kind="AVRO", references=()):
+        text = schema if isinstance(schema, str) else json.dumps(schema)
+        answer = {"schema": text, "schemaType": kind, "references": list(references)}
+        self[f"/api/schemas/ids/{schema_id}"] = (200, answer)
+        return answer
+
+
+@pytest.fixture
+def answers():
+    return Answers()
+
+
+@contextmanager
+def served(answers, tls=None):
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            answers.asked.append(self.path)
+            answers.logins.append(self.headers["Authorization"])
+            missing = (404, {"error_code": 40403, "message": "no such schema"})
+            status, content = answers.get(self.path, missing)
+            body = content if isinstance(content, bytes) else json.dumps(content).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_arguments):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http{'' if tls is None else 's'}://127.0.0.1:{server.server_port}/api"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def url(answers):
+    with served(answers) as address:
+        yield address
+
+
+@pytest.fixture
+def decode(url):
+    decoders = {}
+
+    def run(value, headers=(), **options):
+        key = repr(options)
+        if key not in decoders:
+            decoders[key] = Decoder(format="avro", registry=Registry(url), **options)
+        return decoders[key].decode(AT, 5, b"key", value, headers)
+
+    return run
+
+
+def encoded(schema, value):
+    stream = BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), value)
+    return stream.getvalue()
+
+
+def framed(schema_id, schema, value):
+    return struct.pack(">bI", 0, schema_id) + encoded(schema, value)
+
+
+def refused(decode, value, headers=(), **options):
+    with pytest.raises(DecodeError) as caught:
+        decode(value, headers, **options)
+    return caught.value.code, str(caught.value)
+
+
+def test_the_id_of_the_schema_is_in_front_of_the_value_or_in_a_header_as_number_or_as_uuid(answers, decode):
+    answers["/api/schemas/guids/01234567-89ab-cdef-0123-456789abcdef"] = (200, answers.add(7, ARTICLE))
+    plain = encoded(ARTICLE, {"id": "a", "text": "one"})
+    expected = Document("a", "one", AT, 5)
+    number, uuid = b"\0\0\0\0\7", b"\1" + GUID.bytes
+    assert [decode(frame + plain) for frame in (number, uuid)] == [expected] * 2
+    for frame in (number, uuid):
+        assert decode(plain, [("other", None), ("__value_schema_id", frame)]) == expected
+
+
+def test_a_schema_is_asked_for_once_and_an_unknown_one_each_time(answers, decode):
+    answers.add(7, ARTICLE)
+    for name in "ab":
+        assert decode(framed(7, ARTICLE, {"id": name, "text": "one"})).id == name
+    for _ in range(2):
+        assert refused(decode, framed(8, ARTICLE, {"id": "a", "text": "one"}))[0] == ErrorCode.UNKNOWN_SCHEMA
+    assert answers.asked == ["/api/schemas/ids/7", "/api/schemas/ids/8", "/api/schemas/ids/8"]
+
+
+def test_a_schema_may_refer_to_others_and_be_a_union_of_them(answers, decode):
+    body, article = record("x.Body", body="string"), record("x.Article", id="string", payload=["null", "x.Body"])
+    other = record("x.Removed", id="string", op="string")
+    subjects = {"body": (body, []), "article": (article, ["body"]), "other": (other, [])}
+    for name, (schema, needed) in subjects.items():
+        references = [{"name": part, "subject": f"s/{part}", "version": 3} for part in needed]
+        answers[f"/api/subjects/s%2F{name}/versions/3"] = (
+            200,
+            {"schema": json.dumps(schema), "references": references},
+        )
+    references = [{"name": name, "subject": f"s/{name}", "version": 3} for name in ("article", "other", "body")]
+    answers.add(1, ["x.Article", "x.Removed"], references=references)
+    names = {}
+    whole = [fastavro.parse_schema(schema, names) for schema in (body, article, other)][1:]
+    frame = b"\0\0\0\0\1"
+    article = frame + encoded(whole, ("x.Article", {"id": "a", "payload": {"body": "one"}}))
+    assert decode(article, text_fields=("payload.body",)) == Document("a", "one", AT, 5)
+    removed = frame + encoded(whole, ("x.Removed", {"id": "a", "op": "delete"}))
+    assert decode(removed, text_fields=("payload.body",)) == Document("a", "", AT, 5, "delete")
+    del answers["/api/subjects/s%2Fbody/versions/3"]
+    answers.add(2, ["x.Article", "x.Removed"], references=references)
+    code, text = refused(decode, b"\0\0\0\0\2" + article[5:], text_fields=("payload.body",))
+    assert (code, "refers to s/body, version 3" in text) == (ErrorCode.UNKNOWN_SCHEMA, True)
+
+
+def test_a_path_leads_through_records_maps_and_unions(answers, decode):
+    inner = record("Inner", title=["null", "string"])
+    schema = record("A", inner=["null", "string", inner], notes={"type": "map", "values": "string"}, id="int")
+    answers.add(7, schema)
+    names = {"text_fields": ("inner.title", "notes.more", "nowhere.title")}
+    value = {"id": 4, "inner": {"title": "one"}, "notes": {"more": "two", "other": "x"}}
+    assert decode(framed(7, schema, value), **names) == Document("4", "one\ntwo", AT, 5)
+    for nothing in (None, "a text", {"title": None}):
+        value = {"id": 4, "inner": nothing, "notes": {}}
+        assert refused(decode, framed(7, schema, value), **names)[0] == ErrorCode.MISSING_TEXT
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "text"),
+    [
+        (
+            {"type": "long", "logicalType": "timestamp-millis"},
+            datetime(2026, 5, 1, 6, tzinfo=UTC),
+            "2026-05-01T06:00:00Z",
+        ),
+        (
+            {"type": "long", "logicalType": "timestamp-micros"},
+            datetime(2026, 5, 1, 6, 0, 0, 7, tzinfo=UTC),
+            "2026-05-01T06:00:00.000007Z",
+        ),
+        ({"type": "long", "logicalType": "local-timestamp-millis"}, datetime(2026, 5, 1), "2026-05-01T00:00:00"),  # noqa: DTZ001
+        ({"type": "int", "logicalType": "date"}, datetime(2026, 5, 1, tzinfo=UTC).date(), "2026-05-01"),
+        ({"type": "string", "logicalType": "uuid"}, GUID, str(GUID)),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}, Decimal("1.50"), "1.50"),
+        ("long", 1777615200000, "1777615200000"),
+        ({"type": "enum", "name": "E", "symbols": ["SPRING"]}, "SPRING", "SPRING"),
+    ],
+)
+def test_logical_types_become_texts(answers, decode, kind, value, text):
+    schema = record("A", text="string", published_at=kind)
+    answers.add(7, schema)
+    assert decode(framed(7, schema, {"text": "one", "published_at": value})).published_at == text
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "text"),
+    [
+        ({"text": ("int", 5)}, ErrorCode.INVALID_FIELD, "field `text`: Expected `str | null`, got `int`"),
+        ({"text": ("bytes", b"a")}, ErrorCode.INVALID_FIELD, "field `text`: Expected `str | null`, got `bytes`"),
+        ({"id": ("boolean", True), "text": ("string", "a")}, ErrorCode.INVALID_ID, "is of a wrong type"),
+        ({"id": ("string", "a\n"), "text": ("string", "a")}, ErrorCode.INVALID_ID, "control character"),
+        ({"text": ("string", "a"), "op": ("string", "remove")}, ErrorCode.UNKNOWN_OP, "is none of"),
+    ],
+)
+def test_the_rules_for_documents_are_those_of_json(answers, decode, fields, code, text):
+    schema = record("A", **{name: kind for name, (kind, _) in fields.items()})
+    answers.add(7, schema)
+    found = refused(decode, framed(7, schema, {name: value for name, (_, value) in fields.items()}))
+    assert found[0] == code
+    assert text in found[1]
+
+
+def test_an_evolved_schema_has_an_id_of_its_own(answers, decode):
+    evolved = record("Article", id="string", headline="string", text=["null", "string"], source="string")
+    answers.add(7, ARTICLE)
+    answers.add(8, evolved)
+    assert decode(framed(7, ARTICLE, {"id": "a", "text": "one"})) == Document("a", "one", AT, 5)
+    value = {"id": "a", "headline": "h", "text": "two", "source": "s"}
+    assert decode(framed(8, evolved, value)) == Document("a", "two", AT, 5, source="s")
+
+
+@pytest.mark.parametrize("cut", range(1, 9))
+def test_bytes_that_do_not_fit_are_refused(answers, decode, cut):
+    answers.add(7, ARTICLE)
+    value = framed(7, ARTICLE, {"id": "abc", "text": "one"})
+    assert len(value) == 14
+    for damaged in (value[:-cut], value + b"x" * cut):
+        code, reason = refused(decode, damaged)
+        assert code == ErrorCode.SCHEMA_MISMATCH
+        assert "abc" not in reason
+    assert refused(decode, b"\0\0\0\0\7\6\xff\xff\xff\0")[0] == ErrorCode.SCHEMA_MISMATCH
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"\0", b"\0\0\0\0", b"\1" + b"a" * 15, b'{"text": "a"}', b"\2aaaaaaaaaaaaaaaaaaa"]
+)
+def test_a_value_without_an_id_is_refused(answers, decode, value):
+    assert refused(decode, value)[0] == ErrorCode.NOT_FRAMED
+    assert refused(decode, b"", [("__value_schema_id", value)])[0] == ErrorCode.NOT_FRAMED
+    assert not answers.asked
+
+
+@pytest.mark.parametrize(
+    ("schema", "kind", "reason"),
+    [
+        (ARTICLE, "JSON", "its type is JSON, not AVRO"),
+        ("{", "AVRO", "no Avro schema"),
+        ("5", "AVRO", "no Avro schema"),
+        ('"Unknown"', "AVRO", "no Avro schema"),
+        (record("A", body="string"), "AVRO", "none of the text fields: text"),
+        ("string", "AVRO", "no Avro schema"),
+        ('"string"', "AVRO", "none of the text fields: text"),
+        (record("A", text="string", many={"type": "array", "items": "null"}), "AVRO", "no Avro schema"),
+        (record("A", text="string", many={"type": "array", "items": record("B", a="null")}), "AVRO", "no Avro schema"),
+    ],
+)
+def test_an_unusable_schema_is_asked_for_once(answers, decode, schema, kind, reason):
+    answers.add(7, schema, kind)
+    for _ in range(2):
+        code, text = refused(decode, b"\0\0\0\0\7\0\0")
+        assert (code, reason in text) == (ErrorCode.UNUSABLE_SCHEMA, True)
+    assert len(answers.asked) == 1
+
+
+@pytest.mark.parametrize("way", ["union", "array", "map"])
+def test_values_of_recursive_schemas_have_a_depth_limit_and_never_end_the_process(answers, decode, way):
+    kinds = {
+        "union": ["null", "Node"],
+        "array": {"type": "array", "items": "Node"},
+        "map": {"type": "map", "values": "Node"},
+    }
+    schema = record("A", text="string", node=record("Node", next=kinds[way]))
+    answers.add(7, schema)
+    start, (enter, end) = (
+        b"\0\0\0\0\7\2a",
+        {"union": (b"\2", b"\0"), "array": (b"\2", b"\0\0"), "map": (b"\2\2k", b"\0\0")}[way],
+    )
+
+    def nested(levels):
+        return start + enter * levels + end[:1] + end[1:] * levels
+
+    assert decode(nested(10)) == Document("key", "a", AT, 5)
+    levels = next(levels for levels in range(10, MAX_DEPTH) if not is_read(decode, nested(levels)))
+    assert levels > 15
+    for deeper in (levels, levels + 30, 500, 200_000):
+        assert refused(decode, nested(deeper))[0] == ErrorCode.TOO_DEEP
+
+
+def is_read(decode, value):
+    try:
+        decode(value)
+    except DecodeError:
+        return False
+    return True
+
+
+def test_a_deep_schema_is_read_within_the_same_limit(answers, decode):
+    schema = "string"
+    for level in range(MAX_DEPTH + 10):
+        schema = record(f"R{level}", a=schema)
+    answers.add(7, record("A", text="string", deep=schema))
+    assert refused(decode, b"\0\0\0\0\7\2a\0")[0] == ErrorCode.TOO_DEEP
+
+
+def test_a_registry_that_is_away_makes_no_dead_letter(answers):
+    with served(answers) as url:
+        pass
+    batch = Batch((Record(AT, 5, b"key", b"\0\0\0\0\7\2a"),))
+    decoder = Decoder(format="avro", registry=Registry(url))
+    with pytest.raises(RegistryUnavailable, match="does not answer"):
+        decode_batch(batch, {"articles": SimpleNamespace(name="p", decoder=decoder)})
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error"),
+    [
+        (500, b"", RegistryUnavailable),
+        (503, b"<html>", RegistryUnavailable),
+        (429, b"", RegistryUnavailable),
+        (401, b"", RegistryMisconfigured),
+        (403, b"", RegistryMisconfigured),
+        (301, b"", RegistryMisconfigured),
+        (404, b"<html>", RegistryMisconfigured),
+        (404, b'{"error_code": 404}', RegistryMisconfigured),
+        (200, b"<html>", RegistryMisconfigured),
+        (200, b"{}", RegistryMisconfigured),
+    ],
+)
+def test_an_answer_that_is_none_of_a_registry_makes_no_dead_letter(answers, decode, status, body, error):
+    answers["/api/schemas/ids/7"] = (status, body)
+    with pytest.raises(error, match=r"schema[ _]registry"):
+        decode(b"\0\0\0\0\7\2a")
+    answers.add(7, ARTICLE)
+    assert decode(framed(7, ARTICLE, {"id": "a", "text": "one"})).text == "one"
+
+
+def test_a_schema_without_measure_is_refused(answers, decode):
+    answers["/api/schemas/ids/7"] = (200, b'{"schema": "' + b" " * MAX_ANSWER_BYTES + b'"}')
+    code, reason = refused(decode, b"\0\0\0\0\7\2a")
+    assert (code, "longer than" in reason) == (ErrorCode.UNUSABLE_SCHEMA, True)
+
+
+def test_a_registry_without_uuids_does_not_know_them_and_none_knows_a_number_above_its_range(answers, decode):
+    answers[f"/api/schemas/guids/{GUID}"] = (404, b"")
+    assert refused(decode, b"\1" + GUID.bytes)[0] == ErrorCode.UNKNOWN_SCHEMA
+    assert refused(decode, b"\0\xff\xff\xff\xff")[0] == ErrorCode.UNKNOWN_SCHEMA
+    assert len(answers.asked) == 1
+
+
+def test_framed_json_is_read_as_json(answers, url):
+    decoder = Decoder(format="json-schema", registry=Registry(url), text_fields=("payload.body",))
+
+    def decode(value):
+        return decoder.decode(AT, 5, b"key", value)
+
+    answers.add(7, True, "JSON")
+    answers.add(8, {"properties": {"payload.body": {}}, "additionalProperties": False}, "JSON")
+    answers.add(9, {"properties": {"text": {}}, "additionalProperties": False}, "JSON")
+    answers.add(10, ARTICLE)
+    answers.add(11, "{", "JSON")
+    for schema_id in (7, 8):
+        assert decode(struct.pack(">bI", 0, schema_id) + b'{"payload.body": "a"}') == Document("key", "a", AT, 5)
+    codes = {b"\0\0\0\0\7{}": ErrorCode.MISSING_TEXT, b"\0\0\0\0\7": ErrorCode.NOT_JSON}
+    codes |= {b"\0\0\0\0\7[]": ErrorCode.NOT_AN_OBJECT, b'{"payload.body": "a"}': ErrorCode.NOT_FRAMED}
+    codes |= {bytes([0, 0, 0, 0, number]): ErrorCode.UNUSABLE_SCHEMA for number in (9, 10, 11)}
+    codes |= {b"\0\0\0\0\7\0\0\0\0\7{}": ErrorCode.FOREIGN_FRAMING}
+    for value, code in codes.items():
+        assert refused(lambda damaged, _headers: decode(damaged), value)[0] == code
+
+
+PROTO = """
+syntax = "proto3";
+package news;
+import "news/body.proto";
+import "google/protobuf/timestamp.proto";
+message Other { string title = 1; }
+message Article {
+  string id = 1;
+  Body payload = 2;
+  google.protobuf.Timestamp published_at = 3;
+  optional string title = 4;
+  Kind source = 5;
+  repeated string op = 6;
+  enum Kind { NONE = 0; WEB = 1; }
+  message Part { string title = 1; bool id = 2; bytes source = 3; }
+}
+"""
+BODY = 'syntax = "proto3"; package news; message Body { string body = 1; }'
+
+
+@pytest.fixture
+def decode_proto(answers, url):
+    answers["/api/subjects/body/versions/1"] = (200, {"schema": BODY, "schemaType": "PROTOBUF"})
+    answers.add(7, PROTO, "PROTOBUF", [{"name": "news/body.proto", "subject": "body", "version": 1}])
+    decoder = Decoder(format="protobuf", registry=Registry(url), text_fields=("payload.body", "title"))
+    return lambda value, headers=(): decoder.decode(AT, 5, b"key", value, headers)
+
+
+WHOLE = b"\x0a\1i\x12\5\x0a\3abc\x1a\2\x08\5\x28\1"
+
+
+@pytest.mark.parametrize(
+    ("value", "document"),
+    [
+        (b"\2\2" + WHOLE, Document("i", "abc", AT, 5, source="WEB", published_at="1970-01-01T00:00:05Z")),
+        (b"\0\x0a\3abc", Document("key", "abc", AT, 5)),
+        (b"\2\0\x0a\3abc", Document("key", "abc", AT, 5)),
+        (b"\4\2\0\x0a\3abc", Document("key", "abc", AT, 5)),
+        (b"\2\2\x12\0", Document("key", "", AT, 5)),
+        (b"\2\2\x22\0\x28\x09", Document("key", "", AT, 5, source="9")),
+        (b"\2\2\x22\1a\x32\6delete\xa2\x06\3abc", Document("key", "a", AT, 5)),
+    ],
+)
+def test_a_message_of_a_protobuf_file_is_named_by_its_path(decode_proto, value, document):
+    assert decode_proto(b"\0\0\0\0\7" + value) == document
+    for length in range(len(value)):
+        header = [("__value_schema_id", b"\0\0\0\0\7" + value[:length])]
+        assert decode_proto(value[length:], header) == document
+
+
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        (b"", ErrorCode.SCHEMA_MISMATCH),
+        (b"\2", ErrorCode.SCHEMA_MISMATCH),
+        (b"\1", ErrorCode.SCHEMA_MISMATCH),
+        (b"\2\1", ErrorCode.SCHEMA_MISMATCH),
+        (b"\2\4", ErrorCode.SCHEMA_MISMATCH),
+        (b"\4\2\2", ErrorCode.SCHEMA_MISMATCH),
+        (b"\xff" * 200_000, ErrorCode.SCHEMA_MISMATCH),
+        (b"\xfe\xff\xff\xff\x0f" + b"\0" * 200_000, ErrorCode.SCHEMA_MISMATCH),
+        (b"\2\2\x0a\2\xff\xff", ErrorCode.SCHEMA_MISMATCH),
+        (b"\2\2" + WHOLE[:-1], ErrorCode.SCHEMA_MISMATCH),
+        (b"\2\2\x22\1a\x1a\x0a\x08" + b"\xff" * 8 + b"\x7f", ErrorCode.SCHEMA_MISMATCH),
+        (b"\2\2", ErrorCode.MISSING_TEXT),
+        (b"\4\2\0\x10\1", ErrorCode.INVALID_ID),
+        (b"\4\2\0\x1a\1a", ErrorCode.INVALID_FIELD),
+    ],
+)
+def test_damaged_messages_have_a_code(decode_proto, value, code):
+    assert refused(decode_proto, b"\0\0\0\0\7" + value)[0] == code
+
+
+def test_a_file_may_be_registered_as_its_descriptor(answers, url):
+    file = FileDescriptorProto(name="any.proto", package="news", syntax="proto3")
+    file.dependency.append("google/protobuf/timestamp.proto")
+    message = file.message_type.add(name="Article")
+    message.field.add(name="text", number=1, type=FieldDescriptorProto.TYPE_STRING, label=1)
+    time = {"type": FieldDescriptorProto.TYPE_MESSAGE, "type_name": ".google.protobuf.Timestamp"}
+    message.field.add(name="published_at", number=2, label=1, **time)
+    answers.add(7, b64encode(file.SerializeToString()).decode(), "PROTOBUF")
+    decoder = Decoder(format="protobuf", registry=Registry(url))
+    found = decoder.decode(AT, 5, b"key", b"\0\0\0\0\7\0\x0a\1a\x12\2\x08\5")
+    assert found == Document("key", "a", AT, 5, published_at="1970-01-01T00:00:05Z")
+    file.dependency[0] = "nowhere.proto"
+    answers.add(8, b64encode(file.SerializeToString()).decode(), "PROTOBUF")
+    del file.dependency[:]
+    answers.add(9, b64encode(file.SerializeToString()).decode(), "PROTOBUF")
+    for schema_id in (b"\x08", b"\x09"):
+        value = b"\0\0\0\0" + schema_id + b"\0\x0a\1a"
+        code, _ = refused(lambda damaged, _: decoder.decode(AT, 5, b"k", damaged), value)
+        assert code == ErrorCode.UNUSABLE_SCHEMA
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("message {", "a.proto"),
+        ("abcd", "a.proto"),
+        ('syntax = "proto3"; import "nowhere.proto";', "a.proto"),
+        ('syntax = "proto3"; message A { string body = 1; }', "a.proto"),
+        ('syntax = "proto3"; message A { repeated string text = 1; }', "a.proto"),
+        (PROTO, "../a.proto"),
+        (PROTO, "/tmp/a.proto"),
+    ],
+)
+def test_an_unusable_protobuf_file_has_a_code_and_nothing_is_written_elsewhere(answers, url, text, name):
+    answers["/api/subjects/a/versions/1"] = (200, {"schema": BODY, "schemaType": "PROTOBUF"})
+    answers.add(7, text, "PROTOBUF", [{"name": name, "subject": "a", "version": 1}])
+    decoder = Decoder(format="protobuf", registry=Registry(url))
+    assert refused(lambda value, _: decoder.decode(AT, 5, b"k", value), b"\0\0\0\0\7\0")[0] == ErrorCode.UNUSABLE_SCHEMA
+
+
+def test_without_temporary_files_a_protobuf_schema_makes_no_dead_letter(decode_proto, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", "/nowhere")
+    with pytest.raises(RegistryMisconfigured, match="temporary files"):
+        decode_proto(b"\0\0\0\0\7\0\x0a\3abc")
+
+
+def settings_with(url, **keys):
+    tree = {
+        "kafka": {"bootstrap_servers": "localhost:9092"},
+        "redis": {"url": "redis://localhost"},
+        "schema_registry": {"url": url, **keys},
+        "profiles": {"articles": {"topics": "a,b", "text_fields": "title,text", "format": "avro"}},
+    }
+    return Settings.load(None, tree, {})
+
+
+def test_the_login_is_read_again_for_each_request(answers, url, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("one\n")
+    basic = registry_of(settings_with(url, username="ann", password_file=str(secret)))
+    bearer = registry_of(settings_with(url, password_file=str(secret)))
+    for registry in (basic, bearer):
+        registry.latest("a")
+    secret.write_text("two")
+    bearer.latest("a")
+    assert answers.logins == ["Basic YW5uOm9uZQ==", "Bearer one", "Bearer two"]
+    secret.write_text("two\r\nX-Other: 1")
+    with pytest.raises(RegistryUnavailable, match="printable"):
+        bearer.latest("a")
+    secret.unlink()
+    with pytest.raises(RegistryUnavailable, match=r"schema_registry\.password: .*secret cannot be read"):
+        bearer.latest("a")
+
+
+def test_a_registry_by_tls_needs_a_certificate_of_a_trusted_authority(answers):
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(TLS / "certificate.pem", TLS / "plain.key")
+    with served(answers, tls) as url:
+        assert registry_of(settings_with(url, ssl_ca_file=str(TLS / "certificate.pem"))).latest("a") is None
+        for keys in ({}, {"ssl_ca_file": str(TLS / "other.pem")}):
+            with pytest.raises(RegistryUnavailable, match="certificate verify failed"):
+                registry_of(settings_with(url, **keys)).latest("a")
+
+
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        ({"url": "ftp://a"}, "schema_registry.url: .* is not valid"),
+        ({"url": "http://u:secret-7@a"}, "schema_registry.url: .* is not valid"),
+        ({"url": "http://a..b"}, "schema_registry.url: .* is not valid"),
+        ({"url": None}, "schema_registry.url: is missing; profiles.articles.format"),
+        ({"username": "u"}, "schema_registry.password: is missing; username needs it"),
+        ({"ssl_ca_file": str(TLS / "certificate.pem")}, "schema_registry.ssl_ca_file: .*write https://"),
+        ({"url": "https://a", "ssl_ca_file": str(TLS / "plain.key")}, "ssl_ca_file: holds no certificate"),
+    ],
+)
+def test_contradictory_settings_are_refused_without_a_secret(keys, reason):
+    with pytest.raises(SettingsError, match=reason) as caught:
+        settings_with(**{"url": "http://a"} | keys)
+    assert "secret-7" not in str(caught.value)
+
+
+def test_a_password_in_clear_to_another_machine_is_pointed_out():
+    hints = [list(settings_with(url, password="p").hints()) for url in ("http://a", "https://a", "http://localhost")]
+    assert [["in clear" in hint for hint in each] for each in hints] == [[True], [], []]
+
+
+def test_check_names_registry_subjects_and_fields(answers, url):
+    def findings():
+        return [(str(finding.level), finding.text) for finding in registry_findings(settings_with(url))]
+
+    answers["/api/subjects/a-value/versions/latest"] = (200, answers.add(7, record("A", title="string", id="long")))
+    first, second = findings()
+    assert first == ("warning", "newest schema of a-value lacks text fields: text")
+    assert (second[0], "no subject b-value" in second[1]) == ("warning", True)
+    answers["/api/subjects/a-value/versions/latest"] = (200, answers.add(8, record("A", title="string", text="string")))
+    answers["/api/subjects/b-value/versions/latest"] = (200, answers.add(9, record("A", body="string")))
+    first, second = findings()
+    assert first == ("ok", "newest schema of a-value has the text fields; it has no id, op, published_at, source")
+    assert second == ("failed", "newest schema of b-value: it has none of the text fields: title, text")
+    answers["/api/subjects/a-value/versions/latest"] = (401, b"")
+    ((level, text),) = findings()
+    assert (level, "refuses the login" in text) == ("failed", True)
+
+
+def test_without_the_extra_an_error_says_which_command_installs_it(monkeypatch, url):
+    monkeypatch.setitem(__import__("sys").modules, "fastavro", None)
+    monkeypatch.delitem(__import__("sys").modules, "streamdedup.wire.formats.avro")
+    settings = settings_with(url)
+    with pytest.raises(SettingsError, match=r"needs fastavro: pip install 'streamdedup\[registry\]'"):
+        topic_decoder(settings, settings.profiles["articles"])
+
+
+TWO = 'syntax = "proto3"; message B { } message A { string id = 1; string text = 2; }'
+
+
+@pytest.mark.parametrize(
+    ("form", "kind", "schema", "fields"),
+    [
+        ("avro", "AVRO", ARTICLE, {"id": "a", "text": "one"}),
+        ("avro", "AVRO", record("A", id="string", text="string", published_at="string"), {"id": "a", "text": "one"}),
+        ("json-schema", "JSON", {}, {"id": "a", "text": "one"}),
+        ("protobuf", "PROTOBUF", TWO, {"id": "a", "text": "one"}),
+    ],
+)
+def test_what_is_written_is_read_or_refused(answers, url, form, kind, schema, fields):
+    answers["/api/subjects/a-value/versions/latest"] = (200, answers.add(7, schema, kind) | {"id": 7})
+    decoder = Decoder(format=form, registry=Registry(url))
+    write = decoder.value_format.writer("a-value")
+    if "published_at" in str(schema):
+        with pytest.raises(DecodeError, match="does not fit the schema"):
+            write(fields)
+        fields["published_at"] = "2026-05-01T00:00:00Z"
+    assert decoder.decode(AT, 5, b"key", write(fields)) == Document(
+        "a", "one", AT, 5, published_at=fields.get("published_at")
+    )
+    assert decoder.value_format.writer("b-value") is None
+    if form == "protobuf":
+        with pytest.raises(DecodeError, match="does not fit the schema"):
+            write({"text": ["a"]})
