@@ -90,6 +90,9 @@ BREAKING = {
     "aborted_alerts_ignored": _in("lost", "", "flush kill", **_RACE),
     "alerts_read_from_start": _in("doubled", "update", "flush", **(_ALONE | _LOSING | {"parts_count": 1})),
     "deletions_read_back": _in("lost", "update delete", "flush", **(_ALONE | _LOSING | {"docs_count": 3})),
+    "gap_replayed": _in("lost", "", "go_back", **_RACE),
+    "gap_of_every_slot": _in("lost", "", "go_back", **(_RACE | {"servers_apart": True})),
+    "gap_claims_seeded": _in("doubled", "", "go_back", **_RACE),
     "incarnations_restored": _in(
         "doubled", "update delete append", "flush", **(_ALONE | _LOSING | {"window": 150, "retention": 450})
     ),

@@ -7,9 +7,9 @@ from typing import NamedTuple
 from tests.model.detector import Detector
 from tests.model.documents import NOTHING_SUPPRESSED, Operation, Position, Suppression, Texts
 from tests.model.errors import BatchRefused, IndexLost, Reconnected, StoreUnavailable
-from tests.model.index import Fence, Index
+from tests.model.index import Announcement, Fence, Index
 from tests.model.kafka import Kafka
-from tests.model.rebuild import Rebuild
+from tests.model.rebuild import Rebuild, find_gap
 from tests.model.rules import Rules
 from tests.model.store import Network, Step, Store
 
@@ -33,6 +33,10 @@ class Batch(NamedTuple):
     records: list[tuple[Position, Operation]]
     generation: int
     partitions: list[int]
+
+    def starts(self) -> dict[int, int]:
+        """Return the offset of the first record of each partition."""
+        return {position.partition: position.offset for position, _ in reversed(self.records)}
 
     def ends(self) -> dict[int, int]:
         """Return the offset behind the last record of each partition."""
@@ -111,17 +115,18 @@ class Daemon:
             self._ahead = None
 
     def _recover(self) -> Generator[Step, None, None]:
-        """Rebuild the index, or wait while another process does; after a failure, begin again."""
+        """Rebuild the index or fill its gap, or wait while another process does; after a failure, begin again."""
         yield None
         name = self._store.name
         if not self._index.hold_staging(name):
             return
-        if not (yield from self._is_lost()):
+        gap = yield from find_gap(self._kafka, self._index, self._rules)
+        if gap is not None and not gap:
             self._index.release_staging(name)  # another process has completed the rebuild
             return
-        if not self._index.begin_staging(name):
+        if not self._index.begin_staging(name, is_gap=gap is not None):
             return
-        self._index.trace_event(f"  {name} begins to rebuild")
+        self._index.trace_event(f"  {name} begins to rebuild", gap)
         # From now on, batches that other daemons indexed before are refused.
         self._kafka.rejoin()
         try:
@@ -129,21 +134,11 @@ class Daemon:
             reliable = Network(self._rng, 0)
             staging = Store(self._index, reliable, self._rules, staging=name)
             rebuild = Rebuild(self._kafka, self._index, staging, self._texts, self._window, self._rules, name)
-            yield from rebuild.run()
+            yield from rebuild.run(gap)
         except (StoreUnavailable, BatchRefused, IndexLost, Reconnected):
             self._index.release_staging(name)
         # A later reconnection is checked as any other.
         self._fences.clear()
-
-    def _is_lost(self) -> Generator[Step, None, bool]:
-        yield None
-        if not self._index.exists:
-            return True
-        try:
-            yield from Store(self._index, Network(self._rng, 0), self._rules).verify(list(self._kafka.attempt_ids))
-        except IndexLost:
-            return True
-        return False
 
     def _turn(self) -> Generator[Step, None, None]:
         if self._doubtful and self._kafka.partitions_of(self):
@@ -220,7 +215,11 @@ class Daemon:
         self._last_attempt = max(self._last_attempt + 1, self._clock.now)
         attempt_id = (batch.generation, self._last_attempt)
         if self._rules.announced:
-            yield from self._store.announce(attempt_id, list(fences.values()))
+            announcements = [
+                Announcement(partition, attempt_id, start, fences[partition].attempt_id)
+                for partition, start in batch.starts().items()
+            ]
+            yield from self._store.announce(announcements, list(fences.values()))
         self._store.check_connection()
         yield None
         transaction = self._kafka.begin(publication, self._clock.now)

@@ -62,6 +62,22 @@ class Fence(NamedTuple):
     attempt_id: AttemptId = NO_ATTEMPT
 
 
+class Announced(NamedTuple):
+    """The last announced attempt of a partition, and the offset at which its batch began; None without an attempt."""
+
+    attempt_id: AttemptId = NO_ATTEMPT
+    start: int | None = None
+
+
+class Announcement(NamedTuple):
+    """An attempt to be announced: its batch begins at ``start``, and ``known`` is the last committed attempt."""
+
+    partition: int
+    attempt_id: AttemptId
+    start: int
+    known: AttemptId = NO_ATTEMPT
+
+
 class Ask(NamedTuple):
     """A request for a claim: the pair, the position, and whether an existing claim is only extended."""
 
@@ -126,7 +142,7 @@ class Slot:
         self.marks: dict[int, int] = {}
         #: Partition -> incarnation of the topic of its mark.
         self.topics: dict[int, int] = {}
-        self.announced: dict[int, AttemptId] = {}
+        self.announced: dict[int, Announced] = {}
         #: Name of a store -> number of its last call.
         self.orders: dict[str, int] = {}
         self.epoch = 0
@@ -191,11 +207,13 @@ class Index:
     def snapshot(self) -> Snapshot:
         return Snapshot([slot.copy() for slot in self.slots], self.exists, self.builder)
 
-    def restore(self, snapshot: Snapshot) -> None:
-        """Return to an earlier state; all connections are cut."""
-        self.slots = [slot.copy() for slot in snapshot.slots]
+    def restore(self, snapshot: Snapshot, slots: Sequence[int] = range(SLOTS)) -> None:
+        """Return some slots to an earlier state; all connections are cut. The first slot names the index."""
+        for slot in slots:
+            self.slots[slot] = snapshot.slots[slot].copy()
         self.incarnation += 1
-        self.exists, self.builder = snapshot.exists, snapshot.builder
+        if 0 in slots:
+            self.exists, self.builder = snapshot.exists, snapshot.builder
 
     # Staging, in one slot
 
@@ -217,13 +235,14 @@ class Index:
         if self.is_being_built(name):
             self.builder = None
 
-    def begin_staging(self, name: str) -> bool:
-        """Delete the index and begin to rebuild it, if the rebuild is reserved for this process."""
+    def begin_staging(self, name: str, *, is_gap: bool) -> bool:
+        """Begin to rebuild the index, if the rebuild is reserved for this process; keep the index to fill a gap."""
         if not self.is_being_built(name):
             return False
-        self.flush()
+        if not is_gap:
+            self.flush()
+            self.exists = not self._rules.whole_before_use
         self.builder = (name, self.clock.now)
-        self.exists = not self._rules.whole_before_use
         return True
 
     def extend_lease(self, name: str) -> None:
@@ -287,7 +306,7 @@ class Index:
         if not known and partition not in slot.fences:
             slot.announced.pop(partition, None)
         slot.fences[partition] = (generation, epoch)
-        return slot.announced.get(partition, NO_ATTEMPT)
+        return slot.announced.get(partition, Announced()).attempt_id
 
     def raise_mark(self, slot: Slot, partition: int, committed: int, topic: int) -> int:
         """Raise the high-water mark to the committed offset, delete pending matches below it, and return it.
@@ -320,31 +339,22 @@ class Index:
             if position.partition == partition and position.offset < committed:
                 slot.pending_matches.drop(position)
 
-    def announce(self, slot: Slot, known: Sequence[tuple[int, AttemptId]], attempt_id: AttemptId) -> None:
-        """Announce that a batch is completely written.
+    def announce(self, slot: Slot, announcements: Sequence[Announcement]) -> None:
+        """Announce that batches are completely written.
 
-        Args:
-            slot: The slot.
-            known: Each partition, and the last attempt known to be committed.
-            attempt_id: The attempt.
+        Raises:
+            IndexLost: The slot has never heard of a committed attempt.
         """
-        for partition, committed in known:
-            if self._rules.announced_in_turn and slot.announced.get(partition, NO_ATTEMPT) < committed:
+        for partition, _, _, known in announcements:
+            if self._rules.announced_in_turn and slot.announced.get(partition, Announced()).attempt_id < known:
                 raise IndexLost
-        for partition, _ in known:
-            slot.announced[partition] = max(slot.announced.get(partition, NO_ATTEMPT), attempt_id)
+        for partition, attempt_id, start, _ in announcements:
+            if slot.announced.get(partition, Announced()).attempt_id < attempt_id:
+                slot.announced[partition] = Announced(attempt_id, start)
 
-    def restore_attempt(self, slot: Slot, partition: int, staging: AttemptId, attempt_id: AttemptId | None) -> None:
-        """Replace the announcement of a staging index by the committed one."""
-        if slot.announced.get(partition) != staging:
-            raise IndexLost
-        slot.announced.pop(partition, None)
-        if attempt_id is not None:
-            slot.announced[partition] = attempt_id
-
-    def get_announced(self, slot: Slot, partitions: Sequence[int]) -> list[AttemptId]:
+    def get_announced(self, slot: Slot, partitions: Sequence[int]) -> list[Announced]:
         """Return the last attempt announced for each partition."""
-        return [slot.announced.get(partition, NO_ATTEMPT) for partition in partitions]
+        return [slot.announced.get(partition, Announced()) for partition in partitions]
 
     def insert_entries(
         self, slot: Slot, inserts: Sequence[tuple[int, Record | Marker, Position | None]]

@@ -1,14 +1,15 @@
 """The rebuild of a lost index, in the steps of ``streamdedup.daemon.rebuild``."""
 
+import random
 from collections.abc import Generator, Iterable, Iterator
 from typing import NamedTuple
 
 from tests.model.detector import Detector
 from tests.model.documents import NEVER_DELETED, Pair, Position, Texts
-from tests.model.index import NEVER, Ask, AttemptId, Fence, Index
+from tests.model.index import NEVER, NO_ATTEMPT, Announced, Announcement, Ask, Fence, Index
 from tests.model.kafka import Kafka, Transaction
 from tests.model.rules import Rules
-from tests.model.store import Step, Store
+from tests.model.store import Network, Step, Store
 
 #: Owns the seeded claims: no record has this position.
 _NOBODY = Position(-1, -1)
@@ -19,6 +20,30 @@ class _Replayed(NamedTuple):
 
     records: float
     deletions: float
+
+
+#: Of each partition with a gap the last announced attempt, with the offset from which records are missing.
+Gap = dict[int, Announced]
+
+
+def find_gap(kafka: Kafka, index: Index, rules: Rules) -> Generator[Step, None, Gap | None]:
+    """Return the gap of an index that has gone back to an earlier time; None where the index as a whole is lost."""
+    yield None
+    if not index.exists:
+        return None
+    store = Store(index, Network(random.Random(0), 0), rules)
+    by_slot = yield from store.announced(len(kafka.log))
+    gap: Gap = {}
+    for partition, of_partition in enumerate(zip(*by_slot, strict=True)):
+        committed = kafka.attempt_ids[partition] or NO_ATTEMPT
+        lacking = [last for last in of_partition if last.attempt_id < committed]
+        if lacking:
+            earliest = min(lacking, key=lambda last: last.attempt_id)
+            gap[partition] = earliest if rules.gap_of_every_slot else of_partition[0]
+    return None if any(last.start is None for last in gap.values()) else gap
+
+
+_ALL = _Replayed(float("-inf"), float("-inf"))
 
 
 class Rebuild:
@@ -44,27 +69,33 @@ class Rebuild:
         self._rules = rules
         self._name = name
 
-    def run(self) -> Generator[Step, None, None]:
-        """Rebuild the index, one effect at a time."""
+    def run(self, gap: Gap | None) -> Generator[Step, None, None]:
+        """Rebuild the index, or fill its gap, one effect at a time."""
         yield None
         kafka, staging = self._kafka, self._staging
         committed, attempt_ids = list(kafka.committed), list(kafka.attempt_ids)
         generation, topic = kafka.generation, kafka.topic
         yield None
         fences = {}
-        # Below all attempt ids of batches, and unique.
-        own: AttemptId = (0, self._index.clock.now)
         for partition, end in enumerate(committed):
-            fence = yield from staging.fence(partition, generation, end, None, topic)
-            fences[partition] = fence
-            yield from staging.announce(own, [fence])
-        since = self._replayed(committed)
-        for partition, end in enumerate(committed):
-            yield from self._replay(partition, end, since, fences)
-        yield from self._seed(list(fences.values()))
-        for partition, attempt_id in enumerate(attempt_ids):
-            if self._rules.announced:
-                yield from staging.restore_attempt(own, attempt_id, fences[partition])
+            fences[partition] = yield from staging.fence(partition, generation, end, None, topic)
+        if gap is None:
+            since = self._replayed(committed)
+            for partition, end in enumerate(committed):
+                yield from self._replay(partition, 0, end, since, fences)
+        else:
+            for partition, last in gap.items():
+                start = last.start if self._rules.gap_replayed else committed[partition]
+                assert start is not None
+                yield from self._replay(partition, start, committed[partition], _ALL, fences)
+        yield from self._seed(gap, list(fences.values()))
+        announcements = [
+            Announcement(partition, attempt_id, committed[partition])
+            for partition, attempt_id in enumerate(attempt_ids)
+            if attempt_id is not None
+        ]
+        if self._rules.announced:
+            yield from staging.announce(announcements, list(fences.values()))
         staging.check_connection()
         self._index.complete_staging(self._name)
         self._index.trace_event(f"  {self._name} has rebuilt")
@@ -82,31 +113,32 @@ class Rebuild:
         return _Replayed(records, deletions if self._rules.deletions_read_back else records)
 
     def _replay(
-        self, partition: int, end: int, since: _Replayed, fences: dict[int, Fence]
+        self, partition: int, start: int, end: int, since: _Replayed, fences: dict[int, Fence]
     ) -> Generator[Step, None, None]:
-        for offset, operation in enumerate(self._kafka.log[partition][:end]):
+        for offset in range(start, end):
+            operation = self._kafka.log[partition][offset]
             self._index.extend_lease(self._name)
             if operation.time >= (since.deletions if operation.kind == "delete" else since.records):
                 position = Position(partition, offset, self._kafka.topic)
                 yield from self._detector.index([(position, operation)], fences)
 
-    def _seed(self, fences: list[Fence]) -> Generator[Step, None, None]:
-        """Restore claims and incarnations from the duplicates topic."""
-        alerts = yield from self._alerts()
-        if self._rules.claims_seeded:
+    def _seed(self, gap: Gap | None, fences: list[Fence]) -> Generator[Step, None, None]:
+        """Restore claims and incarnations from the duplicates topic, for a gap from its earliest attempt on."""
+        alerts = yield from self._alerts(0 if gap is None else min(last.attempt_id[1] for last in gap.values()))
+        if self._rules.claims_seeded and (gap is None or self._rules.gap_claims_seeded):
             yield from self._staging.claim_pairs([Ask(*alert) for alert in alerts], fences)
         if self._rules.incarnations_restored:
             latest = {doc: incarnation for pair, _ in alerts for doc, _, incarnation in pair}
             deleted = [(doc, since) for doc, since in latest.items() if since != NEVER_DELETED]
             yield from self._staging.restore_incarnations(deleted, fences)
 
-    def _alerts(self) -> Generator[Step, None, list[tuple[Pair, Position]]]:
-        """Return the published pairs with the positions that own their claims.
+    def _alerts(self, since: float) -> Generator[Step, None, list[tuple[Pair, Position]]]:
+        """Return the pairs published since a time, with the positions that own their claims.
 
-        The duplicates topic is read from its start, when every transaction below the end has ended.
+        The duplicates topic is read when every transaction below the end has ended; from its start after a loss.
         """
         yield None
-        transactions = list(self._kafka.duplicates)
+        transactions = [transaction for transaction in self._kafka.duplicates if transaction.at >= since]
         while self._rules.alerts_read_to_end and not all(each.ended for each in transactions):
             self._index.extend_lease(self._name)
             yield None

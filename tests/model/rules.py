@@ -107,6 +107,12 @@ class Rules:
             which outlive their alerts by many lifetimes, are forgotten.
         deletions_read_back: A rebuild reads deletions as far back as markers live. Otherwise a restored claim silences
             a document that was deleted before the replayed records and returns.
+        gap_replayed: The records behind the last announced attempts of an index that has gone back are replayed, from
+            where the batch of the attempt began. Otherwise documents are missing.
+        gap_of_every_slot: A gap begins at the earliest attempt of all slots. Otherwise a slot that went back further
+            than the others lacks documents.
+        gap_claims_seeded: The alerts since the earliest of these attempts restore their claims. Otherwise the pairs are
+            published again.
         incarnations_restored: A rebuild restores incarnations from the alerts. Otherwise a document whose deletion is
             older than all records in Kafka has other pair keys than before, and publishes its pairs again.
     """
@@ -155,6 +161,9 @@ class Rules:
     aborted_alerts_ignored: bool = True
     alerts_read_from_start: bool = True
     deletions_read_back: bool = True
+    gap_replayed: bool = True
+    gap_of_every_slot: bool = True
+    gap_claims_seeded: bool = True
     incarnations_restored: bool = True
 
     def without(self, name: str) -> "Rules":

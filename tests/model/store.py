@@ -14,6 +14,8 @@ from tests.model.errors import BatchRefused, IndexLost, Reconnected, StoreUnavai
 from tests.model.index import (
     NO_ATTEMPT,
     SLOTS,
+    Announced,
+    Announcement,
     Ask,
     AttemptId,
     Fence,
@@ -186,10 +188,17 @@ class Store:
         Raises:
             IndexLost: Something is not.
         """
-        for slot in range(SLOTS):
-            announced = yield from self._call(slot, (), self._index.get_announced, range(len(attempt_ids)))
-            if any(last < (attempt_id or NO_ATTEMPT) for last, attempt_id in zip(announced, attempt_ids, strict=True)):
+        for of_slot in (yield from self.announced(len(attempt_ids))):
+            if any(last.attempt_id < (known or NO_ATTEMPT) for last, known in zip(of_slot, attempt_ids, strict=True)):
                 raise IndexLost
+
+    def announced(self, partitions_count: int) -> Generator[Step, None, list[list[Announced]]]:
+        """Return the last announced attempt of each partition, by slot."""
+        by_slot: list[list[Announced]] = []
+        for slot in range(SLOTS):
+            of_slot = yield from self._call(slot, (), self._index.get_announced, range(partitions_count))
+            by_slot.append(of_slot)
+        return by_slot
 
     def insert_entries(
         self, inserts: Sequence[tuple[int, Record | Marker, Position | None]], fences: Fences
@@ -259,18 +268,10 @@ class Store:
     def claim_pairs(self, asked: Sequence[Ask], fences: Fences) -> Generator[Step, None, list[bool]]:
         return (yield from self._spread(self._index.claim_pairs, asked, lambda ask: any_slot(ask.pair), fences))
 
-    def announce(self, attempt_id: AttemptId, fences: Fences) -> Generator[Step, None, None]:
-        """Announce in every slot that a batch is completely written, before it is published."""
-        known = [(fence.partition, fence.attempt_id) for fence in fences]
+    def announce(self, announcements: Sequence[Announcement], fences: Fences) -> Generator[Step, None, None]:
+        """Announce in every slot that batches are completely written, before they are published."""
         for slot in range(SLOTS):
-            yield from self._call(slot, fences, self._index.announce, known, attempt_id)
-
-    def restore_attempt(
-        self, staging: AttemptId, attempt_id: AttemptId | None, fence: Fence
-    ) -> Generator[Step, None, None]:
-        """Announce the committed attempt in a staging index."""
-        for slot in range(SLOTS):
-            yield from self._call(slot, (fence,), self._index.restore_attempt, fence.partition, staging, attempt_id)
+            yield from self._call(slot, fences, self._index.announce, announcements)
 
     def finish(self, committed: Mapping[int, int], fences: Fences) -> Generator[Step, None, None]:
         for partition, end in committed.items():
