@@ -1,11 +1,10 @@
 """The staging index in memory: the specification of the staging index in Redis."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 from streamdedup.errors import BatchRefused, StoreUnavailable
 from streamdedup.index.memory import MemoryIndex
-from streamdedup.index.values import Fence, Fingerprint
-from streamdedup.position import Partition
+from streamdedup.index.values import Fingerprint
 
 
 def emptied(index: MemoryIndex) -> MemoryIndex:
@@ -29,38 +28,27 @@ class MemoryStagingIndex:
         self._index = index
         self.store = emptied(index)
 
-    def begin(self, is_lost: Callable[[], bool], tick: Callable[[], None] = lambda: None) -> bool:
-        """See ``StagingIndex.begin``."""
+    def hold(self) -> None:
+        """See ``StagingIndex.hold``."""
         if self._index.builder not in (None, self):
             raise StoreUnavailable("the index is being rebuilt by another process")
         self._index.builder = self
-        try:
-            needed = is_lost()
-            tick()
-        except BaseException:
-            self.abandon()
-            raise
-        if not needed:
-            self.abandon()
-            return False
+        become(self.store, self._index)
+
+    def clear(self, tick: Callable[[], None] = lambda: None) -> None:
+        """See ``StagingIndex.clear``."""
+        self._check_lease()
         become(self._index, emptied(self._index))
         self._index.builder = self
         become(self.store, emptied(self._index))
         self.store.open({})
-        return True
-
-    def take_over(self, partition: Partition, generation: int, committed: int) -> Fence:
-        """See ``StagingIndex.take_over``."""
-        return self.store.fence(partition, generation, committed)
-
-    def restore_attempts(self, attempts: Mapping[Partition, str], fences: Sequence[Fence]) -> None:
-        """See ``StagingIndex.restore_attempts``; memory never goes back to an earlier time."""
-        for fence in fences:
-            if attempts.get(fence.partition):
-                self.store.announce(attempts[fence.partition], [fence])
+        tick()
 
     def extend_lease(self) -> None:
         """See ``StagingIndex.extend_lease``."""
+        self._check_lease()
+
+    def _check_lease(self) -> None:
         if self._index.builder is not self:
             raise BatchRefused("the rebuilding of the index was taken over by another process")
 
@@ -68,6 +56,7 @@ class MemoryStagingIndex:
         """See ``StagingIndex.complete``."""
         self.extend_lease()
         become(self._index, self.store)
+        self._index.builder = None
         self._index._fingerprint = None
         self._index.open(fingerprint)
 

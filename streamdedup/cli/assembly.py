@@ -13,6 +13,7 @@ from streamdedup.detection.detector import Detector
 from streamdedup.errors import RegistryUnavailable, SettingsError
 from streamdedup.index.backend import Backend
 from streamdedup.index.contract import Index
+from streamdedup.index.values import marker_lifetime
 from streamdedup.indexes import detector_options, lifetime_ms
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.reader import KafkaHistory
@@ -130,6 +131,7 @@ def rebuilder(settings: Settings, backend: Backend, on_keys: Callable[[int], Non
             pipeline=pipeline(settings, name, staging.store),
             topics=profile.topics,
             kept_ms=lifetime_ms(profile),
+            markers_ms=marker_lifetime(lifetime_ms(profile)),
         )
 
     return Rebuilder(open_target, KafkaHistory(kafka_options(settings)), settings.kafka.duplicates_topic)

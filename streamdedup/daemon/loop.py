@@ -219,7 +219,7 @@ class Loop:
             Rejoin: A connection to the store was opened meanwhile: the server may have forgotten a part of the batch.
         """
         with self._statistics.timed("index"):
-            attempt_id = self._ownership.announce(batch.generation, fences)
+            attempt_id = self._ownership.announce(batch.generation, fences, batch.starts)
             self._recovery.check_connections()
         return attempt_id
 

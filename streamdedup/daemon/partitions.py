@@ -39,6 +39,19 @@ _STALE_FENCE_S = 60.0
 log = structlog.get_logger("streamdedup.loop")
 
 
+class Gap(NamedTuple):
+    """The records of a partition that an index lacks which has gone back to an earlier time.
+
+    Attributes:
+        start: Offset from which on records may be missing; all earlier ones are in the index.
+        since_ms: Time of the last announced attempt, milliseconds since the epoch. Everything that was written before
+            is in the index.
+    """
+
+    start: int
+    since_ms: int
+
+
 class Loss(NamedTuple):
     """A partition with a committed offset that the index does not know.
 
@@ -46,11 +59,13 @@ class Loss(NamedTuple):
         partition: The partition.
         committed: The committed offset.
         reason: Description for the operator.
+        gap: The missing records; None where the index as a whole is lost.
     """
 
     partition: Partition
     committed: CommittedOffset
     reason: str
+    gap: Gap | None = None
 
 
 class _Refusals(NamedTuple):
@@ -65,6 +80,12 @@ class _Refusals(NamedTuple):
     generation: int | None
     first_s: float
     last_s: float
+
+
+def gaps(losses: Iterable[Loss]) -> dict[Partition, Gap] | None:
+    """Return the gap by partition; None where the index as a whole is lost."""
+    found = {loss.partition: loss.gap for loss in losses}
+    return None if None in found.values() else {partition: gap for partition, gap in found.items() if gap is not None}
 
 
 def committed_attempt(committed: CommittedOffset | None) -> str:
@@ -162,9 +183,9 @@ class PartitionOwnership:
         self._ends.pop(partition, None)
         index = self._pipelines[partition.topic].index
         state_in_index = index.partition_states([partition])[partition]
-        reason = None if committed is None else _loss(partition, committed, state_in_index)
-        if reason is not None:
-            raise IndexLost(reason)
+        loss = None if committed is None else _loss(partition, committed, state_in_index)
+        if loss is not None:
+            raise IndexLost(loss.reason)
         # `fence` compares the attempt ids once more, atomically with the fencing.
         fence = index.fence(partition, generation, start, committed_attempt(committed), state)
         if fence.recreated:
@@ -211,12 +232,13 @@ class PartitionOwnership:
 
     # Attempts at batches
 
-    def announce(self, generation: int, fences: Mapping[Partition, Fence]) -> str:
+    def announce(self, generation: int, fences: Mapping[Partition, Fence], starts: Mapping[Partition, int]) -> str:
         """Announce to the indexes that a batch is completely written.
 
         Args:
             generation: Batch generation.
             fences: Fences by partition.
+            starts: First offset of the batch by partition.
 
         Returns:
             The attempt id, 28 characters. Attempt ids ascend with the generation, then with time.
@@ -225,7 +247,7 @@ class PartitionOwnership:
         self._last_attempt = max(self._last_attempt + 1, time.time_ns() // 1000)
         attempt_id = f"{generation:010d}.{self._last_attempt:017d}"
         for pipeline, partitions in self._by_pipeline(fences):
-            pipeline.index.announce(attempt_id, [fences[partition] for partition in partitions])
+            pipeline.index.announce(attempt_id, [fences[partition] for partition in partitions], starts)
         return attempt_id
 
     def committed(self, ends: Mapping[Partition, int], attempt_id: str) -> None:
@@ -273,13 +295,11 @@ class PartitionOwnership:
             return []
         with self._asking_kafka():
             committed = source.all_committed()
-        losses: list[Loss] = []
-        for pipeline, partitions in self._by_pipeline(sorted(committed)):
-            states = pipeline.index.partition_states(partitions)
-            for partition in partitions:
-                reason = _loss(partition, committed[partition], states[partition])
-                if reason is not None:
-                    losses.append(Loss(partition, committed[partition], reason))
+        losses = [
+            loss
+            for pipeline, partitions in self._by_pipeline(committed)
+            for loss in find_losses(pipeline.index, {partition: committed[partition] for partition in partitions})
+        ]
         if not losses:
             self._checked = assigned
         return losses
@@ -291,21 +311,44 @@ class PartitionOwnership:
             BatchRefused: A later generation owns a partition.
             IndexLost: The index is gone again.
         """
-        for partition, committed, _ in losses:
+        for partition, committed, _, _ in losses:
             index: PartitionStore = self._pipelines[partition.topic].index
             fence = index.fence(partition, generation, committed.offset)
             attempt_id = committed_attempt(committed)
             if attempt_id:
-                index.announce(attempt_id, [fence])
+                index.announce(attempt_id, [fence], {partition: committed.offset})
 
 
-def _loss(partition: Partition, committed: CommittedOffset, state: PartitionState) -> str | None:
+def find_losses(index: PartitionStore, committed: Mapping[Partition, CommittedOffset]) -> list[Loss]:
+    """Return the partitions with a committed offset that an index does not know.
+
+    Args:
+        index: Index of the partitions.
+        committed: Committed offset by partition.
+    """
+    states = index.partition_states(sorted(committed))
+    losses = (_loss(partition, committed[partition], state) for partition, state in states.items())
+    return [loss for loss in losses if loss is not None]
+
+
+def _loss(partition: Partition, committed: CommittedOffset, state: PartitionState) -> Loss | None:
     """Describe how the index shows that a committed offset was lost; None without a loss."""
     if not committed.offset:
         return None  # set by an operator, before anything was read
     where = f"offset {committed.offset} of {partition} is committed, but the index"
     if state.high_water_mark is None:
-        return f"{where} has never seen this partition: it was lost, or it is another one"
+        reason = f"{where} has never seen this partition: it was lost, or it is another one"
+        return Loss(partition, committed, reason)
     if state.announced < committed_attempt(committed):
-        return f"{where} does not know of it: it has gone back to an earlier time"
+        reason = f"{where} does not know of it: it has gone back to an earlier time"
+        return Loss(partition, committed, reason, _gap(committed, state))
     return None
+
+
+def _gap(committed: CommittedOffset, state: PartitionState) -> Gap | None:
+    """Return the gap behind the last announced attempt; None where the attempt belongs to an earlier topic."""
+    is_other_topic = bool(committed.topic_id and state.topic_id) and committed.topic_id != state.topic_id
+    if state.announced_start is None or is_other_topic:
+        return None
+    _, _, time_us = state.announced.partition(".")
+    return Gap(min(state.announced_start, committed.offset), int(time_us) // 1000)

@@ -136,6 +136,7 @@ class Publisher:
                 published_at=document.published_at,
                 source=document.source,
                 label=detection.label,
+                incarnation=detection.incarnation.hex(),
             ),
             matches=detection.matches,
             cluster_id=detection.cluster_id,

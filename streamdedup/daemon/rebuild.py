@@ -1,15 +1,22 @@
-"""Rebuilds a lost index: replays the committed records, and publishes nothing.
+"""Rebuilds a lost index, or fills the gap of an index that has gone back: replays committed records, publishes nothing.
 
-The new index is a staging index (``index.staging``) until it is complete, and no daemon can take over a partition
-meanwhile: a document that is compared with half of an index would miss its pairs with the other half for ever.
+No daemon can take over a partition meanwhile: a document that is compared with half of an index would miss its pairs
+with the other half for ever. A lost index is built as a staging index (``index.staging``). An index with a gap keeps
+its entries; its announced attempts show the gap until all of it is replayed.
 
 Steps, for each profile:
-    1. Begin the staging index. From now on all writes by daemons are refused.
+    1. Take the lease, and look for the losses again. Delete an index that is lost as a whole.
     2. Join the group anew, so that Kafka refuses batches that were indexed before. (Done by the caller.)
     3. Take over all partitions, with the committed offsets as high-water marks. Replay the topics up to these offsets,
-       silently, from the beginning that the next record needs (``rebuild_window``).
-    4. Seed claims and clusters from the duplicates topic, which has the published pairs.
-    5. Announce the committed attempts, and complete the staging index.
+       silently: a gap from where the last announced attempts began, else from the beginning that the next record needs
+       (``rebuild_window``), and deletions from as far back as deletion markers live.
+    4. Seed claims, clusters and incarnations from the duplicates topic, which has the published pairs: for a gap from
+       the earliest of these attempts on, else from its beginning, because claims on documents that are renewed outlive
+       their alerts.
+    5. Announce the committed attempts, and complete the index.
+
+Pairs that the replay finds are not claimed: a version may return that was never compared with the other document, in
+the order of the first reading, and its pair is still to be published.
 """
 
 import time
@@ -17,16 +24,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from streamdedup.daemon.batch import BatchProcessor, Pipeline, now_ms
-from streamdedup.daemon.partitions import committed_attempt
-from streamdedup.daemon.rebuild_window import RebuildWindow, begun_at_window, rebuild_window
+from streamdedup.daemon.partitions import Gap, Loss, committed_attempt, gaps
+from streamdedup.daemon.rebuild_window import WindowFilter, begun_at_window, rebuild_window
 from streamdedup.detection.model import document_number, published_pair_key
 from streamdedup.errors import DecodeError, StoreUnavailable
+from streamdedup.index.documents import IndexEntry, deletion_marker
 from streamdedup.index.staging import StagingIndex
 from streamdedup.index.values import Fence
 from streamdedup.kafka.protocols import Batch, CommittedOffset, History, Source
 from streamdedup.position import Partition, Position
-from streamdedup.wire import Alert, decode_alert
+from streamdedup.wire import Alert, AlertDocument, Match, decode_alert
 
 #: Interval and duration of the calls that keep the group membership, in seconds.
 _HOLD_EVERY_S, _HOLD_S = 1.0, 0.01
@@ -36,6 +46,8 @@ _KEEP_EVERY_S = 10.0
 _NO_INCARNATION = -1
 #: Number of claims that are seeded at once.
 _SEED_PAIRS = 5_000
+#: Time before a gap from which on alerts are read, in milliseconds: an hour, by which the clocks of daemons may differ.
+_CLOCKS_MS = 3_600_000
 
 #: Called with the names of the topics, the number of offsets that are read, and the number of all offsets.
 Progress = Callable[[str, int, int], None]
@@ -51,12 +63,27 @@ class RebuildTarget:
         topics: Input topics.
         kept_ms: Retention plus slack, in milliseconds: how much older than the next record a replayed document may be;
             None for no limit.
+        markers_ms: The same for a replayed deletion: the life of a deletion marker.
     """
 
     staging: StagingIndex
     pipeline: Pipeline
     topics: Sequence[str]
     kept_ms: int | None
+    markers_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A rebuild that has begun.
+
+    Attributes:
+        target: The rebuild target.
+        gap: The missing records by partition; None where the whole index is lost.
+    """
+
+    target: RebuildTarget
+    gap: Mapping[Partition, Gap] | None
 
 
 class Rebuilder:
@@ -80,16 +107,20 @@ class Rebuilder:
         self._history = history
         self._duplicates_topic = duplicates_topic
         self._now_ms = now_ms
-        self._targets: dict[str, RebuildTarget] = {}
+        self._begun: dict[str, _Begun] = {}
 
     def begin(
-        self, name: str, is_lost: Callable[[], bool] = lambda: True, tick: Callable[[], None] = lambda: None
+        self,
+        name: str,
+        find_losses: Callable[[], Sequence[Loss]] | None = None,
+        tick: Callable[[], None] = lambda: None,
     ) -> bool:
-        """Begin to rebuild a profile's index; delete the present index.
+        """Begin to rebuild a profile's index; delete the present index, unless it has a gap only.
 
         Args:
             name: Profile name.
-            is_lost: See ``StagingIndex.begin``.
+            find_losses: Called with the lease; returns the losses of the index. Without a loss, another process has
+                completed a rebuild meanwhile. None to rebuild the whole index in any case.
             tick: Called at every step.
 
         Returns:
@@ -98,17 +129,38 @@ class Rebuilder:
         Raises:
             StoreUnavailable: Another process rebuilds the index.
         """
-        if name in self._targets:
+        if name in self._begun:
             return False
         target = self._open_target(name)
-        if not target.staging.begin(is_lost, self._keeping_others(tick)):
+        target.staging.hold()
+        try:
+            losses = None if find_losses is None else find_losses()
+            gap = None if losses is None else self._gap(losses, target.kept_ms)
+            if gap is None:
+                target.staging.clear(self._keeping_others(tick))
+        except BaseException:
+            target.staging.abandon()
+            raise
+        if gap is not None and not gap:
+            target.staging.abandon()
             return False
-        self._targets[name] = target
+        self._begun[name] = _Begun(target, gap)
         return True
+
+    def _gap(self, losses: Sequence[Loss], kept_ms: int | None) -> Mapping[Partition, Gap] | None:
+        """Return the gap; None where it is longer than a lifetime, after which no claim before the gap is certain."""
+        gap = gaps(losses)
+        if gap and kept_ms is not None and min(part.since_ms for part in gap.values()) < self._now_ms() - kept_ms:
+            return None
+        return gap
+
+    def fills_gap(self, name: str) -> bool:
+        """Tell whether the rebuild that has begun for a profile fills a gap only."""
+        return self._begun[name].gap is not None
 
     def has_begun(self, name: str) -> bool:
         """Tell whether a rebuild for a profile has begun here."""
-        return name in self._targets
+        return name in self._begun
 
     def rebuild(
         self,
@@ -137,11 +189,11 @@ class Rebuilder:
             BrokerUnavailable: Kafka does not answer; begin again.
             BatchRefused: Another process has taken over the rebuild.
         """
-        target = self._targets.pop(name)
-        target = replace(target, topics=[topic for topic in target.topics if topic not in missing_topics])
+        begun = self._begun.pop(name)
+        target = replace(begun.target, topics=[topic for topic in begun.target.topics if topic not in missing_topics])
         step = self._keeping_others(tick)
         try:
-            rebuild = _Rebuild(target, self._history, committed, generation, step, progress)
+            rebuild = _Rebuild(replace(begun, target=target), self._history, committed, generation, step, progress)
             count = rebuild.run(self._duplicates_topic, self._now_ms())
         except BaseException:
             target.staging.abandon()
@@ -152,15 +204,15 @@ class Rebuilder:
         """Return a tick that also extends the leases on all staging indexes, which are built one after the other."""
 
         def keep() -> None:
-            for target in self._targets.values():
-                target.staging.extend_lease()
+            for begun in self._begun.values():
+                begun.target.staging.extend_lease()
 
         return _with_keeping(tick, keep, _KEEP_EVERY_S)
 
     def abandon(self) -> None:
         """Abandon all rebuilds that have begun; never raises."""
-        while self._targets:
-            self._targets.popitem()[1].staging.abandon()
+        while self._begun:
+            self._begun.popitem()[1].target.staging.abandon()
 
 
 def keeping_membership(source: Source, tick: Callable[[], None]) -> Callable[[], None]:
@@ -187,13 +239,15 @@ class _Rebuild:
 
     def __init__(
         self,
-        target: RebuildTarget,
+        begun: _Begun,
         history: History,
         committed: Mapping[Partition, CommittedOffset],
         generation: int,
         tick: Callable[[], None],
         progress: Progress,
     ) -> None:
+        target = begun.target
+        self._gap = begun.gap
         self._staging = target.staging
         self._pipeline = target.pipeline
         self._target = target
@@ -210,24 +264,31 @@ class _Rebuild:
         # Before the first write: another process may have taken the rebuild over.
         self._staging.extend_lease()
         # 3. Take over and replay.
-        fences = {
-            partition: self._staging.take_over(partition, self._generation, committed.offset)
-            for partition, committed in self._committed.items()
-        }
+        fences = self._take_over()
         count = 0
         if fences:
-            window = self._window(now_ms)
-            count = self._replay(fences, window)
+            count = self._replay(fences, now_ms) if self._gap is None else self._replay_gap(fences, self._gap)
             # 4. Seed.
-            held = list(fences.values())
-            self._seed(duplicates_topic, window, held)
+            self._seed(duplicates_topic, list(fences.values()))
             # 5. Announce and complete.
-            self._staging.restore_attempts(
-                {partition: committed_attempt(committed) for partition, committed in self._committed.items()}, held
-            )
+            self._announce(fences)
         self._check_connections()
         self._staging.complete(self._pipeline.fingerprint)
         return count
+
+    def _take_over(self) -> dict[Partition, Fence]:
+        index = self._pipeline.index
+        states = index.partition_states(list(self._committed))
+        return {
+            # The announced attempts show the gap to the next process if this one ends now.
+            partition: index.fence(partition, self._generation, committed.offset, states[partition].announced)
+            for partition, committed in self._committed.items()
+        }
+
+    def _announce(self, fences: Mapping[Partition, Fence]) -> None:
+        for partition, committed in self._committed.items():
+            if attempt_id := committed_attempt(committed):
+                self._pipeline.index.announce(attempt_id, [fences[partition]], {partition: committed.offset})
 
     def _check_connections(self) -> None:
         if self._pipeline.index.connections_count() != self._connections_count:
@@ -235,9 +296,9 @@ class _Rebuild:
                 "a connection to the store was lost during the rebuild; acknowledged writes may be lost with it"
             )
 
-    def _window(self, now_ms: int) -> RebuildWindow:
+    def _window(self, now_ms: int) -> Mapping[Partition, int | None]:
         if self._target.kept_ms is None:
-            return RebuildWindow({}, None)
+            return {}
         offsets = {partition: committed.offset for partition, committed in self._committed.items()}
         progress = self._history.progress(self._target.topics, offsets, now_ms)
         if self._pipeline.max_start_age_ms is not None:
@@ -249,10 +310,11 @@ class _Rebuild:
         topics: Sequence[str],
         since_ms: Mapping[Partition, int | None] | int | None,
         ends: Mapping[Partition, int] | None,
+        starts: Mapping[Partition, int] | None = None,
     ) -> Iterator[Batch]:
-        """Yield the records since the window began, and report the progress."""
+        """Yield the records of topics (``History.open``), and report the progress."""
         names = ", ".join(topics)
-        with self._history.open(topics, since_ms, ends) as span:
+        with self._history.open(topics, since_ms, ends, starts) as span:
             self._progress(names, 0, span.total_count)
             for batch in span.batches():
                 self._tick()
@@ -261,31 +323,41 @@ class _Rebuild:
                 yield batch
                 self._progress(names, span.done_count(), span.total_count)
 
-    def _replay(self, fences: Mapping[Partition, Fence], window: RebuildWindow) -> int:
-        processor = BatchProcessor(dict.fromkeys(self._target.topics, self._pipeline), nullcontext, self._tick)
+    def _replay(self, fences: Mapping[Partition, Fence], now_ms: int) -> int:
+        """Replay the window, and older deletions; return the number of records."""
+        window = self._window(now_ms)
+        kept = WindowFilter(window, self._pipeline.decoder)
+        older_ms = (self._target.markers_ms or 0) - (self._target.kept_ms or 0)
+        since = {partition: None if start is None else max(0, start - older_ms) for partition, start in window.items()}
         ends = {partition: committed.offset for partition, committed in self._committed.items()}
+        return self._index(map(kept.filtered, self._batches(self._target.topics, since, ends)), fences)
+
+    def _replay_gap(self, fences: Mapping[Partition, Fence], gap: Mapping[Partition, Gap]) -> int:
+        """Replay the missing records of each partition; return their number."""
+        ends = {partition: self._committed[partition].offset for partition in gap if partition in self._committed}
+        starts = {partition: gap[partition].start for partition in ends}
+        return self._index(self._batches(sorted({each.topic for each in ends}), None, ends, starts), fences)
+
+    def _index(self, batches: Iterator[Batch], fences: Mapping[Partition, Fence]) -> int:
+        processor = BatchProcessor(dict.fromkeys(self._target.topics, self._pipeline), nullcontext, self._tick)
         count = 0
-        for batch in self._batches(self._target.topics, window.inputs, ends):
+        for batch in batches:
             processor.index(processor.decode(batch), fences)
             count += len(batch.records)
         return count
 
-    def _seed(self, duplicates_topic: str, window: RebuildWindow, fences: list[Fence]) -> None:
-        claims: dict[bytes, Position] = {}
-        alerts: dict[int, Alert] = {}
-        for batch in self._batches([duplicates_topic], window.alerts, None):
+    def _seed(self, duplicates_topic: str, fences: list[Fence]) -> None:
+        since_ms = None if not self._gap else min(part.since_ms for part in self._gap.values()) - _CLOCKS_MS
+        seeds = _Seeds(self._pipeline, fences)
+        for batch in self._batches([duplicates_topic], since_ms, None):
             for alert in self._alerts(batch):
-                for match in alert.matches:
-                    # No record asks for a claim as this position, because alerts do not contain the incarnation.
-                    owner = alert.document.position._replace(incarnation=_NO_INCARNATION)
-                    claims[published_pair_key(alert.profile, alert, match)] = owner
-                alerts[document_number(alert.profile, alert.document.id)] = alert
-            if len(claims) >= _SEED_PAIRS:
-                self._write(claims, alerts, fences)
-                claims.clear()
-                alerts.clear()
-        if claims:
-            self._write(claims, alerts, fences)
+                seeds.add(alert)
+            if len(seeds.claims) >= _SEED_PAIRS:
+                seeds.write()
+        seeds.write()
+        # An index with a gap knows the incarnations, or learns them by the replay.
+        if self._gap is None:
+            seeds.restore_incarnations()
 
     def _alerts(self, batch: Batch) -> Iterator[Alert]:
         for record in batch.records:
@@ -296,18 +368,73 @@ class _Rebuild:
             if alert.profile == self._pipeline.name:
                 yield alert
 
-    def _write(self, claims: Mapping[bytes, Position], alerts: Mapping[int, Alert], fences: list[Fence]) -> None:
+
+class _Seeds:
+    """What published alerts restore: claims, clusters and incarnations.
+
+    Attributes:
+        claims: Claims that are not written yet.
+    """
+
+    def __init__(self, pipeline: Pipeline, fences: Sequence[Fence]) -> None:
+        self._pipeline = pipeline
+        self._fences = fences
+        self.claims: dict[bytes, Position] = {}
+        self._alerts: dict[int, Alert] = {}
+        #: The last known incarnation of documents that were deleted and inserted again, with the time of its alert.
+        self._incarnations: dict[int, tuple[int, str]] = {}
+
+    def add(self, alert: Alert) -> None:
+        """Add an alert."""
+        name, document = alert.profile, alert.document
+        # No record asks for a claim as this position, because alerts do not contain the incarnation of the topic.
+        owner = document.position._replace(incarnation=_NO_INCARNATION)
+        for match in alert.matches:
+            self.claims[published_pair_key(name, alert, match)] = owner
+        self._alerts[document_number(name, document.id)] = alert
+        versions: tuple[AlertDocument | Match, ...] = (document, *alert.matches)
+        for version in versions:
+            number = document_number(name, version.id)
+            if version.incarnation or number in self._incarnations:
+                found = (alert.detected_at_ms, version.incarnation)
+                self._incarnations[number] = max(self._incarnations.get(number, found), found)
+
+    def write(self) -> None:
+        """Write claims and clusters."""
+        if not self.claims:
+            return
         index = self._pipeline.index
-        index.claim_pairs(list(claims.items()), fences)
-        entries = index.get_entries(list(alerts))
+        index.claim_pairs(list(self.claims.items()), self._fences)
+        entries = index.get_entries(list(self._alerts))
         index.set_clusters(
             [
                 (number, entry.position, document_number(alert.profile, alert.cluster_id))
                 for number, entry in entries.items()
                 if not entry.deleted
-                for alert in [alerts[number]]
+                for alert in [self._alerts[number]]
                 # A document keeps its cluster when text is appended, and loses it with a new version.
                 if alert.document.position == entry.position or alert.document.digest == entry.version.hex()
             ],
-            fences,
+            self._fences,
         )
+        self.claims.clear()
+        self._alerts.clear()
+
+    def restore_incarnations(self) -> None:
+        """Give documents their incarnations, where the deletion was not replayed because Kafka no longer has it."""
+        known = {number: bytes.fromhex(text) for number, (_, text) in self._incarnations.items() if text}
+        index, numbers = self._pipeline.index, list(known)
+        for first in range(0, len(numbers), _SEED_PAIRS):
+            entries = index.get_entries(numbers[first : first + _SEED_PAIRS])
+            lacking = [e for e in entries.values() if not e.deleted and e.content.incarnation is None]
+            index.replace_entries([e for old in lacking for e in _restored(old, known[old.number])], self._fences)
+
+
+def _restored(entry: IndexEntry, incarnation: bytes) -> tuple[IndexEntry, IndexEntry]:
+    """Return the entries that give an entry its incarnation.
+
+    Position order keeps an entry against another one with its position and content, so a marker comes in between.
+    """
+    content = structs.replace(entry.content, incarnation=incarnation)
+    marker = deletion_marker(entry.number, entry.position, entry.time_ms)
+    return marker, structs.replace(entry, content=content)

@@ -1,27 +1,18 @@
-"""The record times from which a rebuild reads the topics."""
+"""The window that a rebuild replays: the record times at which it begins, and the records in it."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from streamdedup.kafka.protocols import ReadProgress
+from streamdedup.errors import MessageError
+from streamdedup.kafka.protocols import Batch, ReadProgress, Record
 from streamdedup.position import Partition
+from streamdedup.wire import Decoder
 
 
-@dataclass(frozen=True, slots=True)
-class RebuildWindow:
-    """Record times from which topics are read, in milliseconds since the epoch; None is the oldest record.
-
-    Attributes:
-        inputs: By partition; other partitions are read from their oldest records.
-        alerts: Of the duplicates topic.
-    """
-
-    inputs: Mapping[Partition, int | None]
-    alerts: int | None
-
-
-def rebuild_window(progress: Mapping[Partition, ReadProgress], kept_ms: int, now_ms: int) -> RebuildWindow:
-    """Return the window that a rebuild reads.
+def rebuild_window(
+    progress: Mapping[Partition, ReadProgress], kept_ms: int, now_ms: int
+) -> dict[Partition, int | None]:
+    """Return the record time by partition at which the window begins, milliseconds since the epoch; None for no limit.
 
     An unread record matches documents that are at most one window older than the record. With a window counted from the
     present, a rebuild during a backlog over many windows would read no document with which the backlog is compared. A
@@ -34,9 +25,6 @@ def rebuild_window(progress: Mapping[Partition, ReadProgress], kept_ms: int, now
       the others.
 
     A partition without any record time is read from its oldest record.
-
-    An alert is published after its documents were written, so no alert about documents in the window is older
-    than the window. The duplicates topic is read from the earliest start.
 
     Args:
         progress: Progress by input partition that holds records.
@@ -51,9 +39,7 @@ def rebuild_window(progress: Mapping[Partition, ReadProgress], kept_ms: int, now
             continue
         reference = min(slowest, _latest_read(progress, partition.topic, now_ms))
         starts[partition] = max(0, reference - kept_ms)
-    times = list(starts.values())
-    alerts = None if None in times else _earliest(times, max(0, now_ms - kept_ms))
-    return RebuildWindow(starts, alerts)
+    return starts
 
 
 def begun_at_window(
@@ -85,3 +71,41 @@ def _latest_read(progress: Mapping[Partition, ReadProgress], topic: str, now_ms:
     partitions = [read for partition, read in progress.items() if partition.topic == topic]
     times = [read.time_ms for read in partitions if read.time_ms is not None]
     return max(times) if times and all(read.is_read for read in partitions) else now_ms
+
+
+class WindowFilter:
+    """Keeps the records of a window and, of the older ones, deletions only.
+
+    Args:
+        window: Record time by partition at which the window begins; None or absent for the oldest record. Once it has
+            begun, later records with earlier times belong to it.
+        decoder: Decodes the records.
+    """
+
+    def __init__(self, window: Mapping[Partition, int | None], decoder: Decoder) -> None:
+        self._decoder = decoder
+        #: Beginning of the window by partition, where no record of the window was seen yet.
+        self._outside = {partition: start_ms for partition, start_ms in window.items() if start_ms is not None}
+
+    def filtered(self, batch: Batch) -> Batch:
+        """Return the batch without the other records."""
+        if not self._outside:
+            return batch
+        return replace(batch, records=tuple(filter(self._keeps, batch.records)), unreadable=())
+
+    def _keeps(self, record: Record) -> bool:
+        partition = record.position.topic_partition
+        start_ms = self._outside.get(partition)
+        if start_ms is None or record.timestamp_ms >= start_ms:
+            self._outside.pop(partition, None)
+            return True
+        return self._is_deletion(record)
+
+    def _is_deletion(self, record: Record) -> bool:
+        try:
+            document = self._decoder.decode(
+                record.position, record.timestamp_ms, record.key, record.value, record.headers
+            )
+        except MessageError:
+            return False
+        return document.op == "delete"

@@ -179,18 +179,18 @@ class Recovery:
     def _begin(self, rebuilder: Rebuilder, names: Sequence[str], source: Source) -> bool:
         """Begin the rebuilds that this daemon has not begun; tell whether there were any."""
 
-        def is_lost(name: str) -> bool:
-            lost = {loss.partition.topic for loss in self._ownership.losses(source)}
-            return any(self._by_topic[topic].name == name for topic in lost)
+        def losses_of(name: str) -> list[Loss]:
+            losses = self._ownership.losses(source)
+            return [loss for loss in losses if self._by_topic[loss.partition.topic].name == name]
 
         try:
-            begun = [name for name in names if rebuilder.begin(name, partial(is_lost, name), self._tick)]
+            begun = [name for name in names if rebuilder.begin(name, partial(losses_of, name), self._tick)]
         except BaseException:
             # A later attempt begins all of them: the group is joined anew only after the last has begun.
             rebuilder.abandon()
             raise
         for name in begun:
-            log.warning("index_rebuild_begun", profile=name)
+            log.warning("index_rebuild_begun", profile=name, gap=rebuilder.fills_gap(name))
         return bool(begun)
 
     def _rebuild(self, rebuilder: Rebuilder, names: Sequence[str], source: Source, generation: int) -> None:

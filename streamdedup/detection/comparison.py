@@ -141,6 +141,7 @@ class Comparer:
                     label=caption.label,
                     source=caption.source or None,
                     published_at=caption.published_at or None,
+                    incarnation=(candidate.content.incarnation or b"").hex(),
                 )
         return compared
 

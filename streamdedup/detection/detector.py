@@ -284,6 +284,7 @@ class Detector:
                 first.id,
                 label=read_caption(member.entry.content.caption).label,
                 cluster_label=read_caption(first.content.caption).label,
+                incarnation=member.entry.content.incarnation or b"",
                 complete=row not in verified.incomplete,
                 suppressed=Counter(rule for rule, _ in verified.suppressed.get(row, ())),
             )

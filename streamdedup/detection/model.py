@@ -172,6 +172,7 @@ class Detection:
         cluster_id: Id of the first document in the cluster.
         label: First words of the document; empty without a label.
         cluster_label: First words of the cluster's first document.
+        incarnation: Incarnation of the document, 8 bytes; empty for the first.
         complete: Whether all candidates were compared; not where a bucket was full or there were too many candidates.
         suppressed: Further near-duplicates that are not alerted, counted by rule.
     """
@@ -182,6 +183,7 @@ class Detection:
     cluster_id: str
     label: str = ""
     cluster_label: str = ""
+    incarnation: bytes = b""
     complete: bool = True
     suppressed: Mapping[SuppressionRule, int] = field(default_factory=dict)
 

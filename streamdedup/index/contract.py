@@ -29,7 +29,8 @@ The index lies outside the Kafka transaction that publishes alerts. These rules 
    position, so to all other rules the next incarnation is another partition.
 7. *fence*: every write names its generation and its store. The write is refused when another generation, or another
    store under the same generation, has taken the partition over.
-8. *claims seeded*: after the index was lost, claims are restored with ``claim_pairs`` before the daemon goes on.
+8. *claims seeded*: after the index was lost, or has gone back to an earlier time, claims are restored with
+   ``claim_pairs`` before the daemon goes on.
 9. *remove before change*: the old version is removed from its buckets while the old entry, which names
    the buckets, still exists; then the entry is replaced. No document removes another one: members are hints, checked
    against the member's entry. A document inserts other documents only in the buckets of their contents
@@ -39,7 +40,8 @@ The index lies outside the Kafka transaction that publishes alerts. These rules 
     inserted meanwhile.
 11. *announce*: before a batch is published, ``announce`` stores the attempt id in every slot, and the same id is
     committed with the offsets. A committed attempt that is later than the announced one shows that the store has gone
-    back to an earlier time; ``fence`` compares both. A high-water mark below the committed offset shows nothing: a
+    back to an earlier time, and the offset stored beside the announced one where the gap begins; ``fence`` compares
+    both attempts. A high-water mark below the committed offset shows nothing: a
     crash right after a commit has that effect.
 
 Every write may be repeated at once, also after a time-out although the call took effect: the second call leads the
@@ -268,12 +270,13 @@ class PartitionStore(Protocol):
     def unfence(self, partition: Partition) -> None:
         """Delete a partition's fence; for an operator who has deleted the consumer group."""
 
-    def announce(self, attempt_id: str, fences: Sequence[Fence]) -> None:
+    def announce(self, attempt_id: str, fences: Sequence[Fence], starts: Mapping[Partition, int]) -> None:
         """Store in every slot that an attempt at a batch is completely written, before it is published.
 
         Args:
             attempt_id: Attempt name; as text greater than all earlier names.
             fences: Fences for all batch partitions.
+            starts: First offset of the batch by partition, from which on a gap is replayed.
 
         Raises:
             IndexLost: A slot lacks a committed attempt.

@@ -279,6 +279,17 @@ def decode_high_water_mark(stored: bytes) -> StoredHighWaterMark:
     return StoredHighWaterMark(int(offset), int(incarnation or 0), topic_id)
 
 
+def encode_attempt(attempt_id: str, start: int) -> str:
+    """Return an announced attempt's value: its id, and the offset at which its batch begins."""
+    return f"{attempt_id} {start}"
+
+
+def decode_attempt(stored: bytes) -> tuple[str, int | None]:
+    """Return id and first offset of an announced attempt; an empty id and None where there is none."""
+    attempt_id, _, start = stored.decode().partition(" ")
+    return attempt_id, int(start) if start else None
+
+
 def encode_fence(generation: int, store: bytes) -> str:
     """Return a fence's value: the generation, and the store that sets it."""
     return f"{generation}:{store.hex()}"

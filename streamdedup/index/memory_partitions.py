@@ -34,7 +34,8 @@ class MemoryPartitions:
         #: Incarnation and id of the topic of each high-water mark.
         self._incarnations: dict[Partition, tuple[int, str]] = {}
         self._earlier_topic_ids: dict[Partition, set[str]] = {}
-        self._announced: dict[Partition, str] = {}
+        #: Announced attempt of each partition, and the offset at which its batch begins.
+        self._announced: dict[Partition, tuple[str, int | None]] = {}
         self._pending_matches: ExpiringDict[Position, PendingMatches] = ExpiringDict(lifetime_ms, now_ms)
 
     def fence(
@@ -54,7 +55,7 @@ class MemoryPartitions:
         self._fences[partition] = generation
         if not attempt_id and stored is None:
             self._announced.pop(partition, None)
-        if self._announced.get(partition, "") < attempt_id:
+        if self._announced_attempt(partition) < attempt_id:
             raise IndexLost(f"the index has gone back to an earlier time: it lacks committed batches of {partition}")
         if state.topic_id in self._earlier_topic_ids.get(partition, ()):
             raise BatchRefused(f"{partition} was polled before its topic was deleted and created again")
@@ -86,23 +87,25 @@ class MemoryPartitions:
         """See ``PartitionStore.partition_states``."""
         if self._fingerprint is None:
             return dict.fromkeys(partitions, PartitionState(None))
-        return {
-            partition: PartitionState(
-                self._high_water_marks.get(partition),
-                self._announced.get(partition, ""),
-                *self._incarnations.get(partition, (0, "")),
-            )
-            for partition in partitions
-        }
+        return {partition: self._state(partition) for partition in partitions}
 
-    def announce(self, attempt_id: str, fences: Sequence[Fence]) -> None:
+    def _state(self, partition: Partition) -> PartitionState:
+        announced, start = self._announced.get(partition, ("", None))
+        incarnation, topic_id = self._incarnations.get(partition, (0, ""))
+        return PartitionState(self._high_water_marks.get(partition), announced, incarnation, topic_id, start)
+
+    def announce(self, attempt_id: str, fences: Sequence[Fence], starts: Mapping[Partition, int]) -> None:
         """See ``PartitionStore.announce``."""
         self._check_fences(fences)
         for fence in fences:
-            announced = self._announced.get(fence.partition, "")
+            announced = self._announced_attempt(fence.partition)
             if announced < fence.attempt_id:
                 raise IndexLost("the index has gone back to an earlier time")
-            self._announced[fence.partition] = max(announced, attempt_id)
+            if announced < attempt_id:
+                self._announced[fence.partition] = attempt_id, starts[fence.partition]
+
+    def _announced_attempt(self, partition: Partition) -> str:
+        return self._announced.get(partition, ("", None))[0]
 
     def unfence(self, partition: Partition) -> None:
         """See ``PartitionStore.unfence``."""

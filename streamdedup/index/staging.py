@@ -1,64 +1,39 @@
 """The staging index: an index during a rebuild, which replaces the index only when it is complete."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 from streamdedup.index.contract import Index
-from streamdedup.index.values import Fence, Fingerprint
-from streamdedup.position import Partition
+from streamdedup.index.values import Fingerprint
 
 
 class StagingIndex(Protocol):
-    """A profile's staging index, built by the process that has the lease on it.
+    """A profile's index in a rebuild, written by the process that has the lease on it.
 
-    Until the staging index is complete there is no index: ``Index.open`` says that the index is being rebuilt, and
-    ``Index.fence`` refuses.
+    A lost index is cleared first. Until the staging index is complete there is no index: ``Index.open`` says that the
+    index is being rebuilt, and ``Index.fence`` refuses. An index with a gap is not cleared. Its announced attempts show
+    the gap to other processes, so no partition can be taken over until they are announced again.
     """
 
     @property
     def store(self) -> Index:
         """The index that is built; only for the process that has the lease, and never opened."""
 
-    def begin(self, is_lost: Callable[[], bool], tick: Callable[[], None] = lambda: None) -> bool:
-        """Take the lease, delete the old index, and begin the new one.
-
-        Args:
-            is_lost: Called with the lease; tells whether the rebuild is still needed. Another process may have
-                completed one meanwhile.
-            tick: Called at every step. Any exception, in a step or in ``tick``, gives up the lease.
-
-        Returns:
-            Whether the rebuild is needed and was begun.
+    def hold(self) -> None:
+        """Take the lease, or extend it.
 
         Raises:
             StoreUnavailable: Another process has the lease, or was interrupted with the lease at most a minute ago.
         """
 
-    def take_over(self, partition: Partition, generation: int, committed: int) -> Fence:
-        """Fence a partition in the staging index, and announce an attempt that is earlier than any attempt at a batch.
+    def clear(self, tick: Callable[[], None] = lambda: None) -> None:
+        """Delete the index and begin a new one.
 
         Args:
-            partition: The partition.
-            generation: The caller's generation.
-            committed: The group's committed offset; the high-water mark is raised to this offset.
+            tick: Called at every step.
 
         Raises:
-            BatchRefused: A later generation has fenced the partition.
-            IndexLost: The staging index is gone.
-        """
-
-    def restore_attempts(self, attempts: Mapping[Partition, str], fences: Sequence[Fence]) -> None:
-        """Hand the partitions over to the daemons: announce the committed attempts, which daemons will ask for.
-
-        The attempt that ``take_over`` announced goes.
-
-        Args:
-            attempts: Committed attempt by partition; empty where there is none.
-            fences: Fences for these partitions.
-
-        Raises:
-            IndexLost: The announced attempt is not that of the staging index: the store has gone back to an earlier
-                time, which the committed attempts would hide.
+            BatchRefused: Another process has the lease.
         """
 
     def extend_lease(self) -> None:
@@ -69,7 +44,7 @@ class StagingIndex(Protocol):
         """
 
     def complete(self, fingerprint: Fingerprint) -> None:
-        """Make the staging index the index.
+        """Make the staging index the index, and give up the lease.
 
         Raises:
             BatchRefused: Another process has the lease.

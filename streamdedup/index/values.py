@@ -100,12 +100,15 @@ class PartitionState:
         announced: The latest attempt at a batch announced in every slot; empty when there is none.
         incarnation: Topic incarnation for the high-water mark.
         topic_id: Kafka's topic id; empty when unknown.
+        announced_start: Offset at which the batch of ``announced`` begins; all earlier records are in the index. None
+            when there is no such attempt.
     """
 
     high_water_mark: int | None
     announced: str = ""
     incarnation: int = 0
     topic_id: str = ""
+    announced_start: int | None = None
 
 
 # Buckets

@@ -8,21 +8,23 @@ internal topics if these do not exist yet.
 
 import contextlib
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from kafka import KafkaAdminClient
 from kafka import errors as kafka_errors
-from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.admin import ConfigResource, ConfigResourceType, OffsetSpec
 from kafka.protocol.consumer import HeartbeatRequest
 from kafka.protocol.producer import AddOffsetsToTxnRequest
+from kafka.structs import TopicPartition
 
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
 from streamdedup.findings import Finding
 from streamdedup.kafka import compat
 from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, is_missing, missing_topics_text, translated
 from streamdedup.kafka.options import KafkaOptions
+from streamdedup.position import Partition
 
 #: Replication factor that selects the broker's ``default.replication.factor``.
 BROKERS_DEFAULT = -1
@@ -83,6 +85,19 @@ def check_topics(options: KafkaOptions, needed: Mapping[str, str] | None = None)
     if missing:
         raise BrokerMisconfigured(missing_topics_text(missing, options.create_command))
     return counts
+
+
+def latest_offsets(options: KafkaOptions, partitions: Collection[Partition]) -> dict[Partition, int]:
+    """Return the offset after the last record by partition, records of open transactions included.
+
+    Raises:
+        BrokerUnavailable: No broker answers.
+        FatalError: The broker refuses the client permanently.
+    """
+    with admin_client(options) as admin:
+        latest = {TopicPartition(*partition): OffsetSpec.LATEST for partition in partitions}
+        offsets = admin.list_partition_offsets(latest)
+    return {Partition(*partition): found.offset for partition, found in offsets.items()}
 
 
 def _look_up(admin: Any, needed: Mapping[str, str]) -> tuple[dict[str, int], list[str], list[str]]:

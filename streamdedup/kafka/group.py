@@ -248,7 +248,7 @@ def fetch_committed(
         if topic_id and present and topic_id != present:
             earlier.add(partition)
         else:
-            offsets[partition] = CommittedOffset(committed.offset, text)
+            offsets[partition] = CommittedOffset(committed.offset, text, topic_id)
     return offsets, frozenset(earlier)
 
 

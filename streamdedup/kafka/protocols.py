@@ -72,10 +72,12 @@ class CommittedOffset:
     Attributes:
         offset: Next offset to read.
         metadata: Text committed with the offset; at most 4,096 bytes, the usual limit of brokers.
+        topic_id: Topic id committed with the offset; empty if another program committed it.
     """
 
     offset: int
     metadata: str = ""
+    topic_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -310,7 +312,7 @@ class Span(Protocol):
     total_count: int
 
     def batches(self) -> Iterator[Batch]:
-        """Yield all records, in order within each partition.
+        """Yield all records, in order within each partition; empty batches while the end of a transaction is awaited.
 
         Raises:
             BrokerUnavailable: Kafka sent nothing more.
@@ -355,6 +357,7 @@ class History(Protocol):
         topics: Sequence[str],
         since_ms: Mapping[Partition, int | None] | int | None,
         ends: Mapping[Partition, int] | None,
+        starts: Mapping[Partition, int] | None = None,
     ) -> Span:
         """Read topics.
 
@@ -365,7 +368,9 @@ class History(Protocol):
             topics: Topic names.
             since_ms: Record time to begin at, in milliseconds since the epoch, for all or by partition; None or absent
                 for the oldest record.
-            ends: Offset to stop at, by partition; partitions without one are not read. None for the present ends.
+            ends: Offset to stop at, by partition; partitions without one are not read. None for the present ends, with
+                the records of open transactions, whose end is awaited.
+            starts: Offset to begin at, by partition, instead of a time.
 
         Raises:
             BrokerUnavailable: No broker answers.

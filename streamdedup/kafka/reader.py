@@ -16,7 +16,7 @@ from kafka.structs import TopicPartition
 
 from streamdedup.errors import BrokerUnavailable, DecodeError, StreamdedupError
 from streamdedup.kafka import compat
-from streamdedup.kafka.admin import check_topics
+from streamdedup.kafka.admin import check_topics, latest_offsets
 from streamdedup.kafka.consumer import RETRY_PAUSE_S, unpack
 from streamdedup.kafka.errors import CLIENT_ERRORS, cap_client_logging, close_quietly, is_retriable, translated
 from streamdedup.kafka.options import KafkaOptions
@@ -36,6 +36,9 @@ FETCH_STEP_S = 0.1
 #: Offsets before the end of a partition among which its last record is searched; markers of transactions and records
 #: that were compacted away take up some.
 LOOK_BACK = 100
+#: Longest wait for the end of an open transaction, in seconds: the broker's default ``transaction.max.timeout.ms``, and
+#: a minute for the broker to abort the transaction.
+OPEN_TRANSACTION_S = 960.0
 #: Most records from a committed offset on among which the first one with a time is searched.
 MAX_SEARCHED = 1_000
 
@@ -152,19 +155,27 @@ class SpanReader(TopicReader):
             BrokerUnavailable: Kafka did not answer, or sent nothing more, within ``fetch_timeout_s``.
             FatalError: The broker refuses the client permanently.
         """
+        return self._read(self._options.fetch_timeout_s, "Kafka sent nothing")
+
+    def _read(self, patience_s: float, trouble: str, *, shows_waits: bool = False) -> Iterator[Batch]:
+        """Yield the records before the ends.
+
+        Args:
+            patience_s: Longest wait for the next record, in seconds.
+            trouble: What a longer wait means, for the operator.
+            shows_waits: Whether empty batches are yielded during a wait.
+        """
         positions, moved_at = self.positions(), time.monotonic()
         while any(positions[partition] < end for partition, end in self.ends.items()):
             batch = self._before_ends(self.poll(STEP_S))
-            if batch:
+            if batch or shows_waits:
                 yield batch
             before, positions = positions, self.positions()
             if positions != before or batch:
                 moved_at = time.monotonic()
-            elif time.monotonic() - moved_at > self._options.fetch_timeout_s:
-                raise BrokerUnavailable(
-                    f"cannot read {', '.join(self._options.topics)} to the end: Kafka sent nothing for "
-                    f"{self._options.fetch_timeout_s:g} s"
-                )
+            elif time.monotonic() - moved_at > patience_s:
+                topics = ", ".join(self._options.topics)
+                raise BrokerUnavailable(f"cannot read {topics} to the end: {trouble} for {patience_s:g} s")
 
     def _before_ends(self, batch: Batch) -> Batch:
         """Drop records that were written after construction."""
@@ -212,9 +223,13 @@ class KafkaHistory:
         topics: Sequence[str],
         since_ms: Mapping[Partition, int | None] | int | None,
         ends: Mapping[Partition, int] | None,
+        starts: Mapping[Partition, int] | None = None,
     ) -> "KafkaSpan":
         """Read topics; see ``kafka.protocols.History.open``."""
-        return KafkaSpan(replace(self._options, topics=tuple(topics)), since_ms, ends)
+        options = replace(self._options, topics=tuple(topics))
+        if ends is None:
+            return WholeSpan(options, since_ms)
+        return KafkaSpan(options, since_ms, ends, starts=starts)
 
 
 class KafkaSpan(SpanReader):
@@ -225,6 +240,7 @@ class KafkaSpan(SpanReader):
         since_ms: See ``kafka.protocols.History.open``.
         ends: See ``kafka.protocols.History.open``.
         most_count: Read at most so many offsets, the newest; the same percentage of each partition.
+        starts: See ``kafka.protocols.History.open``.
 
     Raises:
         BrokerUnavailable: No broker answers.
@@ -237,11 +253,12 @@ class KafkaSpan(SpanReader):
         since_ms: Mapping[Partition, int | None] | int | None,
         ends: Mapping[Partition, int] | None,
         most_count: int | None = None,
+        starts: Mapping[Partition, int] | None = None,
     ) -> None:
         super().__init__(options)
         with self._closed_on_error("find a time in the topics"):
             since = since_ms if isinstance(since_ms, Mapping) else dict.fromkeys(self.beginnings, since_ms)
-            self._starts = self._starts_at(since)
+            self._starts = self._starts_at(since) if starts is None else self._starts_from(starts)
         if ends is not None:
             self.ends = {partition: min(end, ends.get(partition, 0)) for partition, end in self.ends.items()}
         if most_count is not None:
@@ -265,6 +282,10 @@ class KafkaSpan(SpanReader):
         }
         return self.beginnings | behind
 
+    def _starts_from(self, starts: Mapping[Partition, int]) -> dict[Partition, int]:
+        """Return the given offsets, or the first ones of partitions that have lost them."""
+        return {partition: max(first, starts.get(partition, first)) for partition, first in self.beginnings.items()}
+
     def _newest(self, count: int) -> dict[Partition, int]:
         """Return where the newest ``count`` offsets begin, with the same percentage of each partition."""
         lengths = {partition: max(0, self.ends[partition] - start) for partition, start in self._starts.items()}
@@ -279,6 +300,30 @@ class KafkaSpan(SpanReader):
         return self._count_to(
             {partition: min(offset, self.ends[partition]) for partition, offset in self.positions().items()}
         )
+
+
+class WholeSpan(KafkaSpan):
+    """The records of topics from given times to the ends, with those of transactions that are open at construction.
+
+    A reader of committed records stops at the first open transaction, and behind it other transactions may be
+    committed. The broker ends each transaction within the time-out of its producer.
+
+    Args:
+        options: See ``KafkaSpan``.
+        since_ms: See ``KafkaSpan``.
+    """
+
+    def __init__(self, options: KafkaOptions, since_ms: Mapping[Partition, int | None] | int | None) -> None:
+        super().__init__(options, since_ms, None)
+        with self._closed_on_error("find the ends of the topics"):
+            # Not by this reader, which knows the ends of committed records only.
+            self.ends = latest_offsets(options, self.ends)
+        self.total_count = self._count_to(self.ends)
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield the records; see ``kafka.protocols.Span.batches``."""
+        trouble = "a transaction has been open, which `kafka-transactions.sh abort` can end,"
+        return self._read(OPEN_TRANSACTION_S, trouble, shows_waits=True)
 
 
 class _ProgressReader(SpanReader):

@@ -77,6 +77,7 @@ class Match(DocumentVersion, frozen=True, omit_defaults=True):
         label: First words of the document; empty without a label.
         source: Source in the index entry; None without one.
         published_at: Publication time in the index entry; None without one.
+        incarnation: Incarnation of the document, 16 hexadecimal digits; empty for the first.
     """
 
     similarity: float
@@ -107,6 +108,9 @@ class Match(DocumentVersion, frozen=True, omit_defaults=True):
     label: Annotated[str, Meta(description="First words of the document.")] = ""
     source: Annotated[str, Meta(description="Source of the document; a long one is cut.")] | None = None
     published_at: Annotated[str, Meta(description="Publication time of the document, as it was sent.")] | None = None
+    incarnation: Annotated[
+        str, Meta(description="Names a document that was deleted and inserted again; absent for the first incarnation.")
+    ] = ""
 
 
 class AlertDocument(DocumentVersion, frozen=True, omit_defaults=True):
@@ -117,12 +121,14 @@ class AlertDocument(DocumentVersion, frozen=True, omit_defaults=True):
         published_at: Publication time, as in ``Document``.
         source: Source, as in ``Document``.
         label: First words of the document, as in ``Match``.
+        incarnation: Incarnation of the document, as in ``Match``.
     """
 
     record_time: str
     published_at: str | None
     source: str | None
     label: str = ""
+    incarnation: str = ""
 
     @property
     def time_ms(self) -> int:

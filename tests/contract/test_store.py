@@ -102,6 +102,12 @@ def fence(store: Index) -> Fence:
     return store.fence(PARTITION, 1, 0)
 
 
+def begin(staging: RedisStagingIndex) -> None:
+    """Begin to build an index that is lost."""
+    staging.hold()
+    staging.clear()
+
+
 def an_entry(
     number: int = 7, *, offset: int = 0, content: bytes = b"a", partition: Partition = PARTITION, time_ms: int = 1000
 ) -> IndexEntry:
@@ -737,7 +743,7 @@ class TestIncarnations:
         with pytest.raises(BatchRefused):
             store.fence(PARTITION, 2, 0, state=BrokerState(TOPIC_ID))
         with pytest.raises(BatchRefused):
-            store.announce("0000000001.00000000000000001", [earlier])
+            store.announce("0000000001.00000000000000001", [earlier], {PARTITION: 0})
 
     def test_a_mark_is_raised_within_its_incarnation(self, store):
         store.fence(PARTITION, 1, 100, state=BrokerState(TOPIC_ID))
@@ -809,26 +815,26 @@ EARLIER, LATER = (f"{generation:010d}.{generation:017d}" for generation in (1, 2
 
 class TestAnnouncements:
     def test_what_is_announced_is_known_of_its_partitions_only(self, store):
-        store.announce(EARLIER, [store.fence(PARTITION, 1, 7)])
+        store.announce(EARLIER, [store.fence(PARTITION, 1, 7)], {PARTITION: 0})
         assert store.partition_states([PARTITION, OTHER_PARTITION]) == {
-            PARTITION: PartitionState(7, EARLIER),
+            PARTITION: PartitionState(7, EARLIER, announced_start=0),
             OTHER_PARTITION: PartitionState(None),
         }
 
     def test_an_earlier_announcement_takes_the_place_of_no_later_one(self, store):
         fence = store.fence(PARTITION, 1, 0)
-        store.announce(LATER, [fence])
-        store.announce(EARLIER, [fence])
+        store.announce(LATER, [fence], {PARTITION: 0})
+        store.announce(EARLIER, [fence], {PARTITION: 0})
         assert store.partition_states([PARTITION])[PARTITION].announced == LATER
 
     def test_a_partition_is_taken_over_if_what_is_committed_was_announced(self, store):
-        store.announce(EARLIER, [store.fence(PARTITION, 1, 0)])
+        store.announce(EARLIER, [store.fence(PARTITION, 1, 0)], {PARTITION: 0})
         assert store.fence(PARTITION, 2, 5, EARLIER) == Fence(PARTITION, 2, 5, EARLIER)
         with pytest.raises(IndexLost, match="gone back"):
             store.fence(PARTITION, 3, 5, LATER)
 
     def test_what_a_group_announced_that_was_deleted_counts_no_more(self, store):
-        store.announce(LATER, [store.fence(PARTITION, 1, 0)])
+        store.announce(LATER, [store.fence(PARTITION, 1, 0)], {PARTITION: 0})
         store.fence(PARTITION, 2, 0)
         assert store.partition_states([PARTITION])[PARTITION].announced == LATER
         store.unfence(PARTITION)
@@ -839,17 +845,17 @@ class TestAnnouncements:
     def test_nothing_is_announced_where_what_is_committed_is_not_known(self, store):
         fence = replace(store.fence(PARTITION, 1, 0), attempt_id=EARLIER)
         with pytest.raises(IndexLost, match="gone back"):
-            store.announce(LATER, [fence])
+            store.announce(LATER, [fence], {PARTITION: 0})
         assert store.partition_states([PARTITION])[PARTITION].announced == ""
 
     def test_a_later_generation_refuses_announcements_of_the_one_before(self, store):
         old = store.fence(PARTITION, 1, 0)
         store.fence(PARTITION, 2, 0)
         with pytest.raises(BatchRefused):
-            store.announce(EARLIER, [old])
+            store.announce(EARLIER, [old], {PARTITION: 0})
 
     def test_unfencing_keeps_the_announced_attempt(self, store):
-        store.announce(LATER, [store.fence(PARTITION, 9, 0)])
+        store.announce(LATER, [store.fence(PARTITION, 9, 0)], {PARTITION: 0})
         store.unfence(PARTITION)
         assert store.fence(PARTITION, 1, 0, LATER).attempt_id == LATER
 
@@ -874,16 +880,16 @@ class TestDrafts:
     def test_there_is_no_index_until_the_staging_index_is_complete(self, staging_indexes):
         store, staging, _ = staging_indexes
         old = store.fence(PARTITION, 1, 3)
-        assert staging.begin(lambda: True)
+        begin(staging)
         assert store.partition_states([PARTITION]) == {PARTITION: PartitionState(None)}
         for refused in (lambda: store.fence(PARTITION, 2, 3), lambda: store.insert_entries([an_entry()], [old])):
             with pytest.raises(IndexLost):
                 refused()
         with pytest.raises(StoreUnavailable, match="is being rebuilt"):
             store.open(FINGERPRINT)
-        fence = staging.take_over(PARTITION, 2, 3)
+        fence = staging.store.fence(PARTITION, 2, 3)
         staging.store.insert_entries([an_entry()], [fence])
-        staging.restore_attempts({PARTITION: LATER}, [fence])
+        staging.store.announce(LATER, [fence], {PARTITION: 3})
         staging.complete(FINGERPRINT)
         assert store.open(FINGERPRINT) == Opening(created=False)
         assert store.fence(PARTITION, 3, 3, LATER) == Fence(PARTITION, 3, 3, LATER)
@@ -892,13 +898,14 @@ class TestDrafts:
     def test_only_one_is_built_at_a_time_and_a_complete_index_stays(self, staging_indexes):
         store, staging, other = staging_indexes
         store.insert_entries([an_entry()], [store.fence(PARTITION, 1, 0)])
-        assert not staging.begin(lambda: False)
-        assert staging.begin(lambda: True)
+        staging.hold()
+        staging.hold()
         with pytest.raises(StoreUnavailable, match="rebuilt by another process"):
-            other.begin(lambda: True)
+            other.hold()
         staging.abandon()
-        assert other.begin(lambda: True)
-        for late in (staging.extend_lease, lambda: staging.complete(FINGERPRINT)):
+        assert list(store.get_entries([an_entry().number])) == [an_entry().number]
+        begin(other)
+        for late in (staging.extend_lease, staging.clear, lambda: staging.complete(FINGERPRINT)):
             with pytest.raises(BatchRefused):
                 late()
         other.complete(FINGERPRINT)
@@ -915,7 +922,8 @@ class TestDrafts:
                     store.open(FINGERPRINT, create=create)
                 refusals.append(create)
 
-        assert staging.begin(lambda: True, look)
+        staging.hold()
+        staging.clear(look)
         assert refusals
 
     def test_one_that_was_interrupted_while_the_old_index_was_deleted_can_be_begun_again_at_once(self, staging_indexes):
@@ -925,26 +933,37 @@ class TestDrafts:
         def interrupt():
             raise StoreUnavailable("interrupted")
 
+        staging.hold()
         with pytest.raises(StoreUnavailable, match="interrupted"):
-            staging.begin(lambda: True, interrupt)
+            staging.clear(interrupt)
+        staging.abandon()
         assert store.open(FINGERPRINT, create=False) is None
-        assert other.begin(lambda: True)
+        begin(other)
         other.complete(FINGERPRINT)
         assert store.open(FINGERPRINT, create=False) == Opening(created=False)
 
-    def test_one_is_given_up_when_it_is_unknown_whether_it_is_needed(self, staging_indexes):
-        _, staging, other = staging_indexes
-
-        def is_lost():
-            raise StoreUnavailable("away")
-
-        with pytest.raises(StoreUnavailable, match="away"):
-            staging.begin(is_lost)
-        assert not other.begin(lambda: False)
+    def test_the_gap_of_an_index_that_has_gone_back_is_filled_in_the_index_itself(self, staging_indexes, redis_client):
+        store, staging, _ = staging_indexes
+        store.insert_entries([an_entry()], [store.fence(PARTITION, 1, 0)])
+        store.announce(EARLIER, [store.fence(PARTITION, 1, 0)], {PARTITION: 5})
+        staging.hold()
+        fence = staging.store.fence(PARTITION, 2, 9, EARLIER)
+        # Until the committed attempt is announced, the gap shows, and no other process takes the partition over.
+        state = store.partition_states([PARTITION])[PARTITION]
+        assert (state.announced, state.announced_start) == (EARLIER, 5)
+        with pytest.raises(IndexLost, match="gone back"):
+            store.fence(PARTITION, 2, 9, LATER)
+        fence = staging.store.fence(PARTITION, 3, 9, EARLIER)
+        staging.store.insert_entries([an_entry(8, offset=6)], [fence])
+        staging.store.announce(LATER, [fence], {PARTITION: 9})
+        staging.complete(FINGERPRINT)
+        assert store.fence(PARTITION, 4, 9, LATER) == Fence(PARTITION, 4, 9, LATER)
+        assert len(store.get_entries([an_entry().number, an_entry(8).number])) == 2
+        assert store.partition_states([PARTITION])[PARTITION].announced_start == 9
 
     def test_completion_may_be_repeated(self, staging_indexes):
         store, staging, _ = staging_indexes
-        staging.begin(lambda: True)
+        begin(staging)
         staging.complete(FINGERPRINT)
         staging.complete(FINGERPRINT)
         with pytest.raises(BatchRefused):
@@ -953,28 +972,28 @@ class TestDrafts:
 
     def test_a_server_that_went_back_does_not_look_as_if_it_had_not(self, staging_indexes, redis_client):
         store, staging, _ = staging_indexes
-        store.announce(EARLIER, [store.fence(PARTITION, 1, 0)])
+        store.announce(EARLIER, [store.fence(PARTITION, 1, 0)], {PARTITION: 0})
         before = {key: redis_client.dump(key) for key in redis_client.scan_iter()}
-        staging.begin(lambda: True)
-        fence = staging.take_over(PARTITION, 2, 3)
+        begin(staging)
+        fence = staging.store.fence(PARTITION, 2, 3)
         assert staging.store.partition_states([PARTITION])[PARTITION].announced < EARLIER
         redis_client.flushdb()
         for key, value in before.items():
             redis_client.restore(key, 0, value)
         with pytest.raises((BatchRefused, IndexLost, StoreUnavailable)):
-            staging.restore_attempts({PARTITION: LATER}, [fence])
+            staging.store.announce(LATER, [fence], {PARTITION: 3})
         assert store.partition_states([PARTITION])[PARTITION].announced == EARLIER
 
     def test_a_write_that_the_server_forgot_is_noticed_by_the_next(self, store_of_server, redis_client):
         fence = store_of_server.fence(PARTITION, 1, 0)
         before = {key: redis_client.dump(key) for key in redis_client.scan_iter()}
-        store_of_server.announce(EARLIER, [fence])
+        store_of_server.announce(EARLIER, [fence], {PARTITION: 0})
         redis_client.flushdb()
         for key, value in before.items():
             redis_client.restore(key, 0, value)
         with pytest.raises(StoreUnavailable, match="has forgotten a write"):
-            store_of_server.announce(EARLIER, [fence])
-        store_of_server.announce(EARLIER, [fence])
+            store_of_server.announce(EARLIER, [fence], {PARTITION: 0})
+        store_of_server.announce(EARLIER, [fence], {PARTITION: 0})
 
     @pytest.fixture
     def store_of_server(self, staging_indexes):

@@ -63,7 +63,7 @@ def exercise(store, numbers, generation=1):
     store.remove_copies([(10**6, bytes(16))], [fence])
     nobody = Position(*PARTITION, 10**6)
     assert store.claim_pairs([(b"z" * 16, nobody)], [fence]) == [True]
-    store.announce(f"{generation:010d}.{max(numbers):017d}", [fence])
+    store.announce(f"{generation:010d}.{max(numbers):017d}", [fence], {PARTITION: min(numbers)})
     store.finish({PARTITION: max(numbers) + 1}, positions, [fence])
     assert store.partition_states([PARTITION])[PARTITION].high_water_mark == max(numbers) + 1
     return hits.candidates

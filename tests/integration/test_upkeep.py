@@ -52,7 +52,7 @@ def fill(connection, namespace="sd:articles", documents_count=3):
     store.remove_copies([(9, b"d" * 16)], [fence])
     store.claim_pairs([(b"p" * 16, Position(*PARTITION, 1)), (b"q" * 16, Position(*PARTITION, 2))], [fence])
     store.save_pending_matches([(Position(*PARTITION, 3), pending_of([b"p" * 16]))], [fence])
-    store.announce("0000000007.00000000000000001", [fence])
+    store.announce("0000000007.00000000000000001", [fence], {PARTITION: 0})
     store.finish({PARTITION: documents_count}, [], [fence])
     return store, fence
 

@@ -221,7 +221,9 @@ class MemoryBroker:
         if state.topic_ids.get(partition, "") not in {"", self._topic_ids[partition.topic]}:
             return None
         offset = state.committed.get(partition)
-        return None if offset is None else CommittedOffset(offset, state.metadata.get(partition, ""))
+        if offset is None:
+            return None
+        return CommittedOffset(offset, state.metadata.get(partition, ""), state.topic_ids.get(partition, ""))
 
     def start(self, group: str, partition: Partition) -> int:
         """Offset at which a member of a group starts to read a partition."""
@@ -237,10 +239,17 @@ class MemoryBroker:
         members = cycle(state.members[shift:] + state.members[:shift])
         state.owners = dict(zip(partitions, members, strict=False))
 
-    def time_out_transactions(self) -> None:
-        """Abort all open transactions, as after the transaction timeout."""
-        for transactional_id in list(self._open):
-            self.end(transactional_id, "aborted")
+    def time_out_transactions(self, partition: Partition | None = None, end: int = 0) -> None:
+        """Abort open transactions, as after the transaction timeout.
+
+        Args:
+            partition: Only those with a record in this partition; None for all.
+            end: Only those with such a record before this offset.
+        """
+        entries = () if partition is None else self._logs[partition][:end]
+        for transactional_id, transaction in list(self._open.items()):
+            if partition is None or any(entry.transaction is transaction for entry in entries):
+                self.end(transactional_id, "aborted")
 
     def refuse_if_away(self) -> None:
         """Check that the broker is not away.
@@ -281,6 +290,10 @@ class MemoryBroker:
             if state == "open" or (state == "committed" and is_late):
                 return offset
         return self.end_of(partition)
+
+    def has_open_transaction(self, partition: Partition, end: int) -> bool:
+        """Tell whether a record before an offset belongs to an open transaction."""
+        return any(entry.transaction.state == "open" for entry in self._logs[partition][:end])
 
     def end_of(self, partition: Partition) -> int:
         """Offset of the next record of ``partition``."""

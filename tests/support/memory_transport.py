@@ -12,6 +12,10 @@ from tests.support.memory_broker import FailurePoint, Group, Membership, MemoryB
 __all__ = ["MemoryBroker", "MemoryHistory", "MemorySink", "MemorySource", "MemoryTransport"]
 
 
+#: Waits of a reader for the end of a transaction, after which the transaction has timed out.
+_TRANSACTION_WAITS = 5
+
+
 class MemoryTransport:
     """Opens sources and sinks of one member of a group; see ``kafka.protocols``."""
 
@@ -284,15 +288,23 @@ class MemorySpan:
         starts: First offset of each partition.
         ends: Offset behind the last one of each partition.
         size: Largest number of records in a batch.
+        awaits_transactions: Whether the ends of open transactions before the ends are awaited.
     """
 
     def __init__(
-        self, broker: MemoryBroker, starts: Mapping[Partition, int], ends: Mapping[Partition, int], size: int
+        self,
+        broker: MemoryBroker,
+        starts: Mapping[Partition, int],
+        ends: Mapping[Partition, int],
+        size: int,
+        *,
+        awaits_transactions: bool = False,
     ) -> None:
         self._broker = broker
         self._starts = starts
         self._ends = ends
         self._size = size
+        self._awaits_transactions = awaits_transactions
         self._done_count = 0
         self.total_count = sum(max(0, end - starts[partition]) for partition, end in ends.items())
 
@@ -301,6 +313,12 @@ class MemorySpan:
         self._broker.refuse_if_away()
         for partition, end in self._ends.items():
             start = self._starts[partition]
+            for _ in range(_TRANSACTION_WAITS):
+                if self._awaits_transactions and self._broker.has_open_transaction(partition, end):
+                    self._broker.on_idle(0.2)
+                    yield Batch()
+            if self._awaits_transactions:
+                self._broker.time_out_transactions(partition, end)
             entries = self._broker.visible(partition, start)
             records = [e.record for e in entries if e.record is not None and e.record.position.offset < end]
             for first in range(0, len(records), self._size):
@@ -356,6 +374,7 @@ class MemoryHistory:
         topics: Sequence[str],
         since_ms: Mapping[Partition, int | None] | int | None,
         ends: Mapping[Partition, int] | None,
+        starts: Mapping[Partition, int] | None = None,
     ) -> MemorySpan:
         """Read topics.
 
@@ -368,9 +387,11 @@ class MemoryHistory:
         partitions = [partition for topic in topics for partition in self._broker.partitions(topic)]
         here = {partition: self._broker.end_of(partition) for partition in partitions}
         since = since_ms if isinstance(since_ms, Mapping) else dict.fromkeys(partitions, since_ms)
-        starts = {partition: self._broker.first_since(partition, since.get(partition)) for partition in partitions}
+        first = {partition: self._broker.first_since(partition, since.get(partition)) for partition in partitions}
+        if starts is not None:
+            first = {partition: starts.get(partition, 0) for partition in partitions}
         until = here if ends is None else {each: min(end, ends.get(each, 0)) for each, end in here.items()}
-        return MemorySpan(self._broker, starts, until, self._size)
+        return MemorySpan(self._broker, first, until, self._size, awaits_transactions=ends is None)
 
     def _refuse_missing(self, topics: Sequence[str]) -> None:
         if missing := self._broker.missing(topics):

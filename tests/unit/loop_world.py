@@ -28,6 +28,7 @@ from streamdedup.daemon.rebuild import Rebuilder, RebuildTarget
 from streamdedup.detection.detector import Detector
 from streamdedup.errors import BatchRefused, BrokerUnavailable, StoreUnavailable
 from streamdedup.index.memory import MemoryIndex
+from streamdedup.index.values import marker_lifetime
 from streamdedup.kafka.protocols import Batch
 from streamdedup.position import Position
 from streamdedup.similarity.lsh import Banding
@@ -246,10 +247,12 @@ class Daemon:
 
     def _open_target(self, name: str) -> RebuildTarget:
         inner = MemoryStagingIndex(self.world.index)
-        staging = Watched(inner, self, ["begin", "extend_lease", "complete"])
+        staging = Watched(inner, self, ["clear", "extend_lease", "complete"])
         index = Watched(inner.store, self, STORE_METHODS)
         pipeline = a_pipeline(name, self.world.make_detector, index)
-        return RebuildTarget(staging, pipeline, self.world.topics, self.world.kept_ms)
+        return RebuildTarget(
+            staging, pipeline, self.world.topics, self.world.kept_ms, marker_lifetime(self.world.kept_ms)
+        )
 
     def open(self) -> tuple[Watched, Watched]:
         """Open clients, as the loop's transport."""

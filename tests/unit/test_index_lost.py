@@ -350,7 +350,7 @@ def test_a_daemon_that_is_asked_to_stop_gives_up_the_index_that_it_begins():
     (daemon,) = world.daemons
 
     def stop(_world: World, moment: Moment) -> None:
-        daemon.stop.stopping |= moment.effect == "begin"
+        daemon.stop.stopping |= moment.effect == "clear"
 
     world.plan = lambda _number: stop
     while not daemon.stop.stopping:
@@ -386,7 +386,7 @@ class DraftsOfSeveral:
 
         staging.extend_lease = note_and_extend
         pipeline = a_pipeline(name, self.world.make_detector, staging.store)
-        return rebuild.RebuildTarget(staging, pipeline, [INPUT], None)
+        return rebuild.RebuildTarget(staging, pipeline, [INPUT], None, None)
 
 
 def test_an_index_that_waits_to_be_built_stays_reserved_while_another_one_is_begun_and_built(monkeypatch):
@@ -409,6 +409,7 @@ def test_of_two_rebuilds_of_which_one_could_not_begin_none_runs_before_the_group
 
     class Rebuilds:
         has_begun = begun.__contains__
+        fills_gap = staticmethod(lambda _name: False)
         abandon = begun.clear
 
         def begin(self, name, _is_lost, _tick):
@@ -455,7 +456,7 @@ def test_an_index_whose_rebuild_another_daemon_has_completed_is_used():
 def test_a_rebuild_ends_as_soon_as_a_connection_to_the_store_was_lost(monkeypatch):
     several = DraftsOfSeveral(monkeypatch)
     several.rebuilder.begin("a")
-    store = several.rebuilder._targets["a"].pipeline.index
+    store = several.rebuilder._begun["a"].target.pipeline.index
     committed = {partition: CommittedOffset(end) for partition, end in several.world.ends.items()}
     progress = []
 
@@ -471,7 +472,7 @@ def test_a_rebuild_ends_as_soon_as_a_connection_to_the_store_was_lost(monkeypatc
 def test_a_rebuild_that_another_process_has_taken_over_is_left_alone(monkeypatch):
     several = DraftsOfSeveral(monkeypatch)
     several.rebuilder.begin("a")
-    target = several.rebuilder._targets["a"]
+    target = several.rebuilder._begun["a"].target
     target.staging.abandon()
     with pytest.raises(BatchRefused, match="another process"):
         several.rebuilder.rebuild("a", {Partition(INPUT, 0): CommittedOffset(1)}, 1, several.step)
@@ -490,7 +491,7 @@ def staging_expires_with_its_process(world: World) -> None:
 
 def test_attempt_ids_ascend_with_the_generation_and_with_time():
     ownership = PartitionOwnership({}, "g")
-    attempt_ids = [ownership.announce(generation, {}) for generation in (1, 1, 2, 9, 10, 10, 1_000_000)]
+    attempt_ids = [ownership.announce(generation, {}, {}) for generation in (1, 1, 2, 9, 10, 10, 1_000_000)]
     assert attempt_ids == sorted(set(attempt_ids))
     assert all(committed_attempt(CommittedOffset(7, attempt_id)) == attempt_id for attempt_id in attempt_ids)
 

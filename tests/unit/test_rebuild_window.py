@@ -26,38 +26,37 @@ def read(day):
 
 
 def days(progress):
-    """Starts of the input partitions and of the duplicates topic, in days."""
+    """Starts of the input partitions, in days."""
     window = rebuild_window(progress, KEPT_MS, NOW_MS)
-    starts = {each: None if ms is None else ms // DAY_MS for each, ms in window.inputs.items()}
-    return starts, None if window.alerts is None else window.alerts // DAY_MS
+    return {each: None if ms is None else ms // DAY_MS for each, ms in window.items()}
 
 
 # The window
 
 
 def test_the_partition_furthest_behind_sets_the_start_of_all_topics():
-    assert days({A0: left(40), A1: left(60), B0: read(100)}) == ({A0: 30, A1: 30, B0: 30}, 30)
+    assert days({A0: left(40), A1: left(60), B0: read(100)}) == {A0: 30, A1: 30, B0: 30}
 
 
 def test_with_nothing_left_to_read_it_counts_from_the_last_record():
-    assert days({A0: read(100)}) == ({A0: 90}, 90)
-    assert days({A0: read(60), A1: read(58)}) == ({A0: 50, A1: 50}, 50)
+    assert days({A0: read(100)}) == {A0: 90}
+    assert days({A0: read(60), A1: read(58)}) == {A0: 50, A1: 50}
 
 
 def test_a_partition_or_a_topic_of_which_nothing_comes_any_more_does_not_lengthen_the_window_of_others():
-    assert days({A0: read(100), A1: read(3)}) == ({A0: 90, A1: 90}, 90)
-    assert days({A0: read(100), B0: read(20)}) == ({A0: 90, B0: 10}, 10)
+    assert days({A0: read(100), A1: read(3)}) == {A0: 90, A1: 90}
+    assert days({A0: read(100), B0: read(20)}) == {A0: 90, B0: 10}
 
 
 def test_it_never_begins_later_than_counted_from_the_present_and_never_before_the_epoch():
-    assert days({A0: left(100)}) == ({A0: 90}, 90)
-    assert days({A0: left(4)}) == ({A0: 0}, 0)
-    assert days({}) == ({}, 90)
+    assert days({A0: left(100)}) == {A0: 90}
+    assert days({A0: left(4)}) == {A0: 0}
+    assert days({}) == {}
 
 
 @pytest.mark.parametrize("partition", [left(None), read(None)])
 def test_a_partition_without_times_is_read_whole_and_so_are_the_alerts(partition):
-    assert days({A0: partition, A1: left(95)}) == ({A0: None, A1: 85}, None)
+    assert days({A0: partition, A1: left(95)}) == {A0: None, A1: 85}
 
 
 # Times of the records

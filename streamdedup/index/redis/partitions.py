@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 from streamdedup.errors import IndexLost
-from streamdedup.index.entries import decode_high_water_mark, encode_fence
+from streamdedup.index.entries import decode_attempt, decode_high_water_mark, encode_attempt, encode_fence
 from streamdedup.index.redis.base import RedisPart
 from streamdedup.index.redis.scripts import Call
 from streamdedup.index.redis.servers import Command
@@ -68,8 +69,7 @@ class RedisPartitions(RedisPart):
                 for slot in self._slots
             ]
         )
-        announced: list[str] = [reply.decode() for reply in replies]
-        return min(announced)
+        return min(decode_attempt(reply)[0] for reply in replies)
 
     def _refuse_if_gone(self) -> None:
         if not self._servers.ask(self._keys.fingerprint, "EXISTS", self._keys.fingerprint):
@@ -113,39 +113,23 @@ class RedisPartitions(RedisPart):
         states = {}
         for partition, of_partition in zip(partitions, keys, strict=True):
             stored, *announced = islice(replies, len(of_partition))
-            attempt_id = min((attempt or b"").decode() for attempt in announced)
+            attempt_id, start = min((decode_attempt(attempt or b"") for attempt in announced), key=itemgetter(0))
             if stored is None:
                 states[partition] = PartitionState(None, attempt_id)
                 continue
             offset, incarnation, topic_id = decode_high_water_mark(stored)
-            states[partition] = PartitionState(offset, attempt_id, incarnation, topic_id)
+            states[partition] = PartitionState(offset, attempt_id, incarnation, topic_id, start)
         return states
 
-    def announce(self, attempt_id: str, fences: Sequence[Fence]) -> None:
+    def announce(self, attempt_id: str, fences: Sequence[Fence], starts: Mapping[Partition, int]) -> None:
         """See ``PartitionStore.announce``."""
-        committed = {fence.partition: fence.attempt_id for fence in fences}
-        self._call_with_attempts("announce_attempt", attempt_id, committed, fences)
-
-    def restore_attempts(self, staging: str, attempts: Mapping[Partition, str], fences: Sequence[Fence]) -> None:
-        """See ``StagingIndex.restore_attempts``.
-
-        Args:
-            staging: The attempt that the staging index has announced.
-            attempts: Committed attempt by partition.
-            fences: Fences for these partitions.
-        """
-        self._call_with_attempts("restore_attempts", staging, attempts, fences)
-
-    def _call_with_attempts(
-        self, script: str, attempt_id: str, committed: Mapping[Partition, str], fences: Sequence[Fence]
-    ) -> None:
-        """Call a script in every slot with an attempt and the committed attempt by partition."""
         calls, encoded = [], self._encoded(fences)
         for slot in self._slots:
             arguments: list[Any] = [attempt_id]
-            for partition, attempt in committed.items():
-                arguments += (self._keys.announced(slot, partition), attempt)
-            calls.append(self._fenced_call(script, slot, encoded, arguments))
+            for fence in fences:
+                announced = encode_attempt(attempt_id, starts[fence.partition])
+                arguments += (self._keys.announced(slot, fence.partition), fence.attempt_id, announced)
+            calls.append(self._fenced_call("announce_attempt", slot, encoded, arguments))
         self._run(calls)
 
     def unfence(self, partition: Partition) -> None:

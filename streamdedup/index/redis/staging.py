@@ -2,7 +2,7 @@
 
 import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 import msgspec
 
@@ -12,8 +12,7 @@ from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.scripts import Call, ScriptRunner
 from streamdedup.index.redis.servers import Servers
 from streamdedup.index.redis.store import RedisIndex
-from streamdedup.index.values import Fence, Fingerprint
-from streamdedup.position import Partition
+from streamdedup.index.values import Fingerprint
 
 #: Length of the lease on a staging index, in milliseconds.
 LEASE_MS = 60_000
@@ -42,49 +41,29 @@ class RedisStagingIndex:
         self._keys = Keys(self._namespace, 1)
         self._on_keys = on_keys
         self._name = secrets.token_hex(8).encode()
-        # An attempt of generation 0, which no group has. If a server goes back and this is the announced attempt, it is
-        # earlier than the committed one, so the loss is noticed.
-        self._attempt_id = f"{0:010d}.{secrets.randbelow(10**17):017d}"
         self._runner = ScriptRunner(servers, self._keys.staging)
 
-    def begin(self, is_lost: Callable[[], bool], tick: Callable[[], None] = lambda: None) -> bool:
-        """See ``StagingIndex.begin``."""
+    def hold(self) -> None:
+        """See ``StagingIndex.hold``."""
         key = self._keys.staging
-        has_lease = self._servers.ask(key, "SET", key, self._name, "NX", "PX", LEASE_MS) or self._has_lease()
-        if not has_lease:
+        if not (self._servers.ask(key, "SET", key, self._name, "NX", "PX", LEASE_MS) or self._has_lease()):
             raise StoreUnavailable(f"the index of {self._namespace} is being rebuilt by another process")
+
+    def clear(self, tick: Callable[[], None] = lambda: None) -> None:
+        """See ``StagingIndex.clear``."""
 
         def deleted(count: int) -> None:
             self.extend_lease()
             self._on_keys(count)
             tick()
 
-        try:
-            needed = is_lost()
-            if needed:
-                RedisUpkeep(self._servers, self._namespace).drop(deleted, keep=key)
-        except BaseException:
-            self.abandon()
-            raise
-        if not needed:
-            self.abandon()
-        return needed
+        RedisUpkeep(self._servers, self._namespace).drop(deleted, keep=self._keys.staging)
 
     def _has_lease(self, fingerprint: bytes = b"") -> bool:
         """Extend the lease, or complete the index with a fingerprint; return False when this process has no lease."""
         keys = [self._keys.guard(0), self._keys.staging, self._keys.fingerprint]
         (has_lease,) = self._runner.run([Call("extend_staging_lease", keys, [self._name, LEASE_MS, fingerprint])])
         return bool(has_lease)
-
-    def take_over(self, partition: Partition, generation: int, committed: int) -> Fence:
-        """See ``StagingIndex.take_over``."""
-        fence = self.store.fence(partition, generation, committed)
-        self.store.announce(self._attempt_id, [fence])
-        return fence
-
-    def restore_attempts(self, attempts: Mapping[Partition, str], fences: Sequence[Fence]) -> None:
-        """See ``StagingIndex.restore_attempts``."""
-        self.store.restore_attempts(self._attempt_id, attempts, fences)
 
     def extend_lease(self) -> None:
         """See ``StagingIndex.extend_lease``."""

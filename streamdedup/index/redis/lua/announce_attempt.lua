@@ -2,20 +2,22 @@
 -- include: _fence
 --
 -- ARGV[at+1]    id of the attempt: digits of one length, so that the order of texts is that of attempts
--- ARGV[at+2..]  for each partition: key of its announced attempt, id of its committed attempt ('' for none)
+-- ARGV[at+2..]  for each partition: key of its announced attempt, id of its committed attempt ('' for none), value to store: the
+--               id and the offset at which the batch begins
 -- Error BACK: the slot lacks a committed attempt, so the server has gone back to an earlier time.
 local attempt = ARGV[at + 1]
+local function announced(key)
+  return string.sub(redis.call('GET', key) or '', 1, #attempt)
+end
 at = at + 1
-for i = 1, (#ARGV - at) / 2 do
-  local stored = redis.call('GET', ARGV[at + 2 * i - 1]) or ''
-  if stored < ARGV[at + 2 * i] then
-    return redis.error_reply('BACK ' .. ARGV[at + 2 * i - 1])
+for i = at + 1, #ARGV, 3 do
+  if announced(ARGV[i]) < ARGV[i + 1] then
+    return redis.error_reply('BACK ' .. ARGV[i])
   end
 end
-for i = 1, (#ARGV - at) / 2 do
-  local key = ARGV[at + 2 * i - 1]
-  if (redis.call('GET', key) or '') < attempt then
-    redis.call('SET', key, attempt)
+for i = at + 1, #ARGV, 3 do
+  if announced(ARGV[i]) < attempt then
+    redis.call('SET', ARGV[i], ARGV[i + 2])
   end
 end
 return 1
