@@ -2,9 +2,10 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -20,12 +21,15 @@ from streamdedup.cli.guards import (
 from streamdedup.cli.index_status import collect_status, is_lost, render_status
 from streamdedup.cli.output import counting, measuring, tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings, profile_names, with_same_settings
+from streamdedup.daemon.partitions import Loss, find_losses, gaps
 from streamdedup.daemon.rebuild import Progress, keeping_membership
 from streamdedup.errors import EXIT_INDEX_LOST, BrokerUnavailable, SettingsError
 from streamdedup.index.backend import Backend
+from streamdedup.index.fingerprints import mismatches
 from streamdedup.indexes import connect_backend
 from streamdedup.kafka.admin import check_topics
 from streamdedup.kafka.consumer import KafkaSource
+from streamdedup.kafka.group import committed_offsets
 from streamdedup.kafka.producer import KafkaTransport
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
@@ -33,6 +37,12 @@ from streamdedup.settings.units import counted
 
 #: Longest wait of one poll while joining the group, in seconds.
 _POLL_S = 0.2
+#: Duration of a round of ``index prepare`` after which the switch takes seconds.
+_SWITCH_S = 5.0
+#: Duration of a round, as a share of the one before, above which further rounds bring little.
+_LEAST_PROGRESS = 0.8
+#: Generation of fences set outside the group; every member has a later one.
+_NO_GENERATION = 0
 
 index = typer.Typer(no_args_is_help=True, help="Operate on the index in Redis.")
 
@@ -138,7 +148,8 @@ def rebuild(
 
     Stop all daemons of the group first. A killed daemon, or one with kafka.group_instance_id, stays a member of the
     group until its session ends; the command waits for that. The committed records of the profile's window are read
-    again, and nothing is published. An interrupted rebuild can be run again.
+    again, and nothing is published. An index that has gone back to an earlier time is kept, and only the records since
+    then are read. An interrupted rebuild can be run again.
 
     Example:  streamdedup index rebuild --config streamdedup.toml --profile reviews
     """
@@ -147,35 +158,123 @@ def rebuild(
     refuse_while_daemons_run(settings, wait=wait)
     with connect_backend(settings) as backend:
         backend.check()
-        existing = [name for name in names if backend.upkeep(name).fingerprint() is not None]
-        if existing:
+        losses = _losses(settings, names, backend)
+        replaced = [name for name in names if not gaps(losses[name]) and backend.upkeep(name).fingerprint() is not None]
+        if replaced:
             require_confirmable("replaces an index", yes=yes)
-            confirm(f"Replace the index of {', '.join(existing)} at {backend.address}?", yes=yes)
+            confirm(f"Replace the index of {', '.join(replaced)} at {backend.address}?", yes=yes)
         with counting("deleting") as on_keys, measuring("offsets") as progress:
-            counts = _rebuild(settings, names, backend, on_keys, progress)
+            counts = _rebuild(settings, losses, backend, on_keys, progress)
     for name, count in counts.items():
-        tell(f"{name}: rebuilt from {counted(count, 'record')}")
+        tell(f"{name}: {'rebuilt' if not gaps(losses[name]) else 'gap filled'} from {counted(count, 'record')}")
+
+
+def _losses(settings: Settings, names: Sequence[str], backend: Backend) -> dict[str, list[Loss]]:
+    """Return the losses of each index that fits the settings; none for other indexes."""
+    committed = committed_offsets(kafka_options(settings))
+    return {
+        name: find_losses(
+            backend.index(name),
+            {partition: offset for partition, offset in committed.items() if partition.topic in profile.topics},
+        )
+        if _fits(backend, name)
+        else []
+        for name, profile in settings.profiles.items()
+        if name in names
+    }
+
+
+def _fits(backend: Backend, name: str) -> bool:
+    """Tell whether there is an index that was built with the parameters of the settings."""
+    stored = backend.upkeep(name).fingerprint()
+    return stored is not None and not mismatches(stored, backend.configured(name))
 
 
 def _rebuild(
-    settings: Settings, names: Sequence[str], backend: Backend, on_keys: Callable[[int], None], progress: Progress
+    settings: Settings,
+    losses: Mapping[str, list[Loss]],
+    backend: Backend,
+    on_keys: Callable[[int], None],
+    progress: Progress,
 ) -> dict[str, int]:
     """Rebuild the indexes of profiles up to the committed offsets; return the record count by profile.
 
-    ``on_keys`` gets the count of newly deleted keys of the old index.
+    Args:
+        settings: Settings.
+        losses: Losses by profile; where none has a gap, the whole index is rebuilt.
+        backend: Store of the indexes.
+        on_keys: Called with the count of newly deleted keys of the old index.
+        progress: Called with the progress.
     """
     builder = rebuilder(settings, backend, on_keys)
     try:
-        for name in names:
-            builder.begin(name)
+        for name, of_index in losses.items():
+            builder.begin(name, partial(list, of_index) if gaps(of_index) else None)
         # Joined after begin(): from here on the fence refuses documents that an earlier member did not commit.
         with _group_membership(settings) as (source, generation):
             committed = source.all_committed()
             step = keeping_membership(source, lambda: None)
             missing = source.missing_topics()
-            return {name: builder.rebuild(name, committed, generation, step, progress, missing) for name in names}
+            return {name: builder.rebuild(name, committed, generation, step, progress, missing) for name in losses}
     finally:
         builder.abandon()
+
+
+@index.command()
+def prepare(
+    config: ConfigOption = None,
+    assignments: SetOption = None,
+    profile: ProfileOption = None,
+) -> None:
+    """Build the index for changed settings beside the old one, while the daemons with the old settings go on.
+
+    The settings name another redis.key_prefix and the same group. The command reads the committed records, publishes
+    nothing, repeats this for the records committed meanwhile, and says when only seconds are left. Then stop the old
+    daemons and start those with these settings; they replay the rest before their first batch. Delete the old index
+    with index drop and the old settings. An interrupted command can be run again.
+
+    Example:  streamdedup index prepare --config new.toml
+    """
+    settings = load_settings(config, assignments)
+    names = chosen_profiles(settings, profile)
+    options = kafka_options(settings)
+    with connect_backend(settings) as backend:
+        backend.check()
+        for name in names:
+            if backend.upkeep(name).fingerprint() is not None and not _fits(backend, name):
+                raise SettingsError(
+                    f"redis.key_prefix: there is an index of {name} with other parameters at {backend.where(name)}; "
+                    "choose another prefix for the settings to come, so that both indexes exist side by side"
+                )
+        if not committed_offsets(options):
+            raise SettingsError(f"kafka.group_id: the group {options.group_id} has no committed offsets to prepare for")
+        with measuring("offsets") as progress:
+            left_s = _prepare(settings, names, backend, progress)
+    tell(f"ready: records committed until the switch are replayed then; those of the last round took {left_s:.0f} s")
+    tell(f"Now stop the daemons of the group {options.group_id}, and start those with these settings.")
+    tell("Afterwards delete the old index: streamdedup index drop with the old settings.")
+
+
+def _prepare(settings: Settings, names: Sequence[str], backend: Backend, progress: Progress) -> float:
+    """Build indexes up to the committed offsets, again and again; return the duration of the last round in seconds."""
+    builder = rebuilder(settings, backend)
+    options, earlier_s = kafka_options(settings), float("inf")
+    while True:
+        begun_s, count = time.monotonic(), 0
+        committed = committed_offsets(options)
+        for name in names:
+            # An index that was not begun yet has never seen any partition, which is a loss too.
+            topics = settings.profiles[name].topics
+            of_profile = {each: offset for each, offset in committed.items() if each.topic in topics}
+            index = backend.index(name)
+            if builder.begin(name, partial(find_losses, index, of_profile)):
+                count += builder.rebuild(name, committed, _NO_GENERATION, lambda: None, progress)
+        took_s = time.monotonic() - begun_s
+        tell(f"read {counted(count, 'record')} in {took_s:.1f} s")
+        # Rounds that become no shorter: the daemons commit as fast as this command reads.
+        if took_s <= _SWITCH_S or took_s > _LEAST_PROGRESS * earlier_s:
+            return took_s
+        earlier_s = took_s
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from streamdedup.daemon.rebuild_window import WindowFilter, begun_at_window, reb
 from streamdedup.detection.model import document_number, published_pair_key
 from streamdedup.errors import DecodeError, StoreUnavailable
 from streamdedup.index.documents import IndexEntry, deletion_marker
+from streamdedup.index.fingerprints import REBUILT_S
 from streamdedup.index.staging import StagingIndex
 from streamdedup.index.values import Fence
 from streamdedup.kafka.protocols import Batch, CommittedOffset, History, Source
@@ -259,6 +260,7 @@ class _Rebuild:
         self._tick = tick
         self._progress = progress
         self._connections_count = self._pipeline.index.connections_count()
+        self._begun_s = time.monotonic()
 
     def run(self, duplicates_topic: str, now_ms: int) -> int:
         # Before the first write: another process may have taken the rebuild over.
@@ -273,7 +275,12 @@ class _Rebuild:
             # 5. Announce and complete.
             self._announce(fences)
         self._check_connections()
-        self._staging.complete(self._pipeline.fingerprint)
+        self._staging.extend_lease()
+        if self._gap is None:
+            took_s = round(time.monotonic() - self._begun_s, 1)
+            self._staging.complete({**self._pipeline.fingerprint, REBUILT_S: took_s})
+        else:
+            self._staging.abandon()
         return count
 
     def _take_over(self) -> dict[Partition, Fence]:

@@ -12,6 +12,8 @@ ADVISORY_PARAMETERS = frozenset({"unicode"})
 VERSION_PARAMETERS = frozenset({"shingle_algorithm", "signature_algorithm", "claim_layout", "entry_layout"})
 #: Version parameters of earlier versions.
 _FORMER_PARAMETERS = frozenset({"content_format"})
+#: Seconds that the last rebuild of the index took, stored with the parameters.
+REBUILT_S = "rebuilt_s"
 #: Parameter of an index that programs write with the library; an index of daemons does not have it.
 MAINTAINED_BY_PROGRAMS = {"maintained_by": "library"}
 
@@ -20,9 +22,14 @@ def differences(stored: Fingerprint, expected: Fingerprint) -> dict[str, str]:
     """Return the parameters in which two fingerprints differ: name, and a text with both values."""
     return {
         name: _difference(name, stored, expected)
-        for name in sorted(stored.keys() | expected.keys())
+        for name in sorted((stored.keys() | expected.keys()) - {REBUILT_S})
         if stored.get(name) != expected.get(name)
     }
+
+
+def mismatches(stored: Fingerprint, expected: Fingerprint) -> list[str]:
+    """Return the texts about differences with which an index cannot be continued."""
+    return [text for name, text in differences(stored, expected).items() if name not in ADVISORY_PARAMETERS]
 
 
 def _difference(name: str, stored: Fingerprint, expected: Fingerprint) -> str:
@@ -41,8 +48,8 @@ def compare_fingerprints(stored: Fingerprint, expected: Fingerprint) -> Opening:
         IndexMismatch: The index cannot be continued; the text names each difference.
     """
     texts = differences(stored, expected)
-    mismatches = [text for name, text in texts.items() if name not in ADVISORY_PARAMETERS]
-    if mismatches:
+    serious = mismatches(stored, expected)
+    if serious:
         restore = (
             "the version of streamdedup"
             if texts.keys() <= VERSION_PARAMETERS | _FORMER_PARAMETERS | ADVISORY_PARAMETERS
@@ -50,12 +57,14 @@ def compare_fingerprints(stored: Fingerprint, expected: Fingerprint) -> Opening:
         )
         if MAINTAINED_BY_PROGRAMS.items() <= expected.items():
             raise IndexMismatch(
-                f"{'; '.join(mismatches)}. Use the profile that the index was built with, or give a new index another "
+                f"{'; '.join(serious)}. Use the profile that the index was built with, or give a new index another "
                 "name=..., or delete this one: Index.delete(url, name=...)"
             )
+        took = f"; the last one took {stored[REBUILT_S]} s" if REBUILT_S in stored else ""
         raise IndexMismatch(
-            f"{'; '.join(mismatches)}. Restore {restore}, or build a new index: another redis.key_prefix or profile "
-            "name, and a new consumer group to read the topics again"
+            f"{'; '.join(serious)}. Restore {restore}, or build the index from the topics (nothing is published): "
+            f"`streamdedup index rebuild` while all daemons are stopped{took}; or without a pause, beside this index: "
+            "`streamdedup index prepare` with another redis.key_prefix"
         )
     return Opening(created=False, advisories=tuple(texts.values()))
 

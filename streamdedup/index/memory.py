@@ -74,7 +74,7 @@ class MemoryIndex(MemoryPartitions):
 
     def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Opening | None:
         """See ``StoreHealth.open``."""
-        if self.builder is not None and self._fingerprint is None:
+        if self.builder is not None:
             raise StoreUnavailable("the index is being rebuilt")
         if self._fingerprint is None:
             if not create:

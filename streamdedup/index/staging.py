@@ -46,6 +46,9 @@ class StagingIndex(Protocol):
     def complete(self, fingerprint: Fingerprint) -> None:
         """Make the staging index the index, and give up the lease.
 
+        Args:
+            fingerprint: Index parameters, and the duration of the rebuild (``fingerprints.REBUILT_S``).
+
         Raises:
             BatchRefused: Another process has the lease.
         """

@@ -23,7 +23,7 @@ from streamdedup.kafka.errors import (
     missing_topics_text,
     translated,
 )
-from streamdedup.kafka.options import KafkaOptions
+from streamdedup.kafka.options import CLIENT_ID, KafkaOptions
 from streamdedup.kafka.protocols import Batch, CommittedOffset
 from streamdedup.position import Partition
 
@@ -295,6 +295,59 @@ def describe_group(options: KafkaOptions) -> GroupState:
     """
     with admin_client(options) as admin:
         return _retrying(options, f"look up the group {options.group_id}", lambda: _describe(admin, options))
+
+
+def committed_offsets(options: KafkaOptions) -> dict[Partition, CommittedOffset]:
+    """Return the group's committed offsets in the existing input topics, by partition; joins no group.
+
+    Raises:
+        BrokerUnavailable: No broker answers, or the group has no coordinator.
+        BrokerMisconfigured: Kafka refuses the client.
+    """
+    with admin_client(options) as admin:
+        doing = f"look up the group {options.group_id}"
+        committed = _retrying(options, doing, lambda: _committed_offsets(admin, options.group_id))
+        topics = {topic["name"]: topic for topic in admin.describe_topics(list(options.topics))}
+    offsets = {}
+    for partition, entry in committed.items():
+        topic = topics.get(partition.topic)
+        if topic is None or is_missing(topic["error_code"]):
+            continue
+        text, topic_id = _parse_metadata(entry.metadata)
+        present = topic_id_of(topic["topic_id"])
+        if not (topic_id and present and topic_id != present):
+            offsets[partition] = CommittedOffset(entry.offset, text, topic_id)
+    return offsets
+
+
+def refuse_other_indexes(options: KafkaOptions) -> None:
+    """Check that no member of the group uses indexes with another name (``KafkaOptions.index_name``).
+
+    Documents that two members insert in different indexes are never compared.
+
+    Raises:
+        BrokerUnavailable: There is such a member, or no broker answers.
+        BrokerMisconfigured: Kafka refuses the client.
+    """
+    if not options.index_name or options.api_version is not None:
+        return  # brokers without negotiation of versions may not describe groups
+    with admin_client(options) as admin:
+        group = _retrying(
+            options,
+            f"look up the group {options.group_id}",
+            lambda: admin.describe_groups([options.group_id])[options.group_id],
+        )
+    others = [
+        _named(member)
+        for member in group["members"]
+        if member["client_id"].startswith(f"{CLIENT_ID}-") and member["client_id"] != options.member_client_id
+    ]
+    if others:
+        raise BrokerUnavailable(
+            f"members of the group {options.group_id} have other settings of the index than this daemon "
+            f"({options.member_client_id}): {', '.join(sorted(others))}. Stop them first; one that ended without "
+            "leaving the group stays a member for kafka.session_timeout"
+        )
 
 
 def committed_quietly(options: KafkaOptions) -> dict[Partition, int]:

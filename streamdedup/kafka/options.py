@@ -9,6 +9,9 @@ from typing import Any, Literal
 
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
+#: Client id, for quotas and logs of the broker.
+CLIENT_ID = "streamdedup"
+
 #: Pause between two tries of a request, in milliseconds. The client also pauses once in every transaction that directly
 #: follows another: 100 (its default) limits a daemon to 9 transactions per second, 20 allows 160.
 RETRY_BACKOFF_MS = 20
@@ -71,6 +74,8 @@ class KafkaOptions:
         transaction_timeout_s: Age at which the broker aborts an open transaction.
         close_timeout_s: Time limit for closing a client.
         create_command: Command line that creates the topics, for error texts; None without settings.
+        index_name: Names servers, place and parameters of the indexes; part of the client id of group members. Members
+            with another name are not joined. Empty for no name.
     """
 
     bootstrap_servers: str
@@ -104,6 +109,7 @@ class KafkaOptions:
     transaction_timeout_s: float = 30.0
     close_timeout_s: float = 3.0
     create_command: str | None = None
+    index_name: str = ""
 
     def __post_init__(self) -> None:
         if self.delivery == "exactly-once" and not self.transactional_id:
@@ -120,11 +126,16 @@ class KafkaOptions:
         """Texts to be kept out of messages."""
         return (self.sasl_password,) if self.sasl_password else ()
 
+    @property
+    def member_client_id(self) -> str:
+        """Client id of a group member."""
+        return f"{CLIENT_ID}-{self.index_name}" if self.index_name else CLIENT_ID
+
     def connection(self) -> dict[str, Any]:
         """Configuration shared by all clients."""
         return {
             "bootstrap_servers": self.bootstrap_servers,
-            "client_id": "streamdedup",
+            "client_id": CLIENT_ID,
             "api_version": self.api_version,
             "bootstrap_timeout_ms": _ms(self.connect_timeout_s),
             "reconnect_backoff_max_ms": RECONNECT_BACKOFF_MAX_MS,
@@ -164,6 +175,7 @@ class KafkaOptions:
     def consumer(self) -> dict[str, Any]:
         """Configuration for the group consumer."""
         return self.reader() | {
+            "client_id": self.member_client_id,
             "group_id": self.group_id,
             "group_instance_id": self.group_instance_id,
             "partition_assignment_strategy": [CooperativeStickyAssignor],

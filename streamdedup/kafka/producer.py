@@ -17,7 +17,7 @@ from streamdedup.kafka import compat
 from streamdedup.kafka.admin import check_topics
 from streamdedup.kafka.consumer import KafkaSource
 from streamdedup.kafka.errors import CLIENT_ERRORS, call_within, cap_client_logging, close_quietly, translated
-from streamdedup.kafka.group import offsets_of
+from streamdedup.kafka.group import offsets_of, refuse_other_indexes
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, Message
 
@@ -57,6 +57,7 @@ class KafkaTransport:
             BrokerUnavailable: No broker answers; try again later.
             FatalError: The broker refuses the client permanently.
         """
+        refuse_other_indexes(self._options)
         # The producer first: opening it resolves a transaction whose commit had an unknown outcome. Only then are the
         # committed offsets, at which the consumer starts, final.
         producer = self._open_producer()
