@@ -175,6 +175,12 @@ def read_topic(
 
 def wait_no_transaction(bootstrap: str, topics: Iterable[str], timeout_s: float = DEADLINE_S, **login: Any) -> None:
     """Wait until no transaction is open in topics that nobody writes to; ``login`` as for ``read_topic``."""
+    what = f"the end of all transactions in {topics}"
+    wait_until(lambda: not has_open_transaction(bootstrap, topics, **login), timeout_s, what)
+
+
+def has_open_transaction(bootstrap: str, topics: Iterable[str], **login: Any) -> bool:
+    """Tell whether a transaction is open in topics; ``login`` as for ``read_topic``."""
 
     def ends(isolation: str) -> dict[TopicPartition, int]:
         with contextlib.closing(
@@ -184,8 +190,7 @@ def wait_no_transaction(bootstrap: str, topics: Iterable[str], timeout_s: float 
             found: dict[TopicPartition, int] = reader.end_offsets(partitions)
             return found
 
-    what = f"the end of all transactions in {topics}"
-    wait_until(lambda: ends("read_committed") == ends("read_uncommitted"), timeout_s, what)
+    return ends("read_committed") != ends("read_uncommitted")
 
 
 def committed_metadata(bootstrap: str, group: str) -> dict[tuple[str, int], str]:

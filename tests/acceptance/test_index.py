@@ -70,10 +70,10 @@ def test_an_index_is_looked_at_deleted_and_missed(installation, redis_client, in
         assert len(found["group"]["members"]) == 1
         refused = index("drop", "--yes", *config)
         assert refused.returncode == 1
-        assert f"daemons of the group {installation.group} are running: streamdedup at" in refused.stderr
+        assert f"daemons of the group {installation.group} are running: streamdedup-" in refused.stderr
         refused = index("unfence", "--yes", *config)
         assert refused.returncode == 1
-        assert f"daemons of the group {installation.group} are running: streamdedup at" in refused.stderr
+        assert f"daemons of the group {installation.group} are running: streamdedup-" in refused.stderr
         assert "--force" not in refused.stderr
     wait_no_members(installation.kafka, installation.group)
 
@@ -108,7 +108,7 @@ def test_an_index_is_looked_at_deleted_and_missed(installation, redis_client, in
     lost = index("status", *config)
     assert "the index has never seen this partition: it was lost, or it is another one" in lost.stdout
     assert lost.returncode == index("status", "--json", *config).returncode == EXIT_INDEX_LOST
-    with installation.daemon() as daemon:
+    with installation.daemon(**{"service.on_index_lost": "fail"}) as daemon:
         assert daemon.wait() == 78
 
 

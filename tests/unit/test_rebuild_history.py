@@ -1,0 +1,129 @@
+"""Rebuilds in the course of months: each pair is alerted as often as without the loss (memory world, scaled clock).
+
+Lifetimes are 31 days: a retention of 30 days, and a day of slack.
+"""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from loop_world import CLOCK, GROUP, Sent, World
+
+from streamdedup.daemon import batch, publisher
+from streamdedup.detection.detector import Detector
+from streamdedup.index.memory import MemoryIndex
+from streamdedup.kafka.protocols import Message
+
+DAY_MS = 86_400_000
+RETENTION_MS, LIFETIME_MS = 30 * DAY_MS, 31 * DAY_MS
+FIRST_MS = 1_700_000_000_000
+TEXT = "amber birch cedar delta ember fjord grove heath"
+COPY = f"{TEXT} inlet"
+OTHER, UNLIKE = "knoll lagoon jetty inlet pearl quartz river stone", "tulip umber valley willow zinc maple north ocean"
+
+
+class Months:
+    """One daemon over months; records have the time at which they are sent."""
+
+    def __init__(self, monkeypatch) -> None:
+        self._now_ms = FIRST_MS
+        self._options = {"lifetime_ms": LIFETIME_MS, "now_ms": lambda: float(self._now_ms)}
+        monkeypatch.setattr(batch, "now_ms", lambda: self._now_ms)
+        monkeypatch.setattr(publisher, "Message", self._message)
+        self._world = World(
+            [],
+            partitions=1,
+            on_index_lost="rebuild",
+            kept_ms=LIFETIME_MS,
+            now_ms=FIRST_MS,
+            make_index=lambda _world: MemoryIndex(**self._options),
+            make_detector=lambda options, index: Detector(replace(options, window_ms=RETENTION_MS), index),
+        )
+
+    def _message(self, topic, key, value, headers=()) -> Message:
+        return Message(topic, key, value, headers, self._now_ms)
+
+    def send(self, day: float, *records: Sent) -> None:
+        """Send records on a day, and process them."""
+        world = self._world
+        self._now_ms = world.now_ms = FIRST_MS + round(day * DAY_MS)
+        CLOCK.now_s += 1
+        sent = [replace(record, time_ms=self._now_ms) for record in records]
+        world.records = [*world.records, *sent]
+        world.positions += [world.produce(record) for record in sent]
+        world.ends = {position.topic_partition: position.offset + 1 for position in world.positions}
+        world.run()
+
+    def lose_index(self) -> None:
+        """Lose the index, and let the daemon rebuild it."""
+        world = self._world
+        world.index.__init__(**self._options)
+        world.index.connections = 99
+        world.broker.rebalance(GROUP)
+        (daemon,) = world.daemons
+        for _ in range(20):
+            world.turn(daemon)
+            if world.index._fingerprint is not None and world.index.builder is None:
+                return
+        raise AssertionError("the index is not rebuilt")
+
+    def alerted(self) -> list[int]:
+        """How often each pair of versions was alerted."""
+        return sorted(Counter(self._world.published()).values())
+
+
+@pytest.fixture
+def months(monkeypatch):
+    return Months(monkeypatch)
+
+
+def toggled(day: int) -> tuple[Sent, Sent]:
+    """Both documents of a pair, with other texts on every second call."""
+    if day % 10:
+        return Sent("a", OTHER, 0), Sent("b", UNLIKE, 0)
+    return Sent("a", TEXT, 0), Sent("b", COPY, 0)
+
+
+@pytest.mark.parametrize("lost_on", [None, 20, 30, 35, 40, 60, 90])
+def test_documents_that_outlive_their_alert_by_changes_are_alerted_once(months, lost_on):
+    for day in range(0, 105, 5):
+        if day == lost_on:
+            months.lose_index()
+        months.send(day, *toggled(day))
+    assert months.alerted() == [1]
+
+
+@pytest.mark.parametrize("lost_on", [None, 33, 60, 95])
+def test_a_document_that_was_deleted_before_the_replayed_window_is_alerted_anew_when_it_returns(months, lost_on):
+    months.send(0, Sent("a", TEXT, 0), Sent("b", COPY, 0))
+    months.send(1, Sent("a", "", 0, op="delete"))
+    for day in range(20, 101, 20):
+        if lost_on is not None and day - 20 < lost_on <= day:
+            months.lose_index()
+        # Sent again, so that only "b" lives on.
+        months.send(day, Sent("b", UNLIKE, 0))
+        months.send(day + 0.5, Sent("b", COPY, 0))
+    months.send(101, Sent("a", TEXT, 0))
+    assert months.alerted() == [2]
+
+
+@pytest.mark.parametrize("lost_on", [None, 30, 60, 140])
+def test_a_document_keeps_its_incarnation_when_its_deletion_is_older_than_all_that_is_replayed(months, lost_on):
+    months.send(0, Sent("a", TEXT, 0))
+    months.send(1, Sent("a", "", 0, op="delete"))
+    for day in range(10, 155, 5):
+        if day == lost_on:
+            months.lose_index()
+        months.send(day, *toggled(day))
+    assert months.alerted() == [1]
+
+
+def test_an_append_after_a_rebuild_alerts_no_pair_of_a_document_that_was_deleted_and_inserted_again(months):
+    months.send(0, Sent("a", TEXT, 0))
+    months.send(1, Sent("a", "", 0, op="delete"))
+    months.send(2, Sent("a", TEXT, 0))
+    months.send(2.5, Sent("b", COPY, 0))
+    months.send(32.1, Sent("other", UNLIKE, 0))
+    months.lose_index()
+    months.send(32.4, Sent("a", "zinc", 0, op="append"))
+    assert months.alerted() == [1]
