@@ -14,6 +14,7 @@ While the broker is away, a source raises at once; the source of Kafka raises af
 thread-safe: a test calls the broker step by step. Sources and sinks are in ``tests.support.memory_transport``.
 """
 
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -267,7 +268,8 @@ class MemoryBroker:
         number = zlib.crc32(message.key or b"") % self._topics[message.topic] if partition is None else partition
         log = self._logs[Partition(message.topic, number)]
         position = Position(message.topic, number, len(log))
-        record = Record(position, message.timestamp_ms or 0, message.key, message.value, message.headers)
+        time_ms = time.time_ns() // 1_000_000 if message.timestamp_ms is None else message.timestamp_ms
+        record = Record(position, time_ms, message.key, message.value, message.headers)
         log.append(LogEntry(record, transaction, readable))
         transaction.partitions.add(position.topic_partition)
         return position

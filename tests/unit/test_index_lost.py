@@ -300,8 +300,9 @@ def test_a_batch_in_flight_when_the_index_goes_is_alerted_once():
         assert world.run().wrong() == [], f"the index goes at moment {number}: {world.trace[-1]}"
 
 
+@pytest.mark.parametrize("is_gap", [False, True], ids=["flushed", "gone back"])
 @pytest.mark.parametrize("in_flight", ["0", "b"], ids=["the first match", "the second match"])
-def test_a_document_in_flight_is_known_to_have_been_alerted_as_any_match_of_another_one(in_flight):
+def test_a_document_in_flight_is_known_to_have_been_alerted_as_any_match_of_another_one(in_flight, is_gap):
     """Its partner "c" is committed, with an alert that names "a" as well."""
     world = World([Sent("a", TEXT, 0)], names=("one", "two"), on_index_lost="rebuild").run()
     committed = []
@@ -310,11 +311,15 @@ def test_a_document_in_flight_is_known_to_have_been_alerted_as_any_match_of_anot
         if committed or (moment.effect, moment.after) != ("publish", False):
             return
         committed.append(in_flight)
+        kept = snapshot(world)
         send(world, Sent("c", TEXT, 0))
         world.others_work(4)
         (alert,) = (decode_alert(record.value) for record in world.broker.records(DUPLICATES))
         assert [match.id for match in alert.matches] == sorted(["a", in_flight])
-        flush(world)
+        if is_gap:
+            go_back(world, kept)
+        else:
+            flush(world)
         raise Killed
 
     world.plan = lambda _number: loses_index_and_process
