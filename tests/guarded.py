@@ -147,7 +147,10 @@ def rights_of(
     topic, transaction = ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID
     granted = {
         "no-input": [(topic, given, ACLOperation.READ)],
-        "no-duplicates": [(topic, name, ACLOperation.WRITE) for name in outputs],
+        "no-duplicates": [
+            *((topic, name, ACLOperation.WRITE) for name in outputs),
+            (topic, outputs[0], ACLOperation.READ),
+        ],
         "no-settings": [(topic, name, ACLOperation.DESCRIBE_CONFIGS) for name in (given, *outputs)],
         "no-group": [(ResourceType.GROUP, group, ACLOperation.READ)],
         "no-transactions": [(transaction, f"streamdedup-{group}-a", ACLOperation.WRITE)],

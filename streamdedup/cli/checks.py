@@ -38,7 +38,7 @@ def topic_needs(settings: Settings) -> list[TopicNeed]:
     ]
     duplicates = TopicNeed(
         name=kafka.duplicates_topic,
-        operation="WRITE",
+        operation="READ, WRITE" if settings.service.on_index_lost == "rebuild" else "WRITE",
         message_bytes=kafka.max_message_bytes,
         compaction_loss="drops parts of alerts, and with them the claims by which a rebuild publishes no pair again",
         kept_ms=duplicates_kept_ms(settings),

@@ -71,7 +71,7 @@ def check_topics(options: KafkaOptions, needed: Mapping[str, str] | None = None)
 
     Args:
         options: How to connect.
-        needed: Needed operation by topic; None for ``READ`` on the input topics.
+        needed: Needed operations by topic, joined by commas; None for ``READ`` on the input topics.
 
     Raises:
         BrokerUnavailable: No broker answers.
@@ -110,7 +110,9 @@ def _look_up(admin: Any, needed: Mapping[str, str]) -> tuple[dict[str, int], lis
         granted = topic.get("authorized_operations")  # None where the broker does not tell
         if is_missing(topic["error_code"]):
             missing.append(name)
-        elif kind is kafka_errors.TopicAuthorizationFailedError or not (granted is None or needed[name] in granted):
+        elif kind is kafka_errors.TopicAuthorizationFailedError or not (
+            granted is None or set(needed[name].split(", ")) <= set(granted)
+        ):
             refused.append(name)
         elif kind is not kafka_errors.NoError:
             raise translated(kind(kind.description), "look up a topic", topic=name)
@@ -303,7 +305,7 @@ class TopicNeed:
 
     Attributes:
         name: Name of the topic.
-        operation: Needed right: ``READ`` or ``WRITE``.
+        operation: Needed rights: ``READ``, ``WRITE``, or both with a comma between them.
         message_bytes: Largest written message, in bytes; None for an input topic.
         compaction_loss: Compaction consequence, following "it is compacted, which"; None where compaction is
             allowed.

@@ -90,11 +90,12 @@ class TestRights:
 
     def test_a_daemon_that_rebuilds_by_itself_needs_scan(self, own_redis):
         server, client = own_redis
-        let_in(client, *redis_sets.acl_line("daemon"))
-        failed = checked(as_user(server, service__on_index_lost="rebuild"))["redis_rights"]
+        let_in(client, *redis_sets.acl_line("daemon"), "-scan")
+        failed = checked(as_user(server))["redis_rights"]
         assert " SCAN;" in failed.text
-        let_in(client, *redis_sets.acl_line("daemon"), *redis_sets.acl_line("operator"))
-        assert checked(as_user(server, service__on_index_lost="rebuild"))["redis_rights"].level is Level.OK
+        assert checked(as_user(server, service__on_index_lost="fail"))["redis_rights"].level is Level.OK
+        let_in(client, *redis_sets.acl_line("daemon"))
+        assert checked(as_user(server))["redis_rights"].level is Level.OK
 
     def test_on_a_cluster_every_slot_is_asked(self, cluster_of_redis):
         for client in cluster_of_redis.clients:

@@ -3,7 +3,7 @@
 import pytest
 
 from streamdedup.errors import IndexMismatch
-from streamdedup.index.fingerprints import ADVISORY_PARAMETERS, VERSION_PARAMETERS, compare_fingerprints
+from streamdedup.index.fingerprints import ADVISORY_PARAMETERS, REBUILT_S, VERSION_PARAMETERS, compare_fingerprints
 from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.settings import Settings
 
@@ -24,7 +24,10 @@ def test_an_index_of_an_older_version_is_refused_and_the_version_is_what_differs
         compare_fingerprints({**older, "unicode": "14.0.0"}, OURS)
     text = str(caught.value)
     assert text.startswith("signature_algorithm is older in the index and 1 in this version. Restore the version")
-    assert "or build a new index" in text
+    assert "`streamdedup index rebuild` while all daemons are stopped; or" in text
+    with pytest.raises(IndexMismatch, match=r"stopped; the last one took 12\.5 s; or without a pause"):
+        compare_fingerprints({**older, REBUILT_S: 12.5}, OURS)
+    assert compare_fingerprints({**OURS, REBUILT_S: 12.5}, OURS).advisories == ()
 
 
 def test_where_settings_differ_too_they_are_what_to_restore():

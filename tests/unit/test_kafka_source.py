@@ -129,9 +129,9 @@ def test_the_next_batch_goes_on_behind_the_one_of_the_topic_that_was_created_aga
 
 def test_an_offset_that_was_committed_for_an_earlier_topic_is_no_committed_offset(source, consumer):
     assert source.committed(Partition("deleted", 0)) is None
-    assert source.committed(Partition("healthy", 0)) == CommittedOffset(40, "attempt")
+    assert source.committed(Partition("healthy", 0)) == CommittedOffset(40, "attempt", str(OTHER))
     consumer.committed[DELETED] = OffsetAndMetadata(2, f"attempt {PRESENT}", -1)
-    assert source.committed(Partition("deleted", 0)) == CommittedOffset(2, "attempt")
+    assert source.committed(Partition("deleted", 0)) == CommittedOffset(2, "attempt", str(PRESENT))
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ class TestMissingTopics:
         with pytest.raises(BrokerUnavailable, match="which partitions deleted has"):
             source.all_committed()
         consumer._cluster.update_metadata(metadata_of(deleted=None, healthy=OTHER))
-        assert source.all_committed() == {Partition("healthy", 0): CommittedOffset(40, "attempt")}
+        assert source.all_committed() == {Partition("healthy", 0): CommittedOffset(40, "attempt", str(OTHER))}
         consumer._cluster.update_metadata(metadata_of(deleted=None, healthy=None))
         assert source.all_committed() == {}
 
