@@ -258,7 +258,7 @@ class Truth:
                 end = min(following.first, state.times[0] + self._lifetime)  # replaced, not deleted
             if 0 < state.first <= covered.get(incarnation, since - 1):
                 covered[incarnation] = max(end, covered.get(incarnation, end))
-        return any(end >= until for end in covered.values())
+        return any(end > until for end in covered.values())
 
     def _is_followed(self, pair: Pair) -> bool:
         """Tell whether claims are guaranteed to follow a pair: all of its records came within the slack."""
