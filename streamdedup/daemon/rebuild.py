@@ -24,9 +24,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
+import structlog
 from msgspec import structs
 
-from streamdedup.daemon.batch import BatchProcessor, Pipeline, now_ms
+from streamdedup.daemon.batch import BatchProcessor, Pipeline, decode_batch, now_ms
 from streamdedup.daemon.partitions import Gap, Loss, committed_attempt, gaps
 from streamdedup.daemon.rebuild_window import WindowFilter, begun_at_window, rebuild_window
 from streamdedup.detection.model import document_number, published_pair_key
@@ -34,7 +35,7 @@ from streamdedup.errors import DecodeError, StoreUnavailable
 from streamdedup.index.documents import IndexEntry, deletion_marker
 from streamdedup.index.fingerprints import REBUILT_S
 from streamdedup.index.staging import StagingIndex
-from streamdedup.index.values import Fence
+from streamdedup.index.values import PUBLISHED, Fence
 from streamdedup.kafka.protocols import Batch, CommittedOffset, History, Source
 from streamdedup.position import Partition, Position
 from streamdedup.wire import Alert, AlertDocument, Match, decode_alert
@@ -43,12 +44,12 @@ from streamdedup.wire import Alert, AlertDocument, Match, decode_alert
 _HOLD_EVERY_S, _HOLD_S = 1.0, 0.01
 #: Interval at which staging indexes that wait for their turn are kept, in seconds; at most 60.
 _KEEP_EVERY_S = 10.0
-#: Incarnation in the positions that own seeded claims.
-_NO_INCARNATION = -1
 #: Number of claims that are seeded at once.
 _SEED_PAIRS = 5_000
 #: Time before a gap from which on alerts are read, in milliseconds: an hour, by which the clocks of daemons may differ.
 _CLOCKS_MS = 3_600_000
+
+log = structlog.get_logger("streamdedup.loop")
 
 #: Called with the names of the topics, the number of offsets that are read, and the number of all offsets.
 Progress = Callable[[str, int, int], None]
@@ -269,6 +270,12 @@ class _Rebuild:
         fences = self._take_over()
         count = 0
         if fences:
+            if self._gap is not None and self._is_written_past(self._gap):
+                # Nothing of the gap can come below what a batch in progress has written on top of the older state.
+                log.warning("gap_given_up", profile=self._pipeline.name)
+                self._gap = None
+                self._staging.clear(self._tick)
+                fences = self._take_over()
             count = self._replay(fences, now_ms) if self._gap is None else self._replay_gap(fences, self._gap)
             # 4. Seed.
             self._seed(duplicates_topic, list(fences.values()))
@@ -339,11 +346,30 @@ class _Rebuild:
         ends = {partition: committed.offset for partition, committed in self._committed.items()}
         return self._index(map(kept.filtered, self._batches(self._target.topics, since, ends)), fences)
 
+    def _is_written_past(self, gap: Mapping[Partition, Gap]) -> bool:
+        """Tell whether a document of the gap has an entry from a record that is not committed.
+
+        A batch that was in progress when the store went back may have appended to an older version, or missed a
+        deletion, and position order keeps such an entry against the replayed records.
+        """
+        index, pipeline = self._pipeline.index, self._pipeline
+        for batch in self._gap_batches(gap):
+            documents = decode_batch(batch, dict.fromkeys(self._target.topics, pipeline)).documents
+            numbers = {document_number(pipeline.name, each.id) for each in documents.get(pipeline.name, ())}
+            for entry in index.get_entries(list(numbers)).values():
+                committed = self._committed.get(entry.position.topic_partition)
+                if committed is not None and entry.position.offset >= committed.offset:
+                    return True
+        return False
+
     def _replay_gap(self, fences: Mapping[Partition, Fence], gap: Mapping[Partition, Gap]) -> int:
         """Replay the missing records of each partition; return their number."""
+        return self._index(self._gap_batches(gap), fences)
+
+    def _gap_batches(self, gap: Mapping[Partition, Gap]) -> Iterator[Batch]:
         ends = {partition: self._committed[partition].offset for partition in gap if partition in self._committed}
         starts = {partition: gap[partition].start for partition in ends}
-        return self._index(self._batches(sorted({each.topic for each in ends}), None, ends, starts), fences)
+        return self._batches(sorted({each.topic for each in ends}), None, ends, starts)
 
     def _index(self, batches: Iterator[Batch], fences: Mapping[Partition, Fence]) -> int:
         processor = BatchProcessor(dict.fromkeys(self._target.topics, self._pipeline), nullcontext, self._tick)
@@ -394,10 +420,7 @@ class _Seeds:
     def add(self, alert: Alert) -> None:
         """Add an alert."""
         name, document = alert.profile, alert.document
-        # No record asks for a claim as this position, because alerts do not contain the incarnation of the topic.
-        owner = document.position._replace(incarnation=_NO_INCARNATION)
-        for match in alert.matches:
-            self.claims[published_pair_key(name, alert, match)] = owner
+        self.claims.update((published_pair_key(name, alert, match), PUBLISHED) for match in alert.matches)
         self._alerts[document_number(name, document.id)] = alert
         versions: tuple[AlertDocument | Match, ...] = (document, *alert.matches)
         for version in versions:

@@ -207,7 +207,8 @@ class PairStore(Protocol):
         """Claim pairs for positions.
 
         Args:
-            claims: Pair keys, each with the position that asks.
+            claims: Pair keys, each with the position that asks. ``values.PUBLISHED`` takes the pair from any position:
+                batches in progress may have claimed pairs after a store had gone back to an earlier time.
             fences: Fences for the batch partitions.
             extended: Keys for pairs found without a match; their claims are only extended, where there are any.
 

@@ -51,6 +51,7 @@ import msgspec
 
 from streamdedup.index.documents import SOURCE_BYTES, Content, IndexEntry, PendingMatches
 from streamdedup.index.sketch_codec import StoredSketch, decode_sketches, encode_sketches
+from streamdedup.index.values import PUBLISHED
 from streamdedup.position import PartitionIncarnation, Position
 from streamdedup.wire import SCOPE_BYTES, Match
 
@@ -90,8 +91,10 @@ def encode_place(position: Position) -> bytes:
 def position_token(position: Position) -> bytes:
     """Return the 8 bytes that name a position in a claim: BLAKE2b over topic, partition, offset and incarnation.
 
-    Claims only compare positions, and a digest is shorter than the text.
+    Claims only compare positions, and a digest is shorter than the text. ``PUBLISHED`` is zeros.
     """
+    if position == PUBLISHED:
+        return bytes(8)
     return blake2b(":".join(map(str, position)).encode(), digest_size=8).digest()
 
 

@@ -25,6 +25,7 @@ from streamdedup.index.memory_partitions import MemoryPartitions
 from streamdedup.index.reading import hits_of_members
 from streamdedup.index.values import (
     COPIES_CAP,
+    PUBLISHED,
     SHOWN_OF_FULL,
     Fence,
     Fingerprint,
@@ -233,7 +234,7 @@ class MemoryIndex(MemoryPartitions):
         self._check_fences(fences)
         owned = []
         for pair_key, position in claims:
-            owner = self._claims.get(pair_key) or position
+            owner = (None if position == PUBLISHED else self._claims.get(pair_key)) or position
             self._claims.set(pair_key, owner)
             owned.append(owner == position)
         for pair_key in extended:

@@ -12,6 +12,9 @@ SHOWN_OF_FULL = 2
 #: Largest number of members of a bucket of exact copies.
 COPIES_CAP = 8
 
+#: Owner of the claims on pairs whose alert is committed, in an index that is rebuilt; no record has this position.
+PUBLISHED = Position("", 0, -1)
+
 #: Parameters that two indexes must share to be comparable: name and value.
 Fingerprint = Mapping[str, object]
 

@@ -11,10 +11,12 @@ class Breaking(NamedTuple):
     Attributes:
         kind: Kind of mistake, an attribute of ``Verdict``.
         scenario: Parameters that the seed does not decide; see ``Scenario``.
+        first: First seed to try, where the mistake is rare.
     """
 
     kind: str
     scenario: dict[str, Any]
+    first: int = 0
 
 
 def _in(kind: str, kinds: str = "", faults: str = "", **scenario: Any) -> Breaking:
@@ -93,6 +95,8 @@ BREAKING = {
     "gap_replayed": _in("lost", "", "go_back", **_RACE),
     "gap_of_every_slot": _in("lost", "", "go_back", **(_RACE | {"servers_apart": True})),
     "gap_claims_seeded": _in("doubled", "", "go_back", **_RACE),
+    "published_overrides": _in("doubled", "", "go_back kill", **(_MANY | {"docs_count": 8})),
+    "gap_given_up": Breaking("garbled", {}, 50_700),
     "incarnations_restored": _in(
         "doubled", "update delete append", "flush", **(_ALONE | _LOSING | {"window": 150, "retention": 450})
     ),

@@ -16,6 +16,8 @@ SLOTS = BANDS
 #: Attempt id of a batch: generation and time, ascending.
 AttemptId = tuple[int, int]
 NO_ATTEMPT: AttemptId = (0, 0)
+#: Owner of the claims on pairs whose alert is committed: no record has this position.
+PUBLISHED = Position(-1, -1)
 #: Steps for which a staging index is reserved after the last sign of its process.
 LEASE = 60
 K = TypeVar("K")
@@ -458,7 +460,7 @@ class Index:
         """Claim pairs, or extend their claims; return for each request whether the position owns the pair."""
         owned = []
         for pair, position, extending in asked:
-            owner = slot.claims.get(pair)
+            owner = None if position == PUBLISHED and self._rules.published_overrides else slot.claims.get(pair)
             if owner is None and not extending:
                 slot.claims.set(pair, position)
             elif owner is not None and self._rules.claims_extended:

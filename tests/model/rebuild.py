@@ -6,13 +6,10 @@ from typing import NamedTuple
 
 from tests.model.detector import Detector
 from tests.model.documents import NEVER_DELETED, Pair, Position, Texts
-from tests.model.index import NEVER, NO_ATTEMPT, Announced, Announcement, Ask, Fence, Index
+from tests.model.index import NEVER, NO_ATTEMPT, PUBLISHED, Announced, Announcement, Ask, Fence, Index
 from tests.model.kafka import Kafka, Transaction
 from tests.model.rules import Rules
 from tests.model.store import Network, Step, Store
-
-#: Owns the seeded claims: no record has this position.
-_NOBODY = Position(-1, -1)
 
 
 class _Replayed(NamedTuple):
@@ -76,9 +73,11 @@ class Rebuild:
         committed, attempt_ids = list(kafka.committed), list(kafka.attempt_ids)
         generation, topic = kafka.generation, kafka.topic
         yield None
-        fences = {}
-        for partition, end in enumerate(committed):
-            fences[partition] = yield from staging.fence(partition, generation, end, None, topic)
+        fences = yield from self._take_over(committed, generation, topic)
+        if gap and self._rules.gap_given_up and (yield from self._is_written_past(gap, committed)):
+            self._index.begin_staging(self._name, is_gap=False)
+            gap = None
+            fences = yield from self._take_over(committed, generation, topic)
         if gap is None:
             since = self._replayed(committed)
             for partition, end in enumerate(committed):
@@ -99,6 +98,21 @@ class Rebuild:
         staging.check_connection()
         self._index.complete_staging(self._name)
         self._index.trace_event(f"  {self._name} has rebuilt")
+
+    def _take_over(self, committed: list[int], generation: int, topic: int) -> Generator[Step, None, dict[int, Fence]]:
+        fences = {}
+        for partition, end in enumerate(committed):
+            fences[partition] = yield from self._staging.fence(partition, generation, end, None, topic)
+        return fences
+
+    def _is_written_past(self, gap: Gap, committed: list[int]) -> Generator[Step, None, bool]:
+        """Tell whether a document of the gap has an entry from a record that is not committed."""
+        for partition, last in gap.items():
+            docs = {operation.doc for operation in self._kafka.log[partition][last.start : committed[partition]]}
+            stored = yield from self._staging.get_entries(sorted(docs))
+            if any(entry.position.offset >= committed[entry.position.partition] for entry in stored.values()):
+                return True
+        return False
 
     def _replayed(self, committed: list[int]) -> _Replayed:
         """Return how far the replay reaches back: one window before the next record of the slowest partition."""
@@ -156,5 +170,5 @@ class Rebuild:
             seen: set[Position] = set()
             for pair, position in transaction.alerts:
                 if self._rules.all_matches_seeded or position not in seen:
-                    yield pair, _NOBODY if transaction.committed else position
+                    yield pair, PUBLISHED if transaction.committed else position
                 seen.add(position)

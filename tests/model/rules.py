@@ -113,6 +113,10 @@ class Rules:
             than the others lacks documents.
         gap_claims_seeded: The alerts since the earliest of these attempts restore their claims. Otherwise the pairs are
             published again.
+        gap_given_up: A gap is not filled, and the index rebuilt as a whole, if a batch in progress has written a
+            document of the gap. Otherwise its append lacks the text of the gap for ever.
+        published_overrides: A published alert takes its pair from any position. Otherwise a batch in progress, which
+            has claimed the pair after the index had gone back, publishes it again.
         incarnations_restored: A rebuild restores incarnations from the alerts. Otherwise a document whose deletion is
             older than all records in Kafka has other pair keys than before, and publishes its pairs again.
     """
@@ -164,6 +168,8 @@ class Rules:
     gap_replayed: bool = True
     gap_of_every_slot: bool = True
     gap_claims_seeded: bool = True
+    gap_given_up: bool = True
+    published_overrides: bool = True
     incarnations_restored: bool = True
 
     def without(self, name: str) -> "Rules":

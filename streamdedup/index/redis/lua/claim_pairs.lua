@@ -7,6 +7,7 @@
 -- ARGV[at+4]    number n of pairs that are asked for
 -- ARGV[at+5..]  for each of the n pairs: the last 12 bytes of the pair key, token of the position (8 bytes); then for each pair
 --               whose claim is only extended: the last 12 bytes of the pair key
+-- The token PUBLISHED takes a pair from any position: a committed alert has it.
 -- Returns for each of the n pairs 1 when it belongs to the position, else 0.
 local prefix, catalogue, lifetime, asked = ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
 at = at + 4
@@ -14,6 +15,7 @@ local now = present()
 local generations = read_generations(catalogue, prefix, now)
 local newest = open_generation(generations, prefix, lifetime, now)
 local result = {}
+local PUBLISHED = string.rep('\0', 8)
 
 -- Make or extend a claim: move it to the newest generation.
 local function keep(field, owner, generation)
@@ -28,6 +30,10 @@ end
 for i = 1, asked do
   local field, token = ARGV[at + 2 * i - 1], ARGV[at + 2 * i]
   local owner, generation = find(generations, field)
+  if owner and token == PUBLISHED and owner ~= token then
+    remove(generation, field)
+    owner, generation = nil, nil
+  end
   result[i] = (not owner or owner == token) and 1 or 0
   keep(field, owner or token, generation)
 end
