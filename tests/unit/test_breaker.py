@@ -58,6 +58,12 @@ def test_a_stretch_in_the_middle_of_a_batch_opens_it():
     assert passed(flags, [16], BreakerOptions(4, 6)) == 16
 
 
+def test_dead_letters_that_have_left_the_window_do_not_count():
+    flags = [True] * 4 + [False] * 6 + [True] * 4
+    assert passed(flags, [14], BreakerOptions(4, 6)) == 14
+    assert passed(flags, [14], BreakerOptions(3, 6)) == 0
+
+
 def test_a_lone_dead_letter_now_and_then_never_opens_it():
     assert passed([at % 20 == 0 for at in range(2_000)], [100] * 20, BreakerOptions(60, 1_000)) == 2_000
 
