@@ -22,8 +22,8 @@ OPTIONS = KafkaOptions(
     create_command="create-the-topics",
 )
 DELETED, HEALTHY = TopicPartition("deleted", 0), TopicPartition("healthy", 0)
-#: Error code of Kafka for a topic that does not exist.
-UNKNOWN_TOPIC = 3
+#: Error codes of Kafka: no error, a topic that does not exist, a partition without a leader.
+NO_ERROR, UNKNOWN_TOPIC, NO_LEADER = 0, 3, 5
 #: Topic ids: of the deleted topic before and now, and of the other topic.
 BEFORE, PRESENT, OTHER = (UUID(int=number) for number in (1, 2, 3))
 
@@ -103,7 +103,9 @@ def metadata_of(**topics):
     return SimpleNamespace(
         brokers=["broker"],
         topics=[
-            SimpleNamespace(name=name, topic_id=topic_id or UUID(int=0), error_code=0 if topic_id else UNKNOWN_TOPIC)
+            SimpleNamespace(
+                name=name, topic_id=topic_id or UUID(int=0), error_code=NO_ERROR if topic_id else UNKNOWN_TOPIC
+            )
             for name, topic_id in topics.items()
         ],
     )
@@ -166,6 +168,19 @@ class TestMissingTopics:
             ("topic_found", "deleted"),
         ]
         assert caplog.records[0].message == "no such topic: deleted; create with: create-the-topics"
+
+    def test_a_topic_that_is_missing_was_not_created_again(self, source, consumer):
+        consumer._cluster.update_metadata(metadata_of(deleted=None, healthy=OTHER))
+        source.poll(0.0)
+        consumer._cluster.update_metadata(metadata_of(deleted=PRESENT, healthy=OTHER))
+        source.poll(0.0)
+
+    def test_an_answer_with_another_error_does_not_say_that_the_topic_exists(self, source, consumer):
+        consumer._cluster.update_metadata(metadata_of(deleted=None, healthy=OTHER))
+        answer = metadata_of(deleted=PRESENT, healthy=OTHER)
+        answer.topics[0].error_code = NO_LEADER
+        consumer._cluster.update_metadata(answer)
+        assert source.missing_topics() == {"deleted"}
 
     def test_an_answer_about_other_topics_ends_nothing(self, source, consumer):
         consumer._cluster.update_metadata(metadata_of(deleted=None, healthy=OTHER, foreign=None))
