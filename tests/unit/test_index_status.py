@@ -1,10 +1,19 @@
 """What ``streamdedup index status`` says about what it found."""
 
-import pytest
+import contextlib
+import json
 
+import pytest
+from typer.testing import CliRunner
+
+from streamdedup.cli import index, index_status
+from streamdedup.cli import main as cli
 from streamdedup.cli.index_status import _partition_state, is_lost, render_status
+from streamdedup.errors import BrokerUnavailable
 from streamdedup.index.backend import PartitionFacts
+from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.redis.admin import KINDS, OTHER_KIND
+from streamdedup.kafka.group import GroupState
 
 
 def a_profile(**changed):
@@ -109,6 +118,71 @@ class TestProfile:
     def test_without_kafka_committed_offsets_are_unknown(self):
         lines = rendered(a_profile(partitions=[a_partition(committed=None)]), problem="no answer")
         assert "  articles:0              10             ?             3" in lines
+
+
+class _Upkeep:
+    """The upkeep of a store without indexes."""
+
+    def fingerprint(self):
+        return None
+
+    def is_half_dropped(self):
+        return False
+
+    def partitions(self, _topics, _also):
+        return {}
+
+
+class _Backend(contextlib.nullcontext):
+    """A store without indexes."""
+
+    address, mode = "redis://h:1/0", "single"
+
+    def __enter__(self):
+        return self
+
+    def servers(self):
+        return []
+
+    def upkeep(self, _name):
+        return _Upkeep()
+
+    def index(self, _name):
+        return MemoryIndex()
+
+
+class TestMissingTopics:
+    @pytest.fixture
+    def missing(self, monkeypatch):
+        """Return a function that runs ``index status --json``: the missing topics of each profile by name."""
+        keys = {
+            "kafka.bootstrap_servers": "h:2",
+            "redis.url": "redis://h:1",
+            "redis.allow_plaintext": "true",
+            "profiles.articles.topics": "b,articles,a",
+            "profiles.reviews.topics": "reviews",
+        }
+        words = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
+        monkeypatch.setattr(index, "connect_backend", lambda _settings: _Backend())
+
+        def run():
+            result = CliRunner().invoke(cli.app, ["index", "status", "--json", *words])
+            assert result.exit_code == 0, result.output
+            return {profile["name"]: profile["missing_topics"] for profile in json.loads(result.stdout)["profiles"]}
+
+        return run
+
+    def test_each_profile_has_those_of_its_own_topics_in_order(self, missing, monkeypatch):
+        group = GroupState(missing_topics=frozenset({"b", "a", "foreign"}))
+        monkeypatch.setattr(index_status, "describe_group", lambda _options: group)
+        assert missing() == {"articles": ["a", "b"], "reviews": []}
+
+    def test_without_kafka_they_are_unknown(self, missing, monkeypatch):
+        def describe_group(_options):
+            raise BrokerUnavailable("no answer")
+
+        monkeypatch.setattr(index_status, "describe_group", describe_group)
+        assert missing() == {"articles": None, "reviews": None}
 
 
 @pytest.mark.parametrize(("state", "lost"), [("lost", True), ("behind", False), ("ahead", False), (None, False)])
