@@ -27,6 +27,7 @@ from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.settings import Profile, Settings
 from streamdedup.settings.base import keys_of
 from streamdedup.settings.schema import SECTIONS
+from streamdedup.similarity.lsh import BAND_BYTES
 from streamdedup.similarity.minhash import standard_error
 from streamdedup.wire import schema
 
@@ -344,6 +345,14 @@ def test_the_shares_of_edited_copies_are_those_of_the_raw_page():
         for shown, kind in zip(ranges, (cells[2:5], cells[5:]), strict=True):
             shares = [int(share) for cell in kind for share in re.findall(r"(\d+) %$", cell)]
             assert shown == (f"{min(shares)} to {max(shares)} %" if min(shares) < max(shares) else f"{shares[0]} %")
+
+
+def test_the_bytes_of_a_band_are_those_of_the_forecasts():
+    effects = " ".join(section(PAGES["docs/measurements.md"], "Effect of settings").split())
+    sets, packed = re.search(
+        r'some (\d+) bytes with `redis.bucket_layout = "sets"` or (\d+) with `"packed"`', effects
+    ).groups()
+    assert {"sets": int(sets), "packed": int(packed)} == BAND_BYTES
 
 
 def test_the_changelog_has_a_section_for_this_version():
