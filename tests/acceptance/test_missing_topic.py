@@ -16,6 +16,8 @@ from tests.made_corpus import pairs_of, twins
 
 #: Pairs in each topic and at each time, and partitions of each topic.
 PAIRS, PARTITIONS = 20, 2
+#: Longest time from the deletion of a topic to its report, in seconds.
+REPORT_S = 30.0
 #: Exit code of an error that an operator must solve.
 EXIT_FATAL = 78
 
@@ -66,10 +68,10 @@ def topics(install):
     return Topics(install(PARTITIONS), servers.fresh_name("reviews"))
 
 
-def reported(daemon, topic: str) -> None:
+def reported(daemon, topic: str, timeout_s: float = DEADLINE_S) -> None:
     """Wait until a daemon reports that a topic does not exist, and check that it is alive."""
     text = f"no such topic: {topic}\n"
-    servers.wait_until(lambda: daemon.get("/readyz") == (503, text), DEADLINE_S, f"a report of {topic}")
+    servers.wait_until(lambda: daemon.get("/readyz") == (503, text), timeout_s, f"a report of {topic}")
     assert daemon.get("/livez") == (200, "ok\n")
     assert daemon.metric("streamdedup_topic_missing") == 1
     assert daemon.metric("streamdedup_ready") == 0
@@ -93,7 +95,7 @@ def test_a_topic_that_is_deleted_is_reported_and_read_again_when_it_is_created(t
         topics.send(topics.other, "second")
         servers.wait_until(lambda: topics.installation.committed_count(topics.topic, topics.other) == 4 * PAIRS)
         topics.delete(topics.other)
-        reported(daemon, topics.other)
+        reported(daemon, topics.other, REPORT_S)
         (event,) = daemon.events("topic_missing")
         assert (event["topic"], event["level"]) == (topics.other, "warning")
         assert event["message"].startswith(f"no such topic: {topics.other}; create with: streamdedup topics create ")
