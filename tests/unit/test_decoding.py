@@ -1,4 +1,4 @@
-"""Decoding: records become documents of their profile, with a usable time."""
+"""Decoding: records become documents of their profile, with a usable time, and documents become chunks."""
 
 from types import SimpleNamespace
 
@@ -7,13 +7,13 @@ from prometheus_client import generate_latest
 
 from streamdedup.daemon import batch as batches
 from streamdedup.daemon import statistics
-from streamdedup.daemon.batch import BatchResult, decode_batch
+from streamdedup.daemon.batch import BatchResult, decode_batch, split_documents
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.daemon.publisher import Publication
 from streamdedup.daemon.statistics import Statistics
 from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Position
-from streamdedup.wire import Decoder
+from streamdedup.wire import Decoder, Document
 
 NOW_MS = 1_777_618_931_480
 
@@ -56,3 +56,38 @@ def test_the_latency_of_a_record_without_a_time_is_not_counted(timestamp_ms, cou
     text = generate_latest(metrics.registry).decode()
     assert f'streamdedup_latency_seconds_count{{topic="articles"}} {float(count)}' in text
     assert f'streamdedup_latency_seconds_sum{{topic="articles"}} {float(sum_s)}' in text
+
+
+@pytest.mark.parametrize(
+    ("documents", "chunks"),
+    [
+        ([("a", "one"), ("b", "one")], [2]),
+        ([("a", "one"), ("b", "one"), ("a", "two")], [2, 1]),
+        ([("a", "one"), ("a", "one")], [2]),
+        ([("a", "one"), ("a", "one", "upsert", 1)], [1, 1]),
+        ([("a", "one", "append"), ("a", "one", "append")], [1, 1]),
+        ([("a", "one"), ("b", "", "delete"), ("a", "", "delete"), ("b", "one")], [1, 2, 1]),
+        ([("a", "12345"), ("b", "67890")], [2]),
+        ([("a", "12345"), ("b", "678901")], [1, 1]),
+        ([("a", ""), ("b", ""), ("c", ""), ("d", "")], [3, 1]),
+    ],
+    ids=[
+        "two documents",
+        "another version",
+        "the same version again",
+        "the same version in another partition",
+        "the same text appended twice",
+        "deletions",
+        "as many characters as allowed",
+        "too many characters",
+        "too many documents",
+    ],
+)
+def test_documents_are_split_in_chunks_without_two_versions_and_with_deletions_apart(documents, chunks):
+    made = []
+    for offset, (document_id, text, *rest) in enumerate(documents):
+        op, partition = (*rest, *("upsert", 0)[len(rest) :])
+        made.append(Document(document_id, text, Position("articles", partition, offset), NOW_MS, op))
+    split = list(split_documents(made, size=3, characters=10))
+    assert [document for chunk in split for document in chunk] == made
+    assert [len(chunk) for chunk in split] == chunks
