@@ -22,6 +22,7 @@ from streamdedup.cli.serve import _listen, run_service
 from streamdedup.detection.lookup import LookupQuery
 from streamdedup.detection.suppression import Suppression
 from streamdedup.errors import IndexMismatch, SettingsError, StoreMisconfigured, StoreUnavailable
+from streamdedup.index.memory import MemoryIndex
 from streamdedup.serve import engine
 from streamdedup.serve.access import AllowedHosts, Gate, Limits, Tokens
 from streamdedup.serve.batches import BATCHES
@@ -787,6 +788,15 @@ class TestService:
         response = service.client.get("/readyz")
         assert (response.status_code, response.text) == (503, "articles: The index does not exist\n")
         assert service.client.get("/livez").status_code == 200
+
+    def test_it_is_ready_while_one_of_several_indexes_can_be_looked_up(self, service):
+        (profile,) = service.engine.profiles.values()
+        absent = MemoryIndex()
+        service.engine.profiles = {"articles": profile, "reviews": replace(profile, name="reviews", reader=absent)}
+        response = service.client.get("/readyz")
+        assert (response.status_code, response.text) == (200, "reviews: The index does not exist\n")
+        service.index._fingerprint = None
+        assert service.client.get("/readyz").status_code == 503
 
     def test_it_is_not_live_while_a_call_does_not_end(self, service, monkeypatch):
         monkeypatch.setattr("streamdedup.serve.engine.STUCK_S", -1.0)

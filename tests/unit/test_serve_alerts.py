@@ -155,6 +155,16 @@ class TestStream:
                 assert not await client.is_cut()
 
 
+class StaleTopic(MemoryTopic):
+    """A topic whose first reader does not learn of new partitions."""
+
+    def open(self):
+        follower = super().open()
+        if self.opened_count == 1:
+            follower.has_new_partitions = lambda: False
+        return follower
+
+
 class TestResume:
     @given(st.data())
     def test_every_alert_comes_once_wherever_the_stream_is_cut(self, data):
@@ -238,6 +248,23 @@ class TestResume:
                 event = await client.event()
                 assert (event.name, event.data) == ("end", {"reason": "alerts-unavailable"})
             async with EventClient(service.app, last_id=event.id) as client:
+                assert await client.documents(1) == ["new"]
+
+    async def test_streams_end_when_a_reader_finds_partitions_that_the_shared_one_does_not_know(self):
+        topic = StaleTopic(1)
+        topic.add(0, *alerts_of("old"))
+        async with a_service(topic) as service:
+            async with EventClient(service.app) as live:
+                await live.frame()
+                with topic.changed:
+                    topic.partitions.append([an_alert("new")])
+                    topic.beginnings.append(0)
+                async with EventClient(service.app, last_id="duplicates:0") as client:
+                    assert (await client.frame()).id == "duplicates:0"
+                    while (event := await client.event()).name != "end":
+                        pass
+                assert (await live.event()).data == event.data == {"reason": "alerts-unavailable"}
+            async with EventClient(service.app, last_id="duplicates:1,0") as client:
                 assert await client.documents(1) == ["new"]
 
     async def test_reading_missed_alerts_has_a_time_limit(self, monkeypatch):
@@ -419,9 +446,10 @@ class TestDeadLetters:
             a_service(MemoryTopic(), open_letters=letters.open) as service,
             EventClient(service.app, path=LETTERS) as client,
         ):
-            letters.add(0, SECRET.encode(), Record(Position("letters", 0, 0), 7, None, b"", damaged))
+            without_topic, whole = (Record(Position("letters", 0, 0), 7, None, b"", h) for h in (damaged[1:], damaged))
+            letters.add(0, SECRET.encode(), without_topic, whole)
             event = await client.event()
-            assert event.id == "letters:2"
+            assert event.id == "letters:3"
             assert event.data == {
                 "topic": "\ufffd",
                 "partition": None,
@@ -430,7 +458,7 @@ class TestDeadLetters:
                 "error": "",
                 "time": "1970-01-01T00:00:00.007Z",
             }
-            assert value(service, "unreadable_records_total", stream="dead-letters") == 1
+            assert value(service, "unreadable_records_total", stream="dead-letters") == 2
         await asyncio.to_thread(letters.wait_closed)
 
     async def test_a_stream_resumes_with_its_own_id_and_knows_none_of_the_other_stream(self):

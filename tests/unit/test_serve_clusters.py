@@ -20,6 +20,7 @@ from tests.event_stream import DEADLINE_S, MemoryTopic
 from tests.served import NEAR, TEXT, Service, no_kafka
 
 NOW_MS = 100_000
+LOOKBACK_MS = 50_000
 MATCH = alerts.a_match("other", Position("articles", 0, 0))
 
 
@@ -37,8 +38,8 @@ def an_entry(document_id: str, time_ms: int = NOW_MS) -> IndexEntry:
     return IndexEntry(1, document_id, bytes(16), Position("articles", 0, 0), time_ms, 1, EMPTY_CONTENT)
 
 
-def a_memory(open_reader=no_kafka, max_members: int = 100, lookback_ms: int = 50_000) -> ClusterMemory:
-    return ClusterMemory(open_reader, lookback_ms, ServeMetrics(), lambda: NOW_MS, max_members)
+def a_memory(open_reader=no_kafka, max_members: int = 100, now_ms=lambda: NOW_MS) -> ClusterMemory:
+    return ClusterMemory(open_reader, LOOKBACK_MS, ServeMetrics(), now_ms, max_members)
 
 
 def ids_of(memory: ClusterMemory, document_id: str, first_id: str, time_ms: int = NOW_MS) -> tuple[list[str], bool]:
@@ -190,6 +191,20 @@ class TestFollowing:
                 topic.is_away = False
                 await until(lambda: ids_of(memory, "a", "a", 60_000)[1])
         assert [event["event"] for event in events] == ["clusters_unavailable", "clusters_available"]
+
+    async def test_after_an_outage_earlier_alerts_are_complete_unless_some_were_not_read(self):
+        topic, clock = TimedTopic(), [NOW_MS]
+        topic.add(0, encoded(alert_of("b", "a", 60_000)))
+        async with a_follower(topic, now_ms=lambda: clock[0]) as memory:
+            await until(lambda: ids_of(memory, "a", "a", 60_000)[1])
+            # The reader after the outage begins at or before the end of the alerts that were read, or behind it.
+            for later_ms, is_complete in ((LOOKBACK_MS, True), (LOOKBACK_MS + 1, False)):
+                topic.fail()
+                await until(lambda: not ids_of(memory, "a", "a", clock[0])[1])
+                clock[0] += later_ms
+                topic.is_away = False
+                await until(lambda: ids_of(memory, "a", "a", clock[0])[1])
+                assert ids_of(memory, "a", "a", 60_000) == (["a", "b"], is_complete)
 
     async def test_new_partitions_are_read_too(self):
         topic = TimedTopic()
