@@ -12,6 +12,7 @@ from streamdedup.daemon.partitions import Loss, PartitionOwnership, committed_at
 from streamdedup.daemon.recovery import Recovery
 from streamdedup.errors import BatchRefused, IndexLost, Rejoin, StoreUnavailable
 from streamdedup.index.memory import MemoryIndex
+from streamdedup.index.values import Opening
 from streamdedup.kafka.protocols import Batch, CommittedOffset
 from streamdedup.position import Partition
 from streamdedup.wire import decode_alert
@@ -205,6 +206,28 @@ def test_a_loss_is_shown_although_nothing_is_committed_yet():
             shown.append(world.daemons[0].metric("index_lost_timestamp_seconds", profile="articles") > 0)
     assert len(shown) > 20
     assert all(shown)
+
+
+def test_an_index_that_is_new_after_the_loss_of_another_one_is_not_shown_as_lost():
+    """A write has noticed the loss of the index ``a``; partitions of ``b`` are assigned after the loss was accepted."""
+    losses = [Loss(Partition("a", 0), CommittedOffset(1), "lost")]
+    shown, assigned = [], {Partition("a", 0)}
+
+    def open_index(_fingerprint, *, create):
+        return Opening(created=True) if create else None
+
+    index = SimpleNamespace(open=open_index, connections_count=lambda: 0)
+    pipelines = {n: SimpleNamespace(name=n, index=index, fingerprint={}, silent_until_ms=None) for n in "ab"}
+    ownership = SimpleNamespace(losses=lambda _source: tuple(losses), accept_losses=lambda *_: losses.clear())
+    source = SimpleNamespace(generation=lambda: 1, assigned=lambda: assigned)
+    recovery = Recovery(pipelines, ownership, "continue", None, lambda name, lost: shown.append((name, lost)))
+    recovery.index_lost(IndexLost("gone"))
+    assert recovery.recovered(source, Batch())
+    assert set(shown) == {("a", True)}
+    shown.clear()
+    assigned.add(Partition("b", 0))
+    assert not recovery.recovered(source, Batch())
+    assert shown == []
 
 
 def test_a_loss_that_another_daemon_has_made_good_is_not_shown_any_more():

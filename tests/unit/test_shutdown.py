@@ -119,6 +119,16 @@ def test_a_watchdog_with_ticks_does_nothing():
     assert lines == []
 
 
+def test_a_watchdog_acts_when_the_ticks_end():
+    lines, looks = [], iter(range(3 * shutdown.WATCHDOG_LOOKS))
+    watchdog = Watchdog(0.5, action=lines.append)
+    watchdog.tick()
+    watchdog._end = SimpleNamespace(wait=lambda _wait_s: next(looks, None) is None)
+    watchdog._watch()
+    assert len(lines) == 1
+    assert next(looks) == shutdown.WATCHDOG_LOOKS + 1
+
+
 def test_a_stalled_process_ends_with_its_own_code_and_one_line():
     ended = run_script("""
         with Watchdog(0.2, ending(70)):
