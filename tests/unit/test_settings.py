@@ -17,6 +17,7 @@ from streamdedup.index.fingerprints import ADVISORY_PARAMETERS
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.settings import Profile, Settings, describe_banding, removed, show
 from streamdedup.settings.base import keys_of, secrets_of
+from streamdedup.settings.presets import named_profile
 from streamdedup.settings.removed import REMOVED
 from streamdedup.settings.schema import SECTIONS
 from streamdedup.settings.units import (
@@ -109,6 +110,17 @@ def test_variables_reach_into_profiles_and_may_make_one():
     )
     assert loaded.profiles["a"].threshold == 0.7
     assert loaded.profiles["my__own"].topics == ("x", "y")
+
+
+@pytest.mark.parametrize(
+    ("profile", "name"),
+    [("", "profiles.x.topics (profile of STREAMDEDUP_PROFILES__X__THRESHOLD)"), ("min_words = 4", "profiles.x.topics")],
+    ids=["variables alone", "a table as well"],
+)
+def test_a_mistake_in_a_profile_names_the_variable_that_made_the_profile(tmp_path, profile, name):
+    path = write(tmp_path, f"{SMALLEST}[profiles.x]\n{profile}\n")
+    (line,) = mistakes({}, {"STREAMDEDUP_PROFILES__X__THRESHOLD": "0.7"}, path)
+    assert line.startswith(f"{name}: is missing")
 
 
 def test_a_hyphen_in_a_profiles_name_is_an_underscore_in_a_variable(tmp_path):
@@ -481,6 +493,21 @@ def test_a_document_of_more_shingles_than_the_index_counts_is_long_enough_for_co
 def test_static_membership_needs_no_instance_id_where_there_are_no_transactions():
     assert load({"kafka.group_instance_id": "a", "kafka.delivery": "at-least-once"})
     assert load({"kafka.group_instance_id": "a", "kafka.instance_id": "a"})
+
+
+def test_a_service_without_tokens_may_name_its_hosts():
+    api = load({"api.allow_anonymous": True, "api.host": "0.0.0.0", "api.allowed_hosts": "dedup.example"}).api
+    assert api.allowed_hosts == ("dedup.example",)
+
+
+def test_a_transaction_is_longer_than_two_tries_of_a_request():
+    assert load({"kafka.transaction_timeout": "45s"}).kafka.request_timeout_s == 15
+
+
+def test_a_built_in_profile_keeps_what_no_option_changes():
+    changed = {"shingle_unit": None, "threshold": 0.7}
+    profile = named_profile(None, "reviews", changed)
+    assert (profile.shingle_unit, profile.threshold) == ("char", 0.7)
 
 
 def test_login_without_tls_needs_a_word_unless_the_server_is_here():
