@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from streamdedup.index.expiring import ExpiringDict
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.redis.servers import OneServer
 from tests.lifetimes import LIFETIME_MS, VARIANTS, TimedRedisIndex, check_lifetimes
@@ -31,6 +32,16 @@ def index(redis_client):
 
 def test_nothing_in_memory_goes_before_its_time():
     check_lifetimes(TimedMemoryIndex())
+
+
+def test_a_value_in_memory_is_gone_when_its_time_is_over():
+    now_ms = 0.0
+    values = ExpiringDict(10, lambda: now_ms)
+    values.set("a", 1)
+    now_ms = 9.9
+    assert (len(values), values.get("a")) == (1, 1)
+    now_ms = 10.0
+    assert (len(values), values.get("a")) == (0, None)
 
 
 def test_nothing_on_a_server_goes_before_its_time(index):
