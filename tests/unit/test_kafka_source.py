@@ -7,7 +7,7 @@ import pytest
 from kafka.errors import KafkaTimeoutError
 from kafka.structs import ConsumerGroupMetadata, MemberState, OffsetAndMetadata, TopicPartition
 
-from streamdedup.errors import BrokerUnavailable, Rejoin
+from streamdedup.errors import BrokerUnavailable, MembershipEnded, Rejoin
 from streamdedup.kafka.consumer import KafkaSource, RebalanceListener
 from streamdedup.kafka.group import fetch_committed
 from streamdedup.kafka.options import KafkaOptions
@@ -214,6 +214,17 @@ def test_a_batch_with_records_of_a_partition_that_was_taken_away_is_polled_again
     assert not source.poll(0.0)
     del consumer.offsets[DELETED]
     assert source.poll(0.0).starts == {Partition("healthy", 0): 40}
+
+
+@pytest.mark.parametrize(("generation", "member"), [(4, "member"), (3, "another")])
+def test_a_batch_is_not_committed_under_another_membership_than_that_of_its_poll(source, consumer, generation, member):
+    consumer.committed.clear()
+    consumer.commit = lambda *_, **__: pytest.fail("committed")
+    batch = source.poll(0.0)
+    assert batch
+    consumer.group_metadata = lambda: ConsumerGroupMetadata("g", generation, member, None, MemberState.STABLE)
+    with pytest.raises(MembershipEnded, match="the group moved on"):
+        source.commit(batch)
 
 
 def test_a_record_that_arrives_while_a_time_is_looked_up_is_not_skipped(source, consumer):
