@@ -4,9 +4,11 @@ import shlex
 from dataclasses import replace
 
 import pytest
+from kafka.errors import InvalidConfigurationError, InvalidReplicationFactorError
 
+from streamdedup.errors import BrokerMisconfigured
 from streamdedup.findings import Level
-from streamdedup.kafka.admin import TopicNeed, _missing_topics, alter_topic, duration_text, judge_topic
+from streamdedup.kafka.admin import TopicNeed, _missing_topics, _not_created, alter_topic, duration_text, judge_topic
 from streamdedup.kafka.options import KafkaOptions
 
 DAY_MS = 86_400_000
@@ -55,6 +57,13 @@ def test_a_missing_input_topic_is_a_warning_while_another_one_exists(missing, le
         finding.text.startswith(f"no such topic: {name}") for finding, name in zip(findings, missing, strict=True)
     )
     assert all("create" not in finding.sentence for finding in _missing_topics(OPTIONS, operations, ["output"]))
+
+
+@pytest.mark.parametrize("kind", [InvalidConfigurationError, InvalidReplicationFactorError])
+def test_a_topic_whose_settings_kafka_refuses_is_put_to_an_operator_in_the_words_of_kafka(kind):
+    error = _not_created(kind, {"name": "t", "error_message": "min.insync.replicas is 9"})
+    assert isinstance(error, BrokerMisconfigured)
+    assert str(error) == "cannot create topic t: min.insync.replicas is 9"
 
 
 def test_the_command_mends_all_that_is_too_short_and_nothing_else():

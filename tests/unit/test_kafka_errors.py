@@ -1,11 +1,12 @@
-"""Calls of the Kafka client with a time limit."""
+"""Errors of the Kafka client: which may pass, which are final; and calls with a time limit."""
 
 from concurrent.futures import Future
 
 import pytest
+from kafka.errors import KafkaConnectionError, KafkaError, NotCoordinatorError, TopicAuthorizationFailedError
 
 from streamdedup.kafka import errors
-from streamdedup.kafka.errors import call_within
+from streamdedup.kafka.errors import call_within, is_final, is_retriable
 
 
 class _EndsAfterTheWait(Future):
@@ -29,3 +30,22 @@ def test_a_timeout_of_the_call_itself_is_its_error():
 
     with pytest.raises(TimeoutError, match="of the call"):
         call_within(5.0, "fail", fail)
+
+
+@pytest.mark.parametrize(
+    ("error", "retriable"),
+    [(NotCoordinatorError("g"), True), (TopicAuthorizationFailedError("t"), False), (TimeoutError(), False)],
+)
+def test_a_call_is_repeated_only_after_an_error_of_kafka_that_may_pass(error, retriable):
+    assert is_retriable(error) is retriable
+
+
+@pytest.mark.parametrize(
+    ("answer", "final"),
+    [(b"\x15\x03\x01\x00", True), (b"\x15\x03\x03\x00", True), (b"HTTP", False), (b"\x00\x15\x03\x01", False)],
+    ids=["TLS 1.0", "TLS 1.2", "HTTP", "a frame"],
+)
+def test_a_listener_that_answers_with_an_alert_of_tls_will_always_do(answer, final):
+    """The client takes the first four bytes of an answer for its length."""
+    assert is_final(KafkaConnectionError(f"Invalid frame length: {int.from_bytes(answer)}")) is final
+    assert is_final(KafkaError("Invalid frame length: none")) is False

@@ -1,5 +1,6 @@
 """Committed offsets and members of a consumer group, and waiting for the members to leave."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -7,7 +8,8 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from streamdedup.cli import guards
 from streamdedup.errors import BrokerUnavailable, StreamdedupError
-from streamdedup.kafka.group import GroupState, _named, fetch_committed, partitions_of
+from streamdedup.kafka import group
+from streamdedup.kafka.group import GroupState, _named, committed_quietly, fetch_committed, partitions_of
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import CommittedOffset
 from streamdedup.position import Partition
@@ -35,6 +37,17 @@ def test_committed_offsets_are_fetched_for_all_partitions_of_all_topics():
     assert sorted(partitions) == [Partition("a", 0), Partition("a", 1), Partition("b", 0)]
     expected = {Partition("a", 1): CommittedOffset(7, "note")}
     assert fetch_committed(consumer, OPTIONS, {}, partitions) == (expected, frozenset())
+
+
+def test_offset_0_is_a_committed_offset_and_a_partition_without_one_is_left_out(monkeypatch):
+    offsets = {
+        TopicPartition("a", number): OffsetAndMetadata(offset, "", -1) for number, offset in enumerate((0, -1, 5))
+    }
+    admin = SimpleNamespace(
+        list_groups=lambda: [{"group_id": "g"}], list_group_offsets=lambda asked: dict.fromkeys(asked, offsets)
+    )
+    monkeypatch.setattr(group, "admin_client", lambda _options: nullcontext(admin))
+    assert committed_quietly(OPTIONS) == {Partition("a", 0): 0, Partition("a", 2): 5}
 
 
 def test_a_topic_whose_partitions_the_client_does_not_know_is_not_taken_for_one_without_commits():
