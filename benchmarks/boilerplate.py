@@ -132,11 +132,12 @@ def rows_of(name: str, judged: Judged, threshold: float) -> Iterator[list[object
     yield row(f"{name}, letters only", judged, before, pairs(letters_only=True))
     yield row(f"{name}, min_words 3", judged, before, pairs(min_words=3))
     options = Profile.model_validate(plain).shingle_options()
-    documents = list(zip(judged.texts, judged.sources, strict=True))
+    no_sources = [None] * len(judged.texts)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "stop_shingles.txt"
         for share, by_source in itertools.product(SHARES, (False, True) if any(judged.sources) else (False,)):
-            stops = learn_stop_shingles(documents, options, share, by_source=by_source).stops
+            sources = judged.sources if by_source else no_sources
+            stops = learn_stop_shingles(zip(judged.texts, sources, strict=True), options, share).stops
             path.write_text(stops.encoded(), encoding="utf-8")
             if stops.counts:
                 option = f"stop shingles {share:.0%}{' by source' if by_source else ''}"

@@ -1,7 +1,8 @@
 """``streamdedup stop-shingles``: learn boilerplate shingles from a sample, and write them to a file."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -9,8 +10,8 @@ import typer
 
 from streamdedup.cli.collection import first_versions
 from streamdedup.cli.options import CorpusOptions, OutputOption, ShingleSettings, chosen_profile, with_options
-from streamdedup.cli.output import output_to, steps, tell
-from streamdedup.cli.rendering.boilerplate_text import boilerplate_text
+from streamdedup.cli.output import output_to, tell
+from streamdedup.cli.rendering.terminal import printable
 from streamdedup.cli.settings_options import load_settings, parse_since
 from streamdedup.cli.topic_reading import window_documents
 from streamdedup.corpora import Entry
@@ -18,13 +19,14 @@ from streamdedup.errors import CorpusError, SettingsError
 from streamdedup.settings import Profile
 from streamdedup.settings.units import counted
 from streamdedup.text.shingles import ShingleOptions
-from streamdedup.text.stop_shingles import DEFAULT_SHARE, LEAST_SOURCE_DOCUMENTS, Learnt, learn_stop_shingles
-from streamdedup.tuning.boilerplate import study_boilerplate
-from streamdedup.tuning.pair_change import MOST_CHARACTERS
+from streamdedup.text.stop_shingles import DEFAULT_SHARE, Learnt, learn_stop_shingles
+from streamdedup.tuning.passages import frequent_passages
 from streamdedup.tuning.sample import BoundedTexts
 
-#: Runs of boilerplate in the report.
-_SHOWN: Final = 20
+#: Passages of stop shingles that are shown, and characters of each.
+_SHOWN, _SHOWN_CHARS = 20, 90
+#: Characters of the texts in which the passages are looked for, at most.
+_MOST_CHARACTERS: Final = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,6 @@ class LearningOptions(ShingleSettings, CorpusOptions):
         list[str],
         typer.Argument(default_factory=list, show_default=False, help="Corpora, as of scan; - for stdin."),
     ]
-    threshold: Annotated[
-        float | None, typer.Option("--threshold", "-t", help="Least similarity of the pairs that are counted.")
-    ] = None
 
 
 @dataclass(frozen=True)
@@ -63,21 +62,11 @@ def stop_shingles(
     share: Annotated[
         float, typer.Option(help="Least share of the documents that contain a stop shingle, above 0 up to 1.")
     ] = DEFAULT_SHARE,
-    by_source: Annotated[
-        bool,
-        typer.Option(
-            "--by-source/--no-by-source", help="Learn within each source as well, or from all documents only."
-        ),
-    ] = True,
-    min_documents: Annotated[
-        int, typer.Option(min=1, help="With --by-source: pass over sources with fewer different documents.")
-    ] = LEAST_SOURCE_DOCUMENTS,
 ) -> None:
     """Learn from a sample which shingles are boilerplate that many texts share.
 
     A stop shingle occurs in a share of all documents, or of those of one source. Writes a file for the key
-    stop_shingles of a profile. A report goes to standard error: the boilerplate, its sources, and the pairs of
-    near-duplicates that it causes.
+    stop_shingles of a profile. The most frequent of them go to standard error as text.
 
     Example:  streamdedup stop-shingles sample.jsonl.gz --share 0.05 --output boilerplate.txt
 
@@ -85,12 +74,10 @@ def stop_shingles(
     """
     # The profile may name the file that is written; the old content must not matter.
     profile = chosen_profile(options, stop_shingles="none")
-    shingles, texts = profile.shingle_options(), BoundedTexts(MOST_CHARACTERS)
+    shingles, texts = profile.shingle_options(), BoundedTexts(_MOST_CHARACTERS)
     documents = _bounded(_documents(options, window, profile), texts)
     try:
-        learnt = learn_stop_shingles(
-            documents, shingles, share, by_source=by_source, least_source_documents=min_documents
-        )
+        learnt = learn_stop_shingles(documents, shingles, share)
     except ValueError as error:
         raise SettingsError(f"--share {share:g}: {error}") from None
     if not learnt.stops.documents:
@@ -100,7 +87,7 @@ def stop_shingles(
         target.write(learnt.stops.encoded())
     tell(_summary(learnt), err=True)
     if learnt.stops.counts:
-        tell(_report(texts, learnt, shingles, profile), err=True)
+        tell(_passages_text(texts.texts, learnt.stops.counts, shingles), err=True)
 
 
 def _documents(options: LearningOptions, window: WindowOptions, profile: Profile) -> Iterator[tuple[str, str | None]]:
@@ -145,9 +132,13 @@ def _summary(learnt: Learnt) -> str:
     return f"{text}; {few} passed over" if learnt.small_sources else text
 
 
-def _report(texts: BoundedTexts, learnt: Learnt, options: ShingleOptions, profile: Profile) -> str:
-    with steps("pairs that boilerplate causes", 2 * len(texts.texts)) as step:
-        study = study_boilerplate(
-            texts.texts, learnt, options, profile.threshold, min_words=profile.min_words, progress=step
-        )
-    return boilerplate_text(study, profile.threshold, texts.read_count, _SHOWN)
+def _passages_text(texts: Sequence[str], counts: Mapping[int, int], options: ShingleOptions) -> str:
+    """Return a line about each of the most frequent passages."""
+    passages = list(islice(frequent_passages(texts, counts, options), _SHOWN + 1))
+    lines = []
+    for passage in passages[:_SHOWN]:
+        text = passage.text if len(passage.text) <= _SHOWN_CHARS else f"{passage.text[:_SHOWN_CHARS]}..."
+        lines.append(f"in {counted(passage.documents, 'document')}: {printable(text)}")
+    if len(passages) > _SHOWN:
+        lines.append(f"others: in {counted(passages[-1].documents, 'document')} or fewer")
+    return "\n".join(lines)

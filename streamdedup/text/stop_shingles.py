@@ -212,7 +212,6 @@ def learn_stop_shingles(
     options: ShingleOptions,
     share: float,
     *,
-    by_source: bool = True,
     least_source_documents: int = LEAST_SOURCE_DOCUMENTS,
 ) -> Learnt:
     """Find the shingles that occur in at least a share of a sample's documents, or of one source in it.
@@ -226,7 +225,6 @@ def learn_stop_shingles(
         documents: Texts with their sources, None or empty without one; read once.
         options: Shingle options; `bag` and `stop_shingles` are ignored.
         share: Above 0, up to 1.
-        by_source: Count within each source as well.
         least_source_documents: Sources with fewer different documents are passed over.
 
     Raises:
@@ -238,7 +236,7 @@ def learn_stop_shingles(
     shingler, sample = Shingler(plain), _Counted(Counter(MOST_COUNTED))
     for batch in _batches(documents):
         shingles = shingler.shingle([text for text, _ in batch])
-        sample.add(shingles.hashes, shingles.offsets, [(source or None) if by_source else None for _, source in batch])
+        sample.add(shingles.hashes, shingles.offsets, [source or None for _, source in batch])
     everything = StopShingles({}, sample.documents[0], share, described(plain))
     if sample.counter.forgotten >= everything.least_documents:
         raise ValueError(

@@ -252,10 +252,8 @@ def _common(sets: ShingleSets, left: NDArray[np.int64], right: NDArray[np.int64]
 
 
 def learning_command(row: TuningRow, profile: Profile, arguments: tuple[str, ...]) -> str:
-    """Return the command that shows the templates of the stop shingles."""
+    """Return the command that shows the most frequent stop shingles."""
     command = ["streamdedup", "stop-shingles", *arguments]
     if (row.options.unit, row.options.size) != (profile.shingle_unit, profile.shingle_size):
         command += ["--unit", row.options.unit, "--size", str(row.options.size)]
-    if row.threshold != profile.threshold:
-        command += ["--threshold", f"{row.threshold:g}"]
     return shlex.join([*command, "--output", STOPS_FILE])

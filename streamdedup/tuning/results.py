@@ -9,10 +9,10 @@ import numpy as np
 from streamdedup.tuning.advice import warnings
 from streamdedup.tuning.comparison import DAY_S, ComparedSettings
 from streamdedup.tuning.memory import BAND_LIFETIMES, bytes_per_document
-from streamdedup.tuning.pair_change import BINS
 from streamdedup.tuning.progress import Progress
 from streamdedup.tuning.proposals import MeasuredProposal, Proposals, learning_command, study_proposals
 from streamdedup.tuning.rows import TuningRow
+from streamdedup.tuning.sample_pairs import BINS
 from streamdedup.tuning.section import SERVERS, settings_section
 from streamdedup.tuning.study import Study
 

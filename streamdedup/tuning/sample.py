@@ -72,31 +72,23 @@ class BoundedTexts:
 
     Attributes:
         texts: The kept texts, in the order of arrival.
-        scopes: Their scopes.
-        read_count: Texts that were offered.
     """
 
     def __init__(self, most_characters: int) -> None:
         self.texts: list[str] = []
-        self.scopes: list[str | None] = []
-        self.read_count = 0
         self._most = most_characters
         self._characters = 0
         self._share = 1.0
         self._chance = random.Random(_SEED)  # noqa: S311  no secret depends on it
 
-    def add(self, text: str, scope: str | None = None) -> None:
+    def add(self, text: str) -> None:
         """Offer a text."""
-        self.read_count += 1
         if self._share < 1.0 and self._chance.random() >= self._share:
             return
         self.texts.append(text)
-        self.scopes.append(scope)
         self._characters += len(text)
         while self._characters > self._most and len(self.texts) > 1:
-            kept = [number for number in range(len(self.texts)) if self._chance.random() < 0.5]
-            self.texts = [self.texts[number] for number in kept]
-            self.scopes = [self.scopes[number] for number in kept]
+            self.texts = [text for text in self.texts if self._chance.random() < 0.5]
             self._characters = sum(map(len, self.texts))
             self._share /= 2
 

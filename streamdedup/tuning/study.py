@@ -22,7 +22,7 @@ from streamdedup.similarity.sketch import keeps_hashes
 from streamdedup.text.shingles import ShingleOptions, Shingler
 from streamdedup.tuning.candidates import candidate_counts, first_shared_bands, largest_bucket_of_each
 from streamdedup.tuning.capped import Scales, StormLimits, compared_shares
-from streamdedup.tuning.pair_change import sample_pairs
+from streamdedup.tuning.sample_pairs import sample_pairs
 
 #: Pairs of different sets that are kept to measure recall.
 MOST_PAIRS: Final = 400_000
@@ -102,7 +102,7 @@ class Study:
         of_documents = [scopes[number] for number in numbers] if scopes else ()
         self.sets = shingle_sets(Shingler(options), [texts[number] for number in numbers], of_documents)
         self.shingle_s = time.perf_counter() - started
-        self.distinct, self.pairs, self.counts, self.histogram, _ = sample_pairs(
+        self.distinct, self.pairs, self.counts, self.histogram = sample_pairs(
             self.sets, floor, min_words, progress, MOST_PAIRS
         )
         started = time.perf_counter()

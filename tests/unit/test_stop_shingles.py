@@ -102,11 +102,11 @@ class TestBySource:
 
     def test_boilerplate_of_one_source_that_is_rare_overall_is_learnt_within_it(self):
         documents = self.documents(free=400, paid=20)
-        for by_source in (True, False):
-            learnt = learn_stop_shingles(documents, OPTIONS, 0.1, by_source=by_source, least_source_documents=20)
-            # The first shingle joins the last word of a story and the first word of the boilerplate.
-            assert learnt.stops.hashes == (hashes(BOILERPLATE.removeprefix("We ")) if by_source else frozenset())
-        everything, free, paid = learn_stop_shingles(documents, OPTIONS, 0.1, least_source_documents=20).groups
+        assert learn([text for text, _ in documents], share=0.1).hashes == frozenset()
+        learnt = learn_stop_shingles(documents, OPTIONS, 0.1, least_source_documents=20)
+        # The first shingle joins the last word of a story and the first word of the boilerplate.
+        assert learnt.stops.hashes == hashes(BOILERPLATE.removeprefix("We "))
+        everything, free, paid = learnt.groups
         assert (everything.source, everything.documents, everything.counts) == (None, 420, {})
         assert (free.source, free.documents, free.counts) == ("free", 400, {})
         assert (paid.source, paid.documents, set(paid.counts.values())) == ("paid", 20, {20})
@@ -174,7 +174,7 @@ def test_the_union_holds_the_stop_shingles_of_each_source_alone_and_of_all_docum
 def test_by_source_of_one_source_is_the_same_as_overall(documents, share, least):
     one = [(text, "only") for text, _ in documents]
     by_source = learn_stop_shingles(one, OPTIONS, share, least_source_documents=least)
-    assert by_source.stops == learn_stop_shingles(one, OPTIONS, share, by_source=False).stops
+    assert by_source.stops == learn([text for text, _ in one], share=share)
 
 
 DOCUMENTS = st.lists(st.sets(st.integers(0, 40), min_size=1), max_size=40)

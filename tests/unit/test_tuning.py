@@ -19,9 +19,7 @@ from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions, Shingler
-from streamdedup.text.stop_shingles import learn_stop_shingles
 from streamdedup.tuning.advice import least_words, recommend
-from streamdedup.tuning.boilerplate import study_boilerplate
 from streamdedup.tuning.candidates import (
     candidate_counts,
     distinct_sets,
@@ -32,11 +30,11 @@ from streamdedup.tuning.candidates import (
 from streamdedup.tuning.capped import Scales, StormLimits, compared_shares, found_at
 from streamdedup.tuning.comparison import Question, compare_settings
 from streamdedup.tuning.memory import bytes_per_document
-from streamdedup.tuning.pair_change import MOST_CHARACTERS as MOST_COMPARED
-from streamdedup.tuning.pair_change import compare, sample_pairs
+from streamdedup.tuning.passages import frequent_passages
 from streamdedup.tuning.rounds import rounds
 from streamdedup.tuning.rows import MOST_HIDDEN, Workload, rows_of
 from streamdedup.tuning.sample import MOST_CHARACTERS, BoundedTexts, chosen_documents, draw_sample
+from streamdedup.tuning.sample_pairs import sample_pairs
 from streamdedup.tuning.study import Study
 
 WORDS = ShingleOptions("word", 3)
@@ -306,39 +304,23 @@ class TestBoundedTexts:
             kept.add(f"{at:010}")
         assert 20 <= len(kept.texts) <= 100
         assert kept.texts == sorted(kept.texts)
-        assert kept.read_count == 10_000
         assert min(map(int, kept.texts)) < 3_000
         assert max(map(int, kept.texts)) > 7_000
 
     def test_all_texts_are_kept_where_they_are_few(self):
-        kept = BoundedTexts(MOST_COMPARED)
+        kept = BoundedTexts(1_000)
         for text in ("a", "b", "a"):
             kept.add(text)
         assert kept.texts == ["a", "b", "a"]
 
 
-class TestPairChange:
-    def test_pairs_lost_and_gained_are_those_of_all_pairs_compared_one_by_one(self):
-        notice = words(40, 1)
-        texts = [f"{words(8, at)} {notice}" for at in range(2, 12)] + [words(8, 2), words(8, 2), words(8, 3)]
-        texts += [f"{words(30, at % 3)} end{at}" for at in range(6)]
-        stops = frozenset(Shingler(WORDS).shingle([notice]).hashes.tolist())
-        without = ShingleOptions("word", 3, stop_shingles=stops)
-        pairs = list(itertools.combinations(range(len(texts)), 2))
-        before = {pair for pair in pairs if similarity(texts[pair[0]], texts[pair[1]], WORDS) >= 0.7}
-        after = {pair for pair in pairs if similarity(texts[pair[0]], texts[pair[1]], without) >= 0.7}
-        found = sample_pairs(shingle_sets(Shingler(WORDS), texts), 0.7)
-        change, _ = compare(found, shingle_sets(Shingler(without), texts))
-        assert change == (len(before), len(after), len(before - after), len(after - before))
-        assert change.lost > 40
-        assert change.gained > 1
-
+class TestSamplePairs:
     def test_of_too_many_pairs_some_represent_the_others(self):
         texts = [f"{words(60, 1)} end{at}" for at in range(60)]
         found = sample_pairs(shingle_sets(Shingler(WORDS), texts), 0.8, max_pairs=300)
         assert len(found.pairs.left) <= 300
-        assert found.total == 60 * 59 / 2
-        assert found.weights.sum() == pytest.approx(found.total, rel=0.25)
+        assert found.histogram.sum() == 60 * 59 / 2
+        assert found.counts[:, 0].sum() == pytest.approx(60 * 59 / 2, rel=0.25)
 
 
 class TestLimits:
@@ -433,70 +415,19 @@ class TestLimits:
         assert row.chance < 0.95
 
 
-class TestBoilerplate:
-    NOTICE = words(60, 7)
+def test_passages_of_stop_shingles_are_whole_and_the_most_frequent_comes_first():
+    notice, footer = words(60, 7), words(12, 8)
+    texts = [f"{words(10, at)} {notice}" for at in range(100, 130)]
+    texts += [f"{words(60, at)} {footer}" for at in range(200, 300)]
+    counts = dict.fromkeys(Shingler(WORDS).shingle([notice]).hashes.tolist(), 30)
+    counts |= dict.fromkeys(Shingler(WORDS).shingle([footer]).hashes.tolist(), 100)
+    counts |= {7: 50}  # in none of the texts
+    assert list(frequent_passages(texts, counts, WORDS)) == [(footer, 100), (notice, 30)]
 
-    def documents(self) -> list[tuple[str, str | None]]:
-        """News of two sources; 30 articles of one have a notice, 60 of both a short one; one article has a copy."""
-        short = words(12, 8)
-        documents = [(f"{words(10, at)} {self.NOTICE}", "paid") for at in range(100, 130)]
-        documents += [(f"{words(60, at)} {short}", ("paid", "free")[at % 2]) for at in range(200, 260)]
-        documents += [(words(60, at), "free") for at in range(300, 900)]
-        return [*documents, (f"{words(60, 300)} again", "free")]
 
-    @pytest.fixture
-    def found(self):
-        learnt = learn_stop_shingles(self.documents(), WORDS, 0.05, least_source_documents=30)
-        return study_boilerplate([text for text, _ in self.documents()], learnt, WORDS, 0.7)
-
-    def test_a_run_is_found_as_a_whole_with_its_source_and_the_pairs_that_it_causes(self, found):
-        first = found.templates[0]
-        assert first.text == self.NOTICE
-        assert first.shingles == 58
-        assert first.sources == ("paid",)
-        assert (first.documents, first.share) == (30, 0.5)
-        assert first.pairs == 30 * 29 // 2
-
-    def test_a_more_frequent_run_that_causes_no_pair_comes_after_it(self, found):
-        other = found.templates[1]
-        assert (other.text, other.documents, other.pairs) == (words(12, 8), 60, 0)
-        assert other.sources == ()
-
-    def test_pairs_before_and_after_are_counted_and_the_real_pair_stays(self, found):
-        assert found.change == (436, 1, 435, 0)
-        assert found.unexplained == 0
-        assert 0 < found.removed_share < 0.1
-
-    def test_a_pair_that_two_runs_cause_together_is_unexplained(self):
-        notices = [words(50, 1), words(50, 2)]
-        texts = [f"{notices[0]} {words(4, at)} {notices[1]}" for at in range(10, 30)]
-        learnt = learn_stop_shingles(((text, None) for text in texts), WORDS, 0.5)
-        study = study_boilerplate(texts, learnt, WORDS, 0.7)
-        assert study.change == (190, 0, 190, 0)
-        assert {one.text for one in study.templates} == set(notices)
-        assert [one.pairs for one in study.templates] == [0, 0]
-        assert study.unexplained == 190
-
-    def test_documents_of_boilerplate_alone_stay_a_pair(self):
-        texts = [self.NOTICE, self.NOTICE.upper(), *(f"{words(10, at)} {self.NOTICE}" for at in range(20))]
-        learnt = learn_stop_shingles(((text, None) for text in texts), WORDS, 0.5)
-        study = study_boilerplate(texts, learnt, WORDS, 0.7)
-        assert study.change.after == 1
-        assert study.change.before == 22 * 21 // 2
-        assert study.templates[0].pairs == study.change.lost == study.change.before - 1
-
-    def test_a_run_of_many_shingles_is_compared_in_steps(self, monkeypatch):
-        monkeypatch.setattr("streamdedup.tuning.boilerplate._STEP", 8)
-        learnt = learn_stop_shingles(self.documents(), WORDS, 0.05, least_source_documents=30)
-        assert study_boilerplate([text for text, _ in self.documents()], learnt, WORDS, 0.7).templates[0].pairs == 435
-
-    def test_shingles_that_are_left_out_before_are_left_out_after_as_well(self):
-        notice, footer = words(40, 1), words(30, 2)
-        texts = [f"{words(8, at)} {notice} {footer}" for at in range(3, 23)] + [words(30, at) for at in range(50, 90)]
-        stops = frozenset(Shingler(WORDS).shingle([footer]).hashes.tolist())
-        learnt = learn_stop_shingles(((f"{words(4, at)} {notice}", None) for at in range(100, 120)), WORDS, 0.5)
-        found = study_boilerplate(texts, learnt, ShingleOptions("word", 3, stop_shingles=stops), 0.6)
-        assert found.change == (190, 0, 190, 0)
+def test_a_passage_ends_where_the_shingles_are_half_as_frequent():
+    counts = {int(Shingler(WORDS).shingle([text]).hashes[0]): count for text, count in [("a b c", 9), ("b c d", 4)]}
+    assert list(frequent_passages(["x a b c d"], counts, WORDS)) == [("a b c", 9), ("b c d", 4)]
 
 
 def asked(texts: list[str], thresholds: tuple[float, ...] = (0.5, 0.7, 0.8), **settings: object) -> tuple:

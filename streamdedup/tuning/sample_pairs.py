@@ -1,7 +1,4 @@
-"""Sample pairs at a threshold, and how another setting changes them.
-
-``compare`` counts the pairs that other shingles lose and gain.
-"""
+"""The pairs of a sample from a threshold on, by an exact join."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -10,11 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.evaluation.join import join
-from streamdedup.evaluation.pairs import Pairs, ShingleSets, gathered, similarities
+from streamdedup.evaluation.pairs import Pairs, ShingleSets, gathered
 from streamdedup.tuning.candidates import DistinctSets, distinct_sets
 
-#: Characters of the texts whose pairs are compared, at most: some ten million shingles of words, 400 MB.
-MOST_CHARACTERS: Final = 50_000_000
 #: Pairs of different sets that are kept, unless told otherwise.
 MOST_PAIRS: Final = 100_000
 #: Bins of the distribution of similarity between 0 and 1.
@@ -30,33 +25,12 @@ class SamplePairs(NamedTuple):
         pairs: Pairs between different sets, by their numbers in ``sets``.
         counts: float64 (n_pairs, 2); pair count (``candidates``) that each pair represents.
         histogram: float64 (BINS,); document pairs by similarity, equal sets in the last bin.
-        threshold: The threshold.
     """
 
     sets: DistinctSets
     pairs: Pairs
     counts: NDArray[np.float64]
     histogram: NDArray[np.float64]
-    threshold: float
-
-    @property
-    def weights(self) -> NDArray[np.float64]:
-        """Document pairs that each pair represents, float64 (n_pairs,)."""
-        return self.counts[:, 0]
-
-    @property
-    def total(self) -> float:
-        """Document pairs, equal sets included."""
-        return float(self.histogram.sum())
-
-
-class PairChange(NamedTuple):
-    """Document pairs before a change, after it, lost by it and gained by it."""
-
-    before: int
-    after: int
-    lost: int
-    gained: int
 
 
 def sample_pairs(
@@ -89,28 +63,4 @@ def sample_pairs(
             pairs = pairs.where(chance.random(len(pairs.left)) < 0.5)
             share /= 2
     histogram[-1] += distinct.copy_pairs()[0]
-    return SamplePairs(distinct, pairs, distinct.pair_counts(pairs.left, pairs.right) / share, histogram, threshold)
-
-
-def compare(
-    before: SamplePairs, sets: ShingleSets, min_words: int = 0, progress: Callable[[int], None] = lambda _: None
-) -> tuple[PairChange, NDArray[np.bool_]]:
-    """Compare the sample pairs with those from other shingle sets for the same documents.
-
-    Documents with equal sets before have equal sets afterwards.
-
-    Args:
-        before: The pairs before the change.
-        sets: The documents' shingle sets after the change.
-        min_words: Documents with fewer words are skipped.
-        progress: Called with the newly joined sets' count.
-
-    Returns:
-        The change, and bool (n_pairs,): which ``before.pairs`` are no pairs any more.
-    """
-    after = sample_pairs(sets, before.threshold, min_words, progress).total
-    left, right = (before.sets.first[column] for column in (before.pairs.left, before.pairs.right))
-    lost = similarities(sets, left, right) < before.threshold
-    lost_count = float(before.weights[lost].sum())
-    gained_count = max(after - (before.total - lost_count), 0.0)
-    return PairChange(round(before.total), round(after), round(lost_count), round(gained_count)), lost
+    return SamplePairs(distinct, pairs, distinct.pair_counts(pairs.left, pairs.right) / share, histogram)
