@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.detection.suppression import Suppression, source_key
-from streamdedup.evaluation.by_document import ByDocument, by_document
 from streamdedup.evaluation.misses import Miss, MissClassifier, compared_exactly
 from streamdedup.evaluation.pairs import Pairs, ShingleSets, contained, similarities
 from streamdedup.evaluation.rates import Rate
@@ -63,31 +62,6 @@ class MissedPair(NamedTuple):
     reason: Miss
 
 
-class ClusterScore(NamedTuple):
-    """Agreement between found and true clusters; None where there is nothing to judge.
-
-    Pairwise: of the document pairs in a found cluster, the share in one true cluster (precision), and of the pairs in
-        a true cluster, the share in one found cluster (recall). B-cubed (A. Bagga, B. Baldwin, 1998): the same for the
-        companions of each document, itself included, as a mean over the documents with a companion in either
-        clustering.
-
-    Attributes:
-        found_count: Found clusters with at least two documents.
-        true_count: True clusters with at least two documents.
-        pairwise_precision: See above.
-        pairwise_recall: See above.
-        b_cubed_precision: See above.
-        b_cubed_recall: See above.
-    """
-
-    found_count: int
-    true_count: int
-    pairwise_precision: float | None
-    pairwise_recall: float | None
-    b_cubed_precision: float | None
-    b_cubed_recall: float | None
-
-
 class ThresholdShare(NamedTuple):
     """The true pairs with at least the similarity ``threshold``: their number, and their share of all true pairs."""
 
@@ -113,8 +87,7 @@ class Scores(NamedTuple):
         bands: Recall by similarity.
         missed: Missed pair count by reason, for reasons that occur.
         examples: The most similar missed pairs of each reason.
-        clusters: Cluster agreement.
-        by_document: True and missed pairs by document.
+        unlucky: Documents with true pairs of which none was found, among all documents with true pairs.
         thresholds: Shares of the true pairs that thresholds can find, for a truth that ignores the threshold; else
             empty.
     """
@@ -132,8 +105,7 @@ class Scores(NamedTuple):
     bands: Sequence[BandScore]
     missed: Mapping[Miss, int]
     examples: Sequence[MissedPair]
-    clusters: ClusterScore
-    by_document: ByDocument
+    unlucky: Rate
     thresholds: Sequence[ThresholdShare]
 
 
@@ -241,8 +213,7 @@ def score(truth: Truth, findings: Findings, options: DetectorOptions, sets: Shin
         bands=_bands(expected, is_found, 0.0 if truth.ignores_threshold else options.least_similarity),
         missed={reason: count for reason in Miss if (count := Counter(reasons)[reason])},
         examples=_examples(missed, reasons),
-        clusters=compare_clusters(findings.clusters, star_clusters(expected, ids)),
-        by_document=by_document(expected, is_found, len(ids)),
+        unlucky=_unlucky(expected, is_found, len(ids)),
         thresholds=_thresholds(expected.similarities, options.threshold) if truth.ignores_threshold else [],
     )
 
@@ -251,6 +222,14 @@ def _rate(pairs: Pairs, hits: NDArray[np.bool_], mask: NDArray[np.bool_] | None 
     """Return the hit share among the pairs in ``mask``, all if None; ``hits`` and ``mask``: bool (n,)."""
     selection: slice | NDArray[np.bool_] = slice(None) if mask is None else mask
     return Rate.of_pairs(hits[selection], pairs.left[selection], pairs.right[selection])
+
+
+def _unlucky(pairs: Pairs, is_found: NDArray[np.bool_], documents: int) -> Rate:
+    """Return the documents that find none of their pairs, among the documents with pairs."""
+    ends = np.stack((pairs.left, pairs.right))
+    totals = np.bincount(ends.reshape(-1), minlength=documents)
+    missed = np.bincount(ends[:, ~is_found].reshape(-1), minlength=documents)
+    return Rate.of((missed == totals)[totals > 0])
 
 
 def _codes(pairs: Pairs, ids: Sequence[str]) -> NDArray[np.int64]:
@@ -288,48 +267,3 @@ def _examples(missed: Pairs, reasons: Sequence[Miss]) -> list[MissedPair]:
             pair = int(missed.left[number]), int(missed.right[number]), float(missed.similarities[number])
             examples.append(MissedPair(*pair, reasons[number]))
     return examples
-
-
-def star_clusters(pairs: Pairs, ids: Sequence[str]) -> NDArray[np.int64]:
-    """Return the first document of each document's cluster, its own number if alone; the rule of `detection.clusters`.
-
-    A document joins the cluster of its best earlier match if it matches that cluster's first document too; so a
-    difference from the clusters found is due to missed or wrong pairs, not to another definition of a cluster.
-
-    Args:
-        pairs: All true pairs.
-        ids: All document ids; of equally similar matches that with the lesser id is the best.
-    """
-    similar = set(zip(pairs.left.tolist(), pairs.right.tolist(), strict=True))
-    best: dict[int, tuple[float, str, int]] = {}
-    for earlier, later, similarity in zip(*(column.tolist() for column in pairs), strict=True):
-        match = (-similarity, ids[earlier], earlier)
-        best[later] = min(best.get(later, match), match)
-    first = np.arange(len(ids))
-    for later in sorted(best):
-        of_best = int(first[best[later][2]])
-        if (of_best, later) in similar:
-            first[later] = of_best
-    return first
-
-
-def compare_clusters(clusters: NDArray[np.int64], true_clusters: NDArray[np.int64]) -> ClusterScore:
-    """Compare two clusterings, each int64 (n,): a cluster number for each document."""
-    _, found_at, found_sizes = np.unique(clusters, return_inverse=True, return_counts=True)
-    _, true_at, true_sizes = np.unique(true_clusters, return_inverse=True, return_counts=True)
-    _, cell_at, cell_sizes = np.unique(
-        np.stack((clusters, true_clusters)), axis=1, return_inverse=True, return_counts=True
-    )
-    companions = cell_sizes[cell_at.reshape(-1)]
-    judged = (found_sizes[found_at] > 1) | (true_sizes[true_at] > 1)
-    together, found_pairs, true_pairs = (
-        int((sizes * (sizes - 1)).sum()) for sizes in (cell_sizes, found_sizes, true_sizes)
-    )
-    return ClusterScore(
-        found_count=int(np.count_nonzero(found_sizes > 1)),
-        true_count=int(np.count_nonzero(true_sizes > 1)),
-        pairwise_precision=Rate(together, found_pairs).share,
-        pairwise_recall=Rate(together, true_pairs).share,
-        b_cubed_precision=float((companions / found_sizes[found_at])[judged].mean()) if judged.any() else None,
-        b_cubed_recall=float((companions / true_sizes[true_at])[judged].mean()) if judged.any() else None,
-    )

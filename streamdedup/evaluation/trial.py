@@ -80,7 +80,6 @@ class Findings(NamedTuple):
     Attributes:
         pairs: Pairs that were found, each once, with the similarities that the detector reports.
         exact: bool (n_pairs,); pairs whose similarity is reported as exact.
-        clusters: int64 (n_documents,); number of the first document of each document's cluster, its own if alone.
         skipped: bool (n_documents,); documents that are not in the index.
         full_bucket: bool (n_documents,); documents with a full bucket.
         over_candidates: bool (n_documents,); documents with more candidates than are compared.
@@ -93,7 +92,6 @@ class Findings(NamedTuple):
 
     pairs: Pairs
     exact: NDArray[np.bool_]
-    clusters: NDArray[np.int64]
     skipped: NDArray[np.bool_]
     full_bucket: NDArray[np.bool_]
     over_candidates: NDArray[np.bool_]
@@ -114,9 +112,8 @@ class Trial:
 
     def __init__(self, options: DetectorOptions, store: Index) -> None:
         self._run = DetectorRun(options, store)
-        self._numbers: dict[str, int] = {}
+        self._documents_count = 0
         self._pairs: list[tuple[int, int, float, bool]] = []
-        self._clusters: dict[int, str] = {}
         self._skipped: list[int] = []
         self._full_bucket: list[int] = []
         self._over_candidates: list[int] = []
@@ -124,10 +121,9 @@ class Trial:
     def add(self, documents: Sequence[Document]) -> None:
         """Index a batch, see ``DetectorRun.index``."""
         result = self._run.index(documents)
-        self._numbers.update((document.id, document.position.offset) for document in documents)
+        self._documents_count += len(documents)
         for detection in result.detections:
             number = detection.document.position.offset
-            self._clusters[number] = detection.cluster_id
             for match in detection.matches:
                 ends = sorted((number, match.position.offset))
                 self._pairs.append((ends[0], ends[1], match.similarity, match.method == "exact"))
@@ -137,14 +133,10 @@ class Trial:
 
     def findings(self) -> Findings:
         """Return the findings so far."""
-        clusters = np.arange(len(self._numbers))
-        for number, first in self._clusters.items():
-            clusters[number] = self._numbers[first]
         left, right, similarities, exact = zip(*self._pairs, strict=True) if self._pairs else ((), (), (), ())
         return Findings(
             pairs=Pairs(np.array(left, np.int64), np.array(right, np.int64), np.array(similarities, np.float64)),
             exact=np.array(exact, np.bool_),
-            clusters=clusters,
             skipped=self._mask(self._skipped),
             full_bucket=self._mask(self._full_bucket),
             over_candidates=self._mask(self._over_candidates),
@@ -156,6 +148,6 @@ class Trial:
         )
 
     def _mask(self, numbers: list[int]) -> NDArray[np.bool_]:
-        mask = np.zeros(len(self._numbers), np.bool_)
+        mask = np.zeros(self._documents_count, np.bool_)
         mask[numbers] = True
         return mask

@@ -1,4 +1,4 @@
-"""Recall, precision, reasons and clusters, on small collections of which the answer is known."""
+"""Recall, precision and reasons, on small collections of which the answer is known."""
 
 import itertools
 from dataclasses import replace
@@ -14,7 +14,7 @@ from streamdedup.evaluation.join import join
 from streamdedup.evaluation.misses import Miss
 from streamdedup.evaluation.pairs import Pairs, gathered, shingle_sets, similarities
 from streamdedup.evaluation.rates import Rate, components, effective_pairs
-from streamdedup.evaluation.scores import Truth, lowest_judged, score, star_clusters
+from streamdedup.evaluation.scores import Truth, lowest_judged, score
 from streamdedup.evaluation.trial import Findings, Trial, document_at
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.similarity.containment import ContainmentRule
@@ -68,9 +68,6 @@ def test_all_is_found_where_the_bands_are_many():
     assert scores.precision == scores.exact_precision == Rate(scores.recall.total, scores.recall.total)
     assert scores.estimated_precision == Rate(0, 0)
     assert scores.missed == {}
-    assert scores.clusters.b_cubed_recall == scores.clusters.b_cubed_precision == 1.0
-    assert scores.clusters.pairwise_recall == scores.clusters.pairwise_precision == 1.0
-    assert scores.clusters.found_count == scores.clusters.true_count > 1
 
 
 def with_additions(count):
@@ -85,7 +82,7 @@ def test_pairs_by_containment_are_true_and_found():
     assert len(findings.pairs.left) == 30
     assert scores.recall == scores.precision == Rate(30, 30)
     assert (scores.containment_recall, scores.containment_precision) == (Rate(30, 30), Rate(30, 30))
-    assert (scores.missed, scores.clusters.pairwise_recall) == ({}, 1.0)
+    assert scores.missed == {}
     without, _ = evaluated(with_additions(30), replace(options, containment=None))
     assert (without.recall, without.precision, without.containment_recall) == (Rate(0, 0),) * 3
 
@@ -179,29 +176,16 @@ def test_a_wrong_pair_lowers_precision():
     sets = shingle_sets(Shingler(OPTIONS.shingles), [words(1, 2, 3), words(1, 2, 3), words(7, 8)])
     none = np.zeros(3, np.bool_)
     pairs = Pairs(np.array([0, 1]), np.array([1, 2]), np.array([1.0, 0.9]))
-    findings = Findings(pairs, np.array([True, True]), np.array([0, 0, 0]), none, none, none, {}, 1.0)
+    findings = Findings(pairs, np.array([True, True]), none, none, none, {}, 1.0)
     truth = Truth(Pairs(np.array([0]), np.array([1]), np.array([1.0])), computed=True)
     scores = score(truth, findings, OPTIONS, sets, ["a", "b", "c"])
     assert scores.exact_precision == Rate(1, 2)
-    assert scores.clusters.pairwise_precision == 1 / 3
-    assert scores.clusters.b_cubed_precision == pytest.approx((2 / 3 + 2 / 3 + 1 / 3) / 3)
-    assert scores.clusters.b_cubed_recall == 1.0
 
 
 def test_nothing_at_all_is_judged_without_a_figure():
     scores, _ = evaluated([words(1, 2, 3), words(7, 8, 9)])
     assert scores.recall.share is scores.precision.share is scores.recall.bounds() is None
-    assert scores.clusters.b_cubed_recall is scores.clusters.pairwise_precision is None
     assert scores.bands == []
-
-
-def test_true_clusters_are_stars():
-    # A chain 0 - 1 - 2: the last is near the second only.
-    chain = Pairs(np.array([0, 1]), np.array([1, 2]), np.array([0.9, 0.9]))
-    assert star_clusters(chain, ["a", "b", "c"]).tolist() == [0, 0, 2]
-    # Of equally similar matches the one with the lesser id is the best.
-    fork = Pairs(np.array([0, 1]), np.array([2, 2]), np.array([0.9, 0.9]))
-    assert star_clusters(fork, ["b", "a", "c"]).tolist() == [0, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -298,18 +282,12 @@ def test_pooled_shares_keep_their_bounds_by_document():
     assert (Rate(1, 2) + Rate(5, 10)).effective is None
 
 
-def test_a_document_that_misses_its_pairs_as_a_whole_is_named():
+def test_a_document_that_misses_its_pairs_as_a_whole_is_counted():
     text = list(range(40))
     texts = [words(*text, 100 + at) for at in range(6)] + [words(*range(300, 312), *text[12:])]
     options = replace(OPTIONS, banding=Banding(8, 8), threshold=0.4)
     scores, _ = evaluated([*texts, words(900, 901), words(900, 901)], options)
-    found = scores.by_document
-    assert found.components_count == 2
-    assert [(one.first, one.documents, one.pairs) for one in found.largest] == [(0, 7, 21), (7, 2, 1)]
-    worst = found.most_missed[0]
-    assert (worst.document, worst.missed, worst.pairs) == (6, 6, 6)
-    assert found.lost_count >= 1
-    assert found.largest[0].missed == sum(scores.missed.values())
+    assert scores.unlucky == Rate(1, 9)
     assert scores.recall.effective <= 7
 
 

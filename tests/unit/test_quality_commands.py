@@ -117,8 +117,6 @@ def test_suppressed_pairs_are_no_misses(run, tmp_path):
     result = json.loads(out)
     assert (result["recall"]["hits"], result["recall"]["of"]) == (2, 2)
     assert (result["suppressed"], result["truth_pairs_suppressed"]) == ({"ignore_same_source": 1}, 1)
-    assert (result["clusters"]["found_count"], result["clusters"]["true_count"]) == (1, 1)
-    assert result["clusters"]["pairwise_recall"] == result["clusters"]["pairwise_precision"] == 1.0
     _, out, _ = run("evaluate", corpus, *options)
     assert "suppressed: 1 ignore_same_source; of the truth 1 pair, not counted below\n" in out
     truth = tmp_path / "truth.tsv"
@@ -157,7 +155,6 @@ def test_a_reader_gets_a_table(run, corpus):
     assert (code, err) == (0, "")
     assert "5 documents, skipped: none; " in out
     assert "recall                                 3           3   1.0000   0.3424 .. 1.0000" in out
-    assert "clusters: 1 found, 1 by the truth" in out
     assert "missed: 0 pairs" in out
 
 
@@ -208,18 +205,6 @@ def test_a_judged_pair_of_different_texts_is_not_called_equal(run, corpus, tmp_p
     (band,) = result["bands_of_similarity"]
     assert 0.0 < band["from"] < band["to"] < 0.3
     assert (band["share"], result["missed"]) == (0.0, {"similarity below the threshold": 1})
-
-
-def test_components_and_the_documents_with_most_misses_are_named(run, corpus):
-    _, out, _ = run("evaluate", corpus, "--threshold", "0.6")
-    assert "connected components of true pairs: 1\n  3 documents, 3 pairs (100.0% of all), 0 missed; with a\n" in out
-    _, as_json, _ = run("evaluate", corpus, "--threshold", "0.6", "--json")
-    found = json.loads(as_json)
-    assert found["largest_components"] == [
-        {"first": "a", "documents": 3, "pairs": 3, "share_of_pairs": 1.0, "missed": 0}
-    ]
-    assert (found["components"], found["documents_missing_half"], found["missed_by_document"]) == (1, 0, [])
-    assert found["recall"]["independent_pairs"] == 2
 
 
 def test_of_documents_with_one_id_the_first_counts(run, tmp_path):

@@ -24,9 +24,7 @@ def as_object(evaluation: Evaluation) -> dict[str, Any]:
         "truth_pairs_suppressed": evaluation.suppressed_count,
         **_rates(evaluation),
         **_misses(evaluation),
-        **_components(evaluation),
         "judged_by_threshold": [share._asdict() for share in evaluation.scores.thresholds],
-        "clusters": evaluation.scores.clusters._asdict(),
     }
 
 
@@ -81,7 +79,7 @@ def _rates(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _misses(evaluation: Evaluation) -> dict[str, Any]:
-    """Return the missed pairs by reason, examples of them, and the documents that miss the most pairs."""
+    """Return the missed pairs by reason, examples of them, and the documents that miss all of their pairs."""
     ids, scores = evaluation.ids, evaluation.scores
     return {
         "missed": {reason.value: count for reason, count in scores.missed.items()},
@@ -94,28 +92,5 @@ def _misses(evaluation: Evaluation) -> dict[str, Any]:
             }
             for pair in scores.examples
         ],
-        "missed_by_document": [
-            {"id": ids[misses.document], "missed": misses.missed, "pairs": misses.pairs}
-            for misses in scores.by_document.most_missed
-        ],
-        "unlucky_documents": _rate(scores.by_document.unlucky),
-        "documents_missing_half": scores.by_document.lost_count,
-    }
-
-
-def _components(evaluation: Evaluation) -> dict[str, Any]:
-    """Return the connected components among the true pairs, those with the most pairs by name."""
-    by_document, pairs_count = evaluation.scores.by_document, evaluation.scores.recall.total
-    return {
-        "components": by_document.components_count,
-        "largest_components": [
-            {
-                "first": evaluation.ids[component.first],
-                "documents": component.documents,
-                "pairs": component.pairs,
-                "share_of_pairs": component.pairs / pairs_count,
-                "missed": component.missed,
-            }
-            for component in by_document.largest
-        ],
+        "unlucky_documents": _rate(scores.unlucky),
     }

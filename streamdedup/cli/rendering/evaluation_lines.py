@@ -1,17 +1,15 @@
 """The ``streamdedup evaluate`` result as lines for a reader.
 
-The lines have five parts: settings and truth, rates, components and documents with many misses, clusters, and missed
-pairs with their reasons. ``docs/tuning.md`` explains each line.
+The lines have three parts: settings and truth, rates, and missed pairs with their reasons. ``docs/tuning.md`` explains
+each line.
 """
 
 from collections.abc import Iterator
 
 from streamdedup.cli.rendering.terminal import printable
 from streamdedup.detection.model import DetectorOptions
-from streamdedup.evaluation.by_document import LEAST_PAIRS
 from streamdedup.evaluation.rates import Rate
 from streamdedup.evaluation.result import Evaluation
-from streamdedup.evaluation.scores import ClusterScore
 from streamdedup.settings.units import counted, listed_counts
 from streamdedup.similarity.lsh import BAND_BYTES
 
@@ -21,10 +19,6 @@ def as_lines(evaluation: Evaluation) -> Iterator[str]:
     yield from _conditions(evaluation)
     yield ""
     yield from _rates(evaluation)
-    yield ""
-    yield from _components(evaluation)
-    yield ""
-    yield from _clusters(evaluation.scores.clusters)
     yield ""
     yield from _missed(evaluation)
 
@@ -93,7 +87,7 @@ def _rates(evaluation: Evaluation) -> Iterator[str]:
     if evaluation.options.containment is not None:
         yield _rate_line("recall by containment", scores.containment_recall)
         yield _rate_line("precision by containment", scores.containment_precision)
-    yield _rate_line("documents without an alert", scores.by_document.unlucky)
+    yield _rate_line("documents without an alert", scores.unlucky)
     yield "recall by similarity"
     for band in scores.bands:
         name = "equal" if band.low == band.high else f"{band.low:.2f} .. {band.high:.2f}"
@@ -109,34 +103,6 @@ def _rate_line(name: str, rate: Rate) -> str:
     if rate.share is None or bounds is None:
         return f"{name:<28}{0:>12}{0:>12}{'-':>9}"
     return f"{name:<28}{rate.hits:>12,}{rate.total:>12,}{rate.share:>9.4f}   {bounds[0]:.4f} .. {bounds[1]:.4f}"
-
-
-def _components(evaluation: Evaluation) -> Iterator[str]:
-    """Yield the components with the most pairs, and the documents with the most misses."""
-    by_document, pairs_count = evaluation.scores.by_document, evaluation.scores.recall.total
-    yield f"connected components of true pairs: {by_document.components_count:,}"
-    for component in by_document.largest:
-        yield (
-            f"  {counted(component.documents, 'document')}, {counted(component.pairs, 'pair')} "
-            f"({component.pairs / pairs_count:.1%} of all), {component.missed:,} missed; with "
-            f"{printable(evaluation.ids[component.first])}"
-        )
-    if by_document.lost_count:
-        yield (
-            f"misses cluster: {counted(by_document.lost_count, 'document')} of at least {LEAST_PAIRS} pairs missed "
-            "half or more of them; a higher min_recall makes such documents rarer"
-        )
-    for misses in by_document.most_missed:
-        name = printable(evaluation.ids[misses.document])
-        yield f"  {misses.missed:,} of {misses.pairs:,} pairs missed by {name}"
-
-
-def _clusters(clusters: ClusterScore) -> Iterator[str]:
-    yield f"clusters: {clusters.found_count:,} found, {clusters.true_count:,} by the truth"
-    if clusters.b_cubed_precision is not None and clusters.b_cubed_recall is not None:
-        yield f"  B-cubed   precision {clusters.b_cubed_precision:.4f}  recall {clusters.b_cubed_recall:.4f}"
-    if clusters.pairwise_precision is not None and clusters.pairwise_recall is not None:
-        yield f"  pairwise  precision {clusters.pairwise_precision:.4f}  recall {clusters.pairwise_recall:.4f}"
 
 
 def _missed(evaluation: Evaluation) -> Iterator[str]:
