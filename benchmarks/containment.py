@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from benchmarks import datasets, report
 from benchmarks.datasets import OpenSet
-from streamdedup.cli.collection import temporary_store
+from streamdedup.cli.collection import empty_index
 from streamdedup.cli.output import batches
 from streamdedup.evaluation.join import join
 from streamdedup.evaluation.pairs import Pairs, ShingleSets, gathered, shingle_sets, similarities
@@ -140,12 +140,11 @@ def contained_pairs(sets: ShingleSets) -> Pairs:
 def scanned(documents: OpenSet, name: str, profile: Profile) -> Scanned:
     """Find the pairs of a set by a profile, on an index in memory."""
     made = (document_at(number, *document) for number, document in enumerate(documents.documents))
-    with temporary_store(None, profile, profile.bucket_cap) as store:
-        trial = Trial(detector_options(name, profile), store)
-        started = time.process_time()
-        for batch in batches(made, BATCH):
-            trial.add(batch)
-        document_us = (time.process_time() - started) / len(documents.documents) * 1e6
+    trial = Trial(detector_options(name, profile), empty_index(profile))
+    started = time.process_time()
+    for batch in batches(made, BATCH):
+        trial.add(batch)
+    document_us = (time.process_time() - started) / len(documents.documents) * 1e6
     return Scanned(trial.findings().pairs, document_us)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks import datasets, report
 from benchmarks.datasets import OpenSet
 from benchmarks.world import World
-from streamdedup.cli.collection import temporary_store
+from streamdedup.cli.collection import empty_index
 from streamdedup.cli.evaluate import evaluate_documents
 from streamdedup.evaluation.rates import Rate
 from streamdedup.evaluation.result import Evaluation
@@ -158,9 +158,8 @@ def _evaluated(documents: OpenSet, name: str, threshold: float, seed: int = DEFA
     """Find the pairs in memory and score them; ``keys`` are further ones of the profile."""
     profile = named_profile(None, name, {"threshold": threshold, **keys})
     made = (document_at(number, *document) for number, document in enumerate(documents.documents))
-    with temporary_store(None, profile, profile.bucket_cap) as store:
-        options = replace(detector_options(name, profile), seed=seed)
-        return Measured(documents.name, name, threshold, evaluate_documents(made, options, store))
+    options = replace(detector_options(name, profile), seed=seed)
+    return Measured(documents.name, name, threshold, evaluate_documents(made, options, empty_index(profile)))
 
 
 def _with_daemon(world: World, documents: OpenSet, measured: Measured) -> Measured:

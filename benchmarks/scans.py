@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from streamdedup.cli.collection import temporary_store
+from streamdedup.cli.collection import empty_index
 from streamdedup.cli.scan import find_pairs
 from streamdedup.evaluation.join import join
 from streamdedup.evaluation.pairs import Pairs, gathered
@@ -44,7 +44,6 @@ def scan(profile: Profile, documents: Iterable[tuple[str, str | None]]) -> Scan:
     """Return the pairs of documents (text, source) that a profile finds without limits of buckets and candidates."""
     made = (document_at(number, str(number), text, source) for number, (text, source) in enumerate(documents))
     unlimited = profile.model_copy(update={"bucket_cap": None, "max_candidates": None})
-    with temporary_store(None, unlimited, None) as store:
-        run = DetectorRun(detector_options("scan", unlimited), store)
-        pairs = {(min(ids), max(ids)) for ids in ((int(pair.id1), int(pair.id2)) for pair in find_pairs(run, made))}
-        return Scan(pairs, dict(run.suppressed))
+    run = DetectorRun(detector_options("scan", unlimited), empty_index(unlimited))
+    pairs = {(min(ids), max(ids)) for ids in ((int(pair.id1), int(pair.id2)) for pair in find_pairs(run, made))}
+    return Scan(pairs, dict(run.suppressed))

@@ -8,8 +8,8 @@ from typing import Annotated, Final
 
 import typer
 
-from streamdedup.cli.collection import BATCH_DOCUMENTS, first_versions, temporary_store
-from streamdedup.cli.options import ComparisonOptions, OutputOption, RedisOption, chosen_profile, with_options
+from streamdedup.cli.collection import BATCH_DOCUMENTS, empty_index, first_versions
+from streamdedup.cli.options import ComparisonOptions, OutputOption, chosen_profile, with_options
 from streamdedup.cli.output import batches, output_to, steps
 from streamdedup.cli.pairs_file import read_pairs
 from streamdedup.cli.rendering.evaluation_json import as_object
@@ -44,7 +44,6 @@ def evaluate_documents(
 
     Raises:
         CorpusError: The documents or the true pairs cannot be read, or no true pair is of two of the documents.
-        StoreUnavailable: The store's server does not answer.
     """
     trial, shingler = Trial(options, store), Shingler(options.shingles)
     ids: list[str] = []
@@ -102,7 +101,6 @@ def evaluate(
     ] = None,
     output: OutputOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object.")] = False,
-    redis: RedisOption = None,
 ) -> None:
     """Measure a profile on files: recall, precision, missed pairs and the reasons.
 
@@ -118,7 +116,6 @@ def evaluate(
         document_at(number, entry.id, entry.text, entry.source, entry.scope) for number, entry in enumerate(entries)
     )
     with output_to(output, (*options.inputs(profile), truth)) as target:
-        with temporary_store(redis, profile, profile.bucket_cap) as store:
-            result = evaluate_documents(documents, detector_options("evaluate", profile), store, truth)
+        result = evaluate_documents(documents, detector_options("evaluate", profile), empty_index(profile), truth)
         lines = "\n".join(as_lines(result))
         target.write((json.dumps(as_object(result), ensure_ascii=False) if as_json else fitted(lines, target)) + "\n")

@@ -34,14 +34,6 @@ SkipUnreadableOption = Annotated[
     bool, typer.Option("--skip-unreadable", help="Leave out malformed lines, and report the first of them.")
 ]
 OutputOption = Annotated[str | None, typer.Option("--output", "-o", help="Where to write; default: standard output.")]
-RedisOption = Annotated[
-    str | None,
-    typer.Option(
-        "--redis",
-        metavar="URL",
-        help="Keep the index in this Redis instead of memory, under a private prefix, and delete it at the end.",
-    ),
-]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from streamdedup.cli.collection import BATCH_DOCUMENTS, temporary_store
-from streamdedup.cli.options import ComparisonOptions, OutputOption, RedisOption, chosen_profile, with_options
+from streamdedup.cli.collection import BATCH_DOCUMENTS, empty_index
+from streamdedup.cli.options import ComparisonOptions, OutputOption, chosen_profile, with_options
 from streamdedup.cli.output import batches, output_to, tell
 from streamdedup.cli.rendering.pairs import Pair, write_pairs
 from streamdedup.evaluation.trial import DetectorRun, document_at
@@ -46,7 +46,6 @@ def scan(
     options: ComparisonOptions,
     output: OutputOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON lines instead of tab-separated values.")] = False,
-    redis: RedisOption = None,
 ) -> None:
     """Find all near-duplicate pairs of files; needs no server.
 
@@ -64,12 +63,9 @@ def scan(
         document_at(number, entry.id, entry.text, entry.source, entry.scope) for number, entry in enumerate(entries)
     )
     started = time.perf_counter()
-    with (
-        output_to(output, options.inputs(profile)) as target,
-        temporary_store(redis, profile, profile.bucket_cap) as store,
-    ):
+    with output_to(output, options.inputs(profile)) as target:
         detecting = detector_options("scan", profile)
-        run = DetectorRun(detecting, store)
+        run = DetectorRun(detecting, empty_index(profile))
         pairs = list(find_pairs(run, documents))
         write_pairs(pairs, target, as_json=as_json, with_containment=profile.containment_threshold is not None)
     suppressed = f", suppressed: {listed_counts(run.suppressed)}" if detecting.suppression is not None else ""

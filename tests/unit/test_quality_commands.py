@@ -235,8 +235,6 @@ def test_nothing_to_evaluate_is_reported_without_numbers(run, tmp_path):
         (["{corpus}", "--truth", "{damaged}"], EXIT_FAILED, "damaged.tsv: damaged compressed data"),
         (["{corpus}", "--truth", "{binary}"], EXIT_FAILED, "not UTF-8"),
         (["{corpus}", "--threshold", "1.5"], EXIT_USAGE, "profiles.articles.threshold"),
-        (["{corpus}", "--redis", "http://nobody"], EXIT_USAGE, "must begin with redis://"),
-        (["{corpus}", "--redis", "redis://127.0.0.1:1/0"], EXIT_FAILED, "127.0.0.1:1"),
         ([], EXIT_USAGE, "files"),
     ],
 )
