@@ -206,7 +206,8 @@ def serve(config: ConfigOption = None, assignments: SetOption = None) -> None:
 
     Runs until asked to stop; reads the indexes and writes nothing.
 
-    The address is that of the section [api] in the settings, by default http://127.0.0.1:8080; requests: /docs there.
+    The address is that of the section [api] in the settings, by default http://127.0.0.1:8080; /openapi.json there
+    describes the requests.
 
     Example:  streamdedup serve --config streamdedup.toml
     """

@@ -29,7 +29,7 @@ from streamdedup.serve.events import MAX_RECENT, StreamStart, decode_id
 from streamdedup.serve.events import MEDIA_TYPE as EVENT_STREAM
 from streamdedup.serve.feed import Feeds
 from streamdedup.serve.metrics import ServeMetrics
-from streamdedup.serve.openapi import PAGE_POLICY, describe, render_page
+from streamdedup.serve.openapi import describe
 from streamdedup.serve.page import page_routes
 from streamdedup.serve.problems import MEDIA_TYPE, Problem, RequestProblem, place_of, problem_of
 from streamdedup.serve.requests import (
@@ -323,20 +323,15 @@ _DESCRIBED: Final = (
 )
 
 
-def _openapi_routes(dependencies: Dependencies) -> list[HTTPRouteHandler]:
-    """Return the routes of the OpenAPI document and of the page that shows the document."""
-    openapi = describe(_DESCRIBED, dependencies)
-    document_json, page = msgspec.json.encode(openapi), render_page(openapi).encode()
+def _openapi_route(dependencies: Dependencies) -> HTTPRouteHandler:
+    """Return the route of the OpenAPI document."""
+    document_json = msgspec.json.encode(describe(_DESCRIBED, dependencies))
 
     @get("/openapi.json", sync_to_thread=False)
     def openapi_json() -> Response[bytes]:
         return Response(document_json, media_type=MediaType.JSON)
 
-    @get("/docs", sync_to_thread=False)
-    def docs() -> Response[bytes]:
-        return Response(page, media_type=MediaType.HTML, headers={"content-security-policy": PAGE_POLICY})
-
-    return [openapi_json, docs]
+    return openapi_json
 
 
 @asynccontextmanager
@@ -378,7 +373,7 @@ def create_app(
         "metrics": Provide(lambda: metrics, sync_to_thread=False),
     }
     return Litestar(
-        [compare_options, *_DESCRIBED, livez, readyz, show_metrics, *_openapi_routes(dependencies), *page_routes()],
+        [compare_options, *_DESCRIBED, livez, readyz, show_metrics, _openapi_route(dependencies), *page_routes()],
         dependencies=dependencies,
         exception_handlers={
             RequestProblem: _respond,

@@ -28,7 +28,6 @@ _TARGETS = (
     ("GET", "/"),
     ("GET", "/page/app.js"),
     ("GET", "/readyz"),
-    ("GET", "/docs"),
     ("PUT", LOOKUP),
     ("HEAD", _DOCUMENT),
 )

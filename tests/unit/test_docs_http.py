@@ -34,7 +34,7 @@ def test_the_endpoints_are_those_of_the_application():
     finally:
         made.close()
     assert {(method.upper(), path) for path, item in described.items() for method in item} <= documented
-    assert others == {*PROBES, "/", "/metrics", "/openapi.json", "/docs"}
+    assert others == {*PROBES, "/", "/metrics", "/openapi.json"}
     assert f"up to {MAX_BATCH_TEXTS} texts" in PAGE
 
 
