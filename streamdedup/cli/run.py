@@ -32,7 +32,7 @@ from streamdedup.errors import (
 )
 from streamdedup.findings import Finding, warnings_of
 from streamdedup.index.backend import Backend
-from streamdedup.indexes import connect_backend
+from streamdedup.indexes import connect_backend, detector_options
 from streamdedup.kafka.producer import KafkaTransport
 from streamdedup.settings import Settings
 from streamdedup.wire import ErrorCode, Op
@@ -97,7 +97,7 @@ def run_daemon(settings: Settings) -> None:
         log.info("started", version=__version__, metrics_port=health.port, **_servers(settings))
         for hint in settings.hints():
             log.warning("settings_hint", reason=hint)
-        warm_up(pipelines.values())
+        warm_up(detector_options(name, profile) for name, profile in settings.profiles.items())
         _await_servers(settings, backend, stop, pulse, loop)
         freeze_heap()
         loop.run()

@@ -16,7 +16,7 @@ from streamdedup.cli.fatal import fatal_errors_logged
 from streamdedup.cli.rendering.terminal import fitted_to_stderr
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.cli.topic_reading import reading_options
-from streamdedup.cli.warm_up import freeze_heap, warm_up_lookups
+from streamdedup.cli.warm_up import freeze_heap, warm_up
 from streamdedup.daemon import logs
 from streamdedup.detection.lookup import IndexLookup
 from streamdedup.errors import SettingsError
@@ -87,7 +87,7 @@ def run_service(settings: Settings) -> None:
         )
         server = create_server(gate, feeds.end, limits, _server_options(settings))
         _ignore_repeated_signals()
-        warm_up_lookups(profile.lookup.options for profile in profiles.values())
+        warm_up(profile.lookup.options for profile in profiles.values())
         freeze_heap()
         host, port = listener.getsockname()[:2]
         log.info("serving", version=__version__, host=host, port=port, profiles=sorted(profiles))

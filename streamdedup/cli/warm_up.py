@@ -7,61 +7,26 @@ opening an index loads them into Redis.
 
 import gc
 from collections.abc import Iterable
+from typing import Final
 
-from streamdedup.daemon.batch import Pipeline
-from streamdedup.detection.detector import Detector
-from streamdedup.detection.lookup import IndexLookup, LookupQuery
 from streamdedup.detection.model import DetectorOptions
-from streamdedup.index.memory import MemoryIndex
-from streamdedup.position import Partition, Position
+from streamdedup.detection.preparation import Preparer
+from streamdedup.position import Position
 from streamdedup.wire import Document
 
-#: One text for each path of the normalisation: ASCII, Latin with an accent, a mark that composes, two marks in the
-#: wrong order, marks that only `unicodedata` composes, one code point that becomes several, an invisible character,
-#: Hangul, scripts without spaces, code points beyond 16 bits.
-_TEXTS = (
-    "The ferry runs again on the first of May.",
-    "Die Fähre fährt wieder am ersten Mai.",
-    "le cafe\u0301 du port",
-    "\u0628\u064e\u0651 \u0634\u0651\u0650 q\u0307\u0323",
-    "a\u0308\u0323\u0304 o\u0302\u0301\u0323 \u1112\u1161\u11ab\u1100\u1173\u11af",
-    "ﬁve ﷺ …",
-    "co\u00adoperate zero\u200bwidth",
-    "각하 한글",
-    "渡し船は五月一日から เรือ",
-    "\U0001d4bberry 🛳 𠀀",
-)
-#: Partition that the sample documents come from.
-_PARTITION = Partition("", 0)
+#: A text for each step of the normalisation: accents, marks that compose, marks in the wrong order, a code point that
+#: becomes several, an invisible character, Hangul, a script without spaces, a code point beyond 16 bits.
+_TEXT: Final = "Die Fähre cafe\u0301 a\u0308\u0323 q\u0307\u0323 ﷺ co\u00adoperate \u1112\u1161\u11ab 渡し船は 𠀀"
 
 
-def warm_up(pipelines: Iterable[Pipeline]) -> None:
-    """Prepare a sample document for each path of the normalisation, which needs no server.
+def warm_up(profiles: Iterable[DetectorOptions]) -> None:
+    """Prepare one document for each profile, which needs no server.
 
     Args:
-        pipelines: The daemon's pipelines. Their settings, such as ``fold_variants``, decide which tables are built.
-    """
-    documents = _documents()
-    for pipeline in pipelines:
-        pipeline.detector.prepare(documents)
-
-
-def warm_up_lookups(profiles: Iterable[DetectorOptions]) -> None:
-    """Insert the same sample documents in an index in memory, and look them up.
-
-    Args:
-        profiles: Options by served profile.
+        profiles: Options by profile; some, such as ``fold_variants``, decide which tables are built.
     """
     for options in profiles:
-        index = MemoryIndex()
-        index.open({})
-        detector, fence = Detector(options, index), index.fence(_PARTITION, 1, 0)
-        detector.index(detector.prepare(_documents()), {_PARTITION: fence})
-        IndexLookup(options, index).look_up([LookupQuery(text) for text in _TEXTS], 0)
-
-
-def _documents() -> list[Document]:
-    return [Document(str(offset), text, Position(*_PARTITION, offset), 0) for offset, text in enumerate(_TEXTS)]
+        Preparer(options).prepare([Document("0", _TEXT, Position("", 0, 0), 0)])
 
 
 def freeze_heap() -> None:

@@ -16,7 +16,7 @@ FIRST_DOCUMENTS = """
 import sys
 from streamdedup.cli import run  # all that the daemon has imported
 from streamdedup.cli.assembly import pipelines
-from streamdedup.indexes import connect_backend
+from streamdedup.indexes import connect_backend, detector_options
 from streamdedup.cli.warm_up import warm_up
 from streamdedup.wire import Document
 from streamdedup.position import Position
@@ -39,7 +39,7 @@ settings = Settings.load(None, values, environ={})
 with connect_backend(settings) as backend:
     profiles = pipelines(settings, backend)
     if WARM:
-        warm_up(profiles.values())
+        warm_up(detector_options(name, profile) for name, profile in settings.profiles.items())
     modules, built = set(sys.modules), misses()
     texts = ["Gr\\u00f6\\u00dfe", "cafe\\u0301 \\u0308\\u0323", "\\u6211\\u4eec\\u7684 \\ud55c", "\\U0001f600 \\ufdfa"]
     for topic in "pq":
@@ -54,14 +54,14 @@ print("imported", sorted(name for name in set(sys.modules) - modules if "." in n
 #: The same for the look-ups of the HTTP service.
 FIRST_LOOKUPS = """
 from streamdedup.cli import serve  # all that the service has imported
-from streamdedup.cli.warm_up import warm_up_lookups
+from streamdedup.cli.warm_up import warm_up
 from streamdedup.detection.lookup import IndexLookup, LookupQuery
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.indexes import detector_options
 SETTINGS_AND_MISSES
 options = [detector_options(name, profile) for name, profile in settings.profiles.items()]
 if WARM:
-    warm_up_lookups(options)
+    warm_up(options)
 modules, built = set(sys.modules), misses()
 texts = ["Gr\\u00f6\\u00dfe", "cafe\\u0301 \\u0308\\u0323", "\\u6211\\u4eec\\u7684 \\ud55c", "\\U0001f600 \\ufdfa"]
 for each in options:
