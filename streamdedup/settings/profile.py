@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from streamdedup.settings.base import Check, Section
 from streamdedup.settings.kafka import Topic
@@ -44,6 +44,7 @@ from streamdedup.text import shingles
 from streamdedup.text.shingles import ENGLISH_STOP_WORDS, ShingleOptions, parse_stop_words
 from streamdedup.text.stop_shingles import differences, digest_of_hashes, digest_of_words, parse_stop_shingles
 from streamdedup.text.unicode_tables import variants_version
+from streamdedup.wire.formats import FORMATS
 
 #: Shingle size where none is given, by unit.
 DEFAULT_SIZES = {"word": 3, "char": 5}
@@ -52,8 +53,17 @@ _NAME_ALLOWED = "without quotes, backslashes and control characters"
 #: Values of ``stop_words`` and ``stop_shingles`` without a file: nothing, and the project's own list of words.
 NO_STOPS, ENGLISH = "none", "english"
 
+
+def _check_format(name: str) -> str:
+    if name not in FORMATS:
+        raise ValueError("not a format")
+    return name
+
+
 #: The name of a field of the input.
 FieldName = Annotated[str, Field(pattern=r'^[^"\\\x00-\x1f]+$'), Kind(f"the name of a field, {_NAME_ALLOWED}")]
+#: The format of values.
+FormatName = Annotated[str, AfterValidator(_check_format), Kind(" or ".join(f'"{name}"' for name in FORMATS))]
 #: The name of a field of the input that not all profiles use.
 ScopeFieldName = Annotated[
     str | None, Field(pattern=r'^[^"\\\x00-\x1f]+$'), Kind(f"the name of a field, {_NAME_ALLOWED}")
@@ -101,7 +111,7 @@ class Profile(Section):
 
     topics: Topics
     """Input topics of this profile."""
-    format: Literal["json", "avro", "json-schema", "protobuf"] = "json"
+    format: FormatName = "json"
     """Format of the values in `topics`: plain JSON, or one with schemas in a
     [schema registry](messages.md#schema-registry)."""
     id_field: FieldName = "id"

@@ -17,6 +17,7 @@ from streamdedup.settings.schema_registry import SchemaRegistry
 from streamdedup.settings.service import Service
 from streamdedup.settings.sources import read_sources
 from streamdedup.settings.validation import read_sections, report_contradictions, shown
+from streamdedup.wire.formats import FORMATS
 
 #: Tries of a request by the client of the store, before the daemon receives an error.
 _STORE_ATTEMPTS = 3
@@ -91,7 +92,7 @@ class Settings(Section):
 
     def _formats(self) -> Iterator[tuple[str, str]]:
         for name, profile in self.profiles.items():
-            if profile.format != "json" and self.schema_registry.url is None:
+            if FORMATS[profile.format].registered is not None and self.schema_registry.url is None:
                 yield "schema_registry.url", f'is missing; profiles.{name}.format = "{profile.format}" needs it'
                 return
 

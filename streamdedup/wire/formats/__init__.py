@@ -4,10 +4,9 @@ A format is a module and a row in ``FORMATS``. A profile has one format; files o
 """
 
 from importlib import import_module
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from streamdedup.wire.formats.fields import Headers, Schema
-from streamdedup.wire.formats.json import JsonFormat
 from streamdedup.wire.formats.registry import Registry, RegistryFormat
 
 
@@ -24,11 +23,24 @@ class ValueFormat(Protocol):
         """
 
 
-#: Formats with a schema registry: the type of their schemas there, and the module (``SchemaCompiler``).
+class Row(NamedTuple):
+    """A format in ``FORMATS``.
+
+    Attributes:
+        module: Path of its module: a ``SchemaCompiler``, or one whose ``value_format`` makes a ``ValueFormat``.
+        registered: Type of its schemas in a schema registry; None for a format without schemas.
+    """
+
+    module: str
+    registered: str | None = None
+
+
+#: All formats by name, as in the settings.
 FORMATS: Final = {
-    "avro": ("AVRO", "streamdedup.wire.formats.avro"),
-    "json-schema": ("JSON", "streamdedup.wire.formats.json_schema"),
-    "protobuf": ("PROTOBUF", "streamdedup.wire.formats.protobuf"),
+    "json": Row("streamdedup.wire.formats.json"),
+    "avro": Row("streamdedup.wire.formats.avro", "AVRO"),
+    "json-schema": Row("streamdedup.wire.formats.json_schema", "JSON"),
+    "protobuf": Row("streamdedup.wire.formats.protobuf", "PROTOBUF"),
 }
 
 
@@ -36,14 +48,19 @@ def make_format(name: str, schema: Schema, registry: Registry | None) -> ValueFo
     """Return a format.
 
     Args:
-        name: ``json`` or a key of ``FORMATS``.
+        name: A key of ``FORMATS``.
         schema: The fields.
-        registry: The schema registry; not for ``json``.
+        registry: The schema registry; None for a format without schemas.
 
     Raises:
         ModuleNotFoundError: The format needs a library of the extra ``registry``.
+        ValueError: The format needs a registry.
     """
-    if name == "json" or registry is None:
-        return JsonFormat(schema)
-    kind, module = FORMATS[name]
-    return RegistryFormat(schema, registry, kind, import_module(module))
+    path, registered = FORMATS[name]
+    module = import_module(path)
+    if registered is None:
+        value_format: ValueFormat = module.value_format(schema)
+        return value_format
+    if registry is None:
+        raise ValueError(f"the format {name} needs a schema registry")
+    return RegistryFormat(schema, registry, registered, module)

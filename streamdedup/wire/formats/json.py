@@ -56,6 +56,11 @@ class JsonFormat:
         return fields
 
 
+def value_format(schema: Schema) -> JsonFormat:
+    """Return the format of a profile."""
+    return JsonFormat(schema)
+
+
 def encode_fields(fields: Mapping[str, str | None]) -> bytes:
     """Return the fields that are not None as a JSON object."""
     return msgspec.json.encode({name: value for name, value in fields.items() if value is not None})
