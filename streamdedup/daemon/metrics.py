@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import Lock
-from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,16 +12,12 @@ from prometheus_client import (
     Gauge,
     Histogram,
     Info,
-    ProcessCollector,
-    disable_created_metrics,
 )
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-# Otherwise the client adds a series with the time of creation for each counter and histogram. These series double the
-# number of series, and ``process_start_time_seconds`` has the same information.
-disable_created_metrics()  # type: ignore[no-untyped-call]
+from streamdedup.metrics import DeclaredMetric, MetricSet
 
 #: Bucket bounds for the stages of a batch, in seconds.
 _STAGE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -30,10 +25,6 @@ _STAGE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.
 _LATENCY_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600, 86_400)
 #: Bucket bounds for the number of records in a batch.
 _COUNT_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
-
-_PREFIX = "streamdedup_"
-
-Kind = TypeVar("Kind")
 
 #: Stages of a batch. The first four take time of the loop; ``ahead`` is the time of the thread that reads ahead.
 STAGES = ("poll", "prepare", "index", "publish", "ahead")
@@ -100,92 +91,64 @@ class BatchHistogram(Collector):
         yield family
 
 
-class _Metric(Generic[Kind]):
-    """Declares a metric in ``Metrics``, named as the attribute.
+class Metrics(MetricSet):
+    """The daemon's metrics."""
 
-    Args:
-        kind: Metric class.
-        text: Help text.
-        action: What an operator does about which value, as docs/metrics.md shows it.
-        labels: Label names.
-        options: Further arguments for the class.
-    """
-
-    def __init__(self, kind: Callable[..., Kind], text: str, action: str, *labels: str, **options: Any) -> None:
-        self.kind = kind
-        self.action = action
-        self.labels = labels
-        self._text = text
-        self._options = options
-
-    def __set_name__(self, _owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, metrics: "Metrics", _owner: type) -> Kind:
-        """Create the metric at the first use; from then on the instance attribute comes first."""
-        metric = self.kind(
-            f"{_PREFIX}{self._name}", self._text, self.labels, registry=metrics.registry, **self._options
-        )
-        vars(metrics)[self._name] = metric
-        return metric
-
-
-class Metrics:
-    """The daemon's metrics in their own registry, with process metrics (memory, time, open files)."""
+    prefix = "streamdedup_"
 
     # Documents
 
-    records = _Metric(
+    records = DeclaredMetric(
         Counter,
         "Records consumed and committed; kind is the operation, or invalid.",
         "None for an hour: [nothing comes in](operating.md#nothing-comes-in).",
         "topic",
         "kind",
     )
-    documents_indexed = _Metric(
+    documents_indexed = DeclaredMetric(
         Counter, "Documents inserted into the index.", "No action: the base of shares and rates.", "profile"
     )
-    documents_replayed = _Metric(
+    documents_replayed = DeclaredMetric(
         Counter,
         "Documents that an earlier attempt had already inserted.",
         "Rises: find the failures in the log; no pair is lost or doubled.",
         "profile",
     )
-    documents_silent = _Metric(
+    documents_silent = DeclaredMetric(
         Counter,
         "Documents indexed without alerts: below the committed offset, or before index_silently_until.",
         "Rises beyond a reset of offsets and a warm-up: [documents are silent](operating.md#documents-are-silent).",
         "profile",
     )
-    documents_silent_unexplained = _Metric(
+    documents_silent_unexplained = DeclaredMetric(
         Counter,
         "Documents indexed without alerts although no offset was set back: the committed offset is gone.",
         "Any: pairs may be missing; [documents are silent](operating.md#documents-are-silent).",
         "profile",
     )
-    documents_deleted = _Metric(
+    documents_deleted = DeclaredMetric(
         Counter, "Deletions processed, also of documents that did not exist.", "No action.", "profile"
     )
-    skipped = _Metric(
+    skipped = DeclaredMetric(
         Counter,
         "Documents skipped, which is no error; reason says why.",
         "A share that jumps: look the reason up, and ask the producer.",
         "profile",
         "reason",
     )
-    future_times = _Metric(
+    future_times = DeclaredMetric(
         Counter,
         "Documents whose record time was in the future and was replaced by the present.",
         "More than 1 % of the records: [set the producer's clock](operating.md#times-in-the-future).",
     )
-    dead_letters = _Metric(
+    dead_letters = DeclaredMetric(
         Counter,
         "Records published to the dead-letter topic, by input topic.",
         "Any: `streamdedup dlq inspect`; [dead letters](operating.md#dead-letters).",
         "topic",
         "code",
     )
-    dead_letters_silent = _Metric(
+    dead_letters_silent = DeclaredMetric(
         Counter,
         "Invalid records without dead letters: below the committed offset, or before index_silently_until.",
         "No action: published before, or older than the start.",
@@ -193,50 +156,50 @@ class Metrics:
 
     # Detections
 
-    alerts = _Metric(
+    alerts = DeclaredMetric(
         Counter,
         "Documents with at least one new near-duplicate.",
         "Stops, or jumps: compare with the indexed documents, then look at the producers.",
         "profile",
     )
-    pairs = _Metric(
+    pairs = DeclaredMetric(
         Counter,
         "Near-duplicate pairs published.",
         "Many for each alert: copies of one text; see the clusters.",
         "profile",
     )
-    candidates = _Metric(
+    candidates = DeclaredMetric(
         Counter,
         "Candidates found in buckets.",
         "Hundreds for each document: boilerplate; [buckets are full](operating.md#buckets-are-full).",
         "profile",
     )
-    candidates_verified = _Metric(
+    candidates_verified = DeclaredMetric(
         Counter,
         "Candidates that verification accepted as near-duplicates, suppressed ones included.",
         "A small share of the candidates: `streamdedup tune`.",
         "profile",
     )
-    suppressed = _Metric(
+    suppressed = DeclaredMetric(
         Counter,
         "Near-duplicates that a rule of the profile keeps out of alerts.",
         "More than intended: check the rules. A pair counts twice where each document finds the other one.",
         "profile",
         "rule",
     )
-    candidates_rejected = _Metric(
+    candidates_rejected = DeclaredMetric(
         Counter,
         "Candidates that verification rejected: not similar, too far apart in time, or deleted.",
         "A large share of the candidates: `streamdedup tune`.",
         "profile",
     )
-    candidates_dropped = _Metric(
+    candidates_dropped = DeclaredMetric(
         Counter,
         "Candidates beyond max_candidates, which are not verified.",
         "Rises: pairs may be missed; [buckets are full](operating.md#buckets-are-full).",
         "profile",
     )
-    full_buckets = _Metric(
+    full_buckets = DeclaredMetric(
         Counter,
         "Buckets that were full, so that a document was not inserted into them.",
         "Rises: pairs may be missed; [buckets are full](operating.md#buckets-are-full).",
@@ -245,32 +208,32 @@ class Metrics:
 
     # Times
 
-    batch_records = _Metric(
+    batch_records = DeclaredMetric(
         Histogram,
         "Records in a batch.",
         "Full batches and a lag: [more daemons or processors](operating.md#lag-grows).",
         buckets=_COUNT_BUCKETS,
     )
-    batch_seconds = _Metric(
+    batch_seconds = DeclaredMetric(
         Histogram,
         "Time of a batch by stage: poll, prepare, index, publish; ahead: prepare of the next batch in a thread.",
         "One stage grows: index is the store, publish is Kafka; [lag grows](operating.md#lag-grows).",
         "stage",
         buckets=_STAGE_BUCKETS,
     )
-    latency_seconds = _Metric(
+    latency_seconds = DeclaredMetric(
         BatchHistogram,
         "Time from the record time to the commit of the batch.",
         "The 99th percentile is above a minute: [latency is high](operating.md#latency-is-high).",
         "topic",
         buckets=_LATENCY_BUCKETS,
     )
-    last_commit_timestamp_seconds = _Metric(
+    last_commit_timestamp_seconds = DeclaredMetric(
         Gauge,
         "Time of the last commit, seconds since the epoch.",
         "Stands still beside a lag: [the daemon is not ready](operating.md#the-daemon-is-not-ready).",
     )
-    loop_age_seconds = _Metric(
+    loop_age_seconds = DeclaredMetric(
         Gauge,
         "Time since the last step of the loop.",
         "Above 30 s: [the loop is stuck](operating.md#the-loop-is-stuck).",
@@ -278,44 +241,44 @@ class Metrics:
 
     # Kafka
 
-    lag_records = _Metric(
+    lag_records = DeclaredMetric(
         Gauge,
         "Records that are not read yet.",
         "Grows: [lag grows](operating.md#lag-grows). Absent while the daemon waits or has halted.",
         "topic",
         "partition",
     )
-    partitions_assigned = _Metric(
+    partitions_assigned = DeclaredMetric(
         Gauge,
         "Partitions assigned to this daemon.",
         "Unequal among daemons: as many daemons as divide the partitions; 0 is a spare.",
     )
-    rebalances = _Metric(
+    rebalances = DeclaredMetric(
         Counter,
         "Times that partitions were assigned or revoked.",
         "Rises without restarts: [the clients are rebuilt](operating.md#the-clients-are-rebuilt-again-and-again).",
     )
-    topic_missing = _Metric(
+    topic_missing = DeclaredMetric(
         Gauge,
         "1 while the input topic does not exist.",
         "1: [a topic is missing](operating.md#a-topic-is-missing).",
         "topic",
     )
-    topics_recreated = _Metric(
+    topics_recreated = DeclaredMetric(
         Counter,
         "Times that a topic was deleted and created again.",
         "Any: [a topic was created again](operating.md#a-topic-was-created-again).",
         "topic",
     )
-    rebuilds = _Metric(
+    rebuilds = DeclaredMetric(
         Counter,
         "Times that the Kafka clients were closed and opened again.",
         "Rises: [the clients are rebuilt](operating.md#the-clients-are-rebuilt-again-and-again).",
     )
-    broker_errors = _Metric(
+    broker_errors = DeclaredMetric(
         Counter, "Failed attempts to use Kafka.", "Rises: [Kafka is away](operating.md#kafka-is-away)."
     )
-    batches_refused = _Metric(
+    batches_refused = DeclaredMetric(
         Counter,
         "Batches dropped because another daemon owns a partition.",
         "More than ten in 15 minutes: [batches are refused](operating.md#batches-are-refused).",
@@ -323,29 +286,29 @@ class Metrics:
 
     # Index
 
-    index_documents = _Metric(
+    index_documents = DeclaredMetric(
         Gauge,
         "Documents in the index: an estimate, within about 1 %.",
         "Far from the documents of one retention period: check `retention`.",
         "profile",
     )
-    index_lost_timestamp_seconds = _Metric(
+    index_lost_timestamp_seconds = DeclaredMetric(
         Gauge,
         "When the index was found lost or gone back in time, seconds since the epoch; 0 if it is complete.",
         "Not 0: [the index is lost](operating.md#the-index-is-lost).",
         "profile",
     )
-    store_used_bytes = _Metric(
+    store_used_bytes = DeclaredMetric(
         Gauge,
         "Memory in use by the server of the index.",
         "Above 85 % of the limit: [store memory is nearly full](operating.md#store-memory-is-nearly-full).",
     )
-    store_limit_bytes = _Metric(
+    store_limit_bytes = DeclaredMetric(
         Gauge,
         "Memory limit of the server of the index; 0 for no limit.",
         "0: set `maxmemory`, so that the growth can be watched.",
     )
-    store_errors = _Metric(
+    store_errors = DeclaredMetric(
         Counter,
         "Failed attempts to use the server of the index.",
         "Rises: [the store is away](operating.md#the-store-is-away).",
@@ -353,31 +316,29 @@ class Metrics:
 
     # Health
 
-    ready = _Metric(
+    ready = DeclaredMetric(
         Gauge,
         "1 while the daemon is at work for all topics, 0 while it waits or has halted, or a topic is missing.",
         "0 for 5 minutes: [the daemon is not ready](operating.md#the-daemon-is-not-ready).",
     )
-    waiting = _Metric(
+    waiting = DeclaredMetric(
         Gauge,
         "1 while the daemon waits for this: store, kafka, schema_registry, partitions or index.",
         "1 for a minute: [the store](operating.md#the-store-is-away), [Kafka](operating.md#kafka-is-away) or the "
         "[schema registry](operating.md#the-daemon-is-not-ready) is away.",
         "what",
     )
-    halted = _Metric(
+    halted = DeclaredMetric(
         Gauge,
         "1 after too many dead letters: the daemon publishes nothing until a restart.",
         "1: [the dead-letter breaker has opened](operating.md#the-dead-letter-breaker-has-opened).",
     )
-    build = _Metric(Info, "Version of the software.", "Differs between daemons after an upgrade: one was forgotten.")
+    build = DeclaredMetric(
+        Info, "Version of the software.", "Differs between daemons after an upgrade: one was forgotten."
+    )
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)
-        # The first use of an attribute creates its metric: a scrape shows all of them from the start.
-        for name in DECLARED:
-            getattr(self, name)
+        super().__init__()
         for label in WAITING_FOR.values():
             self.waiting.labels(label).set(0)
 
@@ -414,7 +375,7 @@ class Metrics:
             for rule in rules:
                 self.suppressed.labels(profile, rule)
             self.index_lost_timestamp_seconds.labels(profile)
-            for name, declared in DECLARED.items():
+            for name, declared in self.declared().items():
                 if declared.kind is Counter and declared.labels == ("profile",):
                     getattr(self, name).labels(profile)
 
@@ -441,7 +402,3 @@ class Metrics:
 
         for topic in topics:
             self.topic_missing.labels(topic).set_function(is_missing(topic))
-
-
-#: All metrics by name.
-DECLARED = {name: declared for name, declared in vars(Metrics).items() if isinstance(declared, _Metric)}

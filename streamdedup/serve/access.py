@@ -249,7 +249,7 @@ class Gate:
             self._metrics.requests.labels(route, str(response.status or "none")).inc()
             # A stream has no end of its own: its beginning is the answer.
             answered_at = response.stream_began_at or time.monotonic()
-            self._metrics.seconds.labels(route).observe(answered_at - began_at)
+            self._metrics.request_seconds.labels(route).observe(answered_at - began_at)
 
     @staticmethod
     def _route_by_encoded_path(scope: Scope) -> None:

@@ -1,6 +1,8 @@
 """The metrics of the HTTP service."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
+from prometheus_client import Counter, Gauge, Histogram, Info
+
+from streamdedup.metrics import DeclaredMetric, MetricSet
 
 #: Bucket bounds of durations, in seconds.
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -8,57 +10,53 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 1
 _TEXTS = (1, 2, 5, 10, 20, 50, 100, 200)
 
 
-class ServeMetrics:
-    """Metrics of one process, in a registry of their own.
+class ServeMetrics(MetricSet):
+    """Metrics of one process of the service."""
 
-    Attributes:
-        registry: The registry.
-    """
+    prefix = "streamdedup_serve_"
+
+    build = DeclaredMetric(Info, "Version of the service.", "No action.")
+    requests = DeclaredMetric(
+        Counter,
+        "Requests that were answered.",
+        "Status 429 or 503 again and again: more processes. 500: a defect; the log has it.",
+        "route",
+        "status",
+    )
+    request_seconds = DeclaredMetric(
+        Histogram,
+        "Time from the headers of a request to the end of the answer; of a stream, to its beginning.",
+        "Rises with `pass_seconds`: Redis is slow. Rises alone: more processes.",
+        "route",
+        buckets=_SECONDS,
+    )
+    in_flight = DeclaredMetric(Gauge, "Requests in progress.", "Near 256, the [limit](#limits): more processes.")
+    texts = DeclaredMetric(Counter, "Texts that were looked up.", "No action: the base of rates.", "profile")
+    pass_texts = DeclaredMetric(
+        Histogram, "Texts that were looked up together.", "No action: rises under load.", buckets=_TEXTS
+    )
+    pass_seconds = DeclaredMetric(
+        Histogram, "Time of a look-up of texts together.", "Rises: look at Redis.", buckets=_SECONDS
+    )
+    store_errors = DeclaredMetric(
+        Counter, "Look-ups that failed because of Redis.", "Rises: look at Redis; the log has the reason.", "profile"
+    )
+    subscribers = DeclaredMetric(
+        Gauge, "Open streams: alerts, dead-letters.", "Near 128, the [limit](#limits): more processes.", "stream"
+    )
+    events = DeclaredMetric(Counter, "Events that were sent to subscribers.", "No action.", "event")
+    cluster_members = DeclaredMetric(
+        Gauge, "Members of clusters that are kept in memory.", "At 100,000 the oldest are forgotten."
+    )
+    unreadable_records = DeclaredMetric(
+        Counter,
+        "Records of the topic of a stream that have another form; passed over.",
+        "Above 0: another program writes to the topic.",
+        "stream",
+    )
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        registry = self.registry
-        self.build = Info("streamdedup_serve_build", "Version of the service.", registry=registry)
-        self.requests = Counter(
-            "streamdedup_serve_requests", "Requests that were answered.", ["route", "status"], registry=registry
-        )
-        self.seconds = Histogram(
-            "streamdedup_serve_request_seconds",
-            "Time from the headers of a request to the end of the answer; of a stream, to its beginning.",
-            ["route"],
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self.in_flight = Gauge("streamdedup_serve_in_flight", "Requests in progress.", registry=registry)
-        self.texts = Counter("streamdedup_serve_texts", "Texts that were looked up.", ["profile"], registry=registry)
-        self.pass_texts = Histogram(
-            "streamdedup_serve_pass_texts", "Texts that were looked up together.", buckets=_TEXTS, registry=registry
-        )
-        self.pass_seconds = Histogram(
-            "streamdedup_serve_pass_seconds",
-            "Time of a look-up of texts together.",
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self.store_errors = Counter(
-            "streamdedup_serve_store_errors", "Look-ups that failed because of Redis.", ["profile"], registry=registry
-        )
-        self.subscribers = Gauge(
-            "streamdedup_serve_subscribers", "Open streams: alerts, dead-letters.", ["stream"], registry=registry
-        )
-        self.events = Counter(
-            "streamdedup_serve_events", "Events that were sent to subscribers.", ["event"], registry=registry
-        )
-        self.cluster_members = Gauge(
-            "streamdedup_serve_cluster_members", "Members of clusters that are kept in memory.", registry=registry
-        )
-        self.unreadable_records = Counter(
-            "streamdedup_serve_unreadable_records",
-            "Records of the topic of a stream that have another form; passed over.",
-            ["stream"],
-            registry=registry,
-        )
+        super().__init__()
         for stream in ("alerts", "dead-letters"):
             self.subscribers.labels(stream)
             self.unreadable_records.labels(stream)
-        ProcessCollector(registry=registry)

@@ -45,16 +45,15 @@ def test_the_problems_are_those_of_the_code():
 
 
 def test_the_metrics_are_those_of_the_code():
-    documented = {named(row[0])[0]: (row[1], tuple(named(row[2])), row[3]) for row in rows(section(PAGE, "Metrics"))}
-    declared = {}
-    for metric in vars(ServeMetrics()).values():
-        if not hasattr(metric, "describe"):
-            continue
+    documented = {named(row[0])[0]: (row[1], tuple(named(row[2])), *row[3:]) for row in rows(section(PAGE, "Metrics"))}
+    declared, metrics = {}, ServeMetrics()
+    for name, declaration in ServeMetrics.declared().items():
+        metric = getattr(metrics, name)
         (family,) = metric.describe()
         kind = {Counter: "counter", Histogram: "histogram"}.get(type(metric), "gauge")
         ending = {"counter": "_total", "info": "_info"}.get(family.type, "")
         labels = ("version",) if family.type == "info" else metric._labelnames
-        declared[f"{family.name}{ending}"] = (kind, labels, family.documentation)
+        declared[f"{family.name}{ending}"] = (kind, labels, family.documentation, declaration.action)
     assert documented == declared
 
 

@@ -11,7 +11,7 @@ import yaml
 from prometheus_client import Counter, Histogram
 
 from streamdedup.daemon.batch import INVALID
-from streamdedup.daemon.metrics import DECLARED, STAGES, WAITING_FOR, BatchHistogram, Metrics
+from streamdedup.daemon.metrics import STAGES, WAITING_FOR, BatchHistogram, Metrics
 from streamdedup.detection.model import Skip
 from streamdedup.wire import Op
 from tests.unit.test_docs import anchors, named, rows, section
@@ -48,7 +48,7 @@ def declared():
         ending = "_info" if family.type == "info" else endings[kind]
         named_labels = (metric.label,) if isinstance(metric, BatchHistogram) else metric._labelnames
         labels = ("version",) if family.type == "info" else named_labels
-        found[f"{family.name}{ending}"] = (kind, labels, family.documentation, DECLARED[attribute].action)
+        found[f"{family.name}{ending}"] = (kind, labels, family.documentation, Metrics.declared()[attribute].action)
     return found
 
 

@@ -1,0 +1,65 @@
+"""Declarations of metrics: each says beside its meaning what an operator does about which value."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Generic, TypeVar
+
+from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics
+
+# Otherwise the client adds a series with the time of creation for each counter and histogram. These series double the
+# number of series, and ``process_start_time_seconds`` has the same information.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+Kind = TypeVar("Kind")
+
+
+class DeclaredMetric(Generic[Kind]):
+    """Declares a metric in a ``MetricSet``, named as the attribute.
+
+    Args:
+        kind: Metric class.
+        text: Help text.
+        action: What an operator does about which value, as the documentation shows it.
+        labels: Label names.
+        options: Further arguments for the class.
+    """
+
+    def __init__(self, kind: Callable[..., Kind], text: str, action: str, *labels: str, **options: Any) -> None:
+        self.kind = kind
+        self.action = action
+        self.labels = labels
+        self._text = text
+        self._options = options
+
+    def __set_name__(self, _owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, metrics: "MetricSet", _owner: type) -> Kind:
+        """Create the metric at the first use; from then on the instance attribute comes first."""
+        metric = self.kind(
+            f"{metrics.prefix}{self._name}", self._text, self.labels, registry=metrics.registry, **self._options
+        )
+        vars(metrics)[self._name] = metric
+        return metric
+
+
+class MetricSet:
+    """The metrics of a process in their own registry, with process metrics (memory, time, open files).
+
+    Attributes:
+        prefix: First part of the names.
+        registry: The registry.
+    """
+
+    prefix: ClassVar[str]
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        # The first use of an attribute creates its metric: a scrape shows all of them from the start.
+        for name in self.declared():
+            getattr(self, name)
+
+    @classmethod
+    def declared(cls) -> dict[str, DeclaredMetric[Any]]:
+        """Return the declarations by name."""
+        return {name: value for name, value in vars(cls).items() if isinstance(value, DeclaredMetric)}
