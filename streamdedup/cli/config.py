@@ -41,9 +41,7 @@ def show_settings(config: ConfigOption = None, assignments: SetOption = None) ->
 
 @config.command()
 def example(
-    name: Annotated[
-        str, typer.Argument(help=f"Kind of texts: {', '.join(EXAMPLES)}.", autocompletion=lambda: list(EXAMPLES))
-    ],
+    name: Annotated[str, typer.Argument(help=f"Kind of texts: {', '.join(EXAMPLES)}.")],
 ) -> None:
     """Print a profile for a kind of texts, to paste into a settings file.
 

@@ -19,7 +19,6 @@ from streamdedup.cli.settings_options import (
     SetOption,
     load_settings,
     parse_since,
-    topic_names,
 )
 from streamdedup.cli.topic_reading import reading_options
 from streamdedup.errors import SettingsError
@@ -40,9 +39,7 @@ class FilterOptions:
     ] = None
     topic: Annotated[
         list[str] | None,
-        typer.Option(
-            "--topic", "-t", help="Only records of this input topic; may be repeated.", autocompletion=topic_names
-        ),
+        typer.Option("--topic", "-t", help="Only records of this input topic; may be repeated."),
     ] = None
 
     def filter(self, since: str | None = None) -> DeadLetterFilter:

@@ -20,7 +20,7 @@ from streamdedup.cli.guards import (
 )
 from streamdedup.cli.index_status import collect_status, is_lost, render_status
 from streamdedup.cli.output import counting, measuring, tell
-from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings, profile_names, with_same_settings
+from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings, with_same_settings
 from streamdedup.daemon.partitions import Loss, find_losses, gaps
 from streamdedup.daemon.rebuild import Progress, keeping_membership
 from streamdedup.errors import EXIT_INDEX_LOST, BrokerUnavailable, SettingsError
@@ -48,9 +48,7 @@ index = typer.Typer(no_args_is_help=True, help="Operate on the index in Redis.")
 
 ProfileOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--profile", "-p", metavar="NAME", help="Only this profile; may be repeated.", autocompletion=profile_names
-    ),
+    typer.Option("--profile", "-p", metavar="NAME", help="Only this profile; may be repeated."),
 ]
 
 

@@ -16,7 +16,6 @@ import typer
 
 from streamdedup.cli.assembly import decoder_of
 from streamdedup.cli.output import BadLines, read_with_progress, say, tell
-from streamdedup.cli.settings_options import profile_names
 from streamdedup.corpora import FORMAT_TITLES, Columns, CorpusReader, Entry, Format, shown_name
 from streamdedup.errors import CorpusError
 from streamdedup.settings import Profile
@@ -50,7 +49,6 @@ class CorpusOptions:
             "--profile",
             "-p",
             help="articles (words), reviews (characters), or one of --config.",
-            autocompletion=profile_names,
         ),
     ] = "articles"
     id_field: Annotated[str | None, typer.Option("--id-field", "--id-column", help="Field or column of the id.")] = None

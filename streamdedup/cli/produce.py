@@ -17,7 +17,7 @@ from streamdedup.cli.options import (
     TextColumnOption,
 )
 from streamdedup.cli.output import BadLines, read_with_progress, tell
-from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings, topic_names
+from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.corpora import Columns, CorpusReader, Entry
 from streamdedup.errors import CorpusError, DecodeError, SettingsError
 from streamdedup.kafka.pace import Pace
@@ -30,7 +30,7 @@ from streamdedup.wire.formats.registry import Write
 
 def produce(  # noqa: PLR0913  one argument per option
     files: FilesArgument,
-    topic: Annotated[str, typer.Option("--topic", "-t", help="Input topic of a profile.", autocompletion=topic_names)],
+    topic: Annotated[str, typer.Option("--topic", "-t", help="Input topic of a profile.")],
     config: ConfigOption = None,
     assignments: SetOption = None,
     rate: Annotated[

@@ -1,4 +1,4 @@
-"""Options for commands that read settings, and completion with names from the settings file."""
+"""Options for commands that read settings."""
 
 import shlex
 import time
@@ -38,27 +38,6 @@ def parse_since(text: str) -> float:
         raise SettingsError(
             f"--since {text}: must be a time, such as 2026-05-01T09:00, or how long ago, such as 2h"
         ) from None
-
-
-def profile_names(ctx: typer.Context) -> list[str]:
-    """Complete profile names, from the settings file or built in."""
-    settings = _settings_of(ctx)
-    return ["articles", "reviews"] if settings is None else sorted(settings.profiles)
-
-
-def topic_names(ctx: typer.Context) -> list[str]:
-    """Complete input topics from the settings file."""
-    settings = _settings_of(ctx)
-    return [] if settings is None else sorted(t for profile in settings.profiles.values() for t in profile.topics)
-
-
-def _settings_of(ctx: typer.Context) -> Settings | None:
-    """Return an incomplete command line's settings; None, without a message, if they are missing or wrong."""
-    config = ctx.params.get("config")
-    try:
-        return Settings.load(None if config is None else Path(config))
-    except SettingsError:
-        return None
 
 
 ConfigOption = Annotated[
