@@ -11,10 +11,11 @@ from streamdedup.errors import MessageError
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Record
 from streamdedup.kafka.reader import KafkaSpan, RecordFetcher
+from streamdedup.kafka.texts import TextMissingError, fetch_text
 from streamdedup.position import Position
 from streamdedup.settings import Profile, Settings
 from streamdedup.settings.units import counted
-from streamdedup.wire import Decoder, Document, content_digest
+from streamdedup.wire import Decoder, Document
 
 
 def reading_options(settings: Settings, topic: str) -> KafkaOptions:
@@ -90,19 +91,10 @@ class KafkaTexts:
     default: Decoder = field(default_factory=Decoder)
 
     def side(self, document_id: str, digest: str, position: Position) -> Side:
-        """Return a document with its text, or without one if the record is gone or its text has another digest."""
-        document = self._document(position)
-        # A topic that was deleted and created again has other records at the same offsets.
-        if document is None or content_digest(document.text, document.scope).hex() != digest:
-            return Side(document_id, position, None)
-        return Side(document_id, position, document.text)
-
-    def _document(self, position: Position) -> Document | None:
+        """Return a document with its text, or without one if the record is gone or has another document."""
         decoder = self.decoders.get(position.topic, self.default)
         try:
-            record = self.fetcher.fetch(position)
-            if record is None:
-                return None
-            return decoder.decode(record.position, record.timestamp_ms, record.key, record.value, record.headers)
-        except MessageError:
-            return None  # unreadable for the client or the decoder; the daemon made a dead letter of it
+            text = fetch_text(self.fetcher, decoder, document_id, digest, position)
+        except TextMissingError:
+            return Side(document_id, position, None)
+        return Side(document_id, position, text)

@@ -1,7 +1,6 @@
 """The texts of documents, from their records in Kafka, and their alignment.
 
-The index does not store texts. It knows the position of the record of each document; the record is fetched by a
-consumer without a group, and must still have the id and the digest of the index entry.
+The records are fetched by a consumer without a group (``kafka.texts``).
 
 Fetching and alignment run in two threads, each with a consumer of its own, so that the event loop and the thread of the
 index wait for neither.
@@ -13,12 +12,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, TypeVar
 
-from streamdedup.errors import MessageError, StreamdedupError
+from streamdedup.errors import StreamdedupError
 from streamdedup.index.documents import IndexEntry
 from streamdedup.kafka.reader import RecordFetcher
+from streamdedup.kafka.texts import TextMissingError, fetch_text
 from streamdedup.serve.problems import OutageLog
 from streamdedup.text.alignment import Segment, align
-from streamdedup.wire import Decoder, content_digest
+from streamdedup.wire import Decoder
 
 T = TypeVar("T")
 
@@ -26,10 +26,6 @@ T = TypeVar("T")
 _THREADS: Final = 2
 #: Time without attempts after Kafka could not be read, in seconds.
 _PAUSE_S: Final = 5.0
-
-
-class TextMissingError(Exception):
-    """The text of a document cannot be shown; the message is the reason, for the client."""
 
 
 class Alignment(NamedTuple):
@@ -112,7 +108,7 @@ class TextAligner:
         thread = threading.get_ident()
         try:
             fetcher = self._fetchers.get(thread) or self._fetchers.setdefault(thread, self._open_fetcher())
-            return [_text(fetcher, decoder, entry) for entry in entries]
+            return [fetch_text(fetcher, decoder, entry.id, entry.digest.hex(), entry.position) for entry in entries]
         except TextMissingError as error:
             return error
         except Exception as error:
@@ -136,26 +132,3 @@ def _aligned(a: str, b: str) -> Alignment:
     if segments is None:
         return Alignment([Segment(False, a, b)], None)
     return Alignment(segments, None, is_aligned=True)
-
-
-def _text(fetcher: RecordFetcher, decoder: Decoder, entry: IndexEntry) -> str:
-    """Return the text of a document.
-
-    Raises:
-        TextMissingError: Kafka has no record with this text.
-        StreamdedupError: Kafka cannot be read.
-    """
-    position = entry.position._replace(incarnation=0)
-    try:
-        record = fetcher.fetch(position)
-        if record is None:
-            raise TextMissingError(f"Kafka no longer has the record of {entry.id}, {position}: expired or compacted")
-        document = decoder.decode(record.position, record.timestamp_ms, record.key, record.value, record.headers)
-    except MessageError as error:
-        raise TextMissingError(f"the record of {entry.id}, {position}, cannot be decoded: {error.code}") from None
-    if document.id != entry.id or content_digest(document.text, document.scope) != entry.digest:
-        raise TextMissingError(
-            f"the record of {entry.id}, {position}, was replaced by another one: the topic was created again, or the "
-            "field names of the settings have changed"
-        )
-    return document.text

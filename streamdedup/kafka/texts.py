@@ -1,0 +1,46 @@
+"""The text of a stored document, from its record in Kafka.
+
+The index and alerts do not hold texts. They know the position of the record of each document; the record must still
+have the id and the digest of the document.
+"""
+
+from streamdedup.errors import MessageError
+from streamdedup.kafka.reader import RecordFetcher
+from streamdedup.position import Position
+from streamdedup.wire import Decoder, content_digest
+
+
+class TextMissingError(Exception):
+    """The text of a document cannot be shown; the message is the reason, for people."""
+
+
+def fetch_text(fetcher: RecordFetcher, decoder: Decoder, document_id: str, digest: str, position: Position) -> str:
+    """Return the text of a document.
+
+    Args:
+        fetcher: Fetches the record.
+        decoder: Decodes the records of the topic.
+        document_id: Id of the document.
+        digest: Its content digest, as hexadecimal text.
+        position: Position of its record.
+
+    Raises:
+        TextMissingError: Kafka has no record with this text.
+        TransientError: Kafka, or a server that the value format needs, does not answer.
+        FatalError: Kafka, or a server that the value format needs, refuses the client permanently.
+    """
+    position = position._replace(incarnation=0)
+    try:
+        record = fetcher.fetch(position)
+        if record is None:
+            raise TextMissingError(f"Kafka no longer has the record of {document_id}, {position}: expired or compacted")
+        document = decoder.decode(record.position, record.timestamp_ms, record.key, record.value, record.headers)
+    except MessageError as error:
+        # The daemon made a dead letter of it.
+        raise TextMissingError(f"the record of {document_id}, {position}, cannot be decoded: {error.code}") from None
+    if document.id != document_id or content_digest(document.text, document.scope).hex() != digest:
+        raise TextMissingError(
+            f"the record of {document_id}, {position}, was replaced by another one: the topic was created again, or "
+            "the field names of the settings have changed"
+        )
+    return document.text
