@@ -20,7 +20,6 @@ from benchmarks.datasets import EXIT_ABSENT, REPOSITORY
 #: Benchmarks by group, in the order in which they run; each is a module, each group a target of make.
 GROUPS = {
     "bench": (
-        "text_to_keys",
         "stages",
         "memory",
         "growth",

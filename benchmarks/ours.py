@@ -1,6 +1,5 @@
 """The detector on a Redis server, put together as the daemon does, without Kafka."""
 
-import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -73,11 +72,3 @@ def index_on(url: str, **keys: object) -> Iterator[Index]:
     settings = settings_for(url, **keys)
     with connect_backend(settings) as backend:
         yield Index(settings, backend.index(PROFILE))
-
-
-def use_one_core() -> None:
-    """Keep every library to one thread, and the process to one core where the system can do that."""
-    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"):
-        os.environ[variable] = "1"
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})

@@ -17,7 +17,7 @@ from streamdedup import __version__
 #: Results of the benchmarks, as NAME.json.
 RESULTS = REPOSITORY / "build" / "bench"
 #: Packages whose versions affect a measurement.
-PACKAGES = ("numpy", "kafka-python", "redis", "hiredis", "msgspec", "litestar", "uvicorn", "datasketch", "rensa")
+PACKAGES = ("numpy", "kafka-python", "redis", "hiredis", "msgspec", "litestar", "uvicorn", "datasketch")
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
