@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from streamdedup.embedded.process import ServerError, find_tool
+from streamdedup.embedded.process import ServerError
+from tests.support.processes import find_tool
 
 #: Longest time of one request, in seconds.
 TIMEOUT_S = 30

@@ -12,7 +12,8 @@ from typing import Any
 import yaml
 
 from streamdedup.embedded import ManagedProcess, free_ports
-from streamdedup.embedded.process import LOOPBACK, find_tool
+from streamdedup.embedded.process import LOOPBACK
+from tests.support.processes import find_tool
 
 #: The rules that are shipped.
 RULES = Path(__file__).parents[1] / "deploy" / "prometheus" / "rules" / "streamdedup.yml"

@@ -1,4 +1,4 @@
-"""A server process that belongs to this process: start, pause, kill, restart; never left behind.
+"""A server process that belongs to this process: start, kill, restart; never left behind.
 
 Every end of the parent, also by kill -9, ends its servers: each runs under a keeper (``keeper.py``). A server has a
 session of its own, so that Ctrl-C in a terminal reaches the parent only, and the parent chooses the order of stopping.
@@ -46,18 +46,6 @@ class ServerError(StreamdedupError):
 
 class MissingToolError(ServerError):
     """A program that an embedded server needs is not installed; the text contains the command to install it."""
-
-
-def find_tool(name: str, advice: str) -> str:
-    """Return the path of the program ``name``.
-
-    Raises:
-        MissingToolError: The program is not on the PATH; the text ends with ``advice``.
-    """
-    path = shutil.which(name)
-    if path is None:
-        raise MissingToolError(f"the program '{name}' was not found on the PATH: {advice}")
-    return path
 
 
 def accepts(port: int) -> bool:
@@ -248,14 +236,6 @@ class ManagedProcess(Started):
         """End the server with SIGKILL, as a crash would, and wait until it has ended."""
         self._signal(signal.SIGKILL)
         self._release()
-
-    def pause(self) -> None:
-        """Freeze the server (SIGSTOP): its connections stay open and nothing answers."""
-        os.kill(self.pid, signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Continue a paused server."""
-        os.kill(self.pid, signal.SIGCONT)
 
     def close(self) -> None:
         """Stop the server and remove a private directory; may be called twice."""

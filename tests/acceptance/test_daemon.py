@@ -9,6 +9,7 @@ import pytest
 from tests import servers
 from tests.daemons import PATIENT, Daemon, Installation, produce_keyed, set_offsets, values_of
 from tests.made_corpus import a_corpus, the_expected
+from tests.support.processes import pause, resume
 
 
 @pytest.mark.parametrize(
@@ -208,7 +209,7 @@ class TestServersAway:
             servers.wait_until(held.exists, what="the daemon to be about to commit")
             if manner == "frozen":
                 for broker in kafka.brokers:
-                    broker.pause()
+                    pause(broker)
             else:
                 kafka.kill()
             held.unlink()
@@ -218,7 +219,7 @@ class TestServersAway:
             assert (daemon.metric("streamdedup_ready"), daemon.get("/livez")[0]) == (0, 200)
             if manner == "frozen":
                 for broker in kafka.brokers:
-                    broker.resume()
+                    resume(broker)
             else:
                 kafka.start()
             installation.wait_committed(len(corpus))
@@ -249,10 +250,10 @@ class TestServersAway:
             installation.send(corpus)
             installation.wait_committed(50)
             for broker in kafka.brokers:
-                broker.pause()
+                pause(broker)
             assert daemon.stop() in (0, 75)
             for broker in kafka.brokers:
-                broker.resume()
+                resume(broker)
             daemon.start()
             installation.wait_committed(len(corpus))
         assert installation.pairs() == the_expected(corpus)

@@ -16,8 +16,8 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from streamdedup.embedded.process import find_tool
 from tests.deployed import BASE, BUILDS, KUBERNETES, PROGRAM, UNITS, documents
+from tests.support.processes import find_tool
 
 #: The version of Kubernetes whose schemas are installed, as docs/deployment.md says.
 VERSION = "1.37"

@@ -20,6 +20,7 @@ from streamdedup.daemon.shutdown import SAME_WISH_S
 from streamdedup.errors import EXIT_FAILED, EXIT_FATAL, EXIT_FORCED, EXIT_OK, EXIT_STALLED, EXIT_USAGE
 from tests import servers
 from tests.daemons import streamdedup
+from tests.support.processes import pause, resume
 
 #: Settings under which a call to a store that is frozen outlasts everything else.
 PATIENT = {"redis.timeout": "1m"}
@@ -32,10 +33,10 @@ def stuck(install, start_redis):
 
     @contextlib.contextmanager
     def run(**settings):
-        redis.resume()
+        resume(redis)
         with installation.daemon(**PATIENT, **{"redis.url": redis.url}, **settings) as daemon:
             daemon.wait_ready()
-            redis.pause()
+            pause(redis)
             documents = [(f"d{next(numbers)}", "some text of a few words")]
             installation.send(documents)
             servers.wait_until(

@@ -30,6 +30,7 @@ from tests.integration.test_serve import fill, settings_for
 from tests.served import NEAR, OPTIONS, TEXT, Service
 from tests.servers import wait_until
 from tests.serving import ServeProcess
+from tests.support.processes import pause, resume
 
 TOKEN = "t" * 22
 #: Time of alerts and dead letters: 2026-05-01 07:22:11 UTC, in milliseconds since the epoch.
@@ -583,12 +584,12 @@ class TestServers:
             expect(page.locator("#ask-matches > li")).to_have_count(2)
             page.locator("#ask-matches").get_by_role("button").first.click()
             expect(page.locator("#ask-matches")).to_contain_text("The texts cannot be shown: Kafka")
-            server.pause()
+            pause(server)
             page.get_by_role("button", name="Find near-duplicates").click()
             expect(page.locator("#ask-status .problem")).to_contain_text("Redis does not answer")
             page.get_by_role("tab", name="State").click()
             expect(page.get_by_role("table", name="Profiles")).to_contain_text("Redis does not answer")
-            server.resume()
+            resume(server)
             expect(page.get_by_role("table", name="Profiles")).to_contain_text("can be looked up")
             page.get_by_role("tab", name="Ask").click()
             page.get_by_role("button", name="Find near-duplicates").click()

@@ -27,6 +27,7 @@ from tests.daemons import DEADLINE_S, Daemon, Installation, delete_offsets, prod
 from tests.dashboard import PANELS, metrics_of, substituted
 from tests.made_corpus import a_corpus
 from tests.prometheus import RULES, PrometheusServer, Watch
+from tests.support.processes import pause, resume
 
 #: Seconds that an event may take to be seen.
 SEEN_S = 240.0
@@ -325,11 +326,11 @@ class Life:
 
     def redis_freezes(self) -> None:
         # Before the documents come in, or the daemon may be done with them by then.
-        self._redis.pause()
+        pause(self._redis)
         self.send(values_of([(f"third-{i}", text) for i, text in a_corpus(3, 3000)]))
 
     def redis_goes_on(self) -> None:
-        self._redis.resume()
+        resume(self._redis)
 
     def kafka_freezes(self) -> None:
         """Freeze Kafka again and again until it hits a batch between index and commit, which is then done again."""
@@ -338,9 +339,9 @@ class Life:
             # New documents for each freeze, so that a batch is under way.
             self.send(values_of([(f"fourth-{attempt}-{i}", text) for i, text in a_corpus(40 + attempt, 3000)]))
             self.daemon.wait_growth("streamdedup_records_total")
-            broker.pause()
+            pause(broker)
             self.daemon.wait_growth("streamdedup_rebuilds_total")
-            broker.resume()
+            resume(broker)
             self.daemon.wait_growth("streamdedup_records_total")
             if self.daemon.metric("streamdedup_documents_replayed_total"):
                 return
@@ -355,17 +356,17 @@ class Life:
         set_offsets(self._kafka.bootstrap_servers, self._installation.group, partitions)
         self.daemon = self._new_daemon(dead_letter_limit="none")
         # Nothing is done before Prometheus has seen it for the first time: of a first value there is no rate.
-        self._redis.pause()
+        pause(self._redis)
         self._start_and_be_seen()
-        self._redis.resume()
+        resume(self._redis)
 
     def offsets_are_deleted(self) -> None:
         assert self.daemon.stop() == 0
         delete_offsets(self._kafka.bootstrap_servers, self._installation.group, "articles", PARTITIONS)
         self.daemon = self._new_daemon(dead_letter_limit="none")
-        self._redis.pause()
+        pause(self._redis)
         self._start_and_be_seen()
-        self._redis.resume()
+        resume(self._redis)
 
     def its_topic_is_recreated(self) -> None:
         with closing(servers.admin_client(self._kafka.bootstrap_servers)) as admin:
@@ -535,7 +536,7 @@ class TestAlerts:
                 while client.info("memory")["used_memory"] < 0.88 * limit:
                     client.append("ballast", bytes(256 * 1024))
             scene.fires("StreamdedupStoreNearlyFull")
-            redis.pause()
+            pause(redis)
             scene.send(values_of(words(100, 0)))
             stuck.fires("StreamdedupLoopStuck")
 
@@ -551,9 +552,9 @@ class TestAlerts:
                 # New documents for each freeze, so that a batch is under way.
                 scene.send(values_of(words(1000, first)))
                 scene.daemon.wait_growth("streamdedup_records_total")
-                broker.pause()
+                pause(broker)
                 scene.daemon.wait_growth("streamdedup_rebuilds_total")
-                broker.resume()
+                resume(broker)
             scene.fires("StreamdedupClientsRebuilt")
             broker.kill()
             scene.fires("StreamdedupKafkaAway")

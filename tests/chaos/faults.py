@@ -18,6 +18,7 @@ import redis
 from tests import servers
 from tests.chaos.proxy import Proxy
 from tests.chaos.world import SESSION_S, Passage, WatchedDaemon, World
+from tests.support.processes import pause, resume
 
 #: Points at which a daemon is held, by stage. At each of them a batch is partly done.
 POINTS = {
@@ -127,10 +128,10 @@ def redis_killed(strike: Strike) -> None:
 
 def redis_frozen(strike: Strike) -> None:
     """Stop Redis (SIGSTOP): connections stay open, and requests are answered later."""
-    strike.world.redis.pause()
+    pause(strike.world.redis)
     strike.victim.release()
     strike.pause(1.2, 4.0)
-    strike.world.redis.resume()
+    resume(strike.world.redis)
 
 
 def redis_clients_paused(strike: Strike) -> None:

@@ -25,6 +25,7 @@ from tests.chaos.proxy import Proxy
 from tests.chaos.stream import KeyValue
 from tests.daemons import Daemon, Installation
 from tests.support.kafka import KafkaBroker, KafkaServer
+from tests.support.processes import resume
 
 #: Stage of each step.
 STAGES = {
@@ -281,7 +282,7 @@ class World:
     def heal(self) -> None:
         """Revert faults that were interrupted."""
         self.redis.start()
-        self.redis.resume()
+        resume(self.redis)
         with self.redis_client() as client:
             client.config_set("maxmemory", 0)
         self.kafka.start()

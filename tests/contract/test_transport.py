@@ -19,6 +19,7 @@ from streamdedup.position import Partition
 from tests import servers
 from tests.support.kafka import KafkaServer
 from tests.support.memory_transport import MemoryBroker, MemoryTransport
+from tests.support.processes import pause, resume
 
 #: Number of partitions of the input topic.
 PARTITIONS = 2
@@ -157,11 +158,11 @@ class RealSystem:
     @contextlib.contextmanager
     def silenced(self) -> Iterator[None]:
         assert self.server is not None, "only a server of the test's own may be silenced"
-        self.server.brokers[0].pause()
+        pause(self.server.brokers[0])
         try:
             yield
         finally:
-            self.server.brokers[0].resume()
+            resume(self.server.brokers[0])
 
     @contextlib.contextmanager
     def kept(self, *sources: Source) -> Iterator[None]:

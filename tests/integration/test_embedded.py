@@ -33,6 +33,7 @@ from tests.servers import (
     wait_until,
 )
 from tests.support.kafka import KafkaServer
+from tests.support.processes import pause
 
 linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 
@@ -113,7 +114,7 @@ def test_a_server_that_ignores_sigterm_is_killed_after_the_deadline(tmp_path):
 def test_a_paused_server_can_be_stopped(tmp_path):
     script = Script("import signal; open('ready', 'w').close(); signal.pause()", tmp_path)
     script.start()
-    script.pause()
+    pause(script)
     script.stop()
     assert script.exit_code == 128 + signal.SIGTERM
 
@@ -169,13 +170,13 @@ def test_a_port_belongs_to_one_process_until_it_ends_although_nothing_listens_th
 
 
 PARENT = """
-import sys, time
+import os, signal, sys, time
 from streamdedup.embedded import MockBroker, RedisServer
 redis, broker = RedisServer(), MockBroker()
 redis.start()
 broker.start()
 if {paused}:
-    redis.pause()
+    os.kill(redis.pid, signal.SIGSTOP)
 print(redis.pid, broker.pid, redis.directory, broker.directory, flush=True)
 time.sleep(600)
 """

@@ -22,6 +22,7 @@ from tests import redis_sets
 from tests.canaries import TLS
 from tests.entries import content_of, pending_of
 from tests.servers import make_redis, wait_until
+from tests.support.processes import pause, resume
 
 BANDS = 4
 PARTITION = Partition("articles", 0)
@@ -134,7 +135,7 @@ class TestCluster:
         with connect_cluster(own_cluster.addresses[:1], timeout_s=2.0, connect_timeout_s=2.0) as servers:
             store = open_store(servers)
             own_cluster.be_quick()
-            own_cluster.nodes[1].pause()
+            pause(own_cluster.nodes[1])
             with pytest.raises(StoreUnavailable):
                 exercise(store, [1, 2, 3, 4, 5, 6])
             # By now the cluster itself says that it is down.
@@ -143,7 +144,7 @@ class TestCluster:
                 exercise(store, [1, 2, 3, 4, 5, 6])
             with pytest.raises(StoreUnavailable):
                 store.ping()
-            own_cluster.nodes[1].resume()
+            resume(own_cluster.nodes[1])
             wait_until(own_cluster.is_settled, what="the cluster")
             exercise(store, [1, 2, 3, 4, 5, 6])
 
@@ -152,7 +153,7 @@ class TestCluster:
             names = [*servers.ask_masters("PING")]
             paused = f"{LOOPBACK}:{own_cluster.nodes[1].port}"
             assert paused in names
-            own_cluster.nodes[1].pause()
+            pause(own_cluster.nodes[1])
             for ask in (partial(servers.ask_master, paused, "PING"), partial(servers.ask_masters, "PING")):
                 with pytest.raises(StoreUnavailable, match=rf"Timeout .*\(({LOOPBACK}:\d+ or )*{paused}( or .*)?\)$"):
                     ask()
@@ -443,9 +444,9 @@ class TestSentinel:
             with redis.Redis(port=watched.master.port) as client:
                 assert client.wait(1, 5000) == 1
             watched.be_quick()
-            watched.master.pause()
+            pause(watched.master)
             wait_until(lambda: serves(store), what="the new master")
-            watched.master.resume()
+            resume(watched.master)
             with redis.Redis(port=watched.master.port) as client:
                 wait_until(lambda: client.role()[0] in (b"slave", "slave"), what="the old master's new role")
             assert exercise(store, [3]) == [{1: BANDS}]

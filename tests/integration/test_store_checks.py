@@ -18,6 +18,7 @@ from streamdedup.settings import Settings
 from tests import redis_sets
 from tests.canaries import TLS
 from tests.servers import make_redis, wait_until
+from tests.support.processes import pause, resume
 
 PARTITION = Partition("articles", 0)
 
@@ -217,12 +218,12 @@ class TestTls:
 
     def test_a_server_that_is_frozen_is_not_taken_for_one_without_tls(self, start_redis):
         server = start_redis()
-        server.pause()
+        pause(server)
         try:
             settings = settings_for(f"rediss://{LOOPBACK}:{server.port}/0", redis__timeout="200ms")
             assert checked(settings)["redis"].error is StoreUnavailable
         finally:
-            server.resume()
+            resume(server)
 
 
 class TestIndex:

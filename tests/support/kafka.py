@@ -26,8 +26,8 @@ from streamdedup.embedded.process import (
     ServerError,
     Started,
     accepts,
-    find_tool,
 )
+from tests.support.processes import find_tool
 
 #: Version of Apache Kafka that is fetched.
 KAFKA_VERSION = "4.1.1"

@@ -7,8 +7,9 @@ from pathlib import Path
 from urllib.error import URLError
 
 from streamdedup.embedded.ports import free_ports
-from streamdedup.embedded.process import LOOPBACK, ManagedProcess, ServerError, find_tool
+from streamdedup.embedded.process import LOOPBACK, ManagedProcess, ServerError
 from tests.support.kafka import FAST_START, HEAP, locked
+from tests.support.processes import find_tool
 
 #: Version that is fetched.
 VERSION = "3.0.9"
