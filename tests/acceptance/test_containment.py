@@ -90,17 +90,3 @@ def test_a_text_with_a_paragraph_added_is_alerted_by_containment(install, tmp_pa
     )
     assert followed.returncode == 0, followed.stderr
     assert any(f"{side} 1.0000, alerted by containment" in followed.stdout for side in ("new in old", "old in new"))
-
-
-def test_replays_and_any_order_of_arrival_publish_each_pair_by_containment_once(install):
-    corpus = a_corpus(5)
-    installation = install(3, threshold=0.8, batch_records=7)
-    settings = {"profiles.articles.containment_threshold": RULE.threshold}
-    installation.send(corpus)
-    with installation.running(**settings) as daemon:
-        for committed in (10, 40):
-            installation.wait_committed(committed)
-            daemon.kill()
-            daemon.start()
-        installation.wait_committed(len(corpus))
-    assert set(alerted(installation)) == {tuple(sorted((f"longer-{at}", f"text-{at}"))) for at in range(0, 60, 2)}

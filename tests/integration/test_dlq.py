@@ -197,18 +197,6 @@ def test_replay_asks_first_and_does_nothing_without_a_yes(world, monkeypatch):
     assert world.run("replay").startswith("to replay: 0 dead letters")
 
 
-def test_what_was_replayed_is_remembered_across_filters_and_new_letters(world):
-    world.fill("not_json", "too_large", "not_json", "too_large", "not_json")
-    world.run("replay", "--yes", "--code", "not_json")
-    assert [number for number, _ in world.arrived()] == [0, 2, 4]
-    world.fill("not_json", first=5)
-    world.run("replay", "--yes")
-    assert [number for number, _ in world.arrived()] == [0, 1, 2, 3, 4, 5]
-    assert world.run("replay", "--yes").splitlines() == ["replayed: 0 dead letters"]
-    world.run("replay", "--yes", "--code", "too_large")
-    assert [number for number, _ in world.arrived()] == [0, 1, 2, 3, 4, 5]
-
-
 def test_an_interrupted_replay_goes_on_where_it_ended(world, monkeypatch):
     world.fill(*["not_json"] * 20)
     send, sent = dlq_replay._send, []

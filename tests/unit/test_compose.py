@@ -124,13 +124,6 @@ class TestOwnImage:
         assert f"http://127.0.0.1:{service.metrics_port}/livez" in of_kind("HEALTHCHECK")[0]
 
 
-def test_redis_evicts_nothing_and_writes_what_it_acknowledges():
-    command = SERVICES["redis"]["command"]
-    options = dict(zip(command[1::2], command[2::2], strict=True))
-    assert options["--maxmemory-policy"] == "noeviction"
-    assert options["--appendonly"] == "yes"
-
-
 class TestPrometheus:
     CONFIG = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text(encoding="utf-8"))
 

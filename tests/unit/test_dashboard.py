@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from streamdedup.daemon.metrics import Metrics
-from tests.dashboard import DASHBOARD, FOLDER, PANELS, metrics_of, queries, substituted
+from tests.dashboard import FOLDER, PANELS, metrics_of, queries, substituted
 from tests.prometheus import RULES
 
 
@@ -29,17 +29,6 @@ def test_it_is_what_the_script_makes_of_the_list_of_panels():
     spec.loader.exec_module(module)
     shown = module.DASHBOARD.read_text(encoding="utf-8")
     assert shown == module.draw(), "draw it anew: python deploy/grafana/draw_dashboard.py"
-
-
-def test_source_job_and_daemon_can_be_chosen():
-    variables = {variable["name"]: variable for variable in DASHBOARD["templating"]["list"]}
-    assert list(variables) == ["datasource", "job", "instance"]
-    assert variables["datasource"]["type"] == "datasource"
-    provisioned = yaml.safe_load((FOLDER / "provisioning/datasources/prometheus.yml").read_text(encoding="utf-8"))
-    assert variables["datasource"]["current"]["value"] == provisioned["datasources"][0]["uid"]
-    for name in ("job", "instance"):
-        assert variables[name]["query"]["query"].endswith(f", {name})")
-        assert variables[name]["includeAll"]
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=[panel["title"] for panel in PANELS])

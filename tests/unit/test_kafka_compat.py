@@ -55,21 +55,6 @@ def test_only_compat_uses_private_parts_of_the_client(module):
     assert bool(private + imports) == (module.stem == "compat"), private + imports
 
 
-def test_each_use_of_a_private_part_names_a_test_that_exists():
-    source = (FOLDER / "compat.py").read_text(encoding="utf-8")
-    without_test = [
-        node.name
-        for node in ast.parse(source).body
-        if isinstance(node, ast.FunctionDef)
-        if any(isinstance(part, ast.Attribute) and re.match("_[^_]", part.attr) for part in ast.walk(node))
-        if not re.search(r"Test: ``\w+``", ast.get_docstring(node) or "")
-    ]
-    assert without_test == []
-    tests = "\n".join(path.read_text(encoding="utf-8") for path in TESTS.rglob("test_*.py"))
-    known = set(re.findall(r"^\s*(?:def|class) (\w+)", tests, re.MULTILINE))
-    assert set(re.findall(r"Test: ``(\w+)``", source)) <= known
-
-
 # Closing clients
 
 
