@@ -31,9 +31,10 @@ from benchmarks import datasets, growth, latency, load, report, servers, vegeta
 from benchmarks.datasets import Text
 from benchmarks.ours import default_banding, index_on, settings_for
 from benchmarks.world import Job, World
-from streamdedup.embedded import ManagedProcess, free_ports
+from streamdedup.embedded import ManagedProcess
 from streamdedup.embedded.process import LOOPBACK
 from streamdedup.text.shingles import Shingler
+from tests.support.ports import free_ports
 
 OURS, BESIDE, PEER = "streamdedup", "streamdedup, beside a daemon", "datasketch + FastAPI"
 #: Numbers of the usual run and of a quick one.

@@ -11,8 +11,9 @@ from typing import Any
 
 import yaml
 
-from streamdedup.embedded import ManagedProcess, free_ports
+from streamdedup.embedded import ManagedProcess
 from streamdedup.embedded.process import LOOPBACK
+from tests.support.ports import free_ports
 from tests.support.processes import find_tool
 
 #: The rules that are shipped.

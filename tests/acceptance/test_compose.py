@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 
-from streamdedup.embedded import free_ports
 from streamdedup.embedded.process import LOOPBACK
 from tests import servers
 from tests.composed import (
@@ -34,6 +33,7 @@ from tests.composed import (
 )
 from tests.prometheus import PrometheusServer
 from tests.support.kafka import KafkaServer
+from tests.support.ports import free_ports
 
 #: Where the Dockerfile installs to.
 INSTALLED = "/opt/streamdedup"

@@ -12,11 +12,11 @@ import pytest
 
 from streamdedup.cli import assembly
 from streamdedup.cli import main as cli
-from streamdedup.embedded import free_ports
 from streamdedup.errors import EXIT_INDEX_LOST
 from streamdedup.kafka.options import KafkaOptions
 from tests import servers
 from tests.daemons import PATIENT, Installation, produce_keyed, values_of, wait_no_members
+from tests.support.ports import free_ports
 
 CORPUS = [(f"d{at}", f"text number {at // 2} of a corpus in which every text comes twice") for at in range(10)]
 PAIRS = [(f"d{at}", f"d{at + 1}") for at in range(0, 10, 2)]

@@ -18,7 +18,6 @@ import pytest
 import yaml
 from redis import Redis
 
-from streamdedup.embedded import free_ports
 from streamdedup.indexes import connect_backend
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
@@ -27,6 +26,7 @@ from tests.daemons import DEADLINE_S, Daemon, Installation, delete_offsets, prod
 from tests.dashboard import PANELS, metrics_of, substituted
 from tests.made_corpus import a_corpus
 from tests.prometheus import RULES, PrometheusServer, Watch
+from tests.support.ports import free_ports
 from tests.support.processes import pause, resume
 
 #: Seconds that an event may take to be seen.

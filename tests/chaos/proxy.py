@@ -12,8 +12,8 @@ import threading
 from collections.abc import Coroutine, Iterator
 from typing import Any, Self
 
-from streamdedup.embedded.ports import free_ports
 from streamdedup.embedded.process import LOOPBACK
+from tests.support.ports import free_ports
 
 #: Largest number of bytes forwarded at once.
 CHUNK_BYTES = 65_536

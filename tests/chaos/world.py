@@ -18,13 +18,13 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
 from streamdedup.embedded import RedisServer
-from streamdedup.embedded.ports import free_ports
 from streamdedup.embedded.process import LOOPBACK
 from tests import servers
 from tests.chaos.proxy import Proxy
 from tests.chaos.stream import KeyValue
 from tests.daemons import Daemon, Installation
 from tests.support.kafka import KafkaBroker, KafkaServer
+from tests.support.ports import free_ports
 from tests.support.processes import resume
 
 #: Stage of each step.

@@ -24,15 +24,15 @@ from streamdedup.embedded import (
     RedisServer,
     ServerError,
     find_redis,
-    free_ports,
-    ports,
 )
 from tests.servers import (
     DEADLINE_S,
     make_redis,
     wait_until,
 )
+from tests.support import ports
 from tests.support.kafka import KafkaServer
+from tests.support.ports import free_ports
 from tests.support.processes import pause
 
 linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -150,7 +150,7 @@ def test_a_port_belongs_to_one_process_until_it_ends_although_nothing_listens_th
     monkeypatch.setattr(ports, "_RESERVATIONS", ports._Reservations())
     script = f"""
         import time
-        from streamdedup.embedded import ports
+        from tests.support import ports
         ports.PORTS, ports.BLOCK_PORTS = {two_blocks}, 10
         print(*ports.free_ports(4), flush=True)
         time.sleep(600)

@@ -7,13 +7,13 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import CoordinatorNotAvailableError, NoError, NotCoordinatorError
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from streamdedup.embedded.ports import free_ports
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
 from streamdedup.findings import Level, warnings_of
 from streamdedup.kafka.admin import BROKERS_DEFAULT, TopicNeed, check_kafka, create_topics
 from streamdedup.kafka.group import committed_quietly
 from streamdedup.kafka.options import KafkaOptions
 from tests import servers
+from tests.support.ports import free_ports
 
 DAY_MS = 86_400_000
 

@@ -16,7 +16,6 @@ import pytest
 from kafka import errors as kafka_errors
 from kafka.admin import KafkaAdminClient
 
-from streamdedup.embedded.ports import free_ports
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, FatalError, MembershipEnded, ProducerFenced
 from streamdedup.kafka.admin import check_topics, create_topics
 from streamdedup.kafka.errors import call_within, cap_client_logging, close_quietly, translated
@@ -26,6 +25,7 @@ from streamdedup.kafka.protocols import Batch, Message
 from streamdedup.position import Partition
 from tests import servers
 from tests.support.kafka import KafkaServer
+from tests.support.ports import free_ports
 
 #: Longest single poll, in seconds.
 POLL_S = 0.2

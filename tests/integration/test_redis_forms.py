@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import redis
 
-from streamdedup.embedded.ports import free_ports
 from streamdedup.embedded.process import LOOPBACK
 from streamdedup.errors import IndexLost, StoreMisconfigured, StoreUnavailable
 from streamdedup.index.documents import IndexEntry, InsertState
@@ -22,6 +21,7 @@ from tests import redis_sets
 from tests.canaries import TLS
 from tests.entries import content_of, pending_of
 from tests.servers import make_redis, wait_until
+from tests.support.ports import free_ports
 from tests.support.processes import pause, resume
 
 BANDS = 4

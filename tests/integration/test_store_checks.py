@@ -6,7 +6,6 @@ import pytest
 import redis
 
 from streamdedup.cli.checks import index_findings, store_findings
-from streamdedup.embedded.ports import free_ports
 from streamdedup.embedded.process import LOOPBACK
 from streamdedup.errors import IndexLost, IndexMismatch, StoreMisconfigured, StoreUnavailable
 from streamdedup.findings import Level
@@ -18,6 +17,7 @@ from streamdedup.settings import Settings
 from tests import redis_sets
 from tests.canaries import TLS
 from tests.servers import make_redis, wait_until
+from tests.support.ports import free_ports
 from tests.support.processes import pause, resume
 
 PARTITION = Partition("articles", 0)

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from streamdedup.embedded.ports import free_ports
 from streamdedup.embedded.process import (
     LOOPBACK,
     PORT_ATTEMPTS,
@@ -27,6 +26,7 @@ from streamdedup.embedded.process import (
     Started,
     accepts,
 )
+from tests.support.ports import free_ports
 from tests.support.processes import find_tool
 
 #: Version of Apache Kafka that is fetched.

@@ -6,9 +6,9 @@ import urllib.request
 from pathlib import Path
 from urllib.error import URLError
 
-from streamdedup.embedded.ports import free_ports
 from streamdedup.embedded.process import LOOPBACK, ManagedProcess, ServerError
 from tests.support.kafka import FAST_START, HEAP, locked
+from tests.support.ports import free_ports
 from tests.support.processes import find_tool
 
 #: Version that is fetched.
