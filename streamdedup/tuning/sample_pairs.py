@@ -10,8 +10,6 @@ from streamdedup.evaluation.join import join
 from streamdedup.evaluation.pairs import Pairs, ShingleSets, gathered
 from streamdedup.tuning.candidates import DistinctSets, distinct_sets
 
-#: Pairs of different sets that are kept, unless told otherwise.
-MOST_PAIRS: Final = 100_000
 #: Bins of the distribution of similarity between 0 and 1.
 BINS: Final = 20
 _SEED: Final = 1
@@ -36,9 +34,9 @@ class SamplePairs(NamedTuple):
 def sample_pairs(
     sets: ShingleSets,
     threshold: float,
-    min_words: int = 0,
+    min_words: int,
+    max_pairs: int,
     progress: Callable[[int], None] = lambda _: None,
-    max_pairs: int = MOST_PAIRS,
 ) -> SamplePairs:
     """Find the sample pairs by an exact join.
 
@@ -46,8 +44,8 @@ def sample_pairs(
         sets: The documents' shingle sets.
         threshold: Least similarity, above 0, at most 1.
         min_words: Documents with fewer words are skipped.
-        progress: Called with the newly joined sets' count.
         max_pairs: Pairs between different sets that are kept; of more, each is kept with the same chance.
+        progress: Called with the newly joined sets' count.
     """
     chance = np.random.default_rng(_SEED)
     distinct = distinct_sets(sets, min_words)

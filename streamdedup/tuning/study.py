@@ -103,7 +103,7 @@ class Study:
         self.sets = shingle_sets(Shingler(options), [texts[number] for number in numbers], of_documents)
         self.shingle_s = time.perf_counter() - started
         self.distinct, self.pairs, self.counts, self.histogram = sample_pairs(
-            self.sets, floor, min_words, progress, MOST_PAIRS
+            self.sets, floor, min_words, MOST_PAIRS, progress
         )
         started = time.perf_counter()
         self._signatures = self._signed(family)

@@ -317,7 +317,7 @@ class TestBoundedTexts:
 class TestSamplePairs:
     def test_of_too_many_pairs_some_represent_the_others(self):
         texts = [f"{words(60, 1)} end{at}" for at in range(60)]
-        found = sample_pairs(shingle_sets(Shingler(WORDS), texts), 0.8, max_pairs=300)
+        found = sample_pairs(shingle_sets(Shingler(WORDS), texts), 0.8, min_words=0, max_pairs=300)
         assert len(found.pairs.left) <= 300
         assert found.histogram.sum() == 60 * 59 / 2
         assert found.counts[:, 0].sum() == pytest.approx(60 * 59 / 2, rel=0.25)

@@ -181,7 +181,7 @@ def tables_text(results: dict[str, Any], target: TextIO) -> str:
         console.print()
         _print_table(console, proposals_table(results))
     if command := results["proposed"]["command"]:
-        print_line(console, Text(f"The templates of the boilerplate: {printable(command)}"))
+        print_line(console, Text(f"To read the boilerplate: {printable(command)}"))
     console.print(Text(f"\n{results['recommendation']['settings_file']}"), soft_wrap=True)
     return buffer.getvalue()
 
