@@ -33,6 +33,7 @@ STORE_STEPS = {
         "read_entries",
         "remove_from_buckets",
         "remove_copies",
+        "leave_clusters",
         "replace_entries",
         "insert_and_look_up",
         "copy_removals",

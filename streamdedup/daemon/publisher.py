@@ -141,6 +141,7 @@ class Publisher:
             matches=detection.matches,
             cluster_id=detection.cluster_id,
             cluster_label=detection.cluster_label,
+            cluster_size=detection.cluster_size,
             threshold=pipeline.threshold,
             part=1,
             parts=1,

@@ -34,6 +34,18 @@ class Member(NamedTuple):
     matches: Sequence[Match] = ()
 
 
+class Joined(NamedTuple):
+    """The cluster of a document with matches.
+
+    Attributes:
+        first: First document of the cluster; the document itself where it joins no cluster.
+        size: Documents in the cluster, at most ``CLUSTER_SIZE_CAP``.
+    """
+
+    first: IndexEntry
+    size: int
+
+
 class Clusters:
     """The clusters in a profile.
 
@@ -48,7 +60,7 @@ class Clusters:
         self._sketcher = sketcher
         self._options = options
 
-    def join(self, members: Sequence[Member], fences: Sequence[Fence]) -> list[IndexEntry]:
+    def join(self, members: Sequence[Member], fences: Sequence[Fence]) -> list[Joined]:
         """Place documents in clusters, in order, and store the clusters they join.
 
         Args:
@@ -56,7 +68,7 @@ class Clusters:
             fences: A fence for each partition.
 
         Returns:
-            For each document the cluster's first document; the document itself where it joins no cluster.
+            The cluster of each document.
         """
         entries = self._store.get_entries(
             [number for member in members for number in (member.best, member.entry.number)]
@@ -67,13 +79,12 @@ class Clusters:
         joined: list[tuple[int, Position, int]] = []
         for member in members:
             entry, first = member.entry, self._first(member, entries)
-            firsts.append(first or entry)
             if first is not None:
-                joined.append((entry.number, entry.position, first.number))
                 entries[entry.number] = replace(entry, cluster=first.number)
-        if joined:
-            self._store.set_clusters(joined, fences)
-        return firsts
+            firsts.append(first or entry)
+            joined.append((entry.number, entry.position, firsts[-1].number))
+        sizes = self._store.set_clusters(joined, fences)
+        return [Joined(first, size) for first, size in zip(firsts, sizes, strict=True)]
 
     def _first(self, member: Member, entries: dict[int, IndexEntry]) -> IndexEntry | None:
         """Return the first document in the cluster that a document joins; None if the document joins no cluster."""

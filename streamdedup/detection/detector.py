@@ -275,18 +275,19 @@ class Detector:
             )
             for row in rows
         ]
-        firsts = self._clusters.join(members, fences)
+        clusters = self._clusters.join(members, fences)
         return tuple(
             Detection(
                 batch.documents[row],
                 member.entry.digest,
                 owned[row],
-                first.id,
+                cluster.first.id,
                 label=read_caption(member.entry.content.caption).label,
-                cluster_label=read_caption(first.content.caption).label,
                 incarnation=member.entry.content.incarnation or b"",
+                cluster_label=read_caption(cluster.first.content.caption).label,
+                cluster_size=cluster.size,
                 complete=row not in verified.incomplete,
                 suppressed=Counter(rule for rule, _ in verified.suppressed.get(row, ())),
             )
-            for row, member, first in zip(rows, members, firsts, strict=True)
+            for row, member, cluster in zip(rows, members, clusters, strict=True)
         )

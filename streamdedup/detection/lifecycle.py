@@ -101,6 +101,7 @@ class Lifecycle:
             if stored is not None and is_stored and decide_version(stored, marker) is InsertState.REPLACED:
                 removed.append(stored)
         self._remove_from_buckets(removed, fences)
+        self._leave_clusters(removed, fences)
         if markers:
             self._store.replace_entries(markers, fences)
 
@@ -140,8 +141,10 @@ class Lifecycle:
         """Remove replaced versions from their buckets, then replace their entries."""
         rows = [row for row, result in enumerate(results) if result.state is InsertState.REPLACED]
         if rows:
-            before = [entry for row in rows if (entry := results[row].previous) is not None and not entry.deleted]
-            self._remove_from_buckets(before, fences)
+            before = {row: entry for row in rows if (entry := results[row].previous) is not None and not entry.deleted}
+            self._remove_from_buckets(list(before.values()), fences)
+            # A document that grows stays in its cluster.
+            self._leave_clusters([old for row, old in before.items() if old.cluster != entries[row].cluster], fences)
             self._store.replace_entries([entries[row] for row in rows], fences)
 
     def _remove_from_buckets(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
@@ -151,6 +154,12 @@ class Lifecycle:
         keys = self._band_keys([entry.content for entry in entries])
         self._store.remove_from_buckets([entry.number for entry in entries], keys, fences)
         self._store.remove_copies([(entry.number, entry.digest) for entry in entries], fences)
+
+    def _leave_clusters(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
+        """Remove versions from the sets of the clusters that they joined."""
+        joined = [(entry.number, entry.cluster) for entry in entries if entry.cluster != entry.number]
+        if joined:
+            self._store.leave_clusters(joined, fences)
 
 
 def _looked_up(prepared: Prepared, results: Sequence[InsertResult]) -> list[int]:

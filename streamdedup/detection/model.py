@@ -173,6 +173,7 @@ class Detection:
         label: First words of the document; empty without a label.
         cluster_label: First words of the cluster's first document.
         incarnation: Incarnation of the document, 8 bytes; empty for the first.
+        cluster_size: Documents in the cluster, at most ``CLUSTER_SIZE_CAP``.
         complete: Whether all candidates were compared; not where a bucket was full or there were too many candidates.
         suppressed: Further near-duplicates that are not alerted, counted by rule.
     """
@@ -184,6 +185,7 @@ class Detection:
     label: str = ""
     cluster_label: str = ""
     incarnation: bytes = b""
+    cluster_size: int | None = None
     complete: bool = True
     suppressed: Mapping[SuppressionRule, int] = field(default_factory=dict)
 

@@ -5,6 +5,7 @@ A profile's index holds:
 * the *index entries*, by document number: the authority on which version of a document exists;
 * the *buckets*, sets of document numbers, one for each band and band key. Members are hints and may be out of date;
 * the *claims*: the position that owns an alerted pair;
+* per cluster the *cluster set*: the numbers of the documents that joined the first one;
 * per partition the *fence* (the right to write, bound to a consumer-group generation), the *high-water mark* (a
   committed offset) and the *announced attempt* (the latest attempt at a batch that is completely written);
 * per position the *pending matches*: found and not yet committed.
@@ -120,11 +121,29 @@ class EntryStore(EntryReading, Protocol):
     def replace_entries(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
         """Store entries and deletion markers in order, each where no entry or an earlier position is stored."""
 
-    def set_clusters(self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]) -> None:
-        """Set clusters; an entry with another position than the given one is left alone.
+    def set_clusters(self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]) -> list[int]:
+        """Set clusters, in order; an entry with another position than the given one is left alone.
+
+        A document that joins a cluster becomes a member of the cluster's set, and leaves the set of the cluster that
+        its entry named. A set lives as long as an entry, counted from the last document that joined.
 
         Args:
-            clusters: Document number, position, document number that names the cluster.
+            clusters: Document number, position, document number that names the cluster; the document's own number for
+                a document that joins none, whose entry is left alone.
+            fences: Fences for the batch partitions.
+
+        Returns:
+            The size of each cluster after the call: the first document and the members of the set, at most
+            ``CLUSTER_SIZE_CAP``, which stands for larger sizes too.
+        """
+
+    def leave_clusters(self, members: Sequence[tuple[int, int]], fences: Sequence[Fence]) -> None:
+        """Remove documents from the sets of their clusters, before their entries change (rule 9).
+
+        A set that has reached ``CLUSTER_SIZE_CAP`` does not count its further members, and so keeps its size.
+
+        Args:
+            members: Document number, document number that names the cluster.
             fences: Fences for the batch partitions.
         """
 
@@ -221,8 +240,8 @@ class DocumentStore(EntryStore, BucketStore, PairStore, Protocol):
     """Everything that detection writes and reads for a batch.
 
     Call order: ``insert_entries``; where documents change or are deleted ``get_entries``,
-    ``remove_from_buckets``, ``remove_copies``, ``replace_entries``; ``insert_and_look_up``; where buckets are near
-    capacity ``copy_removals``, ``insert_and_look_up`` again, ``read_entries``, ``insert_copies``; then
+    ``remove_from_buckets``, ``remove_copies``, ``leave_clusters``, ``replace_entries``; ``insert_and_look_up``; where
+    buckets are near capacity ``copy_removals``, ``insert_and_look_up`` again, ``read_entries``, ``insert_copies``; then
     ``read_entries``, ``save_pending_matches``, ``claim_pairs``, ``get_entries``, ``set_clusters``.
     """
 

@@ -83,6 +83,12 @@ def encode_number(number: int) -> bytes:
     return _NUMBER.pack(number)
 
 
+def decode_number(data: bytes) -> int:
+    """Decode a document number; the reverse of ``encode_number``."""
+    (number,) = _NUMBER.unpack(data)
+    return int(number)
+
+
 def encode_place(position: Position) -> bytes:
     """Encode a position as in an index entry, from the offset to the partition's end."""
     return _NUMBER.pack(position.offset) + _encode_partition(position.partition_incarnation)

@@ -24,6 +24,7 @@ from streamdedup.index.fingerprints import compare_fingerprints
 from streamdedup.index.memory_partitions import MemoryPartitions
 from streamdedup.index.reading import hits_of_members
 from streamdedup.index.values import (
+    CLUSTER_SIZE_CAP,
     COPIES_CAP,
     PUBLISHED,
     SHOWN_OF_FULL,
@@ -68,6 +69,7 @@ class MemoryIndex(MemoryPartitions):
         self._entries: ExpiringDict[int, IndexEntry] = ExpiringDict(lifetime_ms, now_ms)
         self._buckets: ExpiringDict[tuple[int, int], dict[int, None]] = ExpiringDict(lifetime_ms, now_ms)
         self._copies: ExpiringDict[bytes, dict[int, None]] = ExpiringDict(lifetime_ms, now_ms)
+        self._cluster_sets: ExpiringDict[int, set[int]] = ExpiringDict(lifetime_ms, now_ms)
         self._removals_count = 0
         #: Number of the last removal of a document with each content.
         self._last_removals: dict[bytes, int] = {}
@@ -247,13 +249,31 @@ class MemoryIndex(MemoryPartitions):
         """See ``StoreHealth.count_claims``."""
         return len(self._claims)
 
-    def set_clusters(self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]) -> None:
+    def set_clusters(self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]) -> list[int]:
         """See ``EntryStore.set_clusters``."""
         self._check_fences(fences)
         for number, position, cluster in clusters:
             entry = self._entries.get(number)
-            if entry is not None and entry.position == position:
+            if cluster != number and entry is not None and entry.position == position:
+                if entry.cluster != cluster:
+                    self._leave_cluster(number, entry.cluster)
                 self._entries.amend(number, replace(entry, cluster=cluster))
+                members = self._cluster_sets.get(cluster) or set()
+                if len(members) < CLUSTER_SIZE_CAP - 1:
+                    members.add(number)
+                self._cluster_sets.set(cluster, members)
+        return [1 + len(self._cluster_sets.get(cluster) or ()) for _, _, cluster in clusters]
+
+    def leave_clusters(self, members: Sequence[tuple[int, int]], fences: Sequence[Fence]) -> None:
+        """See ``EntryStore.leave_clusters``."""
+        self._check_fences(fences)
+        for number, cluster in members:
+            self._leave_cluster(number, cluster)
+
+    def _leave_cluster(self, number: int, cluster: int) -> None:
+        members = self._cluster_sets.get(cluster) or set()
+        if len(members) < CLUSTER_SIZE_CAP - 1:
+            members.discard(number)
 
     def connections_count(self) -> int:
         """See ``StoreHealth.connections_count``."""

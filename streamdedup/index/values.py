@@ -11,6 +11,8 @@ from streamdedup.position import Partition, Position
 SHOWN_OF_FULL = 2
 #: Largest number of members of a bucket of exact copies.
 COPIES_CAP = 8
+#: Largest cluster size that is counted; a larger cluster has this size.
+CLUSTER_SIZE_CAP = 1000
 
 #: Owner of the claims on pairs whose alert is committed, in an index that is rebuilt; no record has this position.
 PUBLISHED = Position("", 0, -1)

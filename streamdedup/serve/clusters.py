@@ -57,12 +57,14 @@ class _Cluster:
     Attributes:
         members: Documents that have joined, by id.
         alerted_at_ms: Time of the last alert.
+        size: Cluster size that the last alert names; None where it names none.
         is_cut: Whether there were too many members.
     """
 
     def __init__(self) -> None:
         self.members: dict[str, ClusterMember] = {}
         self.alerted_at_ms = 0
+        self.size: int | None = None
         self.is_cut = False
 
 
@@ -155,7 +157,8 @@ class ClusterMemory:
             self._leave(alert, before)
         cluster = self._clusters.setdefault(key, _Cluster())
         self._clusters.move_to_end(key)
-        cluster.alerted_at_ms = max(cluster.alerted_at_ms, alert.detected_at_ms)
+        if alert.detected_at_ms >= cluster.alerted_at_ms:
+            cluster.alerted_at_ms, cluster.size = alert.detected_at_ms, alert.cluster_size
         if len(cluster.members) >= MAX_OF_CLUSTER and document.id not in cluster.members:
             cluster.is_cut = True
         else:
@@ -195,11 +198,12 @@ class ClusterMemory:
             first: First document of the cluster; None where it left the index.
         """
         by_id = {entry.id: _member_of(entry)}
-        complete = False
+        complete, size = False, None
         if first is not None:
             by_id[first.id] = _member_of(first)
             cluster = self._clusters.get((profile, first.id)) or _Cluster()
             by_id |= cluster.members
+            size = cluster.size
             since_ms = self._complete_since_ms
             complete = since_ms is not None and first.time_ms >= since_ms and not cluster.is_cut
         members = [
@@ -207,7 +211,7 @@ class ClusterMemory:
             for member in sorted(by_id.values(), key=lambda member: (member.time_ms, member.id))
         ]
         complete = complete and len(members) <= MAX_OF_CLUSTER
-        return ClusterBody(None if first is None else first.id, members[:MAX_OF_CLUSTER], complete)
+        return ClusterBody(None if first is None else first.id, members[:MAX_OF_CLUSTER], complete, size)
 
 
 def _member_of(entry: IndexEntry) -> ClusterMember:

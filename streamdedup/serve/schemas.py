@@ -186,6 +186,10 @@ class ClusterBody(msgspec.Struct, frozen=True):
     id: Annotated[str | None, Meta(description="Id of the first document; null where it left the index.")]
     members: Annotated[list[MemberBody], Meta(description="The earliest first; at most 1,000.")]
     complete: Annotated[bool, Meta(description="Whether all alerts since the first document were read.")]
+    size: Annotated[
+        int | None,
+        Meta(description="Cluster size in the last alert; 1000 stands for more, too; null where no alert is known."),
+    ]
 
 
 class DocumentMatchesBody(msgspec.Struct, frozen=True):

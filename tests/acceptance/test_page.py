@@ -351,7 +351,9 @@ class TestLive:
             world,
             page,
             *encode_alert(
-                alerts.an_alert(document, match, cluster_id="x", cluster_label="Ferry?", detected_at_ms=TIME_MS)
+                alerts.an_alert(
+                    document, match, cluster_id="x", cluster_label="Ferry?", cluster_size=1000, detected_at_ms=TIME_MS
+                )
             ),
         )
         row = page.locator("#live-rows > li")
@@ -362,7 +364,7 @@ class TestLive:
                 "first Ferry?",
             ]
         )
-        expect(row).to_contain_text("2026-05-01 07:22:11 UTC \u00b7 articles")
+        expect(row).to_contain_text("2026-05-01 07:22:11 UTC \u00b7 articles \u00b7 cluster of 1000+ documents")
 
     def test_alerts_from_before_are_shown_at_once_and_once(self, world, open_tab):
         page = open_tab(world.url, "#live").page

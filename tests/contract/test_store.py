@@ -30,6 +30,7 @@ from streamdedup.index.redis.servers import OneServer, Servers
 from streamdedup.index.redis.staging import RedisStagingIndex
 from streamdedup.index.redis.store import RedisIndex
 from streamdedup.index.values import (
+    CLUSTER_SIZE_CAP,
     COPIES_CAP,
     SHOWN_OF_FULL,
     BrokerState,
@@ -183,9 +184,10 @@ class TestFence:
             ),
             lambda store, fences: store.claim_pairs([(b"k" * 16, Position(*PARTITION, 0))], fences),
             lambda store, fences: store.set_clusters([(7, Position(*PARTITION, 0), 8)], fences),
+            lambda store, fences: store.leave_clusters([(7, 8)], fences),
             lambda store, fences: store.finish({PARTITION: 1}, [], fences),
         ],
-        ids=["insert", "look up", "save", "claim", "cluster", "finish"],
+        ids=["insert", "look up", "save", "claim", "cluster", "leave", "finish"],
     )
     def test_every_write_below_the_fence_is_refused(self, store, fence, write):
         write(store, [fence])
@@ -526,6 +528,50 @@ class TestPairs:
             assert redis_client.memory_usage(key) < 1.3 * before
 
 
+class TestClusterSizes:
+    def join(self, store, fence, *numbers, cluster=-9):
+        return store.set_clusters([(number, Position(*PARTITION, number), cluster) for number in numbers], [fence])
+
+    def test_a_repeated_batch_counts_no_document_twice(self, store, fence):
+        insert(store, fence, *(an_entry(number, offset=number) for number in (1, 2, 3)))
+        assert self.join(store, fence, 1) == [2]
+        assert self.join(store, fence, 1, 2, 3) == [4, 4, 4]
+        assert self.join(store, fence, 1, 2, 3) == [4, 4, 4]
+
+    def test_another_version_than_the_stored_one_is_not_counted(self, store, fence):
+        insert(store, fence, an_entry(1, offset=5), an_entry(2, offset=2))
+        assert self.join(store, fence, 1, 2, 3) == [2, 2, 2]
+
+    def test_a_document_that_joins_none_has_the_size_of_its_own_cluster(self, store, fence):
+        insert(store, fence, *(an_entry(number, offset=number) for number in (1, 2, 3)))
+        assert self.join(store, fence, 1, cluster=1) == [1]
+        self.join(store, fence, 2, 3, cluster=1)
+        assert self.join(store, fence, 1, cluster=1) == [3]
+        assert store.get_entries([1]) == {1: an_entry(1, offset=1)}
+
+    def test_a_document_that_leaves_or_joins_another_cluster_is_counted_no_longer(self, store, fence):
+        insert(store, fence, *(an_entry(number, offset=number) for number in (1, 2, 3, 4)))
+        self.join(store, fence, 1, 2, 3)
+        store.leave_clusters([(1, -9), (1, -9), (4, -9)], [fence])
+        assert self.join(store, fence, 4) == [4]
+        assert self.join(store, fence, 2, cluster=8) == [2]
+        assert self.join(store, fence, 4) == [3]
+
+    def test_a_size_is_exact_below_its_cap_and_stays_there(self, store, fence):
+        numbers = range(1, CLUSTER_SIZE_CAP + 1)
+        insert(store, fence, *(an_entry(number, offset=number) for number in numbers))
+        assert self.join(store, fence, *numbers[:-2])[-1] == CLUSTER_SIZE_CAP - 1
+        assert self.join(store, fence, *numbers)[-1] == CLUSTER_SIZE_CAP
+        store.leave_clusters([(number, -9) for number in numbers[:5]], [fence])
+        assert self.join(store, fence, 7) == [CLUSTER_SIZE_CAP]
+
+    def test_a_set_expires_with_the_entry_of_the_last_document_that_joined(self, make_store):
+        store, fence = fenced(make_store(lifetime_ms=200))
+        insert(store, fence, an_entry(1, offset=1))
+        assert self.join(store, fence, 1) == [2]
+        wait_until(lambda: self.join(store, fence, -9, cluster=-9) == [1] and not store.get_entries([1]))
+
+
 class TestCount:
     def test_an_empty_index_has_no_documents(self, store):
         assert store.count_documents() == 0
@@ -652,6 +698,7 @@ _OPERATIONS = st.lists(
         st.tuples(st.just("save"), st.integers(0, 3), st.sets(st.sampled_from(PAIRS))),
         st.tuples(st.just("claim"), st.sampled_from(PAIRS), st.integers(0, 3)),
         st.tuples(st.just("cluster"), _NUMBERS, st.integers(0, 9), _NUMBERS),
+        st.tuples(st.just("leave"), _NUMBERS, _NUMBERS),
         st.tuples(st.just("replace"), _NUMBERS, st.integers(0, 9), st.sampled_from([b"a", b"b"])),
         st.tuples(st.just("delete"), _NUMBERS, st.integers(0, 9)),
         st.tuples(st.just("remove"), _NUMBERS, st.tuples(*[st.integers(0, 2)] * BANDS)),
@@ -674,6 +721,8 @@ def _apply(store: Index, fence: Fence, operation: tuple) -> object:
             return store.claim_pairs([(pair, Position(*PARTITION, offset))], [fence])
         case ("cluster", number, offset, cluster):
             return store.set_clusters([(number, Position(*PARTITION, offset), cluster)], [fence])
+        case ("leave", number, cluster):
+            return store.leave_clusters([(number, cluster)], [fence])
         case ("replace", number, offset, content):
             return store.replace_entries([an_entry(number, offset=offset, content=content)], [fence])
         case ("delete", number, offset):

@@ -50,6 +50,7 @@ def fill(connection, namespace="sd:articles", documents_count=3):
     store.insert_and_look_up(numbers, np.array([[n] * BANDS for n in numbers], dtype=np.uint32), [fence])
     store.insert_copies([(1, b"d" * 16)], [fence])
     store.remove_copies([(9, b"d" * 16)], [fence])
+    store.set_clusters([(2, Position(*PARTITION, 2), 1)], [fence])
     store.claim_pairs([(b"p" * 16, Position(*PARTITION, 1)), (b"q" * 16, Position(*PARTITION, 2))], [fence])
     store.save_pending_matches([(Position(*PARTITION, 3), pending_of([b"p" * 16]))], [fence])
     store.announce("0000000007.00000000000000001", [fence], {PARTITION: 0})
@@ -71,6 +72,7 @@ class TestLookingIn:
             "buckets of exact copies": 1,
             "removals of exact copies": 1,
             # The two pairs are in different slots.
+            "cluster sets": 1,
             "claim pages": 2,
             "claim catalogues": 2,
             "pending matches": 1,

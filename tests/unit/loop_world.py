@@ -52,6 +52,7 @@ STORE_METHODS = (
     "insert_entries",
     "remove_from_buckets",
     "remove_copies",
+    "leave_clusters",
     "replace_entries",
     "insert_and_look_up",
     "copy_removals",

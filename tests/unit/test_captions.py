@@ -121,6 +121,24 @@ def test_a_detection_has_the_label_of_the_first_document_in_its_cluster():
     assert (alone.cluster_id, alone.cluster_label) == ("a", alone.label)
 
 
+def test_the_size_of_a_cluster_counts_its_documents_as_they_are_now():
+    def size(document_id: str, text: str = TEXT, **more) -> int:
+        nonlocal offset
+        offset += 1
+        (detection,) = stream.index(a_document(document_id, text, offset, **more))
+        assert detection.cluster_id == "first"
+        return detection.cluster_size
+
+    stream, offset = Stream(), 0
+    stream.index(a_document("first", TEXT, 0))
+    assert [size(document_id) for document_id in ("b", "c", "d")] == [2, 3, 4]
+    stream.detector.delete([a_document("b", "", 4, op="delete")], stream.fences)
+    stream.index(a_document("c", "Another text about something else", 5))
+    offset = 5
+    assert size("e") == 3
+    assert size("b") == 4
+
+
 def test_exact_copies_have_each_their_own_source():
     stream = Stream()
     stream.index(a_document("one", TEXT, 0, source="a"), a_document("two", TEXT, 1, published_at="May"))

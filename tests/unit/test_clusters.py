@@ -43,7 +43,7 @@ class TestClusters:
 
     def join(self, entry, best, *matches):
         self.store.insert_entries([entry], self.fences)
-        (first,) = self.clusters.join([Member(entry, best, matches)], self.fences)
+        ((first, _),) = self.clusters.join([Member(entry, best, matches)], self.fences)
         assert self.store.get_entries([entry.number])[entry.number].cluster == first.number
         return first.id
 
@@ -66,4 +66,11 @@ class TestClusters:
         third, fourth = an_entry(3, 1, 2, 3), an_entry(4, 1, 2, 4)
         self.store.insert_entries([third, fourth], self.fences)
         members = [Member(third, BEST.number), Member(fourth, third.number)]
-        assert [first.id for first in self.clusters.join(members, self.fences)] == [FIRST.id, FIRST.id]
+        joined = self.clusters.join(members, self.fences)
+        assert [(first.id, size) for first, size in joined] == [(FIRST.id, 3), (FIRST.id, 3)]
+        assert self.clusters.join(members, self.fences) == joined
+
+    def test_a_document_that_stays_alone_is_a_cluster_of_one(self):
+        third = an_entry(3, 1, 5, 6)
+        self.store.insert_entries([third], self.fences)
+        assert [size for _, size in self.clusters.join([Member(third, 2)], self.fences)] == [1]

@@ -509,9 +509,9 @@ def test_an_alert_with_all_fields_in_two_parts_has_these_bytes():
 def test_labels_source_and_time_of_a_match_are_its_last_fields_and_absent_where_unknown():
     match = structs.replace(MATCH, label='A "ferry"', source="coast", published_at="2026-05-01")
     document = structs.replace(DOCUMENT, label="Boats to Kestrel Bay")
-    alert = structs.replace(ALERT, document=document, matches=(match,), cluster_label="A ferry")
+    alert = structs.replace(ALERT, document=document, matches=(match,), cluster_label="A ferry", cluster_size=3)
     message = encode_alert(alert)[0]
-    assert message.endswith(b'Z","cluster_label":"A ferry"}')
+    assert message.endswith(b'Z","cluster_label":"A ferry","cluster_size":3}')
     assert b'"source":"coast","label":"Boats to Kestrel Bay"},"matches":[' in message
     assert b',"label":"A \\"ferry\\"","source":"coast","published_at":"2026-05-01"}]' in message
     assert b"label" not in encode_alert(ALERT)[0]

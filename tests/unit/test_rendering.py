@@ -192,6 +192,12 @@ def test_the_first_document_of_the_cluster_is_named_unless_it_is_shown(cluster_i
     assert [line for line in console.file.getvalue().splitlines() if " ~ " not in line] == lines
 
 
+@pytest.mark.parametrize(("size", "shown"), [(None, ""), (2, " (2)"), (999, " (999)"), (1000, " (1000+)")])
+def test_a_pair_has_the_size_of_its_cluster(size, shown):
+    line = match_line(replace(ALERT, cluster_id="c", cluster_size=size), MATCH).plain
+    assert line.endswith(f"  cluster c{shown}")
+
+
 def test_ids_are_never_taken_for_markup_or_control_sequences():
     alert = replace(ALERT, document=a_document("[red]x\x1b[31m", PLACE))
 

@@ -26,7 +26,7 @@ MATCH = alerts.a_match("other", Position("articles", 0, 0))
 
 def alert_of(document_id: str, cluster_id: str, time_ms: int = NOW_MS, source: str | None = None) -> Alert:
     document = alerts.a_document(document_id, Position("articles", 0, 1), time_ms=time_ms, source=source)
-    return alerts.an_alert(document, MATCH, cluster_id=cluster_id, detected_at_ms=time_ms)
+    return alerts.an_alert(document, MATCH, cluster_id=cluster_id, detected_at_ms=time_ms, cluster_size=2)
 
 
 def encoded(alert: Alert) -> bytes:
@@ -230,4 +230,5 @@ def test_the_matches_of_a_document_have_its_cluster():
                 {"id": "b", "source": "wire", "record_time": "1970-01-01T00:00:07.000Z", "label": None},
             ],
             "complete": True,
+            "size": 2,
         }

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from streamdedup.cli.rendering.differences import GAP, Comparison, Piece, compare
 from streamdedup.cli.rendering.terminal import TIME_FORMAT, local_time, print_line, printable
+from streamdedup.index.values import CLUSTER_SIZE_CAP
 from streamdedup.position import Position
 from streamdedup.settings.units import listed_counts
 from streamdedup.text.alignment import MAX_WORDS
@@ -128,7 +129,7 @@ class AlertView:
 
 
 def match_line(alert: Alert, match: Match, time_format: str = TIME_FORMAT) -> Text:
-    """Return a pair as one line: time, profile, new id ~ old id, similarity, method, containment, cluster."""
+    """Return a pair as one line: time, profile, new id ~ old id, similarity, method, containment, cluster, size."""
     method = match.method if match.method == "exact" else f"{match.method} ±{match.standard_error:.3f}"
     return Text.assemble(
         (local_time(alert.detected_at_ms / 1000, time_format), "dim"),
@@ -142,8 +143,15 @@ def match_line(alert: Alert, match: Match, time_format: str = TIME_FORMAT) -> Te
         (f"{match.similarity:.4f}", "green"),
         f" {method}",
         _containment(match),
-        (f"  cluster {printable(alert.cluster_id)}", "dim"),
+        (f"  cluster {printable(alert.cluster_id)}{_size(alert.cluster_size)}", "dim"),
     )
+
+
+def _size(cluster_size: int | None) -> str:
+    """Return the size of a cluster in parentheses; empty in alerts without it."""
+    if cluster_size is None:
+        return ""
+    return f" ({cluster_size}{'+' if cluster_size >= CLUSTER_SIZE_CAP else ''})"
 
 
 def _caption_line(name: str, document: AlertDocument | Match) -> Text:

@@ -24,6 +24,7 @@ KINDS = {
     b"b": "buckets",
     b"d": "buckets of exact copies",
     b"q": "removals of exact copies",
+    b"g": "cluster sets",
     b"c": "claim pages",
     b"k": "claim catalogues",
     b"p": "pending matches",

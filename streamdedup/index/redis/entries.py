@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from streamdedup.index.documents import IndexEntry, InsertResult, InsertState
-from streamdedup.index.entries import decode_entries, encode_entries, encode_number, encode_place
+from streamdedup.index.entries import decode_entries, decode_number, encode_entries, encode_number, encode_place
 from streamdedup.index.redis.base import RedisPart
 from streamdedup.index.redis.errors import damage_translated
 from streamdedup.index.redis.keys import by_slot
-from streamdedup.index.values import Fence, marker_lifetime
+from streamdedup.index.values import CLUSTER_SIZE_CAP, Fence, marker_lifetime
 from streamdedup.position import Position
 
 
@@ -77,11 +77,51 @@ class RedisEntries(RedisPart):
             calls.append(self._fenced_call(script, slot, encoded_fences, arguments, len(members)))
         return list(groups.values()), self._run(calls)
 
-    def set_clusters(self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]) -> None:
-        """See ``EntryStore.set_clusters``."""
-        slots = (self._keys.entry_slot(number) for number, _, _ in clusters)
-        encoded = [
+    def set_clusters(self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]) -> list[int]:
+        """See ``EntryStore.set_clusters``; the entries in one round trip, the sets in a second one."""
+        joining = [(number, position, cluster) for number, position, cluster in clusters if cluster != number]
+        slots = [self._keys.entry_slot(number) for number, _, _ in joining]
+        arguments = [
             (encode_number(number), encode_place(position), encode_number(cluster))
-            for number, position, cluster in clusters
+            for number, position, cluster in joining
         ]
-        self._run(self._calls_by_slot("set_clusters", slots, fences, lambda slot: [self._keys.entries(slot)], encoded))
+        calls = self._calls_by_slot("set_clusters", slots, fences, lambda slot: [self._keys.entries(slot)], arguments)
+        before = iter(_in_order(slots, self._run(calls)))
+        changes: list[tuple[str, int, int]] = []
+        for number, _, cluster in clusters:
+            stored = b"" if cluster == number else next(before)  # b"": the entry was left alone
+            if stored and stored not in (encode_number(cluster), encode_number(number)):
+                changes.append(("-", decode_number(stored), number))
+            changes.append(("+" if stored else "=", cluster, number))
+        sizes = self._change_cluster_sets(changes, fences)
+        return [size for (change, _, _), size in zip(changes, sizes, strict=True) if change != "-"]
+
+    def leave_clusters(self, members: Sequence[tuple[int, int]], fences: Sequence[Fence]) -> None:
+        """See ``EntryStore.leave_clusters``."""
+        self._change_cluster_sets([("-", cluster, number) for number, cluster in members], fences)
+
+    def _change_cluster_sets(self, changes: Sequence[tuple[str, int, int]], fences: Sequence[Fence]) -> list[int]:
+        """Change the sets of clusters, in order; return the size of each cluster.
+
+        Args:
+            changes: ``+``, ``-`` or ``=`` (only the size), the number that names the cluster, the document number.
+            fences: Fences for the batch partitions.
+        """
+        slots = [self._keys.entry_slot(cluster) for _, cluster, _ in changes]
+        arguments = [(change, encode_number(cluster), number) for change, cluster, number in changes]
+
+        def prefixes(slot: int) -> list[Any]:
+            return [self._keys.cluster_sets(slot), self._lifetime, CLUSTER_SIZE_CAP - 1]
+
+        return _in_order(
+            slots, self._run(self._calls_by_slot("change_cluster_sets", slots, fences, prefixes, arguments))
+        )
+
+
+def _in_order(slots: Sequence[int], replies: Sequence[Sequence[Any]]) -> list[Any]:
+    """Return the replies for elements of calls by slot in the order of the elements."""
+    groups = by_slot(slots).values()
+    by_index = {
+        index: reply for group, of in zip(groups, replies, strict=True) for index, reply in zip(group, of, strict=True)
+    }
+    return [by_index[index] for index in range(len(slots))]

@@ -14,6 +14,7 @@ key                    type     content
 ``{..:s}q``            hash     removals from these: how many, and the last in each cell of
                                 contents (``lua/remove_copies.lua``)
 ``{..:s}r`` + number   string   an index entry (``index.entries``)
+``{..:s}g`` + number   set      the documents that joined the cluster with this first document
 ``{..:s}c`` + page     hash     many claims: pair -> owner (``lua/_claims.lua``)
 ``{..:s}k``            string   the catalogue of the claim pages
 ``{..:s}p`` + position hash     pending matches at a position (``index.entries``)
@@ -34,7 +35,8 @@ A position begins with partition and topic incarnation: ``topic:number:offset`` 
 ``topic@incarnation:number:offset``.
 
 The band decides on the slot of a bucket, the content on that of a bucket of exact copies, the document number on that
-of an entry, the pair on that of a claim, the partition on that of pending matches. So every daemon finds the same key.
+of an entry and of a cluster's set, the pair on that of a claim, the partition on that of pending matches. So every
+daemon finds the same key.
 
 Scripts build most keys themselves, and a cluster checks declared keys only. While a slot moves, each of the two nodes
 has a part of the keys; a script would not find a key on the other node, and would create the key a second time. So each
@@ -137,6 +139,10 @@ class Keys:
     def entry(self, number: int) -> bytes:
         """Return the key of an index entry."""
         return self.entries(self.entry_slot(number)) + encode_number(number)
+
+    def cluster_sets(self, slot: int) -> bytes:
+        """Return the prefix for the sets of clusters; the number of the first document (8 bytes) follows."""
+        return self._tags[slot] + b"g"
 
     def claim_pages(self, slot: int) -> tuple[bytes, bytes]:
         """Return the prefix for claim pages, which the generation and page numbers follow; and the catalogue key."""

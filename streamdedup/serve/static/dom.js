@@ -81,6 +81,11 @@ export function counted(count, singular, plural = `${singular}s`) {
   return `${number(count)} ${count === 1 ? singular : plural}`;
 }
 
+/** Return the size of a cluster in words; the largest size stands for more, too. */
+export function clusterSize(size) {
+  return size >= 1000 ? "1000+ documents" : counted(size, "document");
+}
+
 /** Return a size in bytes with its unit. */
 export function bytes(value) {
   if (value === null || value === undefined) return "unknown";

@@ -1,7 +1,7 @@
 /** View "Live": alerts and dead letters as they are committed. */
 
 import { disclosure, matchDisclosure } from "./comparison.js";
-import { byId, captionLine, counted, documentLink, foreign, h, number, similarityMeter, time } from "./dom.js";
+import { byId, captionLine, clusterSize, counted, documentLink, foreign, h, number, similarityMeter, time } from "./dom.js";
 import { EventList } from "./eventlist.js";
 import { prepareTabs } from "./tabs.js";
 
@@ -25,6 +25,7 @@ function alertItem(alert) {
     label: subject.label ?? "",
     published_at: subject.published_at ?? null,
     first: { id: alert.cluster_id, label: alert.cluster_label },
+    size: alert.cluster_size ?? null,
     detectedAt: alert.detected_at,
     part: alert.parts > 1 ? `part ${alert.part} of ${alert.parts}` : null,
     best: Math.max(...matches.map((match) => match.similarity)),
@@ -62,7 +63,12 @@ function alertRow(item, onToggle) {
   );
   const source = item.source === null || item.label !== "" ? null : [" \u00b7 ", foreign(item.source)];
   const part = item.part === null ? null : ` \u00b7 ${item.part}`;
-  const place = h("p", { class: "quiet below" }, time(item.detectedAt), " \u00b7 ", foreign(item.profile), source, part);
+  const size = item.size === null ? null : ` \u00b7 cluster of ${clusterSize(item.size)}`;
+  const place = h(
+    "p",
+    { class: "quiet below" },
+    [time(item.detectedAt), " \u00b7 ", foreign(item.profile), source, size, part].flat(),
+  );
   const captions = [captionLine("new", item), captionLine("old", item.matches[0])];
   if (![item.id, item.matches[0].id].includes(item.first.id)) captions.push(captionLine("first", item.first));
   return h("li", {}, button, ...captions, place, panel);
