@@ -1,24 +1,57 @@
 """Recommended settings in a settings file: ``streamdedup tune --apply``."""
 
+import itertools
 import json
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from streamdedup.cli.output import say
+from streamdedup.errors import SettingsError
 from streamdedup.settings import Settings
-from streamdedup.tuning.proposals import STOPS_FILE
+from streamdedup.tuning.proposals import stops_file
 from streamdedup.tuning.section import SERVERS
+
+
+def check_target(path: Path, profile: str, config: Path | None) -> None:
+    """Make sure, before the work, that a profile's section can be written into a settings file.
+
+    Args:
+        path: Settings file.
+        profile: Profile name.
+        config: Settings file from which the profile is taken.
+
+    Raises:
+        SettingsError: The file is no valid settings file; or it has the profile, and the profile is not taken from it,
+            so that its section would be lost; or the profile is not a section.
+        OSError: A file cannot be written there.
+    """
+    text = _text_of(path)
+    profiles = _parsed(path, text).get("profiles")
+    has_profile = isinstance(profiles, dict) and profile in profiles
+    if has_profile and (config is None or not path.samefile(config)):
+        raise SettingsError(
+            f"--apply {path}: the file has a profile {profile!r}, which the recommendation would replace: take the "
+            f"profile from it with --config {path}, or name another file"
+        )
+    if has_profile and _section(text, profile) is None:
+        raise SettingsError(f"--apply {path}: give the profile a section of its own, [profiles.{profile}]")
+    if not has_profile:
+        text = with_section(text, profile, f'[profiles.{profile}]\ntopics = ["{profile}"]')
+    with _written(path, text) as written:
+        Settings.load(written)
 
 
 def apply_section(path: Path, profile: str, proposed: Mapping[str, Any]) -> None:
     """Replace a profile's section in a settings file, and write its stop shingles beside the file.
 
     A missing file is written with servers to replace. Other sections and comments stay as they are; a file that is no
-    longer valid is not written.
+    longer valid is not written. The stop shingles are written first.
 
     Args:
         path: Settings file.
@@ -29,41 +62,71 @@ def apply_section(path: Path, profile: str, proposed: Mapping[str, Any]) -> None
         SettingsError: The new settings are not valid.
         OSError: A file cannot be written.
     """
-    text = path.read_text(encoding="utf-8") if path.exists() else SERVERS
-    section, files = str(proposed["toml"]), [str(path)]
+    section, files = str(proposed["toml"]), [path]
     if proposed["stop_shingles"] is not None:
-        section = "\n".join(line for line in section.split("\n") if not line.startswith("stop_shingles = "))
-    _write(path, with_section(text, profile, section))
-    if proposed["stop_shingles"] is not None:
-        stops = path.absolute().with_name(STOPS_FILE)
-        _write(stops, proposed["stop_shingles"], check=False)
-        _write(path, with_section(text, profile, f"{section}\nstop_shingles = {json.dumps(str(stops))}"))
-        files.append(str(stops))
-    say(f"written: {', '.join(files)}")
+        stops = path.absolute().with_name(stops_file(profile))
+        with _written(stops, proposed["stop_shingles"]) as written:
+            written.replace(stops)
+        lines = [line for line in section.split("\n") if not line.startswith("stop_shingles = ")]
+        section = "\n".join([*lines, f"stop_shingles = {json.dumps(str(stops), ensure_ascii=False)}"])
+        files.append(stops)
+    with _written(path, with_section(_text_of(path), profile, section)) as written:
+        Settings.load(written)
+        written.replace(path)
+    say(f"written: {', '.join(map(str, files))}")
 
 
 def with_section(text: str, profile: str, section: str) -> str:
-    """Return a settings file with a profile's section replaced, or added at the end."""
-    heading = re.compile(rf"^\[profiles\.(?:{re.escape(profile)}|\"{re.escape(profile)}\")\][^\n]*\n", re.MULTILINE)
-    found = heading.search(text)
-    if found is None:
+    """Return a settings file with a profile's section replaced, or added at the end.
+
+    Comments and blank lines before the next section, or at the end, stay.
+    """
+    span = _section(text, profile)
+    if span is None:
         return f"{text.rstrip()}\n\n{section}\n"
-    following = re.compile(r"^\[", re.MULTILINE).search(text, found.end())
-    rest = "" if following is None else f"\n{text[following.start() :]}"
-    return f"{text[: found.start()]}{section}\n{rest}"
+    return f"{text[: span[0]]}{section}\n{text[span[1] :]}"
 
 
-def _write(path: Path, text: str, *, check: bool = True) -> None:
-    """Write a file as a whole, with the rights of the file that it replaces; ``check``: only valid settings."""
+def _section(text: str, profile: str) -> tuple[int, int] | None:
+    """Return where a profile's section begins, and where its last line ends; None without the section."""
+    headings = [*_headings(text), (len(text), {})]
+    for (start, names), (end, _) in itertools.pairwise(headings):
+        if names == {"profiles": {profile: {}}}:
+            lines = re.findall(r"[^\n]*\n|[^\n]+$", text[start:end])
+            while len(lines) > 1 and (not lines[-1].strip() or lines[-1].lstrip().startswith("#")):
+                lines.pop()
+            return start, start + sum(map(len, lines))
+    return None
+
+
+def _headings(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the beginning and the parsed names of each heading; a line in an array or a text is none."""
+    for line in re.finditer(r"^[ \t]*\[[^\n]*", text, re.MULTILINE):
+        with suppress(tomllib.TOMLDecodeError):
+            tomllib.loads(text[: line.start()])
+            yield line.start(), tomllib.loads(line[0])
+
+
+def _text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else SERVERS
+
+
+def _parsed(path: Path, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"--apply {path}: no TOML: {error}") from error
+
+
+@contextmanager
+def _written(path: Path, text: str) -> Iterator[Path]:
+    """Yield a new file beside a path, with the rights of the file at the path; it is deleted if it still exists."""
     descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
+    written = Path(name)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
-        if check:
-            Settings.load(Path(name))
-        mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
-        Path(name).chmod(mode)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        written.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o644)
+        yield written
+    finally:
+        written.unlink(missing_ok=True)

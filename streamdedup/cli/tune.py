@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 import typer
 
-from streamdedup.cli.applied_settings import apply_section
+from streamdedup.cli.applied_settings import apply_section, check_target
 from streamdedup.cli.collection import first_versions
 from streamdedup.cli.options import CorpusOptions, chosen_profile, with_options
 from streamdedup.cli.output import json_text, output_to, say, steps
@@ -64,6 +64,8 @@ def tune(
     """
     question = _question(options, study)
     page = None if report is None else _report_page()
+    if apply is not None:
+        check_target(apply, options.profile, options.config)
     with contextlib.ExitStack() as stack:
         entries = first_versions(options.entries(question.profile, "tune"))
         documents = ((entry.id, entry.text, entry.source, entry.scope) for entry in entries)
@@ -76,11 +78,12 @@ def tune(
         for results, elapsed_s, is_last in rounds(question, sample, steps):
             if not is_last:
                 say(round_text(results, elapsed_s))
-        if apply is not None:
-            apply_section(apply, options.profile, results["proposed"])
         sys.stdout.write(json_text(results) if as_json else tables_text(results, sys.stdout))
+        sys.stdout.flush()
         if report_file is not None and page is not None:
             report_file.write(page(results, sample))
+    if apply is not None:
+        apply_section(apply, options.profile, results["proposed"])
 
 
 def _question(options: CorpusOptions, study: StudyOptions) -> Question:

@@ -25,8 +25,6 @@ from streamdedup.tuning.rows import TuningRow, rows_of
 from streamdedup.tuning.section import settings_section, tuned_profile
 from streamdedup.tuning.study import Study
 
-#: File of the stop shingles, beside the settings file.
-STOPS_FILE: Final = "boilerplate.txt"
 #: Name of all proposals together.
 ALL: Final = "all together"
 #: Proposed least containment.
@@ -72,10 +70,15 @@ class Proposals(NamedTuple):
     warnings: list[str]
 
     def section(self, name: str) -> str:
-        """Return the settings-file section of the last trial; its stop shingles are in ``STOPS_FILE``."""
+        """Return the settings-file section of the last trial; its stop shingles are in ``stops_file``."""
         trial = self.trials[-1]
-        stops = {} if trial.learnt is None else {"stop_shingles": STOPS_FILE}
+        stops = {} if trial.learnt is None else {"stop_shingles": stops_file(name)}
         return settings_section(name, trial.profile.model_copy(update=stops), trial.row)
+
+
+def stops_file(profile: str) -> str:
+    """Return the name of a profile's file of stop shingles, beside the settings file."""
+    return f"boilerplate-{profile}.txt"
 
 
 def study_proposals(compared: ComparedSettings, progress: Progress) -> Proposals:
@@ -251,9 +254,9 @@ def _common(sets: ShingleSets, left: NDArray[np.int64], right: NDArray[np.int64]
     return common
 
 
-def learning_command(row: TuningRow, profile: Profile, arguments: tuple[str, ...]) -> str:
+def learning_command(row: TuningRow, name: str, profile: Profile, arguments: tuple[str, ...]) -> str:
     """Return the command that shows the most frequent stop shingles."""
     command = ["streamdedup", "stop-shingles", *arguments]
     if (row.options.unit, row.options.size) != (profile.shingle_unit, profile.shingle_size):
         command += ["--unit", row.options.unit, "--size", str(row.options.size)]
-    return shlex.join([*command, "--output", STOPS_FILE])
+    return shlex.join([*command, "--output", stops_file(name)])

@@ -73,7 +73,9 @@ def _proposals(compared: ComparedSettings, proposals: Proposals) -> dict[str, An
         "proposed": {
             "toml": proposals.section(question.name),
             "stop_shingles": None if learnt is None else learnt.stops.encoded(),
-            "command": None if learnt is None else learning_command(first.row, question.profile, question.arguments),
+            "command": None
+            if learnt is None
+            else learning_command(first.row, question.name, question.profile, question.arguments),
         },
     }
 

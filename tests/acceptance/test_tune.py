@@ -375,7 +375,7 @@ def test_proposals_are_applied_to_the_settings_file_with_their_stop_shingles(new
     assert written.startswith("# ours\n")
     assert 'topics = ["wire"]' in written
     assert '[profiles.other]\ntopics = ["other"]\n' in written
-    assert str(tmp_path / "boilerplate.txt") in written
+    assert str(tmp_path / "boilerplate-articles.txt") in written
     assert streamdedup("config", "check", "--config", config).returncode == 0
     scanned = streamdedup("scan", news, "--config", config)
     assert (scanned.returncode, scanned.stdout) == (0, "")
@@ -411,11 +411,27 @@ def test_applied_proposals_find_the_pairs_that_they_promise(tmp_path):
     assert len(scanned.stdout.splitlines()) == pytest.approx(trials["all together"]["pairs"], rel=0.02)
 
 
-def test_a_file_that_would_not_be_valid_is_not_written(corpus, tmp_path):
+@pytest.mark.parametrize("options", [[], ["--config", "other.toml"]])
+def test_a_profile_is_not_replaced_by_a_recommendation_for_another(options, tmp_path):
+    config, profile = tmp_path / "streamdedup.toml", '[profiles.articles]\ntopics = ["wire"]\n'
+    for path in (config, tmp_path / "other.toml"):
+        path.write_text(f"{SERVERS}\n{profile}", encoding="utf-8")
+    options = [tmp_path / option if option.endswith(".toml") else option for option in options]
+    done = streamdedup("tune", "missing.jsonl", "--apply", config, *options)
+    assert done.returncode == 2
+    assert (
+        "the file has a profile 'articles', which the recommendation would replace: take the profile from it with "
+        in (" ".join(done.stderr.split()))
+    )
+    assert config.read_text(encoding="utf-8") == f"{SERVERS}\n{profile}"
+
+
+def test_a_file_that_is_not_valid_is_reported_before_the_work_and_stays(tmp_path):
     config = tmp_path / "streamdedup.toml"
     config.write_text("[kafka]\nbootstrap_servers = 5\n", encoding="utf-8")
-    done = streamdedup("tune", corpus, "--unit", "word", "--size", 3, "--apply", config)
+    done = streamdedup("tune", "missing.jsonl", "--unit", "word", "--size", 3, "--apply", config)
     assert done.returncode == 2
+    assert "bootstrap_servers" in done.stderr
     assert config.read_text(encoding="utf-8") == "[kafka]\nbootstrap_servers = 5\n"
     assert list(tmp_path.iterdir()) == [config]
 

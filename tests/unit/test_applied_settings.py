@@ -1,0 +1,81 @@
+"""A profile's section in a settings file: found, replaced, and written with its stop shingles."""
+
+import pytest
+
+from streamdedup.cli.applied_settings import apply_section, check_target, with_section
+from streamdedup.errors import SettingsError
+from streamdedup.tuning.section import SERVERS
+
+NEW = '[profiles.articles]\ntopics = ["new"]'
+OLD = '[profiles.articles]\ntopics = ["old"]\nthreshold = 0.7\n'
+
+
+def files_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("# mine\n", "# mine\n\n" + NEW + "\n"),
+        (OLD, NEW + "\n"),
+        (OLD.rstrip(), NEW + "\n"),
+        (
+            f"a = 1\n{OLD}\n# about others\n[profiles.others]\nx = 1\n",
+            f"a = 1\n{NEW}\n\n# about others\n[profiles.others]\nx = 1\n",
+        ),
+        (f"{OLD}\n# the end\n", f"{NEW}\n\n# the end\n"),
+        ('[profiles.articles]\ntopics = [\n"a",\n["b"],\n]\n\n[service]\n', f"{NEW}\n\n[service]\n"),
+        (
+            '[ profiles."articles" ] # ours\n# first\nx = """\n[profiles.articles]\n"""\n[service]\n',
+            f"{NEW}\n[service]\n",
+        ),
+        (f'x = """\n[profiles.articles]\n"""\n{OLD}', f'x = """\n[profiles.articles]\n"""\n{NEW}\n'),
+        ("[profiles.articles2]\nx = 1\n", f"[profiles.articles2]\nx = 1\n\n{NEW}\n"),
+    ],
+)
+def test_a_section_is_replaced_and_everything_else_stays(before, after):
+    assert with_section(before, "articles", NEW) == after
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"{SERVERS}\n{OLD}", "has a profile 'articles'"),
+        ("[profiles.articles", "no TOML"),
+        (f"{SERVERS}\n[profiles.other]\ntopics = 5\n", "profiles.other.topics"),
+    ],
+)
+def test_a_file_to_which_nothing_can_be_applied_is_refused(tmp_path, text, message):
+    path = tmp_path / "streamdedup.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(SettingsError, match=message):
+        check_target(path, "articles", None)
+    assert files_in(tmp_path) == ["streamdedup.toml"]
+
+
+def test_a_profile_that_is_no_section_is_refused(tmp_path):
+    path = tmp_path / "streamdedup.toml"
+    path.write_text(f'profiles.articles.topics = ["a"]\n{SERVERS}', encoding="utf-8")
+    with pytest.raises(SettingsError, match="section of its own"):
+        check_target(path, "articles", path)
+
+
+def test_files_to_which_a_section_can_be_applied_stay_as_they_are(tmp_path):
+    path = tmp_path / "streamdedup.toml"
+    check_target(path, "articles", None)
+    assert files_in(tmp_path) == []
+    for text in (SERVERS, f"{SERVERS}\n{OLD}"):
+        path.write_text(text, encoding="utf-8")
+        check_target(path, "articles", path if OLD in text else None)
+        assert path.read_text(encoding="utf-8") == text
+
+
+def test_stop_shingles_are_written_before_the_settings_that_name_them(tmp_path, monkeypatch):
+    path = tmp_path / "streamdedup.toml"
+    path.write_text(f"{SERVERS}\n{OLD}", encoding="utf-8")
+    proposed = {"toml": f'{NEW}\nshingle_size = 0\nstop_shingles = "x"', "stop_shingles": "# no shingles\n"}
+    with pytest.raises(SettingsError, match="shingle_size"):
+        apply_section(path, "articles", proposed)
+    assert path.read_text(encoding="utf-8") == f"{SERVERS}\n{OLD}"
+    assert files_in(tmp_path) == ["boilerplate-articles.txt", "streamdedup.toml"]
