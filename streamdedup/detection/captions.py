@@ -54,9 +54,14 @@ def _stored_source(source: str) -> str:
     return source if len(source.encode()) <= PART_BYTES else _cut(source, PART_BYTES - len("…".encode())) + "…"
 
 
-def read_caption(stored: bytes | None) -> Caption:
-    """Return the caption in an index entry."""
-    return Caption(*stored.decode().split("\n")) if stored else Caption()
+def read_caption(stored: bytes | None, label_bytes: int) -> Caption:
+    """Return the caption in an index entry.
+
+    Args:
+        stored: The stored form; None without a caption.
+        label_bytes: Most UTF-8 bytes in a label; 0 for an empty caption, also of entries that have one from before.
+    """
+    return Caption(*stored.decode().split("\n")) if stored and label_bytes else Caption()
 
 
 def label_of(text: str, limit_bytes: int) -> str:

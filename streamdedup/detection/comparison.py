@@ -86,7 +86,7 @@ class Comparer:
             match = matches.get((candidate.number, content[0]))
             if match is None:
                 is_first = alike.id == candidate.id
-                match = alike if is_first else _at(candidate, alike)
+                match = alike if is_first else _at(candidate, alike, self._options.label_bytes)
                 matches[candidate.number, content[0]] = match
             near[row, candidate.number] = pair_key(sides[row], candidate_sides[candidate.number]), match
         return near
@@ -123,7 +123,7 @@ class Comparer:
             if shared_bands >= options.min_shared_bands:
                 candidate = pairs[index][1]
                 topic, partition, offset, _ = candidate.position
-                caption = read_caption(candidate.content.caption)
+                caption = read_caption(candidate.content.caption, options.label_bytes)
                 compared[index] = Match(
                     id=candidate.id,
                     digest=candidate.digest.hex(),
@@ -187,10 +187,10 @@ def matches_by_row(
     return {row: of_row for row, of_row in matches.items() if of_row}
 
 
-def _at(candidate: IndexEntry, match: Match) -> Match:
+def _at(candidate: IndexEntry, match: Match, label_bytes: int) -> Match:
     """Return the match for a candidate whose content is the one of ``match``."""
     topic, partition, offset, _ = candidate.position
-    label, source, published_at = read_caption(candidate.content.caption)
+    label, source, published_at = read_caption(candidate.content.caption, label_bytes)
     return replace(
         match,
         id=candidate.id,

@@ -243,7 +243,10 @@ class Detector:
         matches: dict[int, list[Match]] = {}
         for (row, key, match), is_own in zip(pairs, owned, strict=True):
             if is_own:
-                matches.setdefault(row, []).append(structs.replace(match, pair=key.hex()))
+                named = structs.replace(match, pair=key.hex())
+                if not self._options.label_bytes:  # an earlier attempt may have saved them
+                    named = structs.replace(named, label="", source=None, published_at=None)
+                matches.setdefault(row, []).append(named)
         return {row: tuple(sorted(of_row, key=lambda m: (-m.similarity, m.id))) for row, of_row in matches.items()}
 
     def _detections(
@@ -275,16 +278,16 @@ class Detector:
             )
             for row in rows
         ]
-        clusters = self._clusters.join(members, fences)
+        clusters, label_bytes = self._clusters.join(members, fences), self._options.label_bytes
         return tuple(
             Detection(
                 batch.documents[row],
                 member.entry.digest,
                 owned[row],
                 cluster.first.id,
-                label=read_caption(member.entry.content.caption).label,
+                label=read_caption(member.entry.content.caption, label_bytes).label,
+                cluster_label=read_caption(cluster.first.content.caption, label_bytes).label,
                 incarnation=member.entry.content.incarnation or b"",
-                cluster_label=read_caption(cluster.first.content.caption).label,
                 cluster_size=cluster.size,
                 complete=row not in verified.incomplete,
                 suppressed=Counter(rule for rule, _ in verified.suppressed.get(row, ())),

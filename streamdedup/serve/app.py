@@ -112,7 +112,8 @@ async def look_up_batch(
 async def document(profile: FromPath[str], document_id: _DocumentId, engine: NamedDependency[Engine]) -> DocumentBody:
     """Return a document of the index, without its text; the id is percent-encoded."""
     served, decoded_id = _profile(engine, profile), decode_path_id(document_id)
-    return document_body(*await engine.call(served, lambda: served.document(decoded_id)))
+    stored = await engine.call(served, lambda: served.document(decoded_id))
+    return document_body(*stored, served.label_bytes)
 
 
 @get("/v1/profiles/{profile:str}/documents/{document_id:str}/matches", responses=_problems(404, 422))
@@ -131,7 +132,8 @@ async def document_matches(
         return stored, first and first[0], served.lookup.matches_of(stored.entry)
 
     (entry, cluster_id), first, result = await engine.call(served, find)
-    return document_matches_body(entry, cluster_id, clusters.members_of(profile, entry, first), result)
+    cluster = clusters.members_of(profile, entry, first, served.label_bytes)
+    return document_matches_body(entry, cluster_id, cluster, result)
 
 
 @get("/v1/profiles/{profile:str}/compare", responses=_problems(404, 422))
@@ -153,7 +155,8 @@ async def compare(
 
     first, second, comparison = await engine.call(served, find)
     alignment = await aligner.align(served.decoder, first.entry, second.entry)
-    return compare_body(document_body(*first), document_body(*second), comparison, alignment)
+    left, right = (document_body(*stored, served.label_bytes) for stored in (first, second))
+    return compare_body(left, right, comparison, alignment)
 
 
 @post("/v1/profiles/{profile:str}/compare", status_code=200, responses=_problems(404, 409, 413, 415, 422))
@@ -171,7 +174,7 @@ async def compare_text(
 
     stored, comparison = await engine.call(served, find)
     alignment = await aligner.align(served.decoder, request_body.text, stored.entry)
-    return compare_body(None, document_body(*stored), comparison, alignment)
+    return compare_body(None, document_body(*stored, served.label_bytes), comparison, alignment)
 
 
 @route("/v1/profiles/{profile:str}/compare", http_method="OPTIONS", status_code=204, include_in_schema=False)

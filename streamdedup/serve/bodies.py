@@ -53,15 +53,16 @@ def lookup_body(result: LookupResult, limit: int) -> LookupBody:
     )
 
 
-def document_body(entry: IndexEntry, cluster_id: str | None) -> DocumentBody:
+def document_body(entry: IndexEntry, cluster_id: str | None, label_bytes: int) -> DocumentBody:
     """Return a document of the index as it is sent.
 
     Args:
         entry: Its index entry.
         cluster_id: Id of the first document of its cluster, if the index still has that document.
+        label_bytes: Most bytes in a label; 0 for no label, source and publication time.
     """
     topic, partition, offset, _ = entry.position
-    sketch, caption = entry.content.sketch, read_caption(entry.content.caption)
+    sketch, caption = entry.content.sketch, read_caption(entry.content.caption, label_bytes)
     return DocumentBody(
         id=entry.id,
         digest=entry.digest.hex(),

@@ -186,7 +186,7 @@ class ClusterMemory:
         if self._complete_since_ms is not None:
             self._complete_since_ms = self._read_since_ms
 
-    def members_of(self, profile: str, entry: IndexEntry, first: IndexEntry | None) -> ClusterBody:
+    def members_of(self, profile: str, entry: IndexEntry, first: IndexEntry | None, label_bytes: int) -> ClusterBody:
         """Return the cluster of a document, with its members in the order of their record times.
 
         Deleted and expired documents are among them. The members are complete where all alerts since the first document
@@ -196,26 +196,27 @@ class ClusterMemory:
             profile: Name of the profile.
             entry: The document.
             first: First document of the cluster; None where it left the index.
+            label_bytes: Most bytes in a label; 0 for no labels.
         """
-        by_id = {entry.id: _member_of(entry)}
+        by_id = {entry.id: _member_of(entry, label_bytes)}
         complete, size = False, None
         if first is not None:
-            by_id[first.id] = _member_of(first)
+            by_id[first.id] = _member_of(first, label_bytes)
             cluster = self._clusters.get((profile, first.id)) or _Cluster()
             by_id |= cluster.members
             size = cluster.size
             since_ms = self._complete_since_ms
             complete = since_ms is not None and first.time_ms >= since_ms and not cluster.is_cut
         members = [
-            MemberBody(member.id, member.source, rfc_3339(member.time_ms), member.label)
+            MemberBody(member.id, member.source, rfc_3339(member.time_ms), member.label if label_bytes else None)
             for member in sorted(by_id.values(), key=lambda member: (member.time_ms, member.id))
         ]
         complete = complete and len(members) <= MAX_OF_CLUSTER
         return ClusterBody(None if first is None else first.id, members[:MAX_OF_CLUSTER], complete, size)
 
 
-def _member_of(entry: IndexEntry) -> ClusterMember:
-    caption = read_caption(entry.content.caption)
+def _member_of(entry: IndexEntry, label_bytes: int) -> ClusterMember:
+    caption = read_caption(entry.content.caption, label_bytes)
     return ClusterMember(entry.id, caption.source or None, entry.time_ms, caption.label or None)
 
 

@@ -79,6 +79,11 @@ class ServedProfile:
     reader: IndexReader
     lookup: IndexLookup
 
+    @property
+    def label_bytes(self) -> int:
+        """Most bytes in a label; 0 for no captions."""
+        return self.lookup.options.label_bytes
+
     def check_index(self) -> None:
         """Make sure that the index exists and was built with the parameters of the profile.
 

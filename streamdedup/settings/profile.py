@@ -179,7 +179,7 @@ class Profile(Section):
     """Suppress pairs between these sources, in both directions; a source paired with itself: pairs within it."""
     label_bytes: Whole = Field(default=80, ge=0, le=160)
     """Longest label (UTF-8): the first words of a document, which the index keeps with its source and publication time,
-    so that people recognise the document in alerts. 0 keeps none of the three."""
+    so that people recognise the document in alerts. 0 stores and shows none."""
     permutations: Whole = Field(default=128, ge=1, le=1024)
     """Values in a signature."""
     bands: OptionalWhole = Field(default=None, ge=1, json_schema_extra={"default": "chosen"})

@@ -52,7 +52,7 @@ class Stream:
 
     def caption(self, document_id: str) -> Caption:
         number = document_number("articles", document_id)
-        return read_caption(self.store.get_entries([number])[number].content.caption)
+        return read_caption(self.store.get_entries([number])[number].content.caption, 80)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_label_is_the_first_words_of_a_text(text, label):
 @given(text=st.text(), source=st.none() | st.text(), published_at=st.none() | st.text(), limit=st.integers(1, 160))
 def test_a_caption_is_bounded_and_visible_and_can_be_read(text, source, published_at, limit):
     stored = caption_of(a_document("a", text, 0, source=source, published_at=published_at), limit)
-    caption = read_caption(stored)
+    caption = read_caption(stored, limit)
     assert stored is None or 0 < len(stored) <= limit + 2 * PART_BYTES + 2
     assert len(caption.label.encode()) <= limit
     assert all(part.isprintable() and part == part.strip() for part in caption)
@@ -93,8 +93,8 @@ def test_the_longest_caption_fits_into_an_index_entry():
 
 def test_a_long_source_shows_that_it_is_cut_and_a_long_time_is_left_out():
     document = a_document("a", "", 0, source="s" * 33, published_at="t" * 33)
-    assert read_caption(caption_of(document, 80)) == Caption("", "s" * 29 + "…")
-    assert read_caption(caption_of(a_document("a", "", 0, source="s" * 32), 80)) == Caption("", "s" * 32)
+    assert read_caption(caption_of(document, 80), 80) == Caption("", "s" * 29 + "…")
+    assert read_caption(caption_of(a_document("a", "", 0, source="s" * 32), 80), 80) == Caption("", "s" * 32)
 
 
 def test_a_match_and_a_detection_have_the_labels_of_both_documents():
@@ -180,6 +180,28 @@ def test_without_labels_nothing_of_a_text_is_stored():
     (match,) = detection.matches
     assert (detection.label, match.label, match.source, match.published_at) == ("", "", None, None)
     assert stream.caption("old") == Caption()
+
+
+def test_without_labels_those_of_earlier_entries_are_not_shown():
+    stream, options = Stream(), replace(OPTIONS, label_bytes=0)
+    stream.index(a_document("old", TEXT, 0, source="s", published_at="May"), a_document("copy", TEXT, 1, source="s"))
+    stream.detector = Detector(options, stream.store)
+    (detection,) = stream.index(a_document("new", TEXT, 2))
+    (result,) = IndexLookup(options, stream.store).look_up([LookupQuery(TEXT)], 0)
+    assert (detection.label, detection.cluster_label) == ("", "")
+    shown = {(match.label, match.source, match.published_at) for match in (*detection.matches, *result.matches)}
+    assert shown == {("", None, None)}
+    stream.detector = Detector(OPTIONS, stream.store)
+    assert stream.caption("old") != Caption()
+
+
+def test_without_labels_the_matches_that_an_earlier_attempt_saved_have_none():
+    stream = Stream()
+    batch = [a_document("old", TEXT, 0, source="s"), a_document("new", TEXT, 1)]
+    stream.index(*batch)
+    stream.detector = Detector(replace(OPTIONS, label_bytes=0), stream.store)
+    (detection,) = stream.index(*batch)
+    assert [(match.label, match.source) for match in detection.matches] == [("", None)]
 
 
 def test_a_lookup_finds_labels():

@@ -43,7 +43,7 @@ def a_memory(open_reader=no_kafka, max_members: int = 100, now_ms=lambda: NOW_MS
 
 
 def ids_of(memory: ClusterMemory, document_id: str, first_id: str, time_ms: int = NOW_MS) -> tuple[list[str], bool]:
-    found = memory.members_of("articles", an_entry(document_id, time_ms), an_entry(first_id, time_ms))
+    found = memory.members_of("articles", an_entry(document_id, time_ms), an_entry(first_id, time_ms), 80)
     return [member.id for member in found.members], found.complete
 
 
@@ -52,7 +52,7 @@ class TestMemory:
         with closing(a_memory()) as memory:
             memory.add(alert_of("b", "a", 99_000, "wire"))
             memory.add(alert_of("c", "a", 98_000))
-            found = memory.members_of("articles", an_entry("b", 99_000), an_entry("a", 97_000))
+            found = memory.members_of("articles", an_entry("b", 99_000), an_entry("a", 97_000), 80)
             assert found.members == [
                 MemberBody("a", None, "1970-01-01T00:01:37.000Z", None),
                 MemberBody("c", None, "1970-01-01T00:01:38.000Z", None),
@@ -71,7 +71,7 @@ class TestMemory:
     def test_a_cluster_without_its_first_document_is_not_known(self):
         with closing(a_memory()) as memory:
             memory.add(alert_of("b", "a"))
-            found = memory.members_of("articles", an_entry("b"), None)
+            found = memory.members_of("articles", an_entry("b"), None, 80)
             assert ([member.id for member in found.members], found.complete) == (["b"], False)
 
     def test_the_members_of_one_cluster_are_bounded(self, monkeypatch):
