@@ -18,7 +18,7 @@ from streamdedup.errors import CorpusError, SettingsError
 from streamdedup.settings import Profile, Redis, Settings
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.tuning.comparison import Question
-from streamdedup.tuning.rounds import rounds
+from streamdedup.tuning.rounds import TIME_S, rounds
 from streamdedup.tuning.sample import Sample, draw_sample
 
 #: Thresholds, and sizes of shingles by unit, unless options name others; minimum recalls.
@@ -37,6 +37,7 @@ class StudyOptions:
     threshold: Annotated[
         list[float] | None, typer.Option("--threshold", "-t", help="Least similarity; may be repeated.")
     ] = None
+    time_s: Annotated[float, typer.Option("--time", metavar="SECONDS", min=1, help="Time for the comparison.")] = TIME_S
     documents_per_day: Annotated[float, typer.Option(help="Documents a day, for the forecast.")] = 10_000
 
 
@@ -75,7 +76,7 @@ def tune(
         # A file that cannot be written is reported before the work.
         inputs = options.inputs(question.profile)
         report_file = None if report is None else stack.enter_context(output_to(str(report), inputs, "--report"))
-        for results, elapsed_s, is_last in rounds(question, sample, steps):
+        for results, elapsed_s, is_last in rounds(question, sample, steps, study.time_s):
             if not is_last:
                 say(round_text(results, elapsed_s))
         sys.stdout.write(json_text(results) if as_json else tables_text(results, sys.stdout))

@@ -85,13 +85,16 @@ def _name(row: TuningRow) -> str:
     return f"{row.options.unit} {row.options.size}"
 
 
-def warnings(row: TuningRow, documents_kept: float, exact_limit: int | None) -> Iterator[str]:
+def warnings(
+    row: TuningRow, documents_kept: float, exact_limit: int | None, *, is_cut_by_time: bool = False
+) -> Iterator[str]:
     """Yield warnings about the sample and the forecast.
 
     Args:
         row: The recommended row.
         documents_kept: Forecast documents.
         exact_limit: Distinct shingles up to which a document is stored as a set.
+        is_cut_by_time: Whether there was no time for more documents.
     """
     yield from _text_warnings(row.study, exact_limit)
     if row.recall.edited.total < _LEAST_PAIRS:
@@ -109,7 +112,8 @@ def warnings(row: TuningRow, documents_kept: float, exact_limit: int | None) -> 
     if documents_kept > _FAR * row.study.documents_count:
         yield (
             f"the forecast goes from {row.study.documents_count:,} documents to {documents_kept:,.0f}: numbers "
-            "that grow with the index are right to the order of magnitude only; take a larger sample"
+            "that grow with the index are right to the order of magnitude only; "
+            + ("give it more --time" if is_cut_by_time else "take a larger sample")
         )
 
 

@@ -1,6 +1,7 @@
 """The work behind ``streamdedup tune``: settings are compared on a sample, and one row is recommended.
 
-1. Each shingle kind is studied on the same sample texts (``study``): all pairs, by an exact join.
+1. Each shingle kind is studied on the same sample texts (``study``): all pairs, by an exact join. Later, on more texts,
+   the recommended kind alone is studied.
 2. Bands and rows are chosen for each threshold and minimum recall (``rows``).
 3. Of the rows at the threshold and the profile's minimum recall one is recommended (``advice``).
 """
@@ -83,6 +84,7 @@ class ComparedSettings(NamedTuple):
         workload: Index size.
         rows: All rows, one shingle kind after the other.
         recommendation: One of the rows, with the reason.
+        share: Share of the usable texts that the recommended kind was studied on; below 1 where time cut it.
     """
 
     question: Question
@@ -90,10 +92,25 @@ class ComparedSettings(NamedTuple):
     workload: Workload
     rows: list[TuningRow]
     recommendation: Recommendation
+    share: float = 1.0
 
 
-def compare_settings(question: Question, sample: Sample, progress: Progress, share: float = 1.0) -> ComparedSettings:
+def compare_settings(
+    question: Question,
+    sample: Sample,
+    progress: Progress,
+    share: float = 1.0,
+    earlier: ComparedSettings | None = None,
+) -> ComparedSettings:
     """Compare settings on a share of a sample that is not empty.
+
+    Args:
+        question: What to compare.
+        sample: The documents.
+        progress: Shows the progress.
+        share: Share of the usable texts.
+        earlier: Comparison on fewer documents: only the kind that it recommends is studied, and the rows of the other
+            kinds are taken from it; None to study all kinds.
 
     Raises:
         SettingsError: No row reaches the minimum recall at the profile's threshold; the text names remedies.
@@ -107,21 +124,25 @@ def compare_settings(question: Question, sample: Sample, progress: Progress, sha
         most_permutations=question.most_permutations,
         limits=StormLimits(profile.bucket_cap, profile.max_candidates),
     )
-    rows: list[TuningRow] = []
-    for study in _studies(question, sample, progress, share):
+    kinds = question.kinds if earlier is None else (earlier.recommendation.row.options,)
+    rows = [] if earlier is None else [row for row in earlier.rows if row.options not in kinds]
+    for study in _studies(question, kinds, sample, progress, share):
         with progress(f"{study.options.unit} {study.options.size}: bands", question.most_permutations) as step:
             rows += rows_of(study, workload, question.thresholds, question.recalls, step)
-    return ComparedSettings(question, sample, workload, rows, _recommended(question, workload, rows))
+    rows.sort(key=lambda row: question.kinds.index(row.options))
+    return ComparedSettings(question, sample, workload, rows, _recommended(question, workload, rows), share)
 
 
-def _studies(question: Question, sample: Sample, progress: Progress, share: float) -> list[Study]:
+def _studies(
+    question: Question, kinds: Sequence[ShingleOptions], sample: Sample, progress: Progress, share: float
+) -> list[Study]:
     """Return each shingle kind's study, all with the same texts."""
     profile, rule = question.profile, question.profile.containment_rule()
-    documents = chosen_documents(sample.texts, {kind.unit for kind in question.kinds}, share)
+    documents = chosen_documents(sample.texts, {kind.unit for kind in kinds}, share)
     floor = min(question.thresholds) if rule is None else min(*question.thresholds, rule.min_similarity)
     studies = []
-    for kind in question.kinds:
-        with progress(f"{kind.unit} {kind.size}: pairs", len(sample.texts)) as step:
+    for kind in kinds:
+        with progress(f"{kind.unit} {kind.size}: pairs", len(documents)) as step:
             studies.append(
                 Study(
                     kind,

@@ -84,16 +84,22 @@ def stops_file(profile: str) -> str:
 def study_proposals(compared: ComparedSettings, progress: Progress) -> Proposals:
     """Measure each setting that may help, and all together that do."""
     question, row = compared.question, compared.recommendation.row
-    with progress("proposals", 6 * len(compared.sample.texts)) as step:
-        bench = _Bench(compared, step)
-        base = tuned_profile(question.profile, row)
-        first = bench.trial("as recommended", base, None, row)
-        changes = dict(_changes(base, row.study, bench))
+    with progress("boilerplate", 1) as step:
+        bench = _Bench(compared)
+        step(1)
+    base = tuned_profile(question.profile, row)
+    first = bench.trial("as recommended", base, None, row)
+    changes = dict(_changes(base, row.study, bench))
+    count = row.study.documents_count
+    with progress("proposals", len(changes) * count) as bench.step:
         trials = [bench.measured(name, base.model_copy(update=change)) for name, change in changes.items()]
         measured = [trial for trial in trials if trial is not None]
         learns = any(trial.learnt is not None and _is_helpful(trial, first) for trial in measured)
         helpful = [trial for trial in measured if _is_helpful(trial, first, without_boilerplate=learns)]
-        together = bench.together(base, [(trial, changes[trial.name]) for trial in helpful])
+    together: list[MeasuredProposal] = []
+    if len(helpful) > 1:
+        with progress(ALL, count) as bench.step:
+            together += bench.together(base, [(trial, changes[trial.name]) for trial in helpful])
     return Proposals([first, *helpful, *together], bench.warnings)
 
 
@@ -137,11 +143,12 @@ class _Bench:
         texts: The texts.
         learnt: Stop shingles of words; None without any.
         warnings: Reasons for missing trials.
+        step: Called with the newly joined documents' count.
     """
 
-    def __init__(self, compared: ComparedSettings, step: Any) -> None:
+    def __init__(self, compared: ComparedSettings) -> None:
         self._compared = compared
-        self._step = step
+        self.step: Any = lambda _: None
         self._row = compared.recommendation.row
         numbers = self._row.study.documents.tolist()
         sample = compared.sample
@@ -150,12 +157,19 @@ class _Bench:
         self.warnings: list[str] = []
         options = self._row.options
         words = replace(options, bag=False) if options.unit == "word" else ShingleOptions("word", 3)
+        self._learnt_of: dict[ShingleOptions, Learnt | None] = {}
         self.learnt = self._learnt(words)
-        self._words = shingle_sets(Shingler(words), self.texts)
-        stops = frozenset() if self.learnt is None else self.learnt.stops.hashes
-        self._without = shingle_sets(Shingler(_without(words, stops)), self.texts)
+        self._words = self._row.study.sets if words == options else shingle_sets(Shingler(words), self.texts)
+        self._without = self._words
+        if self.learnt is not None:
+            self._without = shingle_sets(Shingler(_without(words, self.learnt.stops.hashes)), self.texts)
 
     def _learnt(self, options: ShingleOptions) -> Learnt | None:
+        if options not in self._learnt_of:
+            self._learnt_of[options] = self._newly_learnt(options)
+        return self._learnt_of[options]
+
+    def _newly_learnt(self, options: ShingleOptions) -> Learnt | None:
         try:
             learnt = learn_stop_shingles(zip(self.texts, self._sources, strict=True), options, DEFAULT_SHARE)
         except ValueError as error:
@@ -171,33 +185,35 @@ class _Bench:
             learnt = self._learnt(options)
             options = options if learnt is None else _without(options, learnt.stops.hashes)
         sample, study = self._compared.sample, self._row.study
-        rule, threshold = profile.containment_rule(), self._row.threshold
+        rule, threshold, workload = profile.containment_rule(), self._row.threshold, self._compared.workload
+        if rule == study.rule:  # as many values suffice as for the recommendation
+            workload = replace(workload, most_permutations=self._row.permutations)
         changed = Study(
             options,
             sample.texts,
-            HashFamily(self._compared.question.most_permutations, profile.seed),
+            HashFamily(workload.most_permutations, profile.seed),
             floor=study.floor if rule is None else min(study.floor, rule.min_similarity),
             rule=rule,
             scopes=sample.scopes,
             documents=study.documents,
             min_words=profile.min_words,
-            progress=self._step,
+            progress=self.step,
+            sets=study.sets if options == self._row.options else None,
         )
-        rows = rows_of(changed, self._compared.workload, (threshold,), (self._row.min_recall,))
+        rows = rows_of(changed, workload, (threshold,), (self._row.min_recall,))
         return self.trial(name, profile, learnt, rows[0]) if rows and rows[0].reached else None
 
     def together(
         self, base: Profile, helpful: Sequence[tuple[MeasuredProposal, Mapping[str, object]]]
     ) -> Iterator[MeasuredProposal]:
-        """Yield the trial of all changes, if they are more than one."""
-        if len(helpful) > 1:
-            update = {key: value for _, change in helpful for key, value in change.items()}
-            stops = any(trial.learnt is not None for trial, _ in helpful)
-            trial = self.measured(ALL, base.model_copy(update=update), stops=stops)
-            if trial is None:
-                self.warnings.append("all proposals together reach the minimum recall with no bands")
-            else:
-                yield trial
+        """Yield the trial of all changes, unless no bands reach the minimum recall."""
+        update = {key: value for _, change in helpful for key, value in change.items()}
+        stops = any(trial.learnt is not None for trial, _ in helpful)
+        trial = self.measured(ALL, base.model_copy(update=update), stops=stops)
+        if trial is None:
+            self.warnings.append("all proposals together reach the minimum recall with no bands")
+        else:
+            yield trial
 
     def trial(self, name: str, profile: Profile, learnt: Learnt | None, row: TuningRow) -> MeasuredProposal:
         """Return a measured row as a trial."""

@@ -38,6 +38,7 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
             "documents": len(sample.ids),
             "read": sample.read_count,
             "median_words": row.study.median_words,
+            "cut_by_time": compared.share < 1.0,
             "looked_at": {f"{kind.unit} {kind.size}": study.documents_count for kind, study in studies.items()},
         },
         "demand": {
@@ -50,7 +51,10 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
         "recalls": list(_recalls(compared)),
         "thresholds": list(_thresholds(compared)),
         "recommendation": _recommendation(compared),
-        "warnings": [*warnings(row, question.documents_kept, question.profile.exact_limit), *proposals.warnings],
+        "warnings": [
+            *warnings(row, question.documents_kept, question.profile.exact_limit, is_cut_by_time=compared.share < 1.0),
+            *proposals.warnings,
+        ],
         "similarities": [
             {"from": index / BINS, "to": (index + 1) / BINS, "pairs": round(float(count))}
             for index, count in enumerate(row.study.histogram)

@@ -1,23 +1,29 @@
-"""Rounds of ``tune``: results on a small part of the sample first, then on larger parts, within a time."""
+"""Rounds of ``tune``: results on a small part of the sample first, then on larger parts, within a time.
 
+All kinds of shingles are compared on a part of the sample; the rest of the time is for the recommended kind and the
+proposals.
+"""
+
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from streamdedup.errors import SettingsError
-from streamdedup.tuning.comparison import Question, compare_settings
+from streamdedup.tuning.comparison import ComparedSettings, Question, compare_settings
 from streamdedup.tuning.progress import Progress
 from streamdedup.tuning.results import results_of
-from streamdedup.tuning.sample import Sample, chosen_documents
+from streamdedup.tuning.sample import Sample, used_characters
 
-#: Time for all rounds, in seconds.
+#: Time for all rounds, in seconds, unless an option tells it.
 TIME_S: Final = 50.0
-#: Characters of the first round, which takes some seconds.
+#: Characters of the first round, which takes some seconds, and of the last round with all kinds of shingles.
 FIRST_CHARACTERS: Final = 400_000
-#: A round has at most so many times the documents of the round before, and at least so many.
-_GROWTH, _LEAST_GROWTH = 5.0, 1.5
-#: Time of a document in a round compared with the round before, at most.
-_SLOWER: Final = 1.5
+ALL_KINDS_CHARACTERS: Final = 2_000_000
+#: A round has at most so many times the characters of the round before, and at least so many.
+_GROWTH, _LEAST_GROWTH = 5.0, 1.3
+#: Power of its characters with which the time of a round grows: until two rounds tell it, and bounds of what they tell.
+_POWER, _LEAST_POWER, _GREATEST_POWER = 1.25, 1.05, 1.6
 
 
 class Round(NamedTuple):
@@ -28,32 +34,65 @@ class Round(NamedTuple):
     is_last: bool
 
 
+class Taken(NamedTuple):
+    """A round with so many kinds of shingles and characters, and its seconds."""
+
+    kinds_count: int
+    characters: float
+    seconds: float
+
+
 def rounds(
-    question: Question, sample: Sample, progress: Progress, clock: Callable[[], float] = time.perf_counter
+    question: Question,
+    sample: Sample,
+    progress: Progress,
+    time_s: float = TIME_S,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[Round]:
-    """Yield the results of each round; at least one round, and no further one that would end after ``TIME_S``.
+    """Yield the results of each round; at least one round, and no further one that would end after ``time_s``.
 
     Raises:
         SettingsError: The last round recommends nothing.
     """
     beginning = clock()
-    whole = chosen_documents(sample.texts, {kind.unit for kind in question.kinds}).tolist()
-    share = min(1.0, FIRST_CHARACTERS / max(sum(len(sample.texts[number]) for number in whole), 1))
+    best: ComparedSettings | None = None
+    taken: list[Taken] = []
+    characters = float(FIRST_CHARACTERS)
     while True:
         begun = clock()
+        # Without a recommendation all kinds are compared again.
+        earlier = best if characters > ALL_KINDS_CHARACTERS else None
+        kinds = question.kinds if earlier is None else (earlier.recommendation.row.options,)
+        whole = used_characters(sample.texts, {kind.unit for kind in kinds})
+        characters = min(characters, whole)
         results: dict[str, Any] | None = None
         problem: SettingsError | None = None
         try:
-            results = results_of(compare_settings(question, sample, progress, share), progress)
+            best = compare_settings(question, sample, progress, characters / max(whole, 1), earlier)
+            results = results_of(best, progress)
         except SettingsError as error:
             problem = error
-        ended = clock()
-        growth = min(_GROWTH, (TIME_S - ended + beginning) / max((ended - begun) * _SLOWER, 1e-9))
-        is_last = share >= 1.0 or growth < _LEAST_GROWTH
+        elapsed_s = clock() - beginning
+        taken.append(Taken(len(kinds), characters, clock() - begun))
+        growth = min(_GROWTH, affordable_growth(taken, time_s - elapsed_s))
+        if characters < ALL_KINDS_CHARACTERS:
+            growth = min(growth, ALL_KINDS_CHARACTERS / max(characters, 1))
+        is_last = characters >= sum(map(len, sample.texts)) or growth < _LEAST_GROWTH
+        is_last = is_last or (len(kinds) == 1 and characters >= whole)
         if problem is not None and is_last:
             raise problem
         if results is not None:
-            yield Round(results, ended - beginning, is_last)
+            yield Round(results, elapsed_s, is_last)
         if is_last:
             return
-        share = min(1.0, share * growth)
+        characters *= growth
+
+
+def affordable_growth(taken: list[Taken], left_s: float) -> float:
+    """Return how many times the characters of the last round can be looked at in a time."""
+    last, power = taken[-1], _POWER
+    if len(taken) > 1 and taken[-2].kinds_count == last.kinds_count and last.characters > taken[-2].characters:
+        ratio = max(last.seconds, 1e-9) / max(taken[-2].seconds, 1e-9)
+        power = math.log(ratio) / math.log(last.characters / taken[-2].characters)
+    power = min(max(power, _LEAST_POWER), _GREATEST_POWER)
+    return math.pow(max(left_s, 0.0) / max(last.seconds, 1e-9), 1 / power)

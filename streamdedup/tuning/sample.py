@@ -93,6 +93,11 @@ class BoundedTexts:
             self._share /= 2
 
 
+def used_characters(texts: Sequence[str], units: Iterable[str]) -> int:
+    """Return the most characters that all shingle kinds use, see ``MOST_CHARACTERS``."""
+    return min(sum(map(len, texts)), *(MOST_CHARACTERS[unit] for unit in units))
+
+
 def chosen_documents(texts: Sequence[str], units: Iterable[str], share: float = 1.0) -> NDArray[np.int64]:
     """Return the text numbers that all shingle kinds use, int64 (n,), ascending, see ``MOST_CHARACTERS``.
 
@@ -103,7 +108,7 @@ def chosen_documents(texts: Sequence[str], units: Iterable[str], share: float = 
         units: Units of the shingle kinds; the kinds of one table use the same texts.
         share: Share of them to return, above 0, at most 1.
     """
-    part = share * min(1.0, min(MOST_CHARACTERS[unit] for unit in units) / max(sum(map(len, texts)), 1))
+    part = share * used_characters(texts, units) / max(sum(map(len, texts)), 1)
     if part >= 1.0:
         return np.arange(len(texts))
     edges = np.linspace(0, len(texts), _EXCERPT_RUNS + 1).astype(np.int64).tolist()

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.detection.scope import band_mask
-from streamdedup.evaluation.pairs import shingle_sets
+from streamdedup.evaluation.pairs import ShingleSets, shingle_sets
 from streamdedup.evaluation.rates import Rate
 from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.similarity.lsh import Banding
@@ -61,6 +61,7 @@ class Study:
         rule: Containment rule, with a least similarity from the floor on; None for no rule.
         min_words: Documents with fewer words are skipped.
         progress: Called with the newly joined documents' count.
+        sets: The shingles of the used texts, where they are known.
 
     Attributes:
         options: The same.
@@ -90,6 +91,7 @@ class Study:
         documents: NDArray[np.int64] | None = None,
         min_words: int = 0,
         progress: Callable[[int], None] = lambda _: None,
+        sets: ShingleSets | None = None,
     ) -> None:
         self.options = options
         self.rule = rule
@@ -100,11 +102,14 @@ class Study:
         started = time.perf_counter()
         numbers = self.documents.tolist()
         of_documents = [scopes[number] for number in numbers] if scopes else ()
-        self.sets = shingle_sets(Shingler(options), [texts[number] for number in numbers], of_documents)
+        if sets is None:
+            sets = shingle_sets(Shingler(options), [texts[number] for number in numbers], of_documents)
+        self.sets = sets
         self.shingle_s = time.perf_counter() - started
         self.distinct, self.pairs, self.counts, self.histogram = sample_pairs(
             self.sets, floor, min_words, MOST_PAIRS, progress
         )
+        progress(self.documents_count - len(self.distinct.first))
         started = time.perf_counter()
         self._signatures = self._signed(family)
         # Equal sets are signed once here; the daemon signs each document.

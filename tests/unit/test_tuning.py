@@ -5,6 +5,7 @@ import itertools
 import math
 import random
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ from streamdedup.tuning.capped import Scales, StormLimits, compared_shares, foun
 from streamdedup.tuning.comparison import Question, compare_settings
 from streamdedup.tuning.memory import bytes_per_document
 from streamdedup.tuning.passages import frequent_passages
-from streamdedup.tuning.rounds import rounds
+from streamdedup.tuning.rounds import Taken, affordable_growth, rounds
 from streamdedup.tuning.rows import MOST_HIDDEN, Workload, rows_of
 from streamdedup.tuning.sample import MOST_CHARACTERS, BoundedTexts, chosen_documents, draw_sample
 from streamdedup.tuning.sample_pairs import sample_pairs
@@ -532,6 +533,44 @@ class TestRounds:
         assert found.is_last
         assert max(found.results["sample"]["looked_at"].values()) < 30
 
+    def test_only_the_recommended_kind_is_compared_on_most_documents(self, monkeypatch):
+        monkeypatch.setattr("streamdedup.tuning.rounds.FIRST_CHARACTERS", 4_000)
+        monkeypatch.setattr("streamdedup.tuning.rounds.ALL_KINDS_CHARACTERS", 8_000)
+        question, sample = asked(made_texts(300))
+        question = replace(question, kinds=(WORDS, ShingleOptions("char", 5)))
+        now, titles = itertools.count(0.0, 1.0), []
+
+        @contextlib.contextmanager
+        def progress(title, total):
+            done = []
+            yield done.append
+            if not title.endswith("bands"):
+                titles.append(title)
+                assert sum(done) == total, title
+
+        found = list(rounds(question, sample, progress, clock=lambda: next(now)))
+        counts = found[-1].results["sample"]["looked_at"]
+        assert counts["word 3"] == 300
+        assert 10 < counts["char 5"] < 150
+        assert not found[-1].results["sample"]["cut_by_time"]
+        assert found[0].results["sample"]["cut_by_time"]
+        kinds = [(row["unit"], row["size"]) for row in found[-1].results["rows"]]
+        assert kinds == [("word", 3)] * 3 + [("char", 5)] * 3
+        assert titles.count("char 5: pairs") == 2
+        assert len(found) == titles.count("word 3: pairs") > 2
+
+    @pytest.mark.parametrize(
+        ("before", "growth"),
+        [
+            ([], 16 ** (1 / 1.25)),  # the usual power
+            ([Taken(1, 1_000.0, 0.5)], 16 ** (1 / 1.5)),  # 4 times the characters took 8 times as long
+            ([Taken(1, 1_000.0, 3.9)], 16 ** (1 / 1.05)),
+            ([Taken(4, 1_000.0, 0.5)], 16 ** (1 / 1.25)),  # with other kinds
+        ],
+    )
+    def test_the_next_round_is_foretold_by_two_rounds(self, before, growth):
+        assert affordable_growth([*before, Taken(1, 4_000.0, 4.0)], 64.0) == pytest.approx(growth)
+
     def test_a_small_round_that_recommends_nothing_is_no_end(self, monkeypatch):
         monkeypatch.setattr("streamdedup.tuning.rounds.FIRST_CHARACTERS", 4_000)
         calls = []
@@ -544,11 +583,11 @@ class TestRounds:
 
         monkeypatch.setattr("streamdedup.tuning.rounds.compare_settings", refuse_first)
         now = itertools.count(0.0, 1.0)
-        assert [each.is_last for each in rounds(*asked(made_texts(300)), no_progress, lambda: next(now))][-1]
+        assert [each.is_last for each in rounds(*asked(made_texts(300)), no_progress, clock=lambda: next(now))][-1]
         calls.clear()
         later = itertools.count(0.0, 30.0)
         with pytest.raises(SettingsError, match="no bands"):
-            list(rounds(*asked(made_texts(300)), no_progress, lambda: next(later)))
+            list(rounds(*asked(made_texts(300)), no_progress, clock=lambda: next(later)))
 
 
 class TestSteps:

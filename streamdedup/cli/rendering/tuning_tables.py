@@ -55,8 +55,13 @@ def sample_text(results: dict[str, Any]) -> str:
         f"{format_duration(demand['retention_s'])} and {format_duration(demand['retention_slack_s'])} more: "
         f"{demand['documents_kept']:,.0f} documents."
     )
-    fewer = [f"{kind}: {count:,}" for kind, count in sample["looked_at"].items() if count < sample["documents"]]
-    return text + (f" Looked at fewer of long texts ({', '.join(fewer)})." if fewer else "")
+    counts = sample["looked_at"]
+    if all(count == sample["documents"] for count in counts.values()):
+        return text
+    text += f" Looked at {', '.join(f'{count:,} with {kind}' for kind, count in counts.items())}:"
+    if sample["cut_by_time"]:
+        return f"{text} there was no time for more, --time SECONDS gives more."
+    return f"{text} long texts have enough shingles in fewer, and the other kinds are compared on a part."
 
 
 def memory_text(results: dict[str, Any]) -> str:
@@ -111,7 +116,8 @@ def thresholds_table(results: dict[str, Any]) -> TableData:
 
 def round_text(results: dict[str, Any], elapsed_s: float) -> str:
     """Return a sentence about the recommendation of a round that another round follows."""
-    row, documents = results["recommendation"], max(results["sample"]["looked_at"].values())
+    row, documents = results["recommendation"], results["sample"]["looked_at"]
+    documents = documents[f"{row['unit']} {row['size']}"]
     return (
         f"after {elapsed_s:.0f} s, of {documents:,} documents: {row['unit']} {row['size']} at {row['threshold']:g} in "
         f"{row['bands']} x {row['rows']} bands, {counted(row['pairs'], 'pair')}, {size_text(row['memory_bytes'])}; "
