@@ -38,6 +38,8 @@ class DeadLetterBody(msgspec.Struct, frozen=True):
         reason: Code of the reason.
         error: Sentence for people, from the headers; never text of a document.
         time: Time of the failure, RFC 3339.
+        stage: Failed stage; empty where unknown.
+        attempts: How often the record has failed; None where unknown.
     """
 
     topic: str
@@ -46,6 +48,8 @@ class DeadLetterBody(msgspec.Struct, frozen=True):
     reason: str
     error: str
     time: str
+    stage: str = ""
+    attempts: int | None = None
 
 
 def _alert_event(record: Record) -> FeedEvent:
@@ -65,6 +69,8 @@ def _dead_letter_event(record: Record) -> FeedEvent:
         reason=facts["error.code"],
         error=facts.get("error.message", ""),
         time=facts.get("time") or rfc_3339(record.timestamp_ms),
+        stage=facts.get("stage", ""),
+        attempts=whole_number(facts.get("attempts", "")),
     )
     return FeedEvent(position.partition, position.offset, None, msgspec.json.encode(body))
 

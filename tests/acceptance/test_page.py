@@ -491,7 +491,16 @@ class TestLive:
         expect(rows.nth(0)).to_contain_text("not_utf8 <b>bold</b>")
         expect(rows.nth(1)).to_contain_text("not_json the value is not JSON")
         expect(rows.nth(1)).to_contain_text("2026-05-01 07:22:11 UTC · articles:3:0")
+        rows.nth(1).get_by_role("button").click()
+        panel = rows.nth(1).locator(".panel")
+        expect(panel).to_contain_text("Stagedecode")
+        expect(panel).to_contain_text("Attempts1")
+        expect(panel.get_by_role("region", name="Command")).to_have_text(
+            "streamdedup dlq inspect --config streamdedup.toml --topic articles --code not_json "
+            "--since 2026-05-01T07:22:11.000Z --json"
+        )
         assert "xylophone" not in page.content()
+        rows.nth(1).get_by_role("button").click()
         page.get_by_role("tab", name="Alerts").click()
         world.letters.wait_closed()
         world.letters.add(0, a_letter(2, "not_json", "another"))

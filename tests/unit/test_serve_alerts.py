@@ -434,6 +434,8 @@ class TestDeadLetters:
                     "reason": "not_json",
                     "error": "the value is not JSON: byte 0",
                     "time": "1970-01-01T00:00:01.500Z",
+                    "stage": "decode",
+                    "attempts": 1,
                 },
                 "letters:1",
             )
@@ -459,6 +461,8 @@ class TestDeadLetters:
                 "reason": "x",
                 "error": "",
                 "time": "1970-01-01T00:00:00.007Z",
+                "stage": "",
+                "attempts": None,
             }
             assert value(service, "unreadable_records_total", stream="dead-letters") == 2
         await asyncio.to_thread(letters.wait_closed)

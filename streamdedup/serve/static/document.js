@@ -2,14 +2,10 @@
 
 import { get, ofProfile, problemText } from "./api.js";
 import { matchDisclosure, suppressedText } from "./comparison.js";
-import { byId, bytes, captionLine, clusterSize, counted, documentLink, foreign, h, number, show, table, time } from "./dom.js";
+import { byId, bytes, captionLine, clusterSize, counted, documentLink, facts, foreign, h, number, show, table, time } from "./dom.js";
 import { incompleteText } from "./profiles.js";
 
 let current = null;
-
-function facts(rows) {
-  return h("dl", {}, rows.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]).flat());
-}
 
 function description(profile, body) {
   const cluster = body.cluster_id === null ? "its first document has left the index" : documentLink(profile, body.cluster_id);
@@ -51,7 +47,7 @@ function clusterTable(profile, body) {
   const heading = h("h3", {}, "Cluster: which copy came when, and from where");
   const members = cluster.members.toSorted((a, b) => (a.record_time ?? "").localeCompare(b.record_time ?? ""));
   const rows = members.map((member) => memberRow(profile, member, body.id));
-  const size = cluster.size === null ? "" : ` (the last alert names ${clusterSize(cluster.size)})`;
+  const size = (cluster.size ?? null) === null ? "" : ` (the last alert names ${clusterSize(cluster.size)})`;
   const caption = `${counted(members.length, "document")}, the earliest first${size}`;
   const partial = "These are the members that the alerts in Kafka name; there may be others.";
   return [heading, table(caption, ["Record time", "Source", "Document"], rows), cluster.complete ? null : h("p", { class: "quiet" }, partial)];

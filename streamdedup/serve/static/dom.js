@@ -125,6 +125,11 @@ export function table(caption, names, rows) {
   return h("div", { class: "scroll" }, h("table", {}, h("caption", {}, caption), h("thead", {}, head), h("tbody", {}, body)));
 }
 
+/** Return names with their values. */
+export function facts(rows) {
+  return h("dl", {}, rows.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]).flat());
+}
+
 /** Return a link to the view of a document. */
 export function documentLink(profile, id) {
   const target = `#document/${encodeURIComponent(profile)}/${encodeURIComponent(id.toWellFormed())}`;

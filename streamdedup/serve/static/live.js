@@ -1,7 +1,7 @@
 /** View "Live": alerts and dead letters as they are committed. */
 
 import { disclosure, matchDisclosure } from "./comparison.js";
-import { byId, captionLine, clusterSize, counted, documentLink, foreign, h, number, similarityMeter, time } from "./dom.js";
+import { byId, captionLine, clusterSize, counted, documentLink, facts, foreign, h, number, similarityMeter, time } from "./dom.js";
 import { EventList } from "./eventlist.js";
 import { prepareTabs } from "./tabs.js";
 
@@ -74,14 +74,39 @@ function alertRow(item, onToggle) {
   return h("li", {}, button, ...captions, place, panel);
 }
 
-function deadLetterRow(item) {
+/** Return an argument of a command as a shell needs it. */
+function quoted(text) {
+  return /^[\w.:+-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}
+
+/** Return the command that shows the value of a dead letter, which the service does not send. */
+function inspection({ topic, reason, time: at }) {
+  const filters = Object.entries({ "--topic": topic, "--code": reason, "--since": at });
+  return `streamdedup dlq inspect --config streamdedup.toml ${filters.flat().map(quoted).join(" ")} --json`;
+}
+
+function deadLetterRow(item, onToggle) {
   const place = `${item.topic}:${item.partition}:${item.offset}`;
-  return h(
-    "li",
-    {},
-    h("p", {}, h("strong", {}, foreign(item.reason)), " ", foreign(item.error)),
-    h("p", { class: "quiet below" }, time(item.time), " \u00b7 ", foreign(place)),
+  const [button, panel] = disclosure(
+    [h("strong", {}, foreign(item.reason)), " ", foreign(item.error)],
+    (element) => {
+      const rows = [
+        ["Code", foreign(item.reason)],
+        ["Error", foreign(item.error)],
+        ["Record", foreign(place)],
+        ["Stage", foreign(item.stage || "unknown")],
+        ["Attempts", number(item.attempts)],
+        ["Time", time(item.time)],
+      ];
+      element.append(
+        facts(rows),
+        h("p", {}, "The value is not sent to this page. A command shows it, on a machine with the settings:"),
+        h("pre", { class: "text", tabindex: "0", role: "region", "aria-label": "Command" }, foreign(inspection(item))),
+      );
+    },
+    onToggle,
   );
+  return h("li", {}, button, h("p", { class: "quiet below" }, time(item.time), " \u00b7 ", foreign(place)), panel);
 }
 
 function filterOf() {
@@ -110,7 +135,9 @@ export function prepareLive() {
       noun: "dead letter",
       path: "v1/dead-letters",
       event: "dead-letter",
-      makeItem: ({ topic, partition, offset, reason, error, time: at }) => ({ topic, partition, offset, reason, error, time: at }),
+      makeItem: ({ topic, partition, offset, reason, error, time: at, stage, attempts }) => {
+        return { topic, partition, offset, reason, error, time: at, stage, attempts };
+      },
       makeRow: deadLetterRow,
     }),
   };
