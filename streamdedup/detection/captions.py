@@ -2,9 +2,10 @@
 
 A label is the first words of the text: those of the first text field, usually the title, where a profile has several.
 A caption has at most ``label_bytes`` + 66 bytes in UTF-8, however long the fields are.
-No caption contains an invisible character: the three parts are separated by line breaks.
+No caption contains an invisible character but joiners between letters: the three parts are separated by line breaks.
 """
 
+import unicodedata
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -14,6 +15,8 @@ from streamdedup.wire import Document
 PART_BYTES: Final = 32
 #: A first line that fills less than this share of a label is continued by the next line.
 _SHORT_LINE: Final = 0.15
+#: Invisible characters that belong to the spelling of words in many scripts.
+_JOINERS: Final = frozenset("\u200c\u200d")
 #: Characters that are read for each byte of a label: a label shows less where a text begins with more white space.
 _READ_CHARACTERS: Final = 4
 
@@ -83,14 +86,33 @@ def label_of(text: str, limit_bytes: int) -> str:
 
 
 def _visible(text: str) -> str:
-    """Return a text with one blank for each run of white space, and without other invisible characters."""
+    """Return a text with one blank for each run of white space, and without other invisible characters but joiners."""
     if not text.isprintable():
-        text = "".join([character for character in text if character.isprintable() or character.isspace()])
+        text = "".join(
+            [
+                character
+                for at, character in enumerate(text)
+                if character.isprintable() or character.isspace() or _joins(text, at)
+            ]
+        )
     elif "  " not in text and text[:1] != " " and text[-1:] != " ":
         return text  # most texts: the rest takes three times as long
     return " ".join(text.split())
 
 
+def _joins(text: str, at: int) -> bool:
+    """Tell whether a character is a joiner between two letters or their marks."""
+    if text[at] not in _JOINERS or not 0 < at < len(text) - 1:
+        return False
+    return all(unicodedata.category(text[beside])[0] in "LM" for beside in (at - 1, at + 1))
+
+
 def _cut(text: str, limit_bytes: int) -> str:
-    """Return the beginning of a text that has at most so many bytes in UTF-8."""
-    return text.encode()[:limit_bytes].decode(errors="ignore")
+    """Return the beginning of a text that has at most so many bytes in UTF-8, and no part of a combining sequence."""
+    beginning = text.encode()[:limit_bytes].decode(errors="ignore")
+    end = len(beginning)
+    while 0 < end < len(text) and (
+        text[end] in _JOINERS or text[end - 1] in _JOINERS or unicodedata.category(text[end])[0] == "M"
+    ):
+        end -= 1
+    return text[:end] or beginning.rstrip("\u200c\u200d")

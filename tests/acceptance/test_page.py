@@ -535,6 +535,22 @@ class TestDocument:
         page.reload()
         expect(title("second/b")).to_be_visible()
 
+    def test_the_later_one_of_two_documents_is_the_green_one(self, world, open_tab):
+        world.service.add(("first", TEXT), ("second", NEAR))
+        page = open_tab(world.url).page
+
+        def with_times(route):
+            body = route.fetch().json()
+            body["a"]["record_time"], body["b"]["record_time"] = "2026-05-01T07:00:00Z", "2026-05-01T08:00:00Z"
+            route.fulfill(json=body)
+
+        page.route("**/compare?*", with_times)
+        page.goto(world.url + "#document/articles/first")
+        result = page.locator("#document-result")
+        result.get_by_role("button", name="second").click()
+        expect(result.locator(".text ins")).to_have_text(" iris")  # only in the second one, which is the later one
+        expect(result.get_by_role("region").first).to_have_text(NEAR)
+
     def test_the_members_of_the_cluster_are_in_the_order_of_time_with_their_sources(self, world, open_tab):
         world.service.add(("first", TEXT), ("second", NEAR))
         members = [

@@ -3,6 +3,7 @@
 import io
 import re
 import sys
+from importlib import resources
 
 import pytest
 import structlog
@@ -18,7 +19,16 @@ from streamdedup.cli.output import say, tell
 from streamdedup.cli.rendering.dead_letters import dead_letter_line
 from streamdedup.cli.rendering.differences import compare
 from streamdedup.cli.rendering.pairs import AlertView, Side
-from streamdedup.cli.rendering.terminal import TIME_FORMAT, local_time, print_line, wrapped
+from streamdedup.cli.rendering.terminal import (
+    HIDDEN,
+    ODD_SPACES,
+    TIME_FORMAT,
+    UNSEEN,
+    local_time,
+    print_line,
+    visible,
+    wrapped,
+)
 from streamdedup.daemon import logs
 from streamdedup.kafka.protocols import Record
 from streamdedup.position import Position
@@ -183,3 +193,15 @@ def test_text_of_a_line_keeps_its_styles_where_it_breaks():
     target = console()
     print_line(target, Text.assemble(("word " * 20, "bold"), "end"))
     assert lines(target.file.getvalue())[1].startswith("  word")
+
+
+def test_the_page_and_the_terminal_name_the_same_characters():
+    page = resources.files("streamdedup.serve").joinpath("static", "dom.js").read_text(encoding="utf-8")
+    for characters in (HIDDEN, UNSEEN, ODD_SPACES):
+        assert characters.pattern in page.replace("\\\\", "\\")
+
+
+@pytest.mark.parametrize("character", ["\u00ad", "\u200c", "\u200d", "\ufe0f", "\u00a0", "\u202f"])
+def test_a_character_that_is_all_that_differs_is_named_and_stays_where_nothing_differs(character):
+    assert visible(f"a{character}b", differs=True) == f"a⟦U+{ord(character):04X}⟧b"
+    assert "⟦" not in visible(f"a{character}b", differs=False)

@@ -59,19 +59,19 @@ def compare(left: str, right: str) -> Comparison:
     """Compare two texts word by word, or character by character in scripts without spaces.
 
     Line breaks, case and the form of characters (full width, composed) are ignored, as in the index. Invisible
-    characters, and spaces that differ, are named (``visible``).
+    characters, and unseen ones and spaces that differ, are named (``visible``).
     """
     texts = _plain(left), _plain(right)
     segments = align(*texts, key=_folded)
     if segments is None:
         beginning_left, beginning_right = (
-            tuple(_shortened(visible(text, odd_spaces=False), "same", BEGINNING_CHARS, 0)) for text in texts
+            tuple(_shortened(visible(text, differs=False), "same", BEGINNING_CHARS, 0)) for text in texts
         )
         return Comparison(beginning_left, beginning_right, is_aligned=False)
     kinds: list[PieceKind] = ["same" if segment.is_equal else "changed" for segment in segments]
     return Comparison(
-        tuple(_pieces([visible(a, odd_spaces=not is_equal) for is_equal, a, _ in segments], kinds)),
-        tuple(_pieces([visible(b, odd_spaces=not is_equal) for is_equal, _, b in segments], kinds)),
+        tuple(_pieces([visible(a, differs=not is_equal) for is_equal, a, _ in segments], kinds)),
+        tuple(_pieces([visible(b, differs=not is_equal) for is_equal, _, b in segments], kinds)),
     )
 
 

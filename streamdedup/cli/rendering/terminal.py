@@ -23,10 +23,11 @@ CLOCK_FORMAT = "%H:%M:%S%z"
 #: Categories that ``escaped`` writes as code points: control, format (direction of writing), surrogate, private-use and
 #: unassigned characters, line and paragraph separators.
 _ESCAPED = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-#: Invisible characters that ``visible`` names, as on the page of ``serve``; the joiners U+200C and U+200D are letters.
-_HIDDEN = re.compile("[\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
-#: Spaces that look like a blank.
-_ODD_SPACES = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
+#: Characters that ``visible`` names: invisible ones; those that no reader sees and that can be all that differs (soft
+#: hyphen, joiners, variation selectors); spaces that look like a blank. The same as in ``serve/static/dom.js``.
+HIDDEN = re.compile(r"[\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
+UNSEEN = re.compile(r"[\u00ad\u034f\u200c\u200d\ufe00-\ufe0f]")
+ODD_SPACES = re.compile(r"[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 _STYLE_CODE = re.compile("\x1b\\[[0-9;]*m")
 _WORD_AND_BLANKS = re.compile("([^ ]+)( *)")
 
@@ -128,15 +129,17 @@ def printable_character(character: str) -> str:
     return "" if overrides else character
 
 
-def visible(text: str, *, odd_spaces: bool) -> str:
+def visible(text: str, *, differs: bool) -> str:
     """Return text with invisible characters by name, as ``⟦U+200B⟧``.
 
     Args:
         text: The text.
-        odd_spaces: Name also spaces other than a blank, such as U+00A0; else they become blanks.
+        differs: Name also characters that no reader sees, and spaces other than a blank; else these become blanks.
     """
-    named = _HIDDEN.sub(_code_point_name, text)
-    return _ODD_SPACES.sub(_code_point_name if odd_spaces else " ", named)
+    named = HIDDEN.sub(_code_point_name, text)
+    if not differs:
+        return ODD_SPACES.sub(" ", named)
+    return ODD_SPACES.sub(_code_point_name, UNSEEN.sub(_code_point_name, named))
 
 
 def _code_point_name(match: re.Match[str]) -> str:

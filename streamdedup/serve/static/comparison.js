@@ -47,18 +47,29 @@ function summary(body, titles) {
   return h("p", {}, parts.flatMap((part, at) => [at > 0 ? " \u00b7 " : "", part].flat()));
 }
 
+/** Return a comparison with the two texts exchanged. */
+function exchanged(body) {
+  const segments = body.segments?.map(({ kind, a, b }) => ({ kind, a: b, b: a })) ?? null;
+  return { ...body, segments, contained: { a: "b", b: "a", both: "both" }[body.contained] };
+}
+
 /**
  * Show the comparison that `load` returns in an element.
  *
  * @param {HTMLElement} element Gets the comparison, or the problem with it.
  * @param {function(): Promise<object>} load Returns the answer of the service.
  * @param {[string, string]} titles Names of the two texts.
+ * @param {boolean} isByTime Show the document with the later record time as the newer one.
  */
-export async function showComparison(element, load, titles) {
+export async function showComparison(element, load, titles, isByTime = false) {
   element.setAttribute("aria-busy", "true");
   show(element, h("p", { role: "status" }, "Comparing \u2026"));
   try {
-    const body = await load();
+    let body = await load();
+    if (isByTime && body.a.record_time < body.b.record_time) {
+      body = exchanged(body);
+      titles = titles.toReversed();
+    }
     const missing = h("p", {}, `The texts cannot be shown: ${body.texts_missing}.`);
     show(element, summary(body, titles), body.segments === null ? missing : differences(body.segments, titles, body.aligned));
   } catch (error) {
@@ -70,10 +81,10 @@ export async function showComparison(element, load, titles) {
 }
 
 /** Return a button for a match of a stored document, and the panel with the comparison of the two. */
-export function matchDisclosure(profile, id, match) {
+export function matchDisclosure(profile, id, match, isByTime = false) {
   return disclosure(matchLabel(match), (element) => {
     const query = new URLSearchParams({ a: id.toWellFormed(), b: match.id.toWellFormed() });
-    showComparison(element, () => get(`${ofProfile(profile, "compare")}?${query}`), [id, match.id]);
+    showComparison(element, () => get(`${ofProfile(profile, "compare")}?${query}`), [id, match.id], isByTime);
   });
 }
 

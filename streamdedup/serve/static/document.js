@@ -20,7 +20,7 @@ function description(profile, body) {
 }
 
 function matchRow(profile, id, match) {
-  const [button, panel] = matchDisclosure(profile, id, match);
+  const [button, panel] = matchDisclosure(profile, id, match, true);
   const link = h("p", { class: "quiet below" }, "document ", documentLink(profile, match.id));
   return h("li", {}, button, captionLine("", match), link, panel);
 }

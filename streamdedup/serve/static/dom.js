@@ -6,13 +6,15 @@
  * letters in many scripts and stay.
  */
 const HIDDEN = new RegExp(
-  "[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u061c\\u180e\\u200b\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u206f" +
-    "\\ufeff\\ufff9-\\ufffb]|[\\ud800-\\udbff](?![\\udc00-\\udfff])|(?<![\\ud800-\\udbff])[\\udc00-\\udfff]",
+  "[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f]|[\\u061c\\u180e\\u200b\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb]|" +
+    "[\\ud800-\\udbff](?![\\udc00-\\udfff])|(?<![\\ud800-\\udbff])[\\udc00-\\udfff]",
   "g",
 );
 
 /** Characters that no reader sees and that can be all that differs: soft hyphen, joiners, variation selectors. */
 const UNSEEN = /[\u00ad\u034f\u200c\u200d\ufe00-\ufe0f]/g;
+/** Spaces that look like a blank. */
+const ODD_SPACES = /[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]/g;
 
 function nameOf(character) {
   const code = character.charCodeAt(0);
@@ -27,9 +29,9 @@ export function visible(text) {
   return String(text).replaceAll("\r\n", "\n").replace(HIDDEN, nameOf);
 }
 
-/** Return a passage that only one text has, where also joiners and soft hyphens are visible. */
+/** Return a passage that only one text has, where also joiners, soft hyphens and odd spaces are visible. */
 export function visibleDifference(text) {
-  return visible(text).replace(UNSEEN, nameOf);
+  return visible(text).replace(UNSEEN, nameOf).replace(ODD_SPACES, nameOf);
 }
 
 function fill(node, attributes, children) {
