@@ -44,17 +44,20 @@ def caption_of(document: Document, label_bytes: int) -> bytes | None:
     """
     if not label_bytes:
         return None
-    label, source = label_of(document.text, label_bytes), _stored_source(document.source or "")
-    published_at = _visible(document.published_at or "")
-    if len(published_at.encode()) > PART_BYTES:
-        published_at = ""
-    return f"{label}\n{source}\n{published_at}".rstrip("\n").encode() or None
+    caption = label_of(document.text, label_bytes)
+    source = _stored_source(document.source) if document.source else ""
+    published_at = _visible(document.published_at) if document.published_at else ""
+    if published_at and _size(published_at) <= PART_BYTES:
+        caption = f"{caption}\n{source}\n{published_at}"
+    elif source:
+        caption = f"{caption}\n{source}"
+    return caption.encode() or None
 
 
 @lru_cache(maxsize=4096)
 def _stored_source(source: str) -> str:
     source = _visible(source)
-    return source if len(source.encode()) <= PART_BYTES else _cut(source, PART_BYTES - len("…".encode())) + "…"
+    return source if _size(source) <= PART_BYTES else _cut(source, PART_BYTES - len("…".encode())) + "…"
 
 
 def read_caption(stored: bytes | None, label_bytes: int) -> Caption:
@@ -75,14 +78,18 @@ def label_of(text: str, limit_bytes: int) -> str:
         limit_bytes: Most bytes in UTF-8. A label ends between two words where that loses less than half of it.
     """
     label, rest = "", text.lstrip()[: _READ_CHARACTERS * limit_bytes]
-    while rest and len(label.encode()) < _SHORT_LINE * limit_bytes:
+    while rest and _size(label) < _SHORT_LINE * limit_bytes:
         line, _, rest = rest.partition("\n")
-        label = f"{label} {_visible(line)}".strip()
-    encoded = label.encode()
-    if len(encoded) <= limit_bytes:
+        label = f"{label} {_visible(line)}".strip() if label else _visible(line)
+    if _size(label) <= limit_bytes:
         return label
-    words = encoded[: limit_bytes + 1].rpartition(b" ")[0]
+    words = label.encode()[: limit_bytes + 1].rpartition(b" ")[0]
     return words.decode() if len(words) > limit_bytes // 2 else _cut(label, limit_bytes)
+
+
+def _size(text: str) -> int:
+    """Return the bytes of a text in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def _visible(text: str) -> str:
