@@ -33,7 +33,7 @@ GROUPS = {
         "library",
         "against",
     ),
-    "quality": ("quality", "containment", "boilerplate", "suppression"),
+    "quality": ("quality", "containment", "boilerplate", "suppression", "adviser"),
     "experiments": ("worked", "reuters", "reviews"),
     "robustness": ("robustness",),
 }

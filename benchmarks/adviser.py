@@ -1,0 +1,149 @@
+"""Trial of the adviser: what the default settings alert, and what the settings alert that ``tune`` would apply.
+
+    python -m benchmarks.adviser [--quick] [--time 50] [NAME ...]
+
+Pairs are those of an exact join. A pair is *of boilerplate* where more than half of the word shingles that its texts
+share are stop shingles; a *cross-source copy* is another pair of two sources. *Found* is the share of the pairs that
+the profile's bands find. The second table has the share of the documents with pairs that find none of them.
+"""
+
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import datasets, report
+from benchmarks.datasets import OpenSet
+from benchmarks.scans import Pair, all_pairs, as_set, scan
+from streamdedup.cli.tune import RECALLS, SIZES, THRESHOLDS
+from streamdedup.evaluation.pairs import Pairs, ShingleSets, contained, shingle_sets
+from streamdedup.settings import Profile
+from streamdedup.settings.presets import named_profile
+from streamdedup.text.shingles import ShingleOptions, Shingler
+from streamdedup.text.stop_shingles import DEFAULT_SHARE, learn_stop_shingles
+from streamdedup.tuning.comparison import Question
+from streamdedup.tuning.rounds import TIME_S, rounds
+from streamdedup.tuning.sample import draw_sample
+
+SETS = ("fnc1_bodies", "sms_spam", "masakhane_news", "playstore_reviews")
+SAMPLE_DOCUMENTS, QUICK_DOCUMENTS = 20_000, 300
+WORDS = ShingleOptions("word", 3)
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = report.parser(__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SETS)}; all of them unless named")
+    parser.add_argument("--time", type=float, default=TIME_S, metavar="SECONDS", help="for the comparison of settings")
+    arguments = parser.parse_args()
+    pairs_rows, unlucky_rows = [], []
+    for name in arguments.names or SETS[: 1 if arguments.quick else None]:
+        documents = datasets.read(name)
+        if arguments.quick:
+            documents = OpenSet(name, documents.documents[:QUICK_DOCUMENTS], documents.sources[:QUICK_DOCUMENTS])
+        for rows, of_set in zip((pairs_rows, unlucky_rows), trial(documents, arguments.time), strict=True):
+            rows.extend(of_set)
+    columns = ["set, settings", "pairs", "of boilerplate", "cross-source copies", "found", "changed keys"]
+    tables = {
+        "trial": report.table(columns, pairs_rows),
+        "unlucky": report.table(["set, kind from threshold", "min_recall", "bands", "no alert"], unlucky_rows),
+    }
+    setting = {"time": f"{arguments.time:g} s for each set", "boilerplate": f"share {DEFAULT_SHARE:g}"}
+    report.Report("adviser", arguments.quick, setting, [*pairs_rows, *unlucky_rows], tables).show(arguments.output)
+
+
+def trial(documents: OpenSet, time_s: float) -> tuple[list[list[object]], list[list[object]]]:
+    """Return the rows of a set for both tables."""
+    default = named_profile(None, documents.profiles[0], {"topics": documents.name})
+    results = tuned(documents, default, time_s)
+    judge = Judge(documents)
+    with tempfile.TemporaryDirectory() as folder:
+        proposed = dict(tomllib.loads(results["proposed"]["toml"])["profiles"][documents.name])
+        if results["proposed"]["stop_shingles"] is not None:
+            proposed["stop_shingles"] = str(Path(folder) / "stops.txt")
+            Path(proposed["stop_shingles"]).write_text(results["proposed"]["stop_shingles"], encoding="utf-8")
+        applied = Profile.model_validate(proposed)
+        changed = ", ".join(changed_keys(default, applied)) or "none"
+        rows = [
+            judge.row(f"{documents.name}, default", default, ""),
+            judge.row(f"{documents.name}, tuned", applied, changed),
+        ]
+    best = results["recommendation"]
+    kind = f"{documents.name}, {best['unit']} {best['size']} from {best['threshold']:g}"
+    unlucky: list[list[object]] = [
+        [kind, f"{row['min_recall']:g}", f"{row['bands']} x {row['rows']}", report.percent(row["unlucky_documents"], 3)]
+        for row in results["recalls"]
+        if row["min_recall"] >= RECALLS[1]
+    ]
+    return rows, unlucky
+
+
+def tuned(documents: OpenSet, profile: Profile, time_s: float) -> dict[str, Any]:
+    """Return the results of the last round of ``tune``."""
+    own = profile.shingle_options()
+    kinds = [own, *(replace(own, unit=unit, size=size) for unit in SIZES for size in SIZES[unit])]
+    columns = zip(documents.documents, documents.sources, strict=True)
+    sample = draw_sample(((text.id, text.text, source, None) for text, source in columns), SAMPLE_DOCUMENTS)
+    question = Question(
+        documents.name, profile, tuple(dict.fromkeys(kinds)), THRESHOLDS, RECALLS, 10_000, "sets", (), True
+    )
+    *_, last = rounds(question, sample, lambda _title, _total: nullcontext(lambda _count: None), time_s)
+    return last.results
+
+
+def changed_keys(before: Profile, after: Profile) -> Iterator[str]:
+    """Yield the keys that decide which documents are alike and have another value."""
+    for key in ("shingle_unit", "shingle_size", "containment_threshold", "fold_marks", "fold_variants", "min_words"):
+        if getattr(before, key) != getattr(after, key):
+            yield f"{key} {getattr(after, key)}"
+    if after.stop_shingles != before.stop_shingles:
+        yield "stop_shingles"
+
+
+class Judge:
+    """Counts the pairs of a set by a profile, with those of boilerplate and the cross-source copies."""
+
+    def __init__(self, documents: OpenSet) -> None:
+        self._documents = documents
+        learnt = learn_stop_shingles(zip(documents.texts, documents.sources, strict=True), WORDS, DEFAULT_SHARE)
+        self._words = shingle_sets(Shingler(WORDS), documents.texts)
+        self._stops = np.array(sorted(learnt.stops.hashes), np.uint32)
+
+    def row(self, name: str, profile: Profile, changed: str) -> list[object]:
+        """Return the row of a profile."""
+        sets = shingle_sets(Shingler(profile.shingle_options()), self._documents.texts)
+        pairs = pairs_of(sets, profile)
+        found = scan(profile, zip(self._documents.texts, self._documents.sources, strict=True)).pairs
+        boilerplate = {pair for pair in pairs if self._is_boilerplate(pair)}
+        sources = self._documents.sources
+        across = sum(
+            None not in (sources[left], sources[right]) and sources[left] != sources[right]
+            for left, right in pairs - boilerplate
+        )
+        share = report.percent(len(boilerplate) / len(pairs) if pairs else None)
+        recall = report.percent(len(found & pairs) / len(pairs) if pairs else None, 2)
+        return [name, len(pairs), share, across if any(sources) else None, recall, changed]
+
+    def _is_boilerplate(self, pair: Pair) -> bool:
+        common = np.intersect1d(*map(self._words.of, pair), assume_unique=True)
+        return 2 * int(np.isin(common, self._stops).sum()) > len(common)
+
+
+def pairs_of(sets: ShingleSets, profile: Profile) -> set[Pair]:
+    """Return the pairs that a profile alerts, by an exact join."""
+    rule = profile.containment_rule()
+    joined: Pairs = all_pairs(sets.hashes, sets.offsets, profile.least_similarity())
+    is_alerted = joined.similarities >= profile.threshold
+    if rule is not None:
+        is_alerted |= contained(sets, joined.left, joined.right, rule)
+    enough = (sets.token_counts >= profile.min_words) & (sets.sizes > 0)
+    return as_set(joined.where(is_alerted & enough[joined.left] & enough[joined.right]))
+
+
+if __name__ == "__main__":
+    main()
