@@ -569,7 +569,19 @@ class TestRounds:
         ],
     )
     def test_the_next_round_is_foretold_by_two_rounds(self, before, growth):
-        assert affordable_growth([*before, Taken(1, 4_000.0, 4.0)], 64.0) == pytest.approx(growth)
+        assert affordable_growth([*before, Taken(1, 4_000.0, 4.0)], 1, 64.0) == pytest.approx(growth)
+
+    def test_a_round_with_one_kind_takes_half_the_time_of_all(self):
+        assert affordable_growth([Taken(4, 4_000.0, 4.0)], 1, 32.0) == pytest.approx(16 ** (1 / 1.25))
+
+    def test_a_slow_machine_compares_all_kinds_once(self, monkeypatch):
+        monkeypatch.setattr("streamdedup.tuning.rounds.FIRST_CHARACTERS", 4_000)
+        question, sample = asked(made_texts(300))
+        question = replace(question, kinds=(WORDS, ShingleOptions("char", 5)))
+        now = itertools.count(0.0, 6.0)
+        *_, last = rounds(question, sample, no_progress, clock=lambda: next(now))
+        counts = last.results["sample"]["looked_at"]
+        assert counts["char 5"] < 30 < counts["word 3"]
 
     def test_a_small_round_that_recommends_nothing_is_no_end(self, monkeypatch):
         monkeypatch.setattr("streamdedup.tuning.rounds.FIRST_CHARACTERS", 4_000)
