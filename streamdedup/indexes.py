@@ -63,9 +63,14 @@ def index_parameters(profile: Profile) -> IndexParameters:
     )
 
 
-def connect_backend(settings: Settings) -> Backend:
-    """Return the store of the indexes that daemons maintain; nothing is sent yet."""
-    return redis_backend(settings, _connections(settings.redis))
+def connect_backend(settings: Settings, *, from_replicas: bool = False) -> Backend:
+    """Return the store of the indexes that daemons maintain; nothing is sent yet.
+
+    Args:
+        settings: All settings.
+        from_replicas: Whether a cluster or Sentinels are asked for replicas; for commands that only read.
+    """
+    return redis_backend(settings, _connections(settings.redis, from_replicas=from_replicas))
 
 
 def redis_backend(settings: Settings, connections: Servers) -> RedisBackend:
@@ -97,16 +102,17 @@ def backend_at(url: str, prefix: str, indexes: Mapping[str, IndexParameters]) ->
     return RedisBackend(connect(url), RedisOptions(prefix=prefix, address=redact_url(url)), indexes)
 
 
-def _connections(redis: Redis) -> Servers:
+def _connections(redis: Redis, *, from_replicas: bool) -> Servers:
     times = {"timeout_s": redis.timeout_s, "connect_timeout_s": CONNECT_TIMEOUT_S}
     if redis.mode == "cluster":
-        return connect_cluster(redis.addresses, security=_security(redis), **times)
+        return connect_cluster(redis.addresses, security=_security(redis), from_replicas=from_replicas, **times)
     if redis.mode == "sentinel":
         return connect_sentinel(
             redis.addresses,
             redis.sentinel_service or "",
             security=_security(redis),
             sentinel_security=_sentinel_security(redis),
+            from_replicas=from_replicas,
             **times,
         )
     return connect(redis.url_without_login, security=_security(redis), **times)

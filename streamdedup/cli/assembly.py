@@ -40,6 +40,7 @@ def kafka_options(settings: Settings) -> KafkaOptions:
         delivery=kafka.delivery,
         transactional_id=kafka.transactional_id,
         group_instance_id=kafka.group_instance_id,
+        on_unreadable=kafka.on_unreadable,
         on_out_of_range="halt" if kafka.auto_offset_reset == "fail" else "earliest",
         api_version=kafka.api_version,
         max_poll_records=kafka.batch_records,

@@ -222,7 +222,7 @@ def run(config: ConfigOption = None, assignments: SetOption = None) -> None:
     Example:  streamdedup run --config streamdedup.toml
     """
     settings = load_settings(config, assignments)
-    logs.configure(fit=fitted_to_stderr)
+    logs.configure(settings.service.log_level, fit=fitted_to_stderr)
     gc.set_threshold(_COLLECT_AFTER_OBJECTS)
     with fatal_errors_logged(log):
         run_daemon(settings)

@@ -69,7 +69,7 @@ def run_service(settings: Settings) -> None:
     tokens = Tokens.read(api.tokens_file) if api.tokens_file is not None else None
     with ExitStack() as stack:
         listener = stack.enter_context(_listen(api.host, api.port))
-        backend = stack.enter_context(connect_backend(settings))
+        backend = stack.enter_context(connect_backend(settings, from_replicas=api.read_from == "replica"))
         profiles = _served_profiles(settings, backend)
         engine = stack.enter_context(closing(Engine(profiles, metrics, _now_ms)))
         of_texts = replace(kafka_options(settings), connect_timeout_s=_TEXTS_S, fetch_timeout_s=_TEXTS_S)
@@ -212,6 +212,6 @@ def serve(config: ConfigOption = None, assignments: SetOption = None) -> None:
     Example:  streamdedup serve --config streamdedup.toml
     """
     settings = load_settings(config, assignments)
-    logs.configure(fit=fitted_to_stderr)
+    logs.configure(settings.service.log_level, fit=fitted_to_stderr)
     with fatal_errors_logged(log):
         run_service(settings)

@@ -1,7 +1,7 @@
 """Logging of the process: structured events, readable on a terminal and as JSON lines elsewhere.
 
-An event is a stable name with fields, ``log.info("summary", records=500)`` with structlog or
-``logger.info("A sentence", extra={"event": "summary", "records": 500})`` with the standard library; the output
+An event is a stable name with fields, ``log.info("batch_committed", records=500)`` with structlog or
+``logger.info("A sentence", extra={"event": "batch_committed", "records": 500})`` with the standard library; the output
 of both is the same. A log record of a library without a name is the event ``library_message``.
 
 The clients of Kafka and Redis log requests at debug level, with passwords and documents. Log records of the clients
@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, TextIO
+from typing import Any, Final, Literal, TextIO
 
 import structlog
 
@@ -30,6 +30,13 @@ CLIENT_LEVELS: Final = {
     "redis": logging.WARNING,
     "kafka.net.sasl": logging.ERROR,
     "uvicorn": logging.WARNING,
+}
+#: Levels by their names in the settings.
+LEVELS: Final = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
 }
 #: Interval between two equal lines of a client, in seconds.
 REPEAT_S: Final = 60.0
@@ -94,14 +101,16 @@ class _LogHandler(logging.StreamHandler[TextIO]):
 
 
 def configure(
+    level: Literal["debug", "info", "warning", "error"] = "info",
     stream: TextIO | None = None,
     fit: Callable[[str], str] = str,
 ) -> None:
     """Configure all logging of the process and its libraries to one stream; a further call replaces the configuration.
 
-    A terminal gets lines for people, any other stream JSON lines. The log has all events from the level info on.
+    A terminal gets lines for people, any other stream JSON lines.
 
     Args:
+        level: Lowest level to log.
         stream: Output; standard error if None.
         fit: Breaks the lines of an event for the terminal; JSON lines stay whole.
     """
@@ -122,8 +131,8 @@ def configure(
     handler.addFilter(ClientRepeats())
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(logging.INFO)
-    _limit_clients()
+    root.setLevel(LEVELS[level])
+    _limit_clients(LEVELS[level])
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -193,10 +202,10 @@ def _order_fields(_logger: object, _method: str, fields: MutableMapping[str, Any
     return {**first, **fields}
 
 
-def _limit_clients() -> None:
+def _limit_clients(level: int) -> None:
     """Set the levels of the clients' loggers, and reset the levels of their sub-loggers."""
     for client, lowest in CLIENT_LEVELS.items():
-        logging.getLogger(client).setLevel(lowest)
+        logging.getLogger(client).setLevel(max(level, lowest))
         for name in list(logging.root.manager.loggerDict):
             if name.startswith(f"{client}."):
                 logging.getLogger(name).setLevel(logging.NOTSET)

@@ -81,7 +81,9 @@ class Statistics:
         self._count_dead_letters(publication.dead_letters)
         self._observe_latency(decoded.batch)
         metrics.last_commit_timestamp_seconds.set(now_ms() / 1000)
-        self._summary.update(_counts(result, publication))
+        counts = _counts(result, publication)
+        log.debug("batch_committed", **counts)
+        self._summary.update(counts)
 
     def _count_dead_letters(self, dead_letters: Sequence[FailedRecord]) -> None:
         for failed in dead_letters:

@@ -12,7 +12,7 @@ from kafka import KafkaConsumer
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.structs import MemberState, TopicPartition
 
-from streamdedup.errors import BrokerUnavailable, MembershipEnded, StreamdedupError
+from streamdedup.errors import BrokerUnavailable, FatalError, MembershipEnded, StreamdedupError
 from streamdedup.kafka import compat
 from streamdedup.kafka.compat import UnreadableRange
 from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, is_retriable, translated
@@ -94,7 +94,8 @@ class KafkaSource:
             BrokerSilent: Kafka has stopped answering; poll again.
             BrokerUnavailable: This source is unusable; close it and open a new one.
             Rejoin: A topic was deleted and created again; close this source and open a new one.
-            FatalError: The broker refuses the client, or the library of a codec is not installed.
+            FatalError: The broker refuses the client, the library of a codec is not installed, or a record is
+                unreadable and ``on_unreadable`` is ``halt``.
         """
         self._raise_if_broken()
         self._repeats.write_counts()
@@ -311,9 +312,20 @@ class KafkaSource:
         time.sleep(pause_s)
 
     def _report(self, unreadable: tuple[Unreadable, ...]) -> None:
-        """Log the positions of unreadable records."""
+        """Log the positions of unreadable records; with ``on_unreadable = "halt"`` raise."""
         batch = Batch(unreadable=unreadable)
         starts, ends = batch.starts, batch.ends
+        if self._options.on_unreadable == "halt":
+            reasons = {record.position.topic_partition: record.reason for record in unreadable}
+            where = "; ".join(
+                f"{Position(*partition, start)} to {ends[partition] - 1}: {reasons[partition]}"
+                for partition, start in starts.items()
+            )
+            self._broken = "a record is unreadable"
+            raise FatalError(
+                f"records that the Kafka client cannot parse: {where}. Set on_unreadable to skip to step past them, or "
+                "move the group's offset behind them"
+            )
         message = "Stepping past records that the Kafka client cannot parse"
         self._repeats.error("unreadable_skipped", message=message, starts=_named(starts), ends=_named(ends))
 

@@ -47,6 +47,7 @@ class KafkaOptions:
         delivery: ``exactly-once`` (one transaction a batch) or ``at-least-once``.
         transactional_id: Daemon name; the same after a restart, never shared by two live daemons.
         group_instance_id: Static membership: a restart within the session timeout moves no partition.
+        on_unreadable: Reaction to records that the client cannot parse.
         on_out_of_range: Reaction to committed offsets missing from the topic: go on at the earliest record, or halt.
         api_version: Protocol version, for brokers without negotiation.
         security_protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
@@ -83,6 +84,7 @@ class KafkaOptions:
     delivery: Literal["exactly-once", "at-least-once"] = "exactly-once"
     transactional_id: str | None = None
     group_instance_id: str | None = None
+    on_unreadable: Literal["skip", "halt"] = "skip"
     on_out_of_range: Literal["earliest", "halt"] = "earliest"
     api_version: tuple[int, ...] | None = None
     security_protocol: str = "PLAINTEXT"

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from ipaddress import ip_address
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -58,6 +58,9 @@ class Api(Section):
     """Certificate (PEM) of the service; without it HTTP is not encrypted."""
     ssl_key_file: File = None
     """Private key (PEM) of `ssl_cert_file`, without a password."""
+    read_from: Literal["master", "replica"] = "master"
+    """Servers of a cluster, or of Sentinels, that are read; a master without a replica is read itself. A single server
+    is read at `redis.url`, master or replica. Replicas answer from a moment ago."""
 
     def checks(self) -> tuple[Check, ...]:
         """Return the checks for contradictions within the section."""

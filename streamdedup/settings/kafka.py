@@ -111,6 +111,9 @@ class Kafka(TlsSection):
     """Start of a partition without a usable committed offset: `earliest` begins with its oldest record, `fail` stops
     the daemon. `window`, where the group has no offset yet: begins with the first record younger than `retention` plus
     `retention_slack`; a topic that was created again and an offset out of range: as `earliest`."""
+    on_unreadable: Literal["skip", "halt"] = "skip"
+    """A record that the Kafka client cannot parse: `skip` leaves it out and writes a dead letter with its position,
+    `halt` stops the daemon."""
     batch_records: Whole = Field(default=2_000, ge=1, le=10_000)
     """Most records in one batch, which is one transaction. The daemon never waits for a full batch. A larger number is
     faster in a backlog, and takes more memory."""

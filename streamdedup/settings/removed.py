@@ -17,12 +17,9 @@ REMOVED: Mapping[str, str] = {
     "api.max_connections": "512 connections may be open, and 16 for probes",
     "api.max_requests": "256 requests may be in progress",
     "api.max_subscribers": "128 streams of alerts may be open, and as many of dead letters",
-    "api.read_from": "with Sentinels and in a cluster the masters are read; redis.url may name a replica",
     "api.timeout": "a request may take 10 s",
     "kafka.compression": "alerts and dead letters are compressed by zstd, unless their topics set compression.type",
     "kafka.max_batch_bytes": "a batch of input records has at most 64 MiB, decompressed",
-    "kafka.on_unreadable": "a record that the Kafka client cannot parse becomes a dead letter with its position; "
-    "service.dead_letter_limit halts the daemon",
     "kafka.request_timeout": "a request may take a third of kafka.transaction_timeout",
     "kafka.ssl_key_password": _PLAIN_KEY,
     "kafka.ssl_key_password_file": _PLAIN_KEY,
@@ -38,7 +35,6 @@ REMOVED: Mapping[str, str] = {
     "redis.ssl_key_password_file": _PLAIN_KEY,
     "service.dead_letter_window": "service.dead_letter_limit counts in the last 1,000 records of a topic",
     "service.log_format": "the log is text on a terminal and JSON elsewhere, such as through `2>&1 | cat`",
-    "service.log_level": "the log has all events from the level info on; each line has its level, to filter by",
     "service.stop_timeout": "a daemon has 8 s to finish its batch, less than supervisors wait by default",
     "service.watchdog": "the process ends after four times kafka.transaction_timeout without progress, or longer where "
     "requests to Redis may take longer",

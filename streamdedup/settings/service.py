@@ -15,6 +15,9 @@ class Service(Section):
     """Address of `/metrics`, `/livez` and `/readyz`; `0.0.0.0` for all addresses of this machine."""
     metrics_port: Whole = Field(default=9464, ge=0, le=65535)
     """Port of `metrics_host`; with 0 the system chooses one."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Lowest level to log. The clients of Kafka and Redis are never logged below `warning`, because their logs
+    contain passwords."""
     dead_letter_limit: Limit = Field(default=500, ge=1, lt=1000)
     """The daemon halts and keeps its partitions when more of the last 1,000 records of a topic would become dead
     letters than this; with `"none"` it never halts."""

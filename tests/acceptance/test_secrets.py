@@ -25,8 +25,8 @@ WRONG = {name: f"wrong-{password}" for name, password in canaries.PASSWORDS.item
 #: Shortest piece of a secret that is looked for, in characters.
 SHORTEST_PIECE = 12
 
-#: Ways to tell the settings their secrets.
-WAYS = ("files", "inline", "environment")
+#: Ways to tell the settings their secrets, each with a level and a format of the log.
+WAYS = {"files": "debug", "inline": "info", "environment": "debug"}
 #: Of each secret: its line in the settings file, its own key, its variable.
 PLACES = {
     "kafka": ('sasl_password_file = "kafka-password"', "sasl_password", "STREAMDEDUP_KAFKA__SASL_PASSWORD"),
@@ -132,6 +132,7 @@ def configured(setup: Guarded, way: str, *wrong: str, **changes: str) -> Configu
     made = Configured(Path(tempfile.mkdtemp(dir=setup.folder)))
     (made.folder / "documents.jsonl").write_bytes(DOCUMENTS)
     text = setup.config.read_text(encoding="utf-8")
+    text = replaced(text, "[service]\n", f'[service]\nlog_level = "{WAYS[way]}"\n')
     for name, address in changes.items():
         text = replaced(text, getattr(setup, name).bootstrap_servers if name == "kafka" else setup.redis.url, address)
     for name, (line, key, variable) in PLACES.items():

@@ -148,7 +148,7 @@ class TestRightsOnACluster:
             client.execute_command("ACL", "DELUSER", "streamdedup-serve")
             client.execute_command("ACL", "SETUSER", "streamdedup-serve", *rules)
         login = {"username": "streamdedup-serve", "password": "secret"}
-        with connect_cluster(cluster.addresses, security=login) as servers:
+        with connect_cluster(cluster.addresses, security=login, from_replicas=True) as servers:
             reader = indexes.redis_backend(settings, servers).reader("articles")
             lookup = IndexLookup(indexes.detector_options("articles", settings.profiles["articles"]), reader)
             everything(lookup, reader, settings)
@@ -189,6 +189,33 @@ def test_a_replica_is_read_and_nothing_is_written_there(redis_program, layout):
         calls = {name.removeprefix("cmdstat_") for name in client.info("commandstats")}
         assert "evalsha_ro" in calls
         assert not calls & WRITING
+
+
+@pytest.mark.parametrize("mode", ["cluster", "sentinel"])
+def test_replicas_of_a_cluster_and_of_sentinels_are_read(redis_program, mode):
+    with contextlib.ExitStack() as stack:
+        if mode == "cluster":
+            servers = stack.enter_context(redis_sets.redis_cluster(redis_program, masters=2, replicated=True))
+            servers.be_patient()
+            replicas, nodes = servers.nodes[2:], servers.addresses[:1]
+        else:
+            servers = stack.enter_context(redis_sets.redis_sentinel(redis_program))
+            replicas, nodes = [servers.replica], [(LOOPBACK, servers.sentinel.port)]
+        given = {"redis.mode": mode, "redis.nodes": ",".join(f"{host}:{port}" for host, port in nodes)}
+        given |= {"redis.sentinel_service": redis_sets.SERVICE} if mode == "sentinel" else {}
+        settings = settings_for(None, **given)
+        fill(settings, TEXT, TEXT + " iris", "kelp lime moss nettle oak pine")
+        clients = [stack.enter_context(redis.Redis(port=replica.port)) for replica in replicas]
+        backend = stack.enter_context(indexes.connect_backend(settings, from_replicas=True))
+        reader = backend.reader("articles")
+        lookup = IndexLookup(indexes.detector_options("articles", settings.profiles["articles"]), reader)
+        wait_until(lambda: all(has_copied_all(client) for client in clients), what="the copies")
+        for client in clients:
+            client.config_resetstat()
+        everything(lookup, reader, settings)
+        for client in clients:
+            assert client.info("replication")["role"] == "slave"
+            assert "cmdstat_evalsha_ro" in client.info("commandstats")
 
 
 class TestCommand:

@@ -177,7 +177,7 @@ def log_lines():
     stream = io.StringIO()
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
-    logs.configure(stream)
+    logs.configure("info", stream)
     yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
     root.handlers[:] = handlers
     root.setLevel(level)

@@ -17,7 +17,7 @@ def fatal_line(capsys):
     """Let a block fail with a log of JSON; return the exit code and the line."""
 
     def failed(error: Exception):
-        logs.configure()
+        logs.configure("info")
         with pytest.raises(typer.Exit) as caught, fatal_errors_logged(structlog.get_logger("streamdedup.serve")):
             raise error
         (line,) = capsys.readouterr().err.splitlines()
@@ -45,13 +45,13 @@ def test_an_unexpected_error_has_its_traceback_without_local_variables(fatal_lin
 
 def test_on_a_terminal_the_command_line_reports_a_project_error(monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    logs.configure()
+    logs.configure("info")
     with pytest.raises(StoreUnavailable), fatal_errors_logged(structlog.get_logger("streamdedup.serve")):
         raise StoreUnavailable("away")
 
 
 def test_without_an_error_nothing_is_logged(capsys):
-    logs.configure()
+    logs.configure("info")
     with fatal_errors_logged(structlog.get_logger("streamdedup.serve")):
         pass
     assert capsys.readouterr().err == ""

@@ -2,12 +2,14 @@ import io
 import json
 import logging
 from collections import Counter
+from typing import get_args
 
 import pytest
 import structlog
 
 from streamdedup.daemon import logs
 from streamdedup.daemon.logs import ClientRepeats
+from streamdedup.settings import Service
 
 CANARY = "canary-hunter2"
 
@@ -37,7 +39,7 @@ def events(stream):
 
 def test_an_event_is_a_json_line_with_its_fields():
     stream = io.StringIO()
-    logs.configure(stream)
+    logs.configure("info", stream)
     structlog.get_logger("streamdedup.loop").info("batch_committed", records=500, text="naïve\n\ud800")
     (event,) = events(stream)
     assert list(event)[:4] == ["timestamp", "level", "event", "logger"]
@@ -53,7 +55,7 @@ def test_an_event_is_a_json_line_with_its_fields():
 
 def test_a_record_of_the_standard_library_comes_out_alike():
     stream = io.StringIO()
-    logs.configure(stream)
+    logs.configure("info", stream)
     logging.getLogger("streamdedup.daemon").info("Stepping past %d", 3, extra={"event": "skipped", "starts": 7})
     logging.getLogger("other").warning("Something %s", "happened")
     named, unnamed = events(stream)
@@ -67,7 +69,7 @@ def test_a_record_of_the_standard_library_comes_out_alike():
 
 def test_people_on_a_terminal_get_a_line_and_colours():
     stream = Terminal()
-    logs.configure(stream)
+    logs.configure("info", stream)
     structlog.get_logger("x").info("batch_committed", records=500)
     assert "batch_committed" in stream.getvalue()
     assert "\x1b[" in stream.getvalue()
@@ -76,25 +78,29 @@ def test_people_on_a_terminal_get_a_line_and_colours():
 
 
 def test_logs_go_to_standard_error_by_default(capsys):
-    logs.configure()
+    logs.configure("info")
     structlog.get_logger("x").info("started")
     captured = capsys.readouterr()
     assert captured.out == ""
     assert json.loads(captured.err)["event"] == "started"
 
 
-def test_nothing_below_info_is_logged():
+@pytest.mark.parametrize("level", logs.LEVELS)
+def test_nothing_below_the_level_is_logged(level):
     stream = io.StringIO()
-    logs.configure(stream)
-    for name in ("debug", "info", "warning", "error"):
+    logs.configure(level, stream)
+    for name in logs.LEVELS:
         getattr(structlog.get_logger("x"), name)(name)
-    assert [event["level"] for event in events(stream)] == ["info", "warning", "error"]
+        logging.getLogger("y").log(logs.LEVELS[name], name)
+    names = list(logs.LEVELS)
+    expected = [name for name in names[names.index(level) :] for _ in range(2)]
+    assert [event["level"] for event in events(stream)] == expected
 
 
 def test_a_second_call_replaces_the_first():
     first, second = io.StringIO(), io.StringIO()
-    logs.configure(first)
-    logs.configure(second)
+    logs.configure("info", first)
+    logs.configure("info", second)
     structlog.get_logger("x").info("started")
     assert first.getvalue() == ""
     assert len(events(second)) == 1
@@ -105,7 +111,7 @@ def test_a_second_call_replaces_the_first():
 def test_the_clients_never_log_their_requests(client, make_stream):
     stream = make_stream()
     logging.getLogger(client).setLevel(logging.DEBUG)
-    logs.configure(stream)
+    logs.configure("debug", stream)
     logger = logging.getLogger(client)
     logger.debug("SaslAuthenticateRequest(auth_bytes=%r)", CANARY)
     logger.info("Sending (key=%r)", CANARY)
@@ -139,7 +145,7 @@ def test_a_client_that_repeats_itself_is_heard_once_a_minute_with_the_number_lef
 
 def test_a_delay_that_nobody_can_act_on_is_never_logged():
     stream = io.StringIO()
-    logs.configure(stream)
+    logs.configure("debug", stream)
     for name in ("fetch", "heartbeat\nloop"):
         logging.getLogger("kafka.net.selector").warning(
             f"Task <Task name={name}> ran for 0.143s (>0.100s threshold). It is blocking the event loop -- likely a "  # noqa: G004  as the client
@@ -153,7 +159,7 @@ def test_a_delay_that_nobody_can_act_on_is_never_logged():
 
 def test_lines_of_other_loggers_are_never_left_out():
     stream = io.StringIO()
-    logs.configure(stream)
+    logs.configure("info", stream)
     for _ in range(3):
         logging.getLogger("kafka.cluster").error("away")
         logging.getLogger("kafkaesque").error("away")
@@ -170,13 +176,20 @@ def test_different_lines_of_a_client_fill_no_memory():
     assert len(repeats._lines) <= 1000
 
 
+def test_the_clients_are_as_quiet_as_everything_else_when_that_is_quieter():
+    stream = io.StringIO()
+    logs.configure("error", stream)
+    logging.getLogger("kafka").warning("Connection lost")
+    assert stream.getvalue() == ""
+
+
 @pytest.mark.parametrize("make_stream", [io.StringIO, Terminal])
 def test_a_traceback_shows_no_local_variables(make_stream):
     def fail(secret):
         raise RuntimeError(len(secret))
 
     stream = make_stream()
-    logs.configure(stream)
+    logs.configure("debug", stream)
     log = structlog.get_logger("x")
     try:
         fail(CANARY)
@@ -189,7 +202,11 @@ def test_a_traceback_shows_no_local_variables(make_stream):
 def test_loggers_made_before_the_setup_follow_it():
     early = structlog.get_logger("early")
     stream = io.StringIO()
-    logs.configure(stream)
-    early.debug("unheard")
+    logs.configure("warning", stream)
+    early.info("unheard")
     early.warning("heard")
     assert [event["event"] for event in events(stream)] == ["heard"]
+
+
+def test_the_levels_are_those_that_can_be_set():
+    assert get_args(Service.model_fields["log_level"].annotation) == tuple(logs.LEVELS)

@@ -107,7 +107,7 @@ def test_a_stuck_process_reports_it_in_the_same_way_although_the_log_is_stuck_to
         from streamdedup.daemon.shutdown import StopTimer, Watchdog
         timer = None
         sys.stderr.isatty = lambda: {terminal}
-        logs.configure()
+        logs.configure("info")
         with {context}:
             if timer is not None:
                 timer.begin()

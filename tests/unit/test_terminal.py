@@ -131,7 +131,7 @@ def test_a_dead_letter_keeps_its_words_whole():
 
 def test_a_log_event_on_a_terminal_breaks_between_fields():
     stream = Terminal()
-    logs.configure(stream, fit=lambda text: wrapped(text, WIDTH))
+    logs.configure("info", stream, fit=lambda text: wrapped(text, WIDTH))
     try:
         structlog.get_logger("x").info(
             "batch_committed", records=500, partition="articles[0]", **dict.fromkeys("abcdefg", 123456)

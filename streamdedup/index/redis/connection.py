@@ -6,7 +6,7 @@ from typing import Any
 import redis
 from redis import exceptions
 from redis.backoff import NoBackoff
-from redis.cluster import ClusterNode, RedisCluster
+from redis.cluster import ClusterNode, LoadBalancingStrategy, RedisCluster
 from redis.retry import Retry
 from redis.sentinel import Sentinel, SentinelConnectionPool
 
@@ -66,16 +66,18 @@ def connect_sentinel(
     *,
     security: Mapping[str, Any] | None = None,
     sentinel_security: Mapping[str, Any] | None = None,
+    from_replicas: bool = False,
     timeout_s: float = 2.0,
     connect_timeout_s: float = 1.0,
 ) -> Servers:
-    """Return the connection to the master that Sentinels name; nothing is sent yet.
+    """Return the connection to the master that Sentinels name, or to a replica; nothing is sent yet.
 
     Args:
         sentinels: Host and port for each Sentinel.
         service: Master name at the Sentinels.
         security: The client's own arguments for login to the master, and for TLS.
         sentinel_security: The client's own arguments for login to the Sentinels, and for TLS.
+        from_replicas: Whether to connect to a replica where there is one; for commands that only read.
         timeout_s: Time limit for a reply, in seconds.
         connect_timeout_s: Time limit for connecting, in seconds.
     """
@@ -84,7 +86,7 @@ def connect_sentinel(
     of_sentinels = {**times, "retry": Retry(NoBackoff(), 0), **(sentinel_security or {})}
     connections = _connections(security)
     manager: Any = Sentinel(list(sentinels), sentinel_kwargs=of_sentinels)
-    client: redis.Redis = manager.master_for(
+    client: redis.Redis = (manager.slave_for if from_replicas else manager.master_for)(
         service,
         redis_class=_MasterClient,
         health_check_interval=_IDLE_S,
@@ -116,6 +118,7 @@ def connect_cluster(
     nodes: Sequence[tuple[str, int]],
     *,
     security: Mapping[str, Any] | None = None,
+    from_replicas: bool = False,
     timeout_s: float = 2.0,
     connect_timeout_s: float = 1.0,
 ) -> Servers:
@@ -124,6 +127,7 @@ def connect_cluster(
     Args:
         nodes: Host and port for some nodes, which tell the others.
         security: The client's own arguments for login and TLS.
+        from_replicas: Whether to read from replicas where there are any; for commands that only read.
         timeout_s: Time limit for a reply, in seconds.
         connect_timeout_s: Time limit for connecting, in seconds.
     """
@@ -136,13 +140,15 @@ def connect_cluster(
             retry=Retry(NoBackoff(), 0),
             # Slots without a master may be outside the index.
             require_full_coverage=False,
+            # Makes each connection begin with READONLY; ``ClusterServers`` chooses the nodes itself.
+            load_balancing_strategy=LoadBalancingStrategy.RANDOM_REPLICA if from_replicas else None,
             redis_connect_func=connections.count_one,
             socket_timeout=timeout_s,
             socket_connect_timeout=connect_timeout_s,
             **(security or {}),
         )
 
-    return ClusterServers(open_client, connections)
+    return ClusterServers(open_client, connections, from_replicas=from_replicas)
 
 
 def read_facts(servers: Servers) -> dict[str, dict[str, Any]]:

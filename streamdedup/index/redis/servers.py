@@ -181,12 +181,20 @@ class ClusterServers(Servers):
     Args:
         open_client: Makes a client, which connects at once.
         connections: Counts the connections that the clients open.
+        from_replicas: Whether commands, which must only read, go to a replica where there is one.
     """
 
     mode = "cluster"
 
-    def __init__(self, open_client: Callable[[], RedisCluster], connections: Connections | None = None) -> None:
+    def __init__(
+        self,
+        open_client: Callable[[], RedisCluster],
+        connections: Connections | None = None,
+        *,
+        from_replicas: bool = False,
+    ) -> None:
         self._open_client = open_client
+        self._from_replicas = from_replicas
         self.connections = connections or Connections()
         self._client: RedisCluster | None = None
 
@@ -195,9 +203,16 @@ class ClusterServers(Servers):
         if not commands:
             return []
         replies = self._exchange(
-            lambda client: [(client.get_node_from_key(command.key), command.parts) for command in commands]
+            lambda client: [(self._node_of(client, command.key), command.parts) for command in commands]
         )
         return [reply for _, reply in replies]
+
+    def _node_of(self, client: RedisCluster, key: bytes) -> ClusterNode:
+        replica: ClusterNode | None = client.get_node_from_key(key, replica=True) if self._from_replicas else None
+        if replica is not None:
+            return replica
+        master: ClusterNode = client.get_node_from_key(key)
+        return master
 
     def ask_masters(self, *parts: Any) -> dict[str, Any]:
         """See ``Servers.ask_masters``."""
