@@ -3,6 +3,7 @@
 import json
 import ssl
 import struct
+import sys
 from base64 import b64encode
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -488,6 +489,13 @@ def test_a_file_may_be_registered_as_its_descriptor(answers, url):
         ('syntax = "proto3"; message A { repeated string text = 1; }', "a.proto"),
         (PROTO, "../a.proto"),
         (PROTO, "/tmp/a.proto"),
+        (PROTO, "."),
+        (PROTO, ""),
+        (PROTO, "news/"),
+        (PROTO, "-Ia.proto"),
+        (PROTO, "@a.proto"),
+        (PROTO, "streamdedup_value.proto/a.proto"),
+        (PROTO, "é" * 150),
     ],
 )
 def test_an_unusable_protobuf_file_has_a_code_and_nothing_is_written_elsewhere(answers, url, text, name):
@@ -495,6 +503,52 @@ def test_an_unusable_protobuf_file_has_a_code_and_nothing_is_written_elsewhere(a
     answers.add(7, text, "PROTOBUF", [{"name": name, "subject": "a", "version": 1}])
     decoder = Decoder(format="protobuf", registry=Registry(url))
     assert refused(lambda value, _: decoder.decode(AT, 5, b"k", value), b"\0\0\0\0\7\0")[0] == ErrorCode.UNUSABLE_SCHEMA
+
+
+def registered_descriptor(answers, *dependencies):
+    """Answer schema 7 with a file in Base64, as serializers in Python do."""
+    file = FileDescriptorProto(name="any.proto", syntax="proto3", dependency=dependencies)
+    file.message_type.add(name="A").field.add(name="text", number=1, type=FieldDescriptorProto.TYPE_STRING, label=1)
+    answers.add(7, b64encode(file.SerializeToString()).decode(), "PROTOBUF")
+
+
+def test_no_import_of_a_descriptor_becomes_an_option_of_protoc(answers, url, tmp_path):
+    proof, program, options = tmp_path / "proof", tmp_path / "program", tmp_path / "options"
+    program.write_text(f"#!/bin/sh\ntouch {proof}\n")
+    program.chmod(0o755)
+    run = [f"--plugin=protoc-gen-x={program}", f"--x_out={tmp_path}"]
+    options.write_text("\n".join(run))
+    time = "google/protobuf/timestamp.proto"
+    for imports in ([*run, time], [f"@{options}", time], [time, f"--descriptor_set_out={proof}"], ["--version"]):
+        registered_descriptor(answers, *imports)
+        decoder = Decoder(format="protobuf", registry=Registry(url))
+        code, text = refused(lambda value, _, d=decoder: d.decode(AT, 5, b"k", value), b"\0\0\0\0\7\0\x0a\1a")
+        assert (code, "imports a file" in text) == (ErrorCode.UNUSABLE_SCHEMA, True)
+        assert not proof.exists()
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [("import time; time.sleep(60)", "within 0.5 s"), ("import os; os.kill(os.getpid(), 9)", "signal 9")],
+)
+def test_a_protoc_that_does_not_end_by_itself_makes_no_dead_letter(
+    decode_proto, monkeypatch, tmp_path, program, reason
+):
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{program}"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
+    monkeypatch.setattr("streamdedup.wire.formats.protobuf.PROTOC_TIMEOUT_S", 0.5)
+    with pytest.raises(RegistryUnavailable, match=reason):
+        decode_proto(b"\0\0\0\0\7\0\x0a\3abc")
+
+
+def test_an_error_of_protoc_is_part_of_the_reason(answers, url, capfd):
+    answers.add(7, 'syntax = "proto3"; message A { Nowhere text = 1; }', "PROTOBUF")
+    decoder = Decoder(format="protobuf", registry=Registry(url))
+    _, text = refused(lambda value, _: decoder.decode(AT, 5, b"k", value), b"\0\0\0\0\7\0")
+    assert '"Nowhere" is not defined' in text
+    assert capfd.readouterr() == ("", "")
 
 
 def test_without_temporary_files_a_protobuf_schema_makes_no_dead_letter(decode_proto, monkeypatch):

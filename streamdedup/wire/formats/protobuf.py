@@ -1,17 +1,21 @@
 """Protobuf, framed for a schema registry. Needs the extra ``registry``.
 
 Registries have the text of a schema, which protoc compiles (``grpc_tools``), or its descriptor. protobuf reads messages
-without generated code.
+without generated code. Schemas are not trusted: protoc is a process of its own, with a time limit, and no part of a
+schema becomes an argument that protoc takes for an option.
 ``payload.body`` names the field ``body`` of the message in the field ``payload``. Messages of
 ``google.protobuf.Timestamp`` become texts as in RFC 3339, and enumerations their names.
 """
 
+import re
+import subprocess
+import sys
 from base64 import b64decode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Final
 
 import grpc_tools
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
@@ -20,21 +24,26 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import DecodeError as DamagedError
 from google.protobuf.message_factory import GetMessageClass
-from grpc_tools import protoc
 
-from streamdedup.errors import DecodeError, RegistryMisconfigured
+from streamdedup.errors import DecodeError, RegistryMisconfigured, RegistryUnavailable
 from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats.fields import Schema
 from streamdedup.wire.formats.registry import CompiledSchema, RegisteredSchema, Write, nested
 
+#: Time limit of protoc, in seconds; it compiles a file of 4 MB in less than two.
+PROTOC_TIMEOUT_S: Final = 60.0
+
+# Bytes of a file name.
 _MOST_NAME = 200
+_MOST_REASON = 200
 # Messages whose number in the file has one byte in the frame.
 _MOST_WRITTEN = 64
 _MAIN = "streamdedup_value.proto"
 _MOST_VARINT_BITS = 35
 _TIME = "google.protobuf.Timestamp"
 # Files that protoc has: the types of google.protobuf.
-_INCLUDED = str(Path(grpc_tools.__file__).parent / "_proto")
+_INCLUDED = Path(grpc_tools.__file__).parent / "_proto"
+_INCLUDED_NAME = re.compile(r"google/protobuf/[a-z_]+\.proto")
 
 #: Field descriptors from a message to a value.
 _Path = Sequence[FieldDescriptor]
@@ -94,14 +103,17 @@ def compile_writer(registered: RegisteredSchema, schema: Schema) -> Write:
 
 def _compiled(registered: RegisteredSchema) -> FileDescriptor:
     texts = {**registered.references, _MAIN: registered.text}
+    _check_names(texts)
     try:
         files = [_descriptor(name, text) for name, text in texts.items()]
     except (ValueError, DamagedError):
         files = _run_protoc(texts, [_MAIN])
     else:
-        included = {name for file in files for name in file.dependency} - texts.keys()
+        included = sorted({name for file in files for name in file.dependency} - texts.keys())
+        if not all(_INCLUDED_NAME.fullmatch(name) and (_INCLUDED / name).is_file() for name in included):
+            raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, "it imports a file that is neither a reference nor known")
         # A file comes after those that it imports.
-        files = [*(_run_protoc({}, sorted(included)) if included else []), *files]
+        files = [*(_run_protoc({}, included) if included else []), *files]
     pool = DescriptorPool()
     try:
         for file in files:
@@ -109,6 +121,19 @@ def _compiled(registered: RegisteredSchema) -> FileDescriptor:
         return pool.FindFileByName(_MAIN)
     except TypeError:
         raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, "its descriptor is incomplete") from None
+
+
+def _check_names(names: Collection[str]) -> None:
+    """Refuse names that are no relative paths, or that a file system cannot have side by side.
+
+    Raises:
+        DecodeError: A name is refused.
+    """
+    folders = {name[:position] for name in names for position, letter in enumerate(name) if letter == "/"}
+    for name in names:
+        is_path = name.isprintable() and not {"", ".", ".."} & set(name.split("/"))
+        if not is_path or name[0] in "-@" or name in folders or len(name.encode()) > _MOST_NAME:
+            raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, "a reference is no name of a file")
 
 
 def _descriptor(name: str, text: str) -> FileDescriptorProto:
@@ -132,27 +157,36 @@ def _run_protoc(texts: Mapping[str, str], names: Sequence[str]) -> list[FileDesc
 
     Raises:
         DecodeError: They cannot be compiled.
-        RegistryMisconfigured: protoc cannot write temporary files.
+        RegistryUnavailable: protoc did not end in time, or was ended; the schema may not be to blame.
+        RegistryMisconfigured: protoc cannot be started, or cannot write temporary files.
     """
     try:
         with TemporaryDirectory(prefix="streamdedup-protobuf-") as folder:
             return _compile_in(folder, texts, names)
     except OSError as error:
-        raise RegistryMisconfigured(f"protoc cannot use the folder of temporary files: {error}") from error
+        raise RegistryMisconfigured(f"protoc cannot run, or use the folder of temporary files: {error}") from error
+    except subprocess.TimeoutExpired as error:
+        raise RegistryUnavailable(f"protoc did not compile a schema within {PROTOC_TIMEOUT_S:g} s") from error
 
 
 def _compile_in(folder: str, texts: Mapping[str, str], names: Sequence[str]) -> list[FileDescriptorProto]:
+    files, output = Path(folder, "files"), Path(folder, "descriptors")
+    files.mkdir()
     for name, text in texts.items():
-        path = PurePosixPath(name)
-        if path.is_absolute() or ".." in path.parts or not name.isprintable() or len(name) > _MOST_NAME:
-            raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, "a reference is no name of a file")
-        target = Path(folder, path)
+        target = files / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
-    output = Path(folder, "descriptors")
-    arguments = [f"-I{folder}", f"-I{_INCLUDED}", "--include_imports", f"--descriptor_set_out={output}"]
-    if protoc.main(["protoc", *arguments, *names]):
-        raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, "it is no Protobuf file that protoc compiles")
+    options = [f"-I{files}", f"-I{_INCLUDED}", "--include_imports", f"--descriptor_set_out={output}"]
+    # -P: a module of the working directory is not imported.
+    command = [sys.executable, "-P", "-m", "grpc_tools.protoc", *options, *names]
+    ended = subprocess.run(  # noqa: S603  no shell; ``_check_names`` and ``_INCLUDED_NAME`` admit no options as names
+        command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROTOC_TIMEOUT_S, check=False
+    )
+    if ended.returncode < 0:
+        raise RegistryUnavailable(f"protoc was ended by signal {-ended.returncode}")
+    if ended.returncode:
+        reason = " ".join(ended.stderr.decode(errors="replace").split())[:_MOST_REASON]
+        raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"it is no Protobuf file that protoc compiles: {reason}")
     return list(FileDescriptorSet.FromString(output.read_bytes()).file)
 
 
