@@ -146,7 +146,9 @@ def test_a_schema_is_asked_for_once_and_an_unknown_one_each_time(answers, decode
 
 
 def test_a_schema_may_refer_to_others_and_be_a_union_of_them(answers, decode):
-    body, article = record("x.Body", body="string"), record("x.Article", id="string", payload=["null", "x.Body"])
+    time = {"type": "long", "logicalType": "timestamp-millis"}
+    body = record("x.Body", body="string", time=time, expires=time)
+    article = record("x.Article", id="string", payload=["null", "x.Body"])
     other = record("x.Removed", id="string", op="string")
     subjects = {"body": (body, []), "article": (article, ["body"]), "other": (other, [])}
     for name, (schema, needed) in subjects.items():
@@ -160,8 +162,10 @@ def test_a_schema_may_refer_to_others_and_be_a_union_of_them(answers, decode):
     names = {}
     whole = [fastavro.parse_schema(schema, names) for schema in (body, article, other)][1:]
     frame = b"\0\0\0\0\1"
-    article = frame + encoded(whole, ("x.Article", {"id": "a", "payload": {"body": "one"}}))
-    assert decode(article, text_fields=("payload.body",)) == Document("a", "one", AT, 5)
+    payload = {"body": "one", "time": datetime(2026, 5, 1, tzinfo=UTC), "expires": 2**60}
+    article = frame + encoded(whole, ("x.Article", {"id": "a", "payload": payload}))
+    paths = {"text_fields": ("payload.body",), "published_at_field": "payload.time"}
+    assert decode(article, **paths) == Document("a", "one", AT, 5, published_at="2026-05-01T00:00:00Z")
     removed = frame + encoded(whole, ("x.Removed", {"id": "a", "op": "delete"}))
     assert decode(removed, text_fields=("payload.body",)) == Document("a", "", AT, 5, "delete")
     del answers["/api/subjects/s%2Fbody/versions/3"]
@@ -207,6 +211,33 @@ def test_logical_types_become_texts(answers, decode, kind, value, text):
     schema = record("A", text="string", published_at=kind)
     answers.add(7, schema)
     assert decode(framed(7, schema, {"text": "one", "published_at": value})).published_at == text
+
+
+LARGEST = b"\xfe" + b"\xff" * 8 + b"\1"
+MEGABYTE = b"\x80\x89\x7a" + b"\x7f" * 1_000_000
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "published_at"),
+    [
+        ({"type": "long", "logicalType": "timestamp-millis"}, LARGEST, ErrorCode.SCHEMA_MISMATCH),
+        ({"type": "string", "logicalType": "uuid"}, b"\2x", ErrorCode.SCHEMA_MISMATCH),
+        (DECIMAL, MEGABYTE, ErrorCode.SCHEMA_MISMATCH),
+        (DECIMAL, b"\x82\2" + b"\x7f" * 129, ErrorCode.SCHEMA_MISMATCH),
+        (DECIMAL | {"precision": "x"}, b"\2\7", ErrorCode.SCHEMA_MISMATCH),
+        ({"type": "long", "logicalType": ["x"]}, b"\2", "1"),
+    ],
+)
+def test_a_field_that_no_setting_names_is_not_converted(answers, decode, kind, value, published_at):
+    answers.add(7, record("A", text="string", price=kind, more=record("B", price=["null", kind])))
+    framed_value = b"\0\0\0\0\7\2a" + value + b"\2" + value
+    assert decode(framed_value) == Document("key", "a", AT, 5)
+    if isinstance(published_at, ErrorCode):
+        for field in ("price", "more.price"):
+            assert refused(decode, framed_value, published_at_field=field)[0] == published_at
+    else:
+        assert decode(framed_value, published_at_field="more.price").published_at == published_at
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,10 @@ times as in ISO 8601, UUIDs and decimals as usual.
 
 fastavro 1.13.1 ends the process at values that are nested deeper than the stack of C, which only a deep or recursive
 schema allows. Its reader in Python reads values of such schemas, and ``MAX_DEPTH`` bounds them.
+
+fastavro 1.13.1 converts the logical types of all fields: a decimal in a time that grows with the square of its length
+(1 MB: 2 minutes), and a time out of the range of Python fails. So logical types are converted here, and only those of
+fields that become part of a document; ``MAX_DECIMAL_BYTES`` bounds decimals.
 """
 
 import math
@@ -12,12 +16,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from io import BytesIO
-from typing import Any, Final
+from itertools import chain
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import fastavro
 import msgspec
 from fastavro import _read_py
+from fastavro.read import LOGICAL_READERS
 
 from streamdedup.errors import DecodeError
 from streamdedup.wire.error_codes import ErrorCode
@@ -28,9 +34,37 @@ from streamdedup.wire.formats.registry import CompiledSchema, RegisteredSchema, 
 #: is the same at every call.
 MAX_DEPTH: Final = 50
 
+#: Most bytes of a decimal that becomes part of a document: 308 digits.
+MAX_DECIMAL_BYTES: Final = 128
+
+# Logical type of the values that fastavro returns as ``_Unconverted``, and the attribute with the type in the schema.
+_DEFERRED, _LOGICAL = "streamdedup", "streamdedup.logicalType"
+
 # The whole value becomes the only field of a record, which has the same bytes: fastavro finds referenced schemas in
 # records alone, and a value may be a union. Without a namespace, which names inside would inherit.
 _WHOLE = "streamdedup_value"
+
+
+class _Unconverted(NamedTuple):
+    """A value with a logical type that is not converted yet."""
+
+    value: Any
+    schema: Any
+
+    def converted(self) -> Any:
+        if isinstance(self.value, bytes) and len(self.value) > MAX_DECIMAL_BYTES:
+            raise _damaged(f"a decimal has more than {MAX_DECIMAL_BYTES} bytes")
+        convert = LOGICAL_READERS.get(f"{self.schema['type']}-{self.schema[_LOGICAL]}")
+        try:
+            return self.value if convert is None else convert(self.value, self.schema, None)
+        except (ValueError, TypeError, KeyError, ArithmeticError) as error:
+            raise _damaged(type(error).__name__) from None
+
+
+LOGICAL_READERS |= {
+    f"{kind}-{_DEFERRED}": lambda value, schema, _reader_schema: _Unconverted(value, schema)
+    for kind in ("int", "long", "bytes", "fixed", "string")
+}
 
 
 def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSchema:
@@ -39,13 +73,17 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
     Raises:
         DecodeError: It is no Avro schema, or one whose values cannot be read safely.
     """
-    parsed, named = _parsed(registered)
+    parsed, named = _parsed(registered, _without_logical_types)
     try:
         depth = _depth(_WHOLE, named, {})
     except (ValueError, RecursionError) as error:
         raise _unusable(error) from None
     steps = {name: (_WHOLE, *name.split(".")) for name in schema.names.values()}
-    paths = {name: path for name, path in steps.items() if any(True for _ in _nodes(_WHOLE, path, named))}
+    nodes = {name: list(_nodes(_WHOLE, path, named)) for name, path in steps.items()}
+    for node in chain.from_iterable(nodes.values()):
+        if isinstance(node, dict) and _LOGICAL in node:
+            node["logicalType"] = _DEFERRED
+    paths = {name: path for name, path in steps.items() if nodes[name]}
     read = fastavro.schemaless_reader if depth <= MAX_DEPTH else _bounded_reader
 
     def fields(value: bytes) -> Any:
@@ -75,16 +113,27 @@ def compile_writer(registered: RegisteredSchema, schema: Schema) -> Write:
     return write
 
 
-def _parsed(registered: RegisteredSchema) -> tuple[Any, Mapping[str, Any]]:
+def _parsed(
+    registered: RegisteredSchema, adapted: Callable[[Any], Any] = lambda node: node
+) -> tuple[Any, Mapping[str, Any]]:
     """Return the schema of whole values, and all named schemas."""
     named: dict[str, Any] = {}
     try:
         for text in registered.references.values():
-            fastavro.parse_schema(msgspec.json.decode(text), named)
-        field = {"name": _WHOLE, "type": msgspec.json.decode(registered.text)}
+            fastavro.parse_schema(adapted(msgspec.json.decode(text)), named)
+        field = {"name": _WHOLE, "type": adapted(msgspec.json.decode(registered.text))}
         return fastavro.parse_schema({"type": "record", "name": _WHOLE, "fields": [field]}, named), named
     except (fastavro.schema.SchemaParseException, ValueError, TypeError, KeyError, RecursionError) as error:
         raise _unusable(error) from None
+
+
+def _without_logical_types(node: Any) -> Any:
+    """Return a schema whose logical types have another name, which fastavro ignores."""
+    if isinstance(node, list):
+        return [_without_logical_types(inner) for inner in node]
+    if not isinstance(node, dict):
+        return node
+    return {_LOGICAL if key == "logicalType" else key: _without_logical_types(inner) for key, inner in node.items()}
 
 
 def _unusable(error: Exception) -> DecodeError:
@@ -132,6 +181,8 @@ def _inside(value: Any) -> Sequence[Any]:
 def _value_at(value: Any, path: Sequence[str]) -> Any:
     for step in path:
         value = value.get(step) if isinstance(value, dict) else None
+    if isinstance(value, _Unconverted):
+        value = value.converted()
     if isinstance(value, datetime | date | time):
         return value.isoformat().replace("+00:00", "Z")
     return str(value) if isinstance(value, UUID | Decimal) else value
