@@ -284,9 +284,9 @@ def split_documents(documents: Sequence[Document], size: int, characters: int) -
     """Split documents into chunks, in order.
 
     A chunk has either deletions only, or no deletion: a deleted document matches the documents before the deletion and
-    none after it. A document occurs once in a chunk, unless its partition repeats the same text. Each version takes all
-    steps, because an earlier attempt at the batch may have inserted a version and ended before the pairs of the version
-    were claimed.
+    none after it. A document occurs once in a chunk, unless its partition repeats text and scope. Each version takes
+    all steps, because an earlier attempt at the batch may have inserted a version and ended before the pairs of the
+    version were claimed.
 
     Args:
         documents: Documents in one profile.
@@ -313,7 +313,8 @@ def split_documents(documents: Sequence[Document], size: int, characters: int) -
 
 def _is_redelivery(document: Document, earlier: Document) -> bool:
     is_same_partition = document.position.topic_partition == earlier.position.topic_partition
-    return is_same_partition and document.op == earlier.op == "upsert" and document.text == earlier.text
+    is_same_content = document.text == earlier.text and document.scope == earlier.scope
+    return is_same_partition and document.op == earlier.op == "upsert" and is_same_content
 
 
 def _prepared_chunk(name: str, detector: Detector, documents: Sequence[Document], batch: Batch) -> Chunk:

@@ -7,10 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from streamdedup.cli.neighbours import find_neighbours
 from streamdedup.cli.options import CorpusOptions, chosen_profile
 from streamdedup.corpora import CorpusReader, Entry
+from streamdedup.daemon.batch import split_documents
 from streamdedup.detection import scope as scopes
 from streamdedup.detection.lookup import IndexLookup, LookupQuery
 from streamdedup.detection.model import DetectorOptions, document_number
@@ -26,6 +29,7 @@ from streamdedup.tuning.study import Study
 from streamdedup.wire import Decoder, Document, content_digest
 from tests import streams
 from tests.entries import encode_entry
+from tests.thoroughness import examples
 
 OPTIONS = replace(streams.OPTIONS, scope_field="tenant")
 TEXT = "amber birch cedar delta ember fjord grove heath"
@@ -114,6 +118,38 @@ def test_a_full_bucket_of_a_scope_leaves_the_others_room_and_finds_exact_copies_
 
 
 # Changes
+
+
+def indexed(versions, cuts):
+    """Return the pairs of versions (id, scope, text; None deletes), with chunks as the daemon makes them."""
+    stream, sizes = streams.Stream(OPTIONS), itertools.cycle(cuts)
+    documents = [
+        Document(name, text or "", Position("articles", 0, offset), 0, "upsert" if text else "delete", scope=scope)
+        for offset, (name, scope, text) in enumerate(versions)
+    ]
+    while documents:
+        size = next(sizes)
+        for chunk in split_documents(documents[:size], 1_000, 10**6):
+            if chunk[0].op == "delete":
+                stream.delete(chunk)
+            else:
+                stream.index(*chunk)
+        documents = documents[size:]
+    return stream.pairs
+
+
+VERSIONS = st.tuples(st.sampled_from("abc"), st.sampled_from("xy"), st.sampled_from([TEXT, NEAR, None]))
+
+
+@settings(max_examples=examples(100))
+@given(
+    versions=st.lists(VERSIONS, max_size=10),
+    cuts=st.lists(st.integers(1, 10), min_size=1, max_size=4),
+)
+@example(versions=[("b", "x", TEXT), ("a", "x", TEXT), ("a", "y", TEXT)], cuts=[10])
+@example(versions=[("b", "x", TEXT), ("c", "y", TEXT), ("a", "x", TEXT), ("a", "y", TEXT)], cuts=[10])
+def test_any_split_of_a_stream_into_batches_gives_the_same_pairs(versions, cuts):
+    assert indexed(versions, cuts) == indexed(versions, [1])
 
 
 def test_a_changed_scope_is_a_new_version_in_the_new_scope_alone():
