@@ -12,7 +12,7 @@ records through the same stages as the loop.
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -160,7 +160,7 @@ class BatchProcessor:
     Args:
         pipelines: Pipelines by topic.
         timed: Measures the stages ``prepare`` and ``index``.
-        tick: Called for each chunk, for the watchdog; in the thread that runs the stage.
+        tick: Called for each decoded record and each chunk, for the watchdog; in the thread that runs the stage.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class BatchProcessor:
         Args:
             batch: The batch; its positions have the incarnations.
         """
-        decoded = decode_batch(batch, self._by_topic)
+        decoded = decode_batch(batch, self._by_topic, self._tick)
         chunks = [
             (name, documents)
             for name, of_profile in decoded.documents.items()
@@ -233,23 +233,35 @@ class BatchProcessor:
             return detector.index(chunk.prepared, of_chunk)
 
 
-def decode_batch(batch: Batch, pipelines: Mapping[str, Pipeline]) -> DecodedBatch:
+def decode_batch(
+    batch: Batch, pipelines: Mapping[str, Pipeline], tick: Callable[[], None] = lambda: None
+) -> DecodedBatch:
     """Decode a batch.
 
     Args:
         batch: The batch; its positions have the incarnations.
         pipelines: Pipelines by topic.
+        tick: Called for each record; a record may take a request to a server.
 
     Raises:
         TransientError: A server that a value format needs does not answer.
         FatalError: A value format needs the help of an operator.
     """
+    formats = {pipelines[topic].decoder.value_format for topic in {record.position.topic for record in batch.records}}
+    with ExitStack() as stack:
+        for value_format in formats:
+            stack.enter_context(value_format.batch())
+        return _decoded(batch, pipelines, tick)
+
+
+def _decoded(batch: Batch, pipelines: Mapping[str, Pipeline], tick: Callable[[], None]) -> DecodedBatch:
     present_ms = now_ms()
     documents: dict[str, list[Document]] = {}
     failures: list[FailedRecord] = []
     kinds: list[tuple[str, str]] = []
     future_count = 0
     for record in batch.records:
+        tick()
         topic = record.position.topic
         pipeline = pipelines[topic]
         try:

@@ -45,6 +45,7 @@ from streamdedup.errors import (
 from streamdedup.index.values import Fence
 from streamdedup.kafka.protocols import Batch, Record, SourceStats
 from streamdedup.position import Partition, Position
+from streamdedup.wire import Decoder
 from tests.support.memory_transport import MemorySource
 
 PARTITION = Partition(INPUT, 0)
@@ -172,7 +173,8 @@ def decode(position: Position, *_record: object) -> SimpleNamespace:
 def an_ahead(fences: dict[Partition, Fence]) -> tuple[ReadAhead, Seen]:
     """Return a stage that may read ahead, with the fences that are held."""
     seen = Seen()
-    pipeline = SimpleNamespace(name="p", decoder=SimpleNamespace(decode=decode), detector=seen)
+    decoder = SimpleNamespace(decode=decode, value_format=Decoder().value_format)
+    pipeline = SimpleNamespace(name="p", decoder=decoder, detector=seen)
     processor = stages.BatchProcessor({INPUT: pipeline}, seen.timed, seen.tick)
     slow_start = SlowStart(8)
     while not slow_start.may_read_ahead():
@@ -673,6 +675,6 @@ def test_of_a_batch_ahead_only_so_much_text_is_prepared_ahead(monkeypatch):
     assert [first, *chunks] == [places[at : at + 2] for at in range(0, 8, 2)]
     here = threading.get_ident()
     assert [offset for offset, thread in sorted(seen.threads_of.items()) if thread == here] == [4, 5, 6, 7]
-    # The watchdog hears of each chunk, from the thread that computes it.
-    assert [thread == here for thread in seen.ticks] == [False, False, True, True]
+    # The watchdog hears of each record that is decoded and of each chunk, from the thread that computes it.
+    assert [thread == here for thread in seen.ticks] == [False] * 8 + [False, False, True, True]
     assert sorted(seen.stages) == ["ahead", "poll", "prepare"]

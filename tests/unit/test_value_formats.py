@@ -4,6 +4,7 @@ import json
 import ssl
 import struct
 import sys
+import time
 from base64 import b64encode
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -28,7 +29,7 @@ from streamdedup.position import Position
 from streamdedup.settings import Settings
 from streamdedup.wire import Decoder, Document, ErrorCode, Registry
 from streamdedup.wire.formats.avro import MAX_DEPTH
-from streamdedup.wire.formats.registry import MAX_ANSWER_BYTES
+from streamdedup.wire.formats.registry import MAX_ANSWER_BYTES, RegistrySession
 
 AT = Position("articles", 3, 1042)
 TLS = Path(__file__).parents[1] / "tls"
@@ -49,6 +50,9 @@ class Answers(dict):
         super().__init__()
         self.asked = []
         self.logins = []
+        self.connections = set()
+        #: Paths whose answers end the connection without a word, are cut, or never end.
+        self.closing, self.cut, self.slow = set(), set(), set()
 
     def add(self, schema_id, schema, kind="AVRO", references=()):
         text = schema if isinstance(schema, str) else json.dumps(schema)
@@ -65,16 +69,26 @@ def answers():
 @contextmanager
 def served(answers, tls=None):
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
         def do_GET(self):
+            answers.connections.add(self.client_address)
             answers.asked.append(self.path)
             answers.logins.append(self.headers["Authorization"])
             missing = (404, {"error_code": 40403, "message": "no such schema"})
             status, content = answers.get(self.path, missing)
             body = content if isinstance(content, bytes) else json.dumps(content).encode()
             self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Content-Length", str(len(body) + 1_000 * (self.path in answers.slow)))
             self.end_headers()
-            self.wfile.write(body)
+            self.close_connection = self.path in answers.closing | answers.cut | answers.slow
+            self.wfile.write(body[: -1 if self.path in answers.cut | answers.slow else None])
+            while self.path in answers.slow:
+                time.sleep(0.05)
+                try:
+                    self.connection.send(b" ")
+                except OSError:
+                    return
 
         def log_message(self, *_arguments):
             pass
@@ -143,6 +157,44 @@ def test_a_schema_is_asked_for_once_and_an_unknown_one_each_time(answers, decode
     for _ in range(2):
         assert refused(decode, framed(8, ARTICLE, {"id": "a", "text": "one"}))[0] == ErrorCode.UNKNOWN_SCHEMA
     assert answers.asked == ["/api/schemas/ids/7", "/api/schemas/ids/8", "/api/schemas/ids/8"]
+
+
+def decoded_batch(url, *ids, ticks=None):
+    """Return the codes of a batch of values with these schema ids, decoded by a new decoder."""
+    records = [Record(AT, 5, b"key", b"\0\0\0\0" + bytes([number]) + b"\2a\2\2a") for number in ids]
+    decoder = Decoder(format="avro", registry=Registry(url))
+    tick = (lambda: None) if ticks is None else lambda: ticks.append(1)
+    return [
+        [failed.error.code for failed in decode_batch(batch, pipelines, tick).failures]
+        for pipelines in [{"articles": SimpleNamespace(name="p", decoder=decoder)}]
+        for batch in [Batch(tuple(records))] * 2
+    ]
+
+
+def test_a_batch_asks_once_for_an_unknown_schema_over_one_connection_and_the_next_batch_again(answers, url):
+    ticks = []
+    answers.add(7, ARTICLE)
+    refusals = decoded_batch(url, 8, 9, 8, 7, 9, 7, ticks=ticks)
+    assert refusals == [[ErrorCode.UNKNOWN_SCHEMA] * 4] * 2
+    assert answers.asked == [f"/api/schemas/ids/{number}" for number in (8, 9, 7, 8, 9)]
+    assert (len(answers.connections), len(ticks)) == (2, 12)
+
+
+def test_a_connection_that_the_registry_has_closed_is_opened_again(answers, url):
+    answers.add(7, ARTICLE)
+    answers.closing.add("/api/schemas/ids/8")
+    assert decoded_batch(url, 8, 7, 9)[0] == [ErrorCode.UNKNOWN_SCHEMA] * 2
+    answers.cut.add("/api/schemas/ids/7")
+    with pytest.raises(RegistryUnavailable, match="IncompleteRead"):
+        decoded_batch(url, 7)
+
+
+def test_an_answer_in_small_pieces_has_a_time_limit(answers, decode, monkeypatch):
+    monkeypatch.setattr("streamdedup.wire.formats.registry.TIMEOUT_S", 0.5)
+    answers.add(7, ARTICLE)
+    answers.slow.add("/api/schemas/ids/7")
+    with pytest.raises(RegistryUnavailable, match="takes too long"):
+        decode(b"\0\0\0\0\7\2a")
 
 
 def test_a_schema_may_refer_to_others_and_be_a_union_of_them(answers, decode):
@@ -598,32 +650,37 @@ def settings_with(url, **keys):
     return Settings.load(None, tree, {})
 
 
+def latest(registry, subject="a"):
+    with RegistrySession(registry) as session:
+        return session.latest(subject)
+
+
 def test_the_login_is_read_again_for_each_request(answers, url, tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("one\n")
     basic = registry_of(settings_with(url, username="ann", password_file=str(secret)))
     bearer = registry_of(settings_with(url, password_file=str(secret)))
     for registry in (basic, bearer):
-        registry.latest("a")
+        latest(registry)
     secret.write_text("two")
-    bearer.latest("a")
+    latest(bearer)
     assert answers.logins == ["Basic YW5uOm9uZQ==", "Bearer one", "Bearer two"]
     secret.write_text("two\r\nX-Other: 1")
     with pytest.raises(RegistryUnavailable, match="printable"):
-        bearer.latest("a")
+        latest(bearer)
     secret.unlink()
     with pytest.raises(RegistryUnavailable, match=r"schema_registry\.password: .*secret cannot be read"):
-        bearer.latest("a")
+        latest(bearer)
 
 
 def test_a_registry_by_tls_needs_a_certificate_of_a_trusted_authority(answers):
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(TLS / "certificate.pem", TLS / "plain.key")
     with served(answers, tls) as url:
-        assert registry_of(settings_with(url, ssl_ca_file=str(TLS / "certificate.pem"))).latest("a") is None
+        assert latest(registry_of(settings_with(url, ssl_ca_file=str(TLS / "certificate.pem")))) is None
         for keys in ({}, {"ssl_ca_file": str(TLS / "other.pem")}):
             with pytest.raises(RegistryUnavailable, match="certificate verify failed"):
-                registry_of(settings_with(url, **keys)).latest("a")
+                latest(registry_of(settings_with(url, **keys)))
 
 
 @pytest.mark.parametrize(

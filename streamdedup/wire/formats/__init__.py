@@ -3,6 +3,7 @@
 A format is a module and a row in ``FORMATS``. A profile has one format; files of documents are read as JSON.
 """
 
+from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -21,6 +22,9 @@ class ValueFormat(Protocol):
             TransientError: A server that is needed does not answer; the batch is undone and read again.
             FatalError: An operator must help; the daemon ends.
         """
+
+    def batch(self) -> AbstractContextManager[None]:
+        """Return a context in which one thread decodes a batch; failed look-ups may be remembered in it."""
 
 
 class Row(NamedTuple):

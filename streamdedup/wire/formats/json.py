@@ -5,6 +5,7 @@ A repeated field has its last value. A byte order mark is blanked, and a lone su
 
 import re
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from itertools import accumulate
 from typing import Any, Final
 
@@ -35,6 +36,10 @@ class JsonFormat:
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self._decoder = msgspec.json.Decoder(schema.struct)
+
+    def batch(self) -> AbstractContextManager[None]:
+        """See ``ValueFormat.batch``."""
+        return nullcontext()
 
     def fields(self, value: bytes, headers: Headers = ()) -> Any:
         """See ``ValueFormat.fields``."""

@@ -1,17 +1,20 @@
 """The schema registry: schemas by id and by subject, over the HTTP API of Confluent, which other registries serve too.
 
-A schema never changes under its id, so ``RegistryFormat`` asks once for each. The client is ``http.client``: two kinds
-of requests, no redirects that would carry a password away, and the loop of the daemon repeats what fails.
+A schema never changes under its id, so ``RegistryFormat`` asks once for each. An unknown id may be registered later:
+``RegistryFormat`` asks for it once in a batch. The client is ``http.client``: two kinds of requests, no redirects that
+would carry a password away, and the loop of the daemon repeats what fails.
 """
 
+import socket
 import ssl
-from collections.abc import Callable, Collection, Mapping
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPSConnection, IncompleteRead
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from threading import Timer
+from typing import Any, Final, NamedTuple, Protocol, Self
 from urllib.parse import quote, urlsplit
 from uuid import UUID
 
@@ -21,7 +24,7 @@ from streamdedup.errors import DecodeError, RegistryMisconfigured, RegistryUnava
 from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats.fields import Headers, Schema
 
-#: Time limit of a request, in seconds.
+#: Time limit of a request and its answer together, in seconds.
 TIMEOUT_S: Final = 10.0
 #: Most bytes of an answer; schemas have some kilobytes.
 MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
@@ -96,7 +99,7 @@ class _Refusal(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """Client of a registry; may be used by several threads.
+    """Address and login of a registry; may be used by several threads.
 
     Attributes:
         url: ``http://`` or ``https://``, with the path of the API, without a login.
@@ -107,6 +110,31 @@ class Registry:
     url: str
     authorization: Callable[[], str | None] = lambda: None
     ca_file: Path | None = None
+
+    def connection(self) -> HTTPConnection:
+        """Return a connection, which is opened by its first request."""
+        parts = urlsplit(self.url)
+        host = parts.hostname or ""
+        if parts.scheme == "http":
+            return HTTPConnection(host, parts.port, timeout=TIMEOUT_S)
+        return HTTPSConnection(
+            host, parts.port, timeout=TIMEOUT_S, context=ssl.create_default_context(cafile=self.ca_file)
+        )
+
+
+class RegistrySession:
+    """Requests of one thread over one connection; a context manager that closes it."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._connection: HTTPConnection | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._connection is not None:
+            self._connection.close()
 
     def by_id(self, schema_id: int | UUID) -> RegisteredSchema:
         """Return the schema with an id.
@@ -149,20 +177,14 @@ class Registry:
 
     def _get(self, path: str, *, is_optional: bool = False) -> _Answer | None:
         """Return an answer; None for a missing subject, version or schema, and where the path may be unknown."""
-        authorization = self.authorization()
+        url, authorization = self._registry.url, self._registry.authorization()
         headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         headers |= {} if authorization is None else {"Authorization": authorization}
-        try:
-            with closing(self._connection()) as connection:
-                connection.request("GET", f"{urlsplit(self.url).path.rstrip('/')}/{path}", headers=headers)
-                with connection.getresponse() as response:
-                    status, body = response.status, response.read(MAX_ANSWER_BYTES + 1)
-        except (OSError, HTTPException) as error:
-            raise RegistryUnavailable(f"the schema registry {self.url} does not answer: {error!r}") from error
+        status, body = self._answer(f"{urlsplit(url).path.rstrip('/')}/{path}", headers)
         if status == HTTPStatus.NOT_FOUND and (is_optional or _error_code(body) in _MISSING):
             return None
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _BUSY:
-            raise RegistryUnavailable(f"the schema registry {self.url} answers with status {status}")
+            raise RegistryUnavailable(f"the schema registry {url} answers with status {status}")
         if status == HTTPStatus.OK and len(body) > MAX_ANSWER_BYTES:
             raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"the schema is longer than {MAX_ANSWER_BYTES:,} bytes")
         try:
@@ -172,19 +194,46 @@ class Registry:
             status = HTTPStatus.OK
         raise RegistryMisconfigured(self._advice(status))
 
-    def _advice(self, status: int) -> str:
-        if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-            return f"the schema registry {self.url} refuses the login (status {status}); see schema_registry.username"
-        return f"schema_registry.url: {self.url} is not the API of a schema registry (status {status})"
+    def _answer(self, path: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
+        """Return status and body; try again where the registry has closed a connection that was used before."""
+        is_used = self._connection is not None and self._connection.sock is not None
+        connection = self._connection = self._connection or self._registry.connection()
+        # The time limit of a socket is that of one byte.
+        timer = Timer(TIMEOUT_S, _interrupt, [connection])
+        timer.daemon = True
+        timer.start()
+        try:
+            connection.request("GET", path, headers=dict(headers))
+            with connection.getresponse() as response:
+                body = response.read(MAX_ANSWER_BYTES + 1)
+                if response.length and len(body) <= MAX_ANSWER_BYTES:
+                    raise IncompleteRead(body, response.length)
+            if len(body) > MAX_ANSWER_BYTES:
+                connection.close()  # with the rest of the answer
+        except (OSError, HTTPException) as error:
+            connection.close()
+            if is_used and not timer.finished.is_set():
+                return self._answer(path, headers)
+            reason = "its answer takes too long" if timer.finished.is_set() else repr(error)
+            raise RegistryUnavailable(f"the schema registry {self._registry.url} does not answer: {reason}") from error
+        finally:
+            timer.cancel()
+        return response.status, body
 
-    def _connection(self) -> HTTPConnection:
-        parts = urlsplit(self.url)
-        host = parts.hostname or ""
-        if parts.scheme == "http":
-            return HTTPConnection(host, parts.port, timeout=TIMEOUT_S)
-        return HTTPSConnection(
-            host, parts.port, timeout=TIMEOUT_S, context=ssl.create_default_context(cafile=self.ca_file)
-        )
+    def _advice(self, status: int) -> str:
+        url = self._registry.url
+        if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+            return f"the schema registry {url} refuses the login (status {status}); see schema_registry.username"
+        return f"schema_registry.url: {url} is not the API of a schema registry (status {status})"
+
+
+def _interrupt(connection: HTTPConnection) -> None:
+    """End a request of another thread: its next read returns at once."""
+    sock = connection.sock
+    if sock is not None:
+        with suppress(OSError):
+            # Not the method of SSLSocket, which takes the TLS state away under a read.
+            socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
 def _error_code(body: bytes) -> int:
@@ -210,15 +259,40 @@ class RegistryFormat:
         self._kind = kind
         self._compiler = compiler
         self._readers: dict[int | UUID, Callable[[bytes], Any]] = {}
+        # During a batch.
+        self._session: RegistrySession | None = None
+        self._unknown: dict[int | UUID, DecodeError] = {}
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """See ``ValueFormat.batch``: one connection, and one request for each unknown id."""
+        with RegistrySession(self._registry) as session:
+            self._session = session
+            try:
+                yield
+            finally:
+                self._session = None
+                self._unknown.clear()
 
     def fields(self, value: bytes, headers: Headers = ()) -> Any:
         """See ``ValueFormat.fields``."""
         schema_id, value = split_frame(value, headers)
         read = self._readers.get(schema_id)
         if read is None:
-            registered = self._registry.by_id(schema_id)
-            read = self._readers[schema_id] = self._reader(schema_id, registered)
+            read = self._readers[schema_id] = self._reader(schema_id, self._registered(schema_id))
         return read(value)
+
+    def _registered(self, schema_id: int | UUID) -> RegisteredSchema:
+        error = self._unknown.get(schema_id)
+        if error is not None:
+            raise DecodeError(error.code, str(error))
+        with RegistrySession(self._registry) if self._session is None else nullcontext(self._session) as session:
+            try:
+                return session.by_id(schema_id)
+            except DecodeError as unknown:
+                if self._session is not None:
+                    self._unknown[schema_id] = unknown
+                raise
 
     def _reader(self, schema_id: int | UUID, registered: RegisteredSchema) -> Callable[[bytes], Any]:
         """Return a reader for values with a schema; for an unusable schema, one that raises the same error for each."""
@@ -249,7 +323,8 @@ class RegistryFormat:
             RegistryUnavailable: The registry does not answer.
             RegistryMisconfigured: The registry refuses this client, or the URL is none of a registry.
         """
-        registered = self._registry.latest(subject)
+        with RegistrySession(self._registry) as session:
+            registered = session.latest(subject)
         if registered is None:
             return None
         names = self._compiled(registered).names
@@ -257,7 +332,8 @@ class RegistryFormat:
 
     def writer(self, subject: str) -> Write | None:
         """Return a writer of framed values with the newest schema of a subject. Returns and raises as above."""
-        registered = self._registry.latest(subject)
+        with RegistrySession(self._registry) as session:
+            registered = session.latest(subject)
         if registered is None:
             return None
         self._compiled(registered)
