@@ -427,10 +427,18 @@ def test_a_registry_that_is_away_makes_no_dead_letter(answers):
     ],
 )
 def test_an_answer_that_is_none_of_a_registry_makes_no_dead_letter(answers, decode, status, body, error):
-    answers["/api/schemas/ids/7"] = (status, body)
+    answers["/api/schemas/ids/7"] = answers["/api/schemas/ids/8"] = (status, body)
     with pytest.raises(error, match=r"schema[ _]registry"):
         decode(b"\0\0\0\0\7\2a")
     answers.add(7, ARTICLE)
+    assert decode(framed(7, ARTICLE, {"id": "a", "text": "one"})).text == "one"
+    # A server that was a registry is one that restarts, or that has another token.
+    with pytest.raises(RegistryUnavailable, match=r"schema[ _]registry"):
+        decode(b"\0\0\0\0\x08\2a")
+
+
+def test_a_schema_without_a_type_is_avro(answers, decode):
+    answers.add(7, ARTICLE, None)
     assert decode(framed(7, ARTICLE, {"id": "a", "text": "one"})).text == "one"
 
 
@@ -444,7 +452,14 @@ def test_a_registry_without_uuids_does_not_know_them_and_none_knows_a_number_abo
     answers[f"/api/schemas/guids/{GUID}"] = (404, b"")
     assert refused(decode, b"\1" + GUID.bytes)[0] == ErrorCode.UNKNOWN_SCHEMA
     assert refused(decode, b"\0\xff\xff\xff\xff")[0] == ErrorCode.UNKNOWN_SCHEMA
-    assert len(answers.asked) == 1
+    assert len(answers.asked) == 2
+
+
+def test_a_server_that_is_no_registry_makes_no_dead_letter_of_a_value_with_a_uuid(answers, decode):
+    for path in (f"guids/{GUID}", f"ids/{2**31 - 1}"):
+        answers[f"/api/schemas/{path}"] = (404, b"<html>")
+    with pytest.raises(RegistryMisconfigured, match="not the API"):
+        decode(b"\1" + GUID.bytes)
 
 
 def test_framed_json_is_read_as_json(answers, url):

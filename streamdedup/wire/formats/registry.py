@@ -7,13 +7,14 @@ would carry a password away, and the loop of the daemon repeats what fails.
 
 import socket
 import ssl
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection, IncompleteRead
 from pathlib import Path
-from threading import Timer
+from threading import Event, Timer
 from typing import Any, Final, NamedTuple, Protocol, Self
 from urllib.parse import quote, urlsplit
 from uuid import UUID
@@ -88,7 +89,7 @@ class _Reference(msgspec.Struct):
 
 class _Answer(msgspec.Struct, rename="camel"):
     schema: str
-    schema_type: str = "AVRO"
+    schema_type: str | None = None
     references: list[_Reference] | None = None
     id: int = 0
 
@@ -105,11 +106,13 @@ class Registry:
         url: ``http://`` or ``https://``, with the path of the API, without a login.
         authorization: Returns the header ``Authorization`` of the next request; None for no login.
         ca_file: Certificates (PEM) of the trusted authorities; None for those of the system.
+        has_answered: Set by the first answer of a registry; a later refusal may pass by itself.
     """
 
     url: str
     authorization: Callable[[], str | None] = lambda: None
     ca_file: Path | None = None
+    has_answered: Event = field(default_factory=Event)
 
     def connection(self) -> HTTPConnection:
         """Return a connection, which is opened by its first request."""
@@ -141,12 +144,11 @@ class RegistrySession:
 
         Raises:
             DecodeError: There is none, or a schema that it refers to is gone.
-            RegistryUnavailable: The registry does not answer.
+            RegistryUnavailable: The registry does not answer, or refuses a client that it has accepted before.
             RegistryMisconfigured: The registry refuses this client, or the URL is none of a registry.
         """
         answer = None
         if isinstance(schema_id, UUID):
-            # A registry without ids of this kind answers as for an unknown path.
             answer = self._get(f"schemas/guids/{schema_id}", is_optional=True)
         elif schema_id <= _MOST_ID:
             answer = self._get(f"schemas/ids/{schema_id}")
@@ -162,7 +164,7 @@ class RegistrySession:
     def _with_references(self, answer: _Answer) -> RegisteredSchema:
         texts: dict[str, str] = {}
         self._collect(answer, texts, set())
-        return RegisteredSchema(answer.schema_type, answer.schema, texts, answer.id)
+        return RegisteredSchema(answer.schema_type or "AVRO", answer.schema, texts, answer.id)
 
     def _collect(self, answer: _Answer, texts: dict[str, str], begun: set[str]) -> None:
         for reference in answer.references or ():
@@ -181,24 +183,31 @@ class RegistrySession:
         headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         headers |= {} if authorization is None else {"Authorization": authorization}
         status, body = self._answer(f"{urlsplit(url).path.rstrip('/')}/{path}", headers)
-        if status == HTTPStatus.NOT_FOUND and (is_optional or _error_code(body) in _MISSING):
+        if status == HTTPStatus.NOT_FOUND and _error_code(body) in _MISSING:
+            self._registry.has_answered.set()
+            return None
+        if status == HTTPStatus.NOT_FOUND and is_optional:
+            # A registry without ids of this kind answers as for an unknown path, and so does any other server.
+            self._get(f"schemas/ids/{_MOST_ID}")
             return None
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _BUSY:
             raise RegistryUnavailable(f"the schema registry {url} answers with status {status}")
         if status == HTTPStatus.OK and len(body) > MAX_ANSWER_BYTES:
             raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"the schema is longer than {MAX_ANSWER_BYTES:,} bytes")
-        try:
+        with suppress(msgspec.DecodeError):
             if status == HTTPStatus.OK:
-                return msgspec.json.decode(body, type=_Answer)
-        except msgspec.DecodeError:
-            status = HTTPStatus.OK
-        raise RegistryMisconfigured(self._advice(status))
+                answer = msgspec.json.decode(body, type=_Answer)
+                self._registry.has_answered.set()
+                return answer
+        kind = RegistryUnavailable if self._registry.has_answered.is_set() else RegistryMisconfigured
+        raise kind(self._advice(status))
 
     def _answer(self, path: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
         """Return status and body; try again where the registry has closed a connection that was used before."""
         is_used = self._connection is not None and self._connection.sock is not None
         connection = self._connection = self._connection or self._registry.connection()
         # The time limit of a socket is that of one byte.
+        ends_at = time.monotonic() + TIMEOUT_S
         timer = Timer(TIMEOUT_S, _interrupt, [connection])
         timer.daemon = True
         timer.start()
@@ -212,9 +221,10 @@ class RegistrySession:
                 connection.close()  # with the rest of the answer
         except (OSError, HTTPException) as error:
             connection.close()
-            if is_used and not timer.finished.is_set():
+            is_late = time.monotonic() >= ends_at
+            if is_used and not is_late:
                 return self._answer(path, headers)
-            reason = "its answer takes too long" if timer.finished.is_set() else repr(error)
+            reason = "its answer takes too long" if is_late else repr(error)
             raise RegistryUnavailable(f"the schema registry {self._registry.url} does not answer: {reason}") from error
         finally:
             timer.cancel()
