@@ -20,6 +20,7 @@ the order of the first reading, and its pair is still to be published.
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -31,14 +32,14 @@ from streamdedup.daemon.batch import BatchProcessor, Pipeline, decode_batch, now
 from streamdedup.daemon.partitions import Gap, Loss, committed_attempt, gaps
 from streamdedup.daemon.rebuild_window import WindowFilter, begun_at_window, rebuild_window
 from streamdedup.detection.model import document_number, published_pair_key
-from streamdedup.errors import DecodeError, StoreUnavailable
+from streamdedup.errors import DecodeError, MessageError, StoreUnavailable
 from streamdedup.index.documents import IndexEntry, deletion_marker
 from streamdedup.index.fingerprints import REBUILT_S
 from streamdedup.index.staging import StagingIndex
 from streamdedup.index.values import PUBLISHED, Fence
 from streamdedup.kafka.protocols import Batch, CommittedOffset, History, Source
 from streamdedup.position import Partition, Position
-from streamdedup.wire import Alert, AlertDocument, Match, decode_alert
+from streamdedup.wire import Alert, AlertDocument, ErrorCode, Match, decode_alert
 
 #: Interval and duration of the calls that keep the group membership, in seconds.
 _HOLD_EVERY_S, _HOLD_S = 1.0, 0.01
@@ -374,9 +375,17 @@ class _Rebuild:
     def _index(self, batches: Iterator[Batch], fences: Mapping[Partition, Fence]) -> int:
         processor = BatchProcessor(dict.fromkeys(self._target.topics, self._pipeline), nullcontext, self._tick)
         count = 0
+        skipped: Counter[str] = Counter()
         for batch in batches:
-            processor.index(processor.decode(batch), fences)
+            result = processor.index(processor.decode(batch), fences)
+            skipped.update(
+                failed.error.code if isinstance(failed.error, MessageError) else ErrorCode.INTERNAL
+                for failed in result.failures
+            )
             count += len(batch.records)
+        if skipped:
+            codes = ", ".join(f"{code_count} {code}" for code, code_count in skipped.most_common())
+            log.warning("index_rebuild_skipped", profile=self._pipeline.name, codes=codes)
         return count
 
     def _seed(self, duplicates_topic: str, fences: list[Fence]) -> None:
