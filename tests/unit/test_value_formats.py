@@ -469,13 +469,28 @@ def test_framed_json_is_read_as_json(answers, url):
         return decoder.decode(AT, 5, b"key", value)
 
     answers.add(7, True, "JSON")
-    answers.add(8, {"properties": {"payload.body": {}}, "additionalProperties": False}, "JSON")
-    answers.add(9, {"properties": {"text": {}}, "additionalProperties": False}, "JSON")
+    closed = {"additionalProperties": False}
+    answers.add(8, {"properties": {"payload": {"properties": {"body": {}}} | closed}} | closed, "JSON")
+    answers.add(9, {"properties": {"payload": {"properties": {"text": {}}} | closed}} | closed, "JSON")
     answers.add(10, ARTICLE)
     answers.add(11, "{", "JSON")
-    for schema_id in (7, 8):
-        assert decode(struct.pack(">bI", 0, schema_id) + b'{"payload.body": "a"}') == Document("key", "a", AT, 5)
-    codes = {b"\0\0\0\0\7{}": ErrorCode.MISSING_TEXT, b"\0\0\0\0\7": ErrorCode.NOT_JSON}
+    answers.add(12, {"$ref": "#/definitions/A", "definitions": {"A": {"properties": {"payload": {}}}}} | closed, "JSON")
+    answers.add(13, {"patternProperties": {"^p": {}}} | closed, "JSON")
+    answers.add(14, {"properties": 5} | closed, "JSON")
+    answers.add(15, {"properties": {"payload": {"$ref": "#/x"} | closed}} | closed, "JSON")
+    for schema_id in (7, 8, 12, 13, 14, 15):
+        for value in (
+            b'{"payload": {"body": "a", "other": [1.5]}}',
+            b'\xef\xbb\xbf{"payload": {"body": "a"}, "id": null}',
+        ):
+            assert decode(struct.pack(">bI", 0, schema_id) + value) == Document("key", "a", AT, 5)
+    codes = {
+        b"\0\0\0\0\7" + value: ErrorCode.MISSING_TEXT
+        for value in (b"{}", b'{"payload": "a"}', b'{"payload.body": "a"}')
+    }
+    codes |= {b'\0\0\0\0\7{"payload": {"body": 5}}': ErrorCode.INVALID_FIELD, b"\0\0\0\0\7": ErrorCode.NOT_JSON}
+    for wrong in (b"1.5", b'"\\ud800"'):
+        codes[b'\0\0\0\0\7{"payload": {"body": "a"}, "id": %b}' % wrong] = ErrorCode.INVALID_ID
     codes |= {b"\0\0\0\0\7[]": ErrorCode.NOT_AN_OBJECT, b'{"payload.body": "a"}': ErrorCode.NOT_FRAMED}
     codes |= {bytes([0, 0, 0, 0, number]): ErrorCode.UNUSABLE_SCHEMA for number in (9, 10, 11)}
     codes |= {b"\0\0\0\0\7\0\0\0\0\7{}": ErrorCode.FOREIGN_FRAMING}

@@ -4,7 +4,7 @@ A repeated field has its last value. A byte order mark is blanked, and a lone su
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from itertools import accumulate
 from typing import Any, Final
@@ -31,11 +31,17 @@ _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 class JsonFormat:
-    """Reads JSON objects; see ``ValueFormat``."""
+    """Reads JSON objects; see ``ValueFormat``.
 
-    def __init__(self, schema: Schema) -> None:
+    Args:
+        schema: Fields to return.
+        decode: Returns an instance of ``schema.struct``, and raises as ``msgspec.json.Decoder.decode``; None for that
+            of top-level fields.
+    """
+
+    def __init__(self, schema: Schema, decode: Callable[[bytes], Any] | None = None) -> None:
         self._schema = schema
-        self._decoder = msgspec.json.Decoder(schema.struct)
+        self._decode = decode or msgspec.json.Decoder(schema.struct).decode
 
     def batch(self) -> AbstractContextManager[None]:
         """See ``ValueFormat.batch``."""
@@ -46,7 +52,7 @@ class JsonFormat:
         if is_too_deep(value):
             raise DecodeError(ErrorCode.TOO_DEEP, f"the value is nested deeper than {MAX_DEPTH} levels")
         try:
-            return self._decoder.decode(value)
+            return self._decode(value)
         except msgspec.ValidationError as error:
             raise self._schema.wrong_type(error) from None
         except ValueError as error:

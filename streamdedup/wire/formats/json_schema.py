@@ -1,4 +1,10 @@
-"""JSON, framed for a schema registry; values are read as JSON, and not compared with their schema."""
+"""JSON, framed for a schema registry; values are read as JSON, and not compared with their schema.
+
+``payload.body`` names the property ``body`` of the object in the property ``payload``.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -6,12 +12,15 @@ from streamdedup.errors import DecodeError
 from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats.fields import Schema
 from streamdedup.wire.formats.json import JsonFormat
-from streamdedup.wire.formats.registry import CompiledSchema, RegisteredSchema, Write
+from streamdedup.wire.formats.registry import CompiledSchema, RegisteredSchema, Write, nested
+
+#: Keywords that add properties to those of an object, or replace the object.
+_OPEN = frozenset({"patternProperties", "$ref"})
 
 
 def compile_writer(_registered: RegisteredSchema, _schema: Schema) -> Write:
     """Return a writer of JSON."""
-    return msgspec.json.encode
+    return lambda fields: msgspec.json.encode(nested(fields))
 
 
 def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSchema:
@@ -24,6 +33,44 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
         declared = msgspec.json.decode(registered.text, type=dict | bool)
     except msgspec.DecodeError:
         raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, "it is no JSON Schema") from None
-    is_closed = isinstance(declared, dict) and declared.get("additionalProperties") is False
-    names = declared.get("properties", {}) if is_closed else schema.names.values()
-    return CompiledSchema(JsonFormat(schema).fields, names)
+    paths = {name: name.split(".") for name in schema.names.values()}
+    names = [name for name, path in paths.items() if _may_have(declared, path)]
+    is_flat = all(len(path) == 1 for path in paths.values())
+    return CompiledSchema(JsonFormat(schema, None if is_flat else _nested_decode(schema, paths)).fields, names)
+
+
+def _nested_decode(schema: Schema, paths: Mapping[str, Sequence[str]]) -> Callable[[bytes], Any]:
+    """Return a decoder of fields in objects; what is missing, null or no object on the way is missing."""
+    attributes = {
+        root: f"root_{number}" for number, root in enumerate(dict.fromkeys(path[0] for path in paths.values()))
+    }
+    roots = [(attribute, Any, None) for attribute in attributes.values()]
+    renamed = {attribute: root for root, attribute in attributes.items()}
+    objects = msgspec.json.Decoder(msgspec.defstruct("Roots", roots, rename=renamed))
+    inner = {name: (attributes[root], steps) for name, (root, *steps) in paths.items()}
+
+    def decode(value: bytes) -> Any:
+        whole = objects.decode(value)
+        fields = {name: _value_at(getattr(whole, root), steps) for name, (root, steps) in inner.items()}
+        return schema.from_mapping(fields)
+
+    return decode
+
+
+def _value_at(value: Any, steps: Sequence[str]) -> Any:
+    for step in steps:
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
+def _may_have(declared: Any, path: Sequence[str]) -> bool:
+    """Tell whether objects of a schema may have a property."""
+    for step in path:
+        is_closed = isinstance(declared, dict) and declared.get("additionalProperties") is False
+        properties = declared.get("properties", {}) if is_closed and _OPEN.isdisjoint(declared) else None
+        if not isinstance(properties, dict):
+            return True
+        if step not in properties:
+            return False
+        declared = properties[step]
+    return True
