@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, TypeVar
 
-from streamdedup.errors import StreamdedupError
+from streamdedup.errors import RegistryMisconfigured, RegistryUnavailable, StreamdedupError
 from streamdedup.index.documents import IndexEntry
 from streamdedup.kafka.reader import RecordFetcher
 from streamdedup.kafka.texts import TextMissingError, fetch_text
@@ -57,6 +57,7 @@ class TextAligner:
         self._threads = ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="texts")
         self._free = asyncio.Semaphore(_THREADS)
         self._paused_until = 0.0
+        self._away = "Kafka"
         self._outages = OutageLog("texts")
 
     async def align(self, decoder: Decoder, a: IndexEntry | str, b: IndexEntry) -> Alignment:
@@ -87,7 +88,7 @@ class TextAligner:
         """Return the texts of documents, or the reason why one cannot be read."""
         now_s = asyncio.get_running_loop().time
         if now_s() < self._paused_until:
-            return TextMissingError("Kafka cannot be read at the moment")
+            return TextMissingError(f"{self._away} cannot be read at the moment")
         try:
             async with asyncio.timeout(self._timeout_s):
                 result = await self._in_thread(lambda: self._texts_or_error(decoder, entries))
@@ -97,7 +98,9 @@ class TextAligner:
         if isinstance(result, StreamdedupError):
             self._paused_until = now_s() + _PAUSE_S
             self._outages.failed_with(reason=str(result))
-            return TextMissingError("Kafka cannot be read; the reason is in the log of the service")
+            is_registry = isinstance(result, RegistryUnavailable | RegistryMisconfigured)
+            self._away = "the schema registry" if is_registry else "Kafka"
+            return TextMissingError(f"{self._away} cannot be read; the reason is in the log of the service")
         self._outages.succeeded()
         return result
 

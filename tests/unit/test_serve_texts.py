@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, DecodeError
+from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, DecodeError, RegistryUnavailable
 from streamdedup.kafka.protocols import Record
 from streamdedup.position import Position
 from streamdedup.serve import texts
@@ -152,14 +152,21 @@ class TestMissing:
 
 
 class TestFailures:
-    @pytest.mark.parametrize("error", [BrokerUnavailable("10.1.2.3 is away"), BrokerMisconfigured("user x lacks READ")])
-    def test_a_kafka_that_fails_is_not_asked_again_at_once_and_the_reason_is_for_the_log(
-        self, service, monkeypatch, error
+    @pytest.mark.parametrize(
+        ("error", "server"),
+        [
+            (BrokerUnavailable("10.1.2.3 is away"), "Kafka"),
+            (BrokerMisconfigured("user x lacks READ"), "Kafka"),
+            (RegistryUnavailable("10.1.2.3 is away"), "the schema registry"),
+        ],
+    )
+    def test_a_server_that_fails_is_not_asked_again_at_once_and_the_reason_is_for_the_log(
+        self, service, monkeypatch, error, server
     ):
         service.texts.error = error
         with capture_logs() as events:
-            assert missing(service) == "Kafka cannot be read; the reason is in the log of the service"
-            assert missing(service) == "Kafka cannot be read at the moment"
+            assert missing(service) == f"{server} cannot be read; the reason is in the log of the service"
+            assert missing(service) == f"{server} cannot be read at the moment"
             assert (service.texts.opened_count, service.texts.closed_count) == (1, 1)
             service.texts.error = None
             monkeypatch.setattr(service.aligner, "_paused_until", 0.0)

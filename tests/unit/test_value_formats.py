@@ -618,6 +618,16 @@ def test_an_unusable_protobuf_file_has_a_code_and_nothing_is_written_elsewhere(a
     assert refused(lambda value, _: decoder.decode(AT, 5, b"k", value), b"\0\0\0\0\7\0")[0] == ErrorCode.UNUSABLE_SCHEMA
 
 
+def test_a_wrapper_of_a_text_is_a_text(answers, url):
+    text = 'import "google/protobuf/wrappers.proto"; message A { google.protobuf.StringValue text = 1; }'
+    answers.add(7, f'syntax = "proto3"; {text}', "PROTOBUF")
+    decoder = Decoder(format="protobuf", registry=Registry(url))
+    assert decoder.decode(AT, 5, b"key", b"\0\0\0\0\7\0\x0a\3\x0a\1a").text == "a"
+    with pytest.raises(DecodeError) as missing:
+        decoder.decode(AT, 5, b"key", b"\0\0\0\0\7\0")
+    assert missing.value.code == ErrorCode.MISSING_TEXT
+
+
 def registered_descriptor(answers, *dependencies):
     """Answer schema 7 with a file in Base64, as serializers in Python do."""
     file = FileDescriptorProto(name="any.proto", syntax="proto3", dependency=dependencies)
@@ -779,13 +789,14 @@ def test_what_is_written_is_read_or_refused(answers, url, form, kind, schema, fi
     decoder = Decoder(format=form, registry=Registry(url))
     write = decoder.value_format.writer("a-value")
     if "published_at" in str(schema):
-        with pytest.raises(DecodeError, match="does not fit the schema"):
+        with pytest.raises(DecodeError, match=r"does not fit the schema: A\.published_at"):
             write(fields)
         fields["published_at"] = "2026-05-01T00:00:00Z"
     assert decoder.decode(AT, 5, b"key", write(fields)) == Document(
         "a", "one", AT, 5, published_at=fields.get("published_at")
     )
     assert decoder.value_format.writer("b-value") is None
-    if form == "protobuf":
-        with pytest.raises(DecodeError, match="does not fit the schema"):
-            write({"text": ["a"]})
+    if form != "json-schema":
+        for wrong in ({"id": "a", "text": ["secret text"]}, {"id": "a", "text": {"secret text": 1}}):
+            with pytest.raises(DecodeError, match=r"does not fit the schema: [\w.]*text$"):
+                write(wrong)

@@ -106,11 +106,22 @@ def compile_writer(registered: RegisteredSchema, schema: Schema) -> Write:
             if has_time and isinstance(time_text, str):
                 fields = {**fields, time_name: datetime.fromisoformat(time_text)}
             fastavro.schemaless_writer(stream, parsed, {_WHOLE: nested(fields)})
-        except (ValueError, TypeError, KeyError) as error:
-            raise DecodeError(ErrorCode.SCHEMA_MISMATCH, f"it does not fit the schema: {error}") from None
+        except (ValueError, TypeError, KeyError, ArithmeticError) as error:
+            reason = _misfit(nested(fields), parsed) or type(error).__name__
+            raise DecodeError(ErrorCode.SCHEMA_MISMATCH, f"it does not fit the schema: {reason}") from None
         return stream.getvalue()
 
     return write
+
+
+def _misfit(fields: Mapping[str, Any], parsed: Any) -> str:
+    """Return the names of the fields that do not fit; errors of fastavro quote the values."""
+    try:
+        fastavro.validate({_WHOLE: fields}, parsed)
+    except fastavro.validation.ValidationError as error:
+        names = (str(misfit.field).removeprefix(f"{_WHOLE}.{_WHOLE}.") for misfit in error.errors)
+        return ", ".join(dict.fromkeys(names))
+    return ""
 
 
 def _parsed(

@@ -4,7 +4,8 @@ Registries have the text of a schema, which protoc compiles (``grpc_tools``), or
 without generated code. Schemas are not trusted: protoc is a process of its own, with a time limit, and no part of a
 schema becomes an argument that protoc takes for an option.
 ``payload.body`` names the field ``body`` of the message in the field ``payload``. Messages of
-``google.protobuf.Timestamp`` become texts as in RFC 3339, and enumerations their names.
+``google.protobuf.Timestamp`` become texts as in RFC 3339, wrappers such as ``google.protobuf.StringValue`` their
+values, and enumerations their names.
 """
 
 import re
@@ -41,6 +42,8 @@ _MOST_WRITTEN = 64
 _MAIN = "streamdedup_value.proto"
 _MOST_VARINT_BITS = 35
 _TIME = "google.protobuf.Timestamp"
+_WRAPPERS = frozenset(f"google.protobuf.{kind}Value" for kind in ("String", "Int32", "Int64", "UInt32", "UInt64"))
+_UNPARSED = re.compile(r"Failed to parse (\w+) field: ")
 # Files that protoc has: the types of google.protobuf.
 _INCLUDED = Path(grpc_tools.__file__).parent / "_proto"
 _INCLUDED_NAME = re.compile(r"google/protobuf/[a-z_]+\.proto")
@@ -95,7 +98,10 @@ def compile_writer(registered: RegisteredSchema, schema: Schema) -> Write:
         try:
             message = ParseDict(nested(fields), message_class(), ignore_unknown_fields=True)
         except ParseError as error:
-            raise DecodeError(ErrorCode.SCHEMA_MISMATCH, f"it does not fit the schema: {error}") from None
+            # The text also quotes the value.
+            names = ".".join(_UNPARSED.findall(str(error)))
+            reason = f"it does not fit the schema: {names or type(error).__name__}"
+            raise DecodeError(ErrorCode.SCHEMA_MISMATCH, reason) from None
         return frame + bytes(message.SerializeToString())
 
     return write
@@ -259,7 +265,8 @@ def _value_at(message: Any, path: _Path, is_text: bool) -> Any:
             return None
         value = getattr(value, field.name)
     if field.message_type is not None:
-        return value.ToJsonString() if field.message_type.full_name == _TIME else value
+        name = field.message_type.full_name
+        return value.ToJsonString() if name == _TIME else value.value if name in _WRAPPERS else value
     if not (value or field.has_presence or is_text):
         return None
     return _enumerated(field, value) if field.enum_type is not None else value
