@@ -1,7 +1,9 @@
 """Builds the daemon's parts from settings, with the indexes and detectors of ``streamdedup.indexes``."""
 
 from collections.abc import Callable
+from functools import lru_cache, partial
 from hashlib import blake2b
+from importlib import import_module
 
 from streamdedup import __version__
 from streamdedup.cli.settings_options import with_same_settings
@@ -16,9 +18,12 @@ from streamdedup.index.backend import Backend
 from streamdedup.index.contract import Index
 from streamdedup.index.values import marker_lifetime
 from streamdedup.indexes import detector_options, lifetime_ms
+from streamdedup.kafka.login import KafkaLogin, TokenLogin, client_credentials
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.reader import KafkaHistory
 from streamdedup.settings import Profile, Settings, crash_point
+from streamdedup.settings.base import read_secret
+from streamdedup.settings.kafka import Kafka
 from streamdedup.wire import Decoder, Registry
 from streamdedup.wire.dead_letters import DaemonInfo
 
@@ -28,6 +33,50 @@ _DELIVERY_SHARE = 5 / 6
 _HEARTBEAT_S = 3.0
 #: Time by which a fetch request outlasts the session, because a broker may answer a join only at the session's end.
 _JOIN_MARGIN_S = 5
+
+
+#: Module that a mechanism needs, and the extra that has it.
+_LIBRARIES = {"AWS_MSK_IAM": ("botocore", "aws"), "GSSAPI": ("gssapi", "kerberos")}
+
+
+def _need(module: str, extra: str, setting: str) -> None:
+    """Check that a module can be imported.
+
+    Raises:
+        SettingsError: It cannot; the text names the command that installs it.
+    """
+    try:
+        import_module(module)
+    except (ImportError, OSError) as error:
+        raise SettingsError(f"{setting} needs {module}: pip install 'streamdedup[{extra}]'") from error
+
+
+@lru_cache(maxsize=1)
+def kafka_login(kafka: Kafka) -> KafkaLogin | None:
+    """Return the login of all Kafka clients of the process, if it may change.
+
+    Raises:
+        SettingsError: It needs an extra that is not installed.
+    """
+
+    def read(key: str) -> Callable[[], str]:
+        return lambda: kafka.secret(key) or ""
+
+    if kafka.sasl_mechanism in _LIBRARIES:
+        _need(*_LIBRARIES[kafka.sasl_mechanism], f"kafka.sasl_mechanism = {kafka.sasl_mechanism}")
+    if kafka.sasl_token_url is not None:
+        _need("authlib.integrations.requests_client", "oauth", "kafka.sasl_token_url")
+        fetch = client_credentials(
+            kafka.sasl_token_url,
+            kafka.sasl_client_id or "",
+            read("sasl_client_secret"),
+            kafka.sasl_token_scope,
+            kafka.sasl_token_ca_file,
+        )
+        return TokenLogin(kafka.sasl_token_url, fetch)
+    if kafka.sasl_token_file is not None:
+        return KafkaLogin("kafka.sasl_token_file", partial(read_secret, kafka.sasl_token_file))
+    return None if kafka.sasl_password_file is None else KafkaLogin("kafka.sasl_password_file", read("sasl_password"))
 
 
 def kafka_options(settings: Settings) -> KafkaOptions:
@@ -54,6 +103,7 @@ def kafka_options(settings: Settings) -> KafkaOptions:
         transaction_timeout_s=kafka.transaction_timeout_s,
         create_command=with_same_settings("topics", "create"),
         index_name=index_name(settings),
+        sasl_login=kafka_login(kafka),
         **kafka.security(),
     )
 

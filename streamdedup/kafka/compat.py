@@ -26,7 +26,15 @@ from kafka.record import default_records, legacy_records
 from kafka.structs import MemberState, TopicPartition
 
 from streamdedup.kafka.decompression import ungzip, unlz4, unsnappy, unzstd
-from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, codec_missing, described, is_final, not_connected
+from streamdedup.kafka.errors import (
+    CLIENT_ERRORS,
+    LOGIN_REFUSED,
+    close_quietly,
+    codec_missing,
+    described,
+    is_final,
+    not_connected,
+)
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.position import Partition
 
@@ -75,10 +83,12 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
     Test: ``test_an_absent_broker_is_reported_in_time_and_nothing_is_left_behind``.
 
     Raises:
-        BrokerUnavailable: No broker answers.
+        BrokerUnavailable: No broker answers, or there is no login at present.
         FatalError: The broker refuses the client permanently.
     """
     bound_decompression(options.max_batch_bytes)
+    if options.sasl_login is not None:
+        options.sasl_login.prepare(options.connect_timeout_s)
     networks: list[Any] = []
     reasons: list[Exception] = []
 
@@ -95,6 +105,8 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
         if isinstance(error, CLIENT_ERRORS):
             # A timeout only says that there is no connection. No error is chained as the cause: some texts of the
             # client contain configuration values.
+            # Of several tries, one that tells why a login was refused.
+            reasons.sort(key=lambda reason: isinstance(reason, LOGIN_REFUSED))
             reason = reasons[-1] if reasons and isinstance(error, KafkaTimeoutError) else error
             doing = f"connect to Kafka at {options.bootstrap_servers} ({options.security_protocol})"
             raise not_connected(reason, doing, options.secrets()) from None

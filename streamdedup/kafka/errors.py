@@ -22,6 +22,7 @@ from streamdedup.errors import (
     ProducerFenced,
     StreamdedupError,
 )
+from streamdedup.kafka import login
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +95,7 @@ ADVICE: tuple[tuple[type[Exception], str], ...] = (
     (kafka_errors.AuthorizationError, f"{_LACKING} on the cluster"),
     (
         kafka_errors.SaslAuthenticationFailedError,
-        "Kafka refuses us: check kafka.sasl_username and its password",
+        "Kafka refuses us: check kafka.sasl_username and its password, or the token",
     ),
     (kafka_errors.UnsupportedSaslMechanismError, "Kafka refuses us: choose another kafka.sasl_mechanism"),
     (
@@ -164,7 +165,7 @@ def translated(
             f"cannot {doing}: the group's offset is not in the topic (expired, or none was ever committed); set the "
             f"group's offset, or allow going on at the earliest record [{text}]"
         )
-    advice = _advice(error, text)
+    advice = None if login.may_pass(error) else _advice(error, text)
     if advice is not None:
         return BrokerMisconfigured(f"cannot {doing}{where}: {advice} [{text}]")
     return BrokerUnavailable(f"cannot {doing}{where}: {text}")
@@ -216,6 +217,8 @@ def _advice(error: Exception, text: str) -> str | None:
 
 def is_final(error: Exception) -> bool:
     """Return whether connecting again will always fail with ``error``."""
+    if login.may_pass(error):
+        return False
     return isinstance(error, LOGIN_REFUSED) or UNTRUSTED in str(error) or _is_tls_alert(str(error))
 
 

@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
+from streamdedup.kafka.login import KafkaLogin
+
 #: Client id, for quotas and logs of the broker.
 CLIENT_ID = "streamdedup"
 
@@ -55,9 +57,11 @@ class KafkaOptions:
         ssl_certfile: Client certificate, a file.
         ssl_keyfile: Client key, a file.
         ssl_check_hostname: Whether the broker's certificate must carry its host name.
-        sasl_mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
+        sasl_mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, AWS_MSK_IAM or GSSAPI.
         sasl_username: User name.
         sasl_password: Password.
+        sasl_login: Password that is read for each login, or tokens; None for the others.
+        sasl_kerberos_service_name: Service name of the brokers.
         compression: Codec of sent records; None for brokers in memory. A topic's ``compression.type`` decides on the
             stored form.
         max_poll_records: Most records in one batch.
@@ -95,6 +99,8 @@ class KafkaOptions:
     sasl_mechanism: str | None = None
     sasl_username: str | None = None
     sasl_password: str | None = field(default=None, repr=False)
+    sasl_login: KafkaLogin | None = None
+    sasl_kerberos_service_name: str = "kafka"
     compression: Literal["zstd"] | None = "zstd"
     max_poll_records: int = 2_000
     max_request_bytes: int = 1_048_576
@@ -124,7 +130,8 @@ class KafkaOptions:
 
     def secrets(self) -> tuple[str, ...]:
         """Texts to be kept out of messages."""
-        return (self.sasl_password,) if self.sasl_password else ()
+        renewed = () if self.sasl_login is None else self.sasl_login.secrets()
+        return (self.sasl_password, *renewed) if self.sasl_password else renewed
 
     @property
     def member_client_id(self) -> str:
@@ -146,7 +153,9 @@ class KafkaOptions:
             "ssl_check_hostname": self.ssl_check_hostname,
             "sasl_mechanism": self.sasl_mechanism,
             "sasl_plain_username": self.sasl_username,
-            "sasl_plain_password": self.sasl_password,
+            "sasl_plain_password": self.sasl_password if self.sasl_login is None else self.sasl_login,
+            "sasl_oauth_token_provider": self.sasl_login,
+            "sasl_kerberos_service_name": self.sasl_kerberos_service_name,
         }
 
     def admin(self) -> dict[str, Any]:

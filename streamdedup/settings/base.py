@@ -67,13 +67,7 @@ class Section(BaseModel):
         if path is None:
             secret: SecretStr | None = getattr(self, key)
             return None if secret is None else secret.get_secret_value()
-        try:
-            text = read_utf8(path).rstrip("\r\n")
-        except ValueError as error:
-            raise SettingsError(f"{path} {error}") from None
-        if not text:
-            raise SettingsError(f"{path} is empty")
-        return text
+        return read_secret(path)
 
     def _unread_secrets(self) -> Iterator[tuple[str, str]]:
         for name in secrets_of(type(self)):
@@ -86,6 +80,21 @@ class Section(BaseModel):
         if contradictions:
             raise ValueError("; ".join(f"{key}: {text}" for key, text in contradictions))
         return self
+
+
+def read_secret(path: Path) -> str:
+    """Return the content of a file, without line ends after it.
+
+    Raises:
+        SettingsError: The file cannot be read, or is empty.
+    """
+    try:
+        text = read_utf8(path).rstrip("\r\n")
+    except ValueError as error:
+        raise SettingsError(f"{path} {error}") from None
+    if not text:
+        raise SettingsError(f"{path} is empty")
+    return text
 
 
 def fields_of(section: type[BaseModel]) -> dict[str, FieldInfo]:

@@ -4,11 +4,12 @@ import re
 import uuid
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from streamdedup.settings.base import Check
-from streamdedup.settings.tls import TlsSection
+from streamdedup.settings.tls import TlsSection, is_file
 from streamdedup.settings.units import (
     LISTED,
     Duration,
@@ -62,6 +63,21 @@ def is_loopback(host: str) -> bool:
     return name in {"localhost", "::1"} or re.fullmatch(r"127(\.[0-9]{1,3}){3}", name) is not None
 
 
+def check_url(url: str | None) -> str | None:
+    """Accept URLs without login, query and fragment.
+
+    Raises:
+        ValueError: Anything else.
+    """
+    if url is not None:
+        parts = urlsplit(url)
+        # Both raise ValueError: for an impossible port, and for an impossible name.
+        is_usable = parts.scheme in {"http", "https"} and parts.port != 0 and (parts.hostname or "").encode("idna")
+        if not is_usable or parts.username is not None or parts.query or parts.fragment:
+            raise ValueError("not a URL without a login")
+    return url
+
+
 #: The name of a topic.
 Topic = Annotated[str, Field(pattern=_TOPIC), Kind(TOPIC_ALLOWED)]
 #: Several servers.
@@ -79,6 +95,15 @@ HeaderNames = Annotated[
 #: Part of a transactional.id or of a member's id.
 _INSTANCE = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
 _INSTANCE_KIND = Kind("1 to 64 letters, digits, dots, underscores and hyphens")
+
+
+_PASSWORD = ("sasl_username", "sasl_password")
+_CLIENT = ("sasl_client_id", "sasl_client_secret")
+_TOKENS = ("sasl_token_file", "sasl_token_url", *_CLIENT, "sasl_token_scope", "sasl_token_ca_file")
+#: Keys of the login by mechanism; those of the others are user and password.
+_LOGINS: dict[str, tuple[str, ...]] = {"OAUTHBEARER": _TOKENS, "AWS_MSK_IAM": (), "GSSAPI": ()}
+_MISSING = "is missing; security_protocol = {} needs it"
+_UNUSED = "is given, but security_protocol = {} does not log in"
 
 
 class Kafka(TlsSection):
@@ -137,14 +162,35 @@ class Kafka(TlsSection):
         "PLAINTEXT"
     )
     """Protocol of the brokers: `SSL` is TLS, `SASL_` is a login."""
-    sasl_mechanism: Annotated[Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | None, BeforeValidator(_upper)] = None
+    sasl_mechanism: Annotated[
+        Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM", "GSSAPI"] | None,
+        BeforeValidator(_upper),
+    ] = None
     """Method of the login; required by the `SASL_` protocols."""
     sasl_username: OptionalText = None
     """User of the login."""
     sasl_password: Secret = None
     """Password of `sasl_username`."""
     sasl_password_file: File = None
-    """File that holds `sasl_password`."""
+    """File that holds `sasl_password`; read again for each login."""
+    sasl_token_file: File = None
+    """File that holds a token for `OAUTHBEARER`; read again for each login."""
+    sasl_token_url: Annotated[
+        str | None, AfterValidator(check_url), Kind('a URL without a login, such as "https://HOST/token"')
+    ] = None
+    """Endpoint that gives tokens for `OAUTHBEARER` to `sasl_client_id`."""
+    sasl_client_id: OptionalText = None
+    """Client of `sasl_token_url` (flow of client credentials)."""
+    sasl_client_secret: Secret = None
+    """Secret of `sasl_client_id`."""
+    sasl_client_secret_file: File = None
+    """File that holds `sasl_client_secret`; read again for each token."""
+    sasl_token_scope: OptionalText = None
+    """Scope of the tokens."""
+    sasl_token_ca_file: File = None
+    """Certificates (PEM) of the trusted authorities of `sasl_token_url`."""
+    sasl_kerberos_service_name: Annotated[str, Field(min_length=1), Kind("a text that is not empty")] = "kafka"
+    """Service name of the brokers for `GSSAPI`."""
     allow_plaintext: Flag = False
     """Allow `SASL_PLAINTEXT` to other machines, although the network between can read the password."""
 
@@ -175,6 +221,8 @@ class Kafka(TlsSection):
             options["sasl_mechanism"] = self.sasl_mechanism
             options["sasl_username"] = self.sasl_username
             options["sasl_password"] = self.sasl_password.get_secret_value() if self.sasl_password else None
+        if self.sasl_mechanism == "GSSAPI":
+            options["sasl_kerberos_service_name"] = self.sasl_kerberos_service_name
         return options | (self.tls_options("ssl_cafile") if self.uses_tls else {})
 
     def checks(self) -> tuple[Check, ...]:
@@ -212,13 +260,33 @@ class Kafka(TlsSection):
             yield "session_timeout", "must not be above max_poll_interval"
 
     def _sasl(self) -> Iterator[tuple[str, str]]:
-        sasl = self.security_protocol.startswith("SASL")
-        for name in ("sasl_mechanism", "sasl_username", "sasl_password"):
-            is_set = getattr(self, name) is not None
-            if sasl and not is_set:
-                yield name, f"is missing; security_protocol = {self.security_protocol} needs it"
-            elif is_set and not sasl:
-                yield name, f"is given, but security_protocol = {self.security_protocol} does not log in"
+        protocol, mechanism = self.security_protocol, self.sasl_mechanism
+        logs_in = protocol.startswith("SASL")
+        if logs_in != (mechanism is not None):
+            yield "sasl_mechanism", _MISSING.format(protocol) if logs_in else _UNUSED.format(protocol)
+        used = _LOGINS.get(mechanism or "", _PASSWORD) if logs_in else ()
+        unused = f"is given, but sasl_mechanism = {mechanism} does not use it" if logs_in else _UNUSED.format(protocol)
+        for name in (*_PASSWORD, *_TOKENS):
+            if getattr(self, name) is not None and name not in used:
+                yield name, unused
+        needed = _PASSWORD if used == _PASSWORD else _CLIENT if self.sasl_token_url is not None else ()
+        for name in needed:
+            if name in used and getattr(self, name) is None:
+                yield name, _MISSING.format(protocol)
+        if mechanism == "AWS_MSK_IAM" and protocol == "SASL_PLAINTEXT":
+            yield "security_protocol", "is SASL_PLAINTEXT; AWS_MSK_IAM needs SASL_SSL"
+        if mechanism == "OAUTHBEARER" and (self.sasl_token_file is None) == (self.sasl_token_url is None):
+            yield "sasl_token_file", "OAUTHBEARER needs either sasl_token_file or sasl_token_url"
+        for name in ("sasl_token_file", "sasl_token_ca_file"):
+            path = getattr(self, name)
+            if path is not None and not is_file(path):
+                yield name, f"names no file that can be read: {path}"
+
+    def hints(self) -> Iterator[tuple[str, str]]:
+        """Yield key and text for each value that is allowed but rarely useful."""
+        parts = urlsplit(self.sasl_token_url or "")
+        if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+            yield "sasl_token_url", "sends the client's secret in clear to another machine; use https://"
 
     def _tls(self) -> Iterator[tuple[str, str]]:
         unused = None if self.uses_tls else f"security_protocol = {self.security_protocol} does not use TLS"

@@ -77,6 +77,8 @@ class Settings(Section):
 
     def hints(self) -> Iterator[str]:
         """Yield a line for each value that is allowed but rarely useful."""
+        for key, text in self.kafka.hints():
+            yield f"kafka.{key}: {text}"
         for key, text in self.redis.hints():
             yield f"redis.{key}: {text}"
         for key, text in self.schema_registry.hints():

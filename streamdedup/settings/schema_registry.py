@@ -9,31 +9,16 @@ from pydantic import AfterValidator
 
 from streamdedup.errors import SettingsError
 from streamdedup.settings.base import Check, Section
-from streamdedup.settings.kafka import is_loopback
+from streamdedup.settings.kafka import check_url, is_loopback
 from streamdedup.settings.tls import is_file, unusable_files
 from streamdedup.settings.units import File, Kind, OptionalText, Secret
-
-
-def _check_url(url: str | None) -> str | None:
-    """Accept URLs without login, query and fragment.
-
-    Raises:
-        ValueError: Anything else.
-    """
-    if url is not None:
-        parts = urlsplit(url)
-        # Both raise ValueError: for an impossible port, and for an impossible name.
-        is_usable = parts.scheme in {"http", "https"} and parts.port != 0 and (parts.hostname or "").encode("idna")
-        if not is_usable or parts.username is not None or parts.query or parts.fragment:
-            raise ValueError("not a URL of a registry")
-    return url
 
 
 class SchemaRegistry(Section):
     """Server, login and TLS of the schema registry, for profiles whose `format` has schemas."""
 
     url: Annotated[
-        str | None, AfterValidator(_check_url), Kind('a URL without a login, such as "https://HOST:PORT"')
+        str | None, AfterValidator(check_url), Kind('a URL without a login, such as "https://HOST:PORT"')
     ] = None
     """Address of the API of Confluent's Schema Registry; other registries serve this API below a path, such as
     `http://HOST:PORT/apis/ccompat/v7`."""

@@ -12,7 +12,7 @@ import shutil
 import socket
 import struct
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -212,6 +212,7 @@ class KafkaServer(Started):
         options: Further broker properties by name; they override the defaults.
         probe: Returns the number of brokers known to the broker at an address, 0 without an answer; to be replaced if
             ``options`` require encryption or passwords.
+        java_options: Further options of the Java machine.
 
     Attributes:
         brokers: The nodes, by number.
@@ -229,8 +230,9 @@ class KafkaServer(Started):
         fast_start: bool = True,
         options: Mapping[str, str] | None = None,
         probe: Callable[[str], int] = count_brokers,
+        java_options: Sequence[str] = (),
     ) -> None:
-        java = [find_tool("java", _JAVA_ADVICE), HEAP, *(FAST_START if fast_start else ())]
+        java = [find_tool("java", _JAVA_ADVICE), HEAP, *(FAST_START if fast_start else ()), *java_options]
         java += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{jars}/*"]
         self._probe = probe
         self._options = dict(options or {})

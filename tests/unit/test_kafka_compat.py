@@ -4,10 +4,12 @@ import ast
 import gzip
 import re
 import socket
+import ssl
 import struct
 import subprocess
 import sys
 import tracemalloc
+from contextlib import closing
 from pathlib import Path
 
 import kafka.codec
@@ -16,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka import codec
 from kafka.errors import CorruptRecordError, KafkaError, UnsupportedCodecError
+from kafka.net.transport import KafkaSSLTransport
 from kafka.record import MemoryRecords, default_records, legacy_records
 from kafka.structs import TopicPartition
 
@@ -30,8 +33,8 @@ from tests.raw_batches import RawRecord, record_batch, stored_as_snappy
 
 FOLDER = Path(compat.__file__).parent
 TESTS = Path(__file__).parents[1]
-#: Modules of the client that are no public interface.
-INTERNAL = re.compile(r"kafka\.(net|record|codec|consumer\.fetcher)\b")
+#: Modules of the client that are no public interface; the docstrings of its clients name ``kafka.net.sasl``.
+INTERNAL = re.compile(r"kafka\.(net(?!\.sasl\b)|record|codec|consumer\.fetcher)\b")
 
 # The rules
 
@@ -53,6 +56,18 @@ def test_only_compat_uses_private_parts_of_the_client(module):
         if name and INTERNAL.match(name)
     ]
     assert bool(private + imports) == (module.stem == "compat"), private + imports
+
+
+def test_each_connection_reads_the_files_of_its_certificate_again(tmp_path):
+    files = {"ssl_certfile": tmp_path / "certificate.pem", "ssl_keyfile": tmp_path / "key.pem"}
+    for certificate, key in (("certificate.pem", "plain.key"), ("other.pem", "other.key")):
+        files["ssl_certfile"].write_bytes((TESTS / "tls" / certificate).read_bytes())
+        files["ssl_keyfile"].write_bytes((TESTS / "tls" / key).read_bytes())
+        with closing(socket.socket()) as plain, closing(KafkaSSLTransport(None, plain, "a", **files)._sock):
+            pass
+    files["ssl_keyfile"].write_text("no key")
+    with closing(socket.socket()) as plain, pytest.raises(ssl.SSLError):
+        KafkaSSLTransport(None, plain, "a", **files)
 
 
 # Closing clients

@@ -754,6 +754,7 @@ SECRET_KEYS = [f"{name}.{key}" for name, model in SECTIONS.items() for key in se
 def test_the_secrets_are_these():
     assert SECRET_KEYS == [
         "kafka.sasl_password",
+        "kafka.sasl_client_secret",
         "redis.url",
         "redis.password",
         "redis.sentinel_password",

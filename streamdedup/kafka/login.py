@@ -1,0 +1,213 @@
+"""Logins that change while a process runs: passwords and tokens in files, and tokens of a token endpoint.
+
+The client logs in on its network thread: for each new connection, and before the end of a session (KIP-368). Files are
+read at that time. Tokens of an endpoint are fetched by a thread of their own at ``RENEW_SHARE`` of their lifetime,
+because a request would hold the network thread up. All clients of a process share one login.
+
+A refused login is final only until a broker has accepted a login that may change: the next one may be accepted again.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from kafka.errors import KafkaConnectionError, SaslAuthenticationFailedError
+from kafka.net.sasl import get_sasl_mechanism, register_sasl_mechanism
+from kafka.net.sasl.oauth import AbstractTokenProvider
+
+from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, SettingsError
+
+logger = logging.getLogger(__name__)
+
+#: Share of the lifetime of a token after which the next one is fetched. Brokers end a session with its token, and the
+#: client logs in again at 85 to 95 % of a session.
+RENEW_SHARE: Final = 0.8
+#: Pause after a failed request for a token, in seconds.
+RETRY_S: Final = 1.0
+#: Time limit of a read from the token endpoint, in seconds.
+TOKEN_TIMEOUT_S: Final = 10.0
+#: Lifetime of a token where the endpoint does not tell it, in seconds.
+DEFAULT_LIFETIME_S: Final = 300.0
+#: Mechanisms whose logins change by themselves.
+_CHANGING = frozenset({"OAUTHBEARER", "AWS_MSK_IAM", "GSSAPI"})
+
+_accepted = threading.Event()
+
+
+def may_pass(error: Exception) -> bool:
+    """Return whether a refused login may be accepted later, because it changes and was accepted before."""
+    return isinstance(error, SaslAuthenticationFailedError) and _accepted.is_set()
+
+
+class KafkaLogin(AbstractTokenProvider):  # type: ignore[misc]  # the client is untyped
+    """A password or token that is read for each login.
+
+    Args:
+        source: Key of the setting, for error texts.
+        read: Returns the password or token; raises ``SettingsError``.
+    """
+
+    def __init__(self, source: str, read: Callable[[], str]) -> None:
+        self._source = source
+        self._read = read
+        self._last = ""
+
+    def prepare(self, timeout_s: float) -> None:
+        """Prepare the first login; called before a client is opened.
+
+        Raises:
+            BrokerUnavailable: There is no login at present.
+            BrokerMisconfigured: There will be none.
+        """
+
+    def token(self) -> str:
+        """Return the password or token.
+
+        Raises:
+            KafkaConnectionError: There is none at present; the client tries again.
+        """
+        try:
+            self._last = self._read()
+        except SettingsError as error:
+            raise KafkaConnectionError(f"{self._source}: {error}") from None
+        return self._last
+
+    def secrets(self) -> tuple[str, ...]:
+        """Return texts to be kept out of messages."""
+        return (self._last,) if self._last else ()
+
+
+class Token(NamedTuple):
+    """A token of an endpoint, and its lifetime in seconds."""
+
+    text: str
+    lifetime_s: float
+
+
+class TokenRefused(Exception):
+    """The token endpoint refuses the client; the text has no secret."""
+
+
+class TokenLogin(KafkaLogin):
+    """Tokens of an endpoint.
+
+    Args:
+        url: Address of the endpoint, for error texts.
+        fetch: Returns a new token. Raises ``TokenRefused``; any other exception means that the endpoint is away.
+    """
+
+    def __init__(self, url: str, fetch: Callable[[], Token]) -> None:
+        super().__init__("kafka.sasl_token_url", self._present)
+        self._url = url
+        self._fetch = fetch
+        self._expires_at = 0.0
+        self._is_refused = False
+        self._problem = "no token yet"
+        self._tried = threading.Event()
+        self._closed = threading.Event()
+        self._begin = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def prepare(self, timeout_s: float) -> None:
+        """See ``KafkaLogin.prepare``: wait for the first token."""
+        with self._begin:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._renew, name="kafka tokens", daemon=True)
+                self._thread.start()
+        self._tried.wait(timeout_s)
+        if time.monotonic() >= self._expires_at:
+            is_final = self._is_refused and not _accepted.is_set()
+            raise (BrokerMisconfigured if is_final else BrokerUnavailable)(f"cannot log in to Kafka: {self._problem}")
+
+    def _present(self) -> str:
+        if time.monotonic() >= self._expires_at:
+            raise SettingsError(self._problem or "the token has expired")
+        return self._last
+
+    def _renew(self) -> None:
+        while not self._closed.wait(self._step()):
+            pass
+
+    def close(self) -> None:
+        """Fetch no further token; the process itself never calls this."""
+        self._closed.set()
+
+    def _step(self) -> float:
+        """Fetch a token; return the time until the next, in seconds."""
+        try:
+            token = self._fetch()
+        except TokenRefused as error:
+            problem, self._is_refused = f"the token endpoint {self._url} refuses the client: {error}", True
+        except Exception as error:  # noqa: BLE001  whatever the HTTP client raises; its text may have a header
+            problem = f"the token endpoint {self._url} does not answer with a token: {type(error).__name__}"
+        else:
+            if self._problem:
+                logger.info("There is a token for Kafka", extra={"event": "token_fetched", "url": self._url})
+            self._last, self._expires_at = token.text, time.monotonic() + token.lifetime_s
+            self._problem, self._is_refused = "", False
+            self._tried.set()
+            return token.lifetime_s * RENEW_SHARE
+        if problem != self._problem:
+            logger.warning(problem, extra={"event": "token_missing", "url": self._url})
+        self._problem = problem
+        self._tried.set()
+        return RETRY_S
+
+
+def client_credentials(
+    url: str, client_id: str, secret: Callable[[], str], scope: str | None, ca_file: Path | None
+) -> Callable[[], Token]:
+    """Return a function that fetches a token by the flow of client credentials. Needs the extra ``oauth``.
+
+    Args:
+        url: Token endpoint.
+        client_id: Client.
+        secret: Returns its secret.
+        scope: Scope of the tokens; None for that of the endpoint.
+        ca_file: Certificates (PEM) of the trusted authorities; None for the usual ones.
+    """
+    from authlib.integrations.base_client import OAuthError  # noqa: PLC0415  only with the extra
+    from authlib.integrations.requests_client import OAuth2Session  # noqa: PLC0415
+
+    def fetch() -> Token:
+        password = secret()
+        verify = True if ca_file is None else str(ca_file)
+        try:
+            with OAuth2Session(client_id, password, scope=scope) as session:
+                answer = session.fetch_token(
+                    url, grant_type="client_credentials", timeout=TOKEN_TIMEOUT_S, verify=verify
+                )
+        except OAuthError as error:
+            reason = f"{error.error}: {error.description}" if error.description else str(error.error)
+            raise TokenRefused(reason.replace(password, "***")) from None
+        return Token(str(answer["access_token"]), float(answer.get("expires_in") or DEFAULT_LIFETIME_S))
+
+    return fetch
+
+
+def _register(name: str) -> None:
+    """Replace a mechanism of the client by one that asks a ``KafkaLogin`` and notes what a broker has accepted."""
+    mechanism = get_sasl_mechanism(name)
+
+    class Mechanism(mechanism):  # type: ignore[misc, valid-type]  # the client is untyped
+        def __init__(self, **config: Any) -> None:
+            login = config.get("sasl_plain_password")
+            self._is_changing = name in _CHANGING or isinstance(login, KafkaLogin)
+            if isinstance(login, KafkaLogin):
+                config["sasl_plain_password"] = login.token()
+            super().__init__(**config)
+
+        def is_authenticated(self) -> bool:
+            is_authenticated = bool(super().is_authenticated())
+            if is_authenticated and self._is_changing:
+                _accepted.set()
+            return is_authenticated
+
+    register_sasl_mechanism(name, Mechanism, overwrite=True)
+
+
+for _name in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", *sorted(_CHANGING)):
+    _register(_name)

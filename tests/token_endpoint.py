@@ -1,0 +1,93 @@
+"""A token endpoint of the test's own: client credentials for signed tokens, and the keys that verify them."""
+
+import json
+import threading
+import time
+from base64 import b64encode
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Self
+
+from joserfc import jwt
+from joserfc.jwk import RSAKey
+
+#: Client and secret that the endpoint accepts.
+CLIENT, SECRET = "daemon", "canary-4-of-the-client"
+AUDIENCE = "kafka"
+
+
+class TokenEndpoint:
+    """The endpoint, while the context is open.
+
+    Attributes:
+        lifetime_s: Lifetime of the tokens.
+        error: Error of OAuth to answer with; None for tokens.
+        is_away: Whether to answer with status 503.
+        audience: Audience of the tokens; brokers refuse another one than ``AUDIENCE``.
+        tokens: All tokens so far.
+    """
+
+    def __init__(self, lifetime_s: float = 5.0) -> None:
+        self.lifetime_s = lifetime_s
+        self.error: str | None = None
+        self.is_away = False
+        self.audience = AUDIENCE
+        self.tokens: list[str] = []
+        self._key = RSAKey.generate_key(2048, {"kid": "1", "alg": "RS256", "use": "sig"})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
+
+    @property
+    def url(self) -> str:
+        """Address of the endpoint."""
+        return f"http://127.0.0.1:{self._server.server_port}/token"
+
+    @property
+    def keys_url(self) -> str:
+        """Address of the keys."""
+        return f"http://127.0.0.1:{self._server.server_port}/keys"
+
+    def make(self, lifetime_s: float | None = None) -> str:
+        """Return a new token."""
+        now = time.time()
+        claims = {"sub": CLIENT, "aud": self.audience, "iat": now, "exp": now + (lifetime_s or self.lifetime_s)}
+        self.tokens.append(jwt.encode({"alg": "RS256", "kid": "1"}, claims, self._key))
+        return self.tokens[-1]
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def _answer(self, authorization: str | None, body: str) -> tuple[int, dict[str, object]]:
+        if self.is_away:
+            return 503, {}
+        login = b64encode(f"{CLIENT}:{SECRET}".encode()).decode()
+        if self.error or authorization != f"Basic {login}" or "grant_type=client_credentials" not in body:
+            return 401, {"error": self.error or "invalid_client", "error_description": f"not {authorization}"}
+        return 200, {"access_token": self.make(), "token_type": "Bearer", "expires_in": self.lifetime_s}
+
+    def _handler(endpoint) -> type[BaseHTTPRequestHandler]:  # noqa: N805  the handler has a self of its own
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+                self._send(*endpoint._answer(self.headers["Authorization"], body))
+
+            def do_GET(self):
+                self._send(200, {"keys": [endpoint._key.as_dict(private=False)]})
+
+            def _send(self, status, content):
+                body = json.dumps(content).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_arguments):
+                pass
+
+        return Handler
