@@ -129,7 +129,7 @@ def registry_of(settings: Settings) -> Registry | None:
         except SettingsError as error:
             raise RegistryUnavailable(f"schema_registry.password: {error}") from error
 
-    return None if section.url is None else Registry(section.url, authorization, section.ssl_ca_file)
+    return None if section.url is None else Registry(section.url, authorization, section.tls_context, section.timeout_s)
 
 
 def topic_decoder(settings: Settings, profile: Profile) -> Decoder:

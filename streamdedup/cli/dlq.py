@@ -20,11 +20,11 @@ from streamdedup.cli.settings_options import (
     load_settings,
     parse_since,
 )
-from streamdedup.cli.topic_reading import reading_options
-from streamdedup.errors import SettingsError
+from streamdedup.cli.topic_reading import decoders_of, reading_options
+from streamdedup.errors import RegistryMisconfigured, RegistryUnavailable, SettingsError
 from streamdedup.kafka.admin import check_topics
 from streamdedup.kafka.reader import SpanReader
-from streamdedup.wire import ErrorCode
+from streamdedup.wire import Decoder, ErrorCode
 from streamdedup.wire.dead_letters import DeadLetter
 
 dlq = typer.Typer(no_args_is_help=True, help="Inspect the dead-letter topic, and replay dead letters.")
@@ -67,7 +67,7 @@ def inspect(
         bool, typer.Option("--json", help="Write each as one line of JSON, with the whole value.")
     ] = False,
 ) -> None:
-    """Show dead letters, one per line: time, code, position of the record, reason, beginning of the value.
+    """Show dead letters, one per line: time, code, position of the record, reason, beginning of its value or fields.
 
     Reads to the end of the dead-letter topic, each partition in order.
 
@@ -79,7 +79,8 @@ def inspect(
     settings = load_settings(config, assignments)
     options = reading_options(settings, settings.kafka.dead_letter_topic)
     with SpanReader(options) as reader:
-        shown_count = _show(filter(accepted.accepts, _letters(reader)), as_json=as_json)
+        letters = filter(accepted.accepts, _letters(reader))
+        shown_count = _show(letters, {} if as_json else decoders_of(settings), as_json=as_json)
     if not shown_count:
         if accepted.topics:
             # A misspelt name must not look like a topic without failures; the error proposes no command to create it.
@@ -138,7 +139,7 @@ def _letters(reader: SpanReader) -> Iterator[DeadLetter]:
         yield from map(DeadLetter, batch.records)
 
 
-def _show(letters: Iterable[DeadLetter], *, as_json: bool) -> int:
+def _show(letters: Iterable[DeadLetter], decoders: dict[str, Decoder], *, as_json: bool) -> int:
     """Print dead letters; return their number."""
     console, shown_count = make_console(), 0
     for letter in letters:
@@ -146,8 +147,21 @@ def _show(letters: Iterable[DeadLetter], *, as_json: bool) -> int:
         if as_json:
             typer.echo(dead_letter_json(letter))
         else:
-            print_line(console, dead_letter_line(letter))
+            print_line(console, dead_letter_line(letter, _fields(letter, decoders)))
     return shown_count
+
+
+def _fields(letter: DeadLetter, decoders: dict[str, Decoder]) -> bytes | None:
+    """Return the fields of a value that its schema reads; None for others, and once the registry is away."""
+    decoder = decoders.get(letter.topic)
+    if decoder is None or letter.record.value is None:
+        return None
+    try:
+        return decoder.shown_fields(letter.record.value, letter.headers)
+    except (RegistryUnavailable, RegistryMisconfigured) as error:
+        say(f"values are shown as bytes: {error}")
+        decoders.clear()
+        return None
 
 
 def _run(work: DeadLetterReplay, total: int | None) -> Tally:

@@ -24,6 +24,7 @@ from streamdedup.settings.profile import ENGLISH, NO_STOPS
 from streamdedup.settings.units import counted
 
 FilesArgument = Annotated[list[str], typer.Argument(help=f"Corpora: {FORMAT_TITLES}; - for stdin.")]
+OptionalFilesArgument = Annotated[list[str] | None, typer.Argument(help=f"Corpora: {FORMAT_TITLES}; - for stdin.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="Format of the files.")]
 IdColumnOption = Annotated[str | None, typer.Option("--id-column", help="Column of the id, in a table.")]
 TextColumnOption = Annotated[

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import Annotated
 
@@ -10,18 +11,20 @@ import typer
 
 from streamdedup.cli.assembly import decoder_of, kafka_options, topic_decoder
 from streamdedup.cli.options import (
-    FilesArgument,
     FormatOption,
     IdColumnOption,
+    OptionalFilesArgument,
     SkipUnreadableOption,
     TextColumnOption,
 )
 from streamdedup.cli.output import BadLines, read_with_progress, tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
+from streamdedup.cli.topic_reading import reading_options
 from streamdedup.corpora import Columns, CorpusReader, Entry
-from streamdedup.errors import CorpusError, DecodeError, SettingsError
+from streamdedup.errors import CorpusError, DecodeError, MessageError, SettingsError
 from streamdedup.kafka.pace import Pace
 from streamdedup.kafka.producer import Feeder
+from streamdedup.kafka.reader import SpanReader
 from streamdedup.settings import Profile, Settings
 from streamdedup.settings.units import counted
 from streamdedup.wire import RegistryFormat
@@ -29,7 +32,8 @@ from streamdedup.wire.formats.registry import Write
 
 
 def produce(  # noqa: PLR0913  one argument per option
-    files: FilesArgument,
+    files: OptionalFilesArgument = None,
+    *,
     topic: Annotated[str, typer.Option("--topic", "-t", help="Input topic of a profile.")],
     config: ConfigOption = None,
     assignments: SetOption = None,
@@ -43,6 +47,10 @@ def produce(  # noqa: PLR0913  one argument per option
     source_column: Annotated[str | None, typer.Option(help="Column of the source, in a table.")] = None,
     published_at_column: Annotated[str | None, typer.Option(help="Column of the time of publication.")] = None,
     skip_unreadable: SkipUnreadableOption = False,
+    erase_scope: Annotated[
+        str | None,
+        typer.Option(metavar="SCOPE", help="Instead of files: a tombstone for each document of the topic in a scope."),
+    ] = None,
 ) -> None:
     """Send a corpus into an input topic, each document keyed by its id.
 
@@ -50,6 +58,8 @@ def produce(  # noqa: PLR0913  one argument per option
     leaves them out. Table rows become JSON objects with the field names of the profile; columns have these names too,
     unless options name them. Where the format of the profile has schemas, documents are written with the newest schema
     of the topic, and other lines are left out.
+
+    --erase-scope reads the topic to its end, and deletes each document whose last version is in the scope.
 
     Ctrl-C ends it as soon as the records sent so far have arrived, and counts them.
 
@@ -59,12 +69,17 @@ def produce(  # noqa: PLR0913  one argument per option
     """
     settings = load_settings(config, assignments)
     profile = _topic_profile(settings, topic)
+    if bool(files) == (erase_scope is not None):
+        raise SettingsError("produce sends files, or tombstones with --erase-scope: give one of the two")
+    if erase_scope is not None:
+        _erase(settings, profile, topic, erase_scope)
+        return
     decoder, write = decoder_of(profile), _writer(settings, profile, topic)
     skip_unreadable = skip_unreadable or write is not None
     columns = Columns(id_column, tuple(text_column or ()), source_column, published_at_column)
     readers = [
         (file, CorpusReader(file, format=corpus_format, on_bad="pass", decoder=decoder, columns=columns))
-        for file in files
+        for file in files or ()
     ]
     bad_lines, pace, started = BadLines(), Pace(rate), time.monotonic()
     entries = islice(_entries(readers, bad_lines, skip_unreadable=skip_unreadable), limit)
@@ -84,6 +99,25 @@ def produce(  # noqa: PLR0913  one argument per option
     tell(f"{records} sent to {topic} in {duration_s:.1f} s{end}{bad}", err=True)
     if interrupted:
         raise KeyboardInterrupt
+
+
+def _erase(settings: Settings, profile: Profile, topic: str, scope: str) -> None:
+    """Send a tombstone for each document of a topic whose last version is in a scope."""
+    if profile.scope_field is None:
+        raise SettingsError(f"--erase-scope: the profile of {topic} has no scope_field")
+    scopes: dict[str, str | None] = {}
+    decoder = topic_decoder(settings, profile)
+    with SpanReader(reading_options(settings, topic)) as reader:
+        for batch in reader.batches():
+            for record in batch.records:
+                with suppress(MessageError):  # the daemon made a dead letter of it
+                    document = decoder.decode(record.position, 0, record.key, record.value, record.headers)
+                    if document.op != "append":
+                        scopes[document.id] = document.scope
+    with Feeder(kafka_options(settings)) as feeder:
+        for document_id in [name for name, document_scope in scopes.items() if document_scope == scope]:
+            feeder.send(topic, document_id.encode(), None)
+    tell(f"{counted(feeder.delivered_count, 'tombstone')} sent to {topic}", err=True)
 
 
 def _topic_profile(settings: Settings, topic: str) -> Profile:

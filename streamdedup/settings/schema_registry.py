@@ -5,16 +5,16 @@ from collections.abc import Iterator
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 from streamdedup.errors import SettingsError
-from streamdedup.settings.base import Check, Section
+from streamdedup.settings.base import Check
 from streamdedup.settings.kafka import check_url, is_loopback
-from streamdedup.settings.tls import is_file, unusable_files
-from streamdedup.settings.units import File, Kind, OptionalText, Secret
+from streamdedup.settings.tls import TlsSection
+from streamdedup.settings.units import Duration, File, Kind, OptionalText, Secret
 
 
-class SchemaRegistry(Section):
+class SchemaRegistry(TlsSection):
     """Server, login and TLS of the schema registry, for profiles whose `format` has schemas."""
 
     url: Annotated[
@@ -28,8 +28,8 @@ class SchemaRegistry(Section):
     """Password of `username`; without `username` a bearer token."""
     password_file: File = None
     """File that holds `password`; read again for each request."""
-    ssl_ca_file: File = None
-    """Certificates (PEM) of the trusted authorities of `https://`; without it those of the system."""
+    timeout_s: Duration = Field(default=10.0, ge=0.1, le=30.0)
+    """Time limit of a request and its answer together."""
 
     def authorization(self) -> str | None:
         """Return the header ``Authorization``, with the content of ``password_file`` at present; None for no login.
@@ -54,18 +54,12 @@ class SchemaRegistry(Section):
 
     def checks(self) -> tuple[Check, ...]:
         """Return the checks for contradictions within the section."""
-        return (*super().checks(), self._login, self._ca)
+        return (*super().checks(), self._login, self._tls)
 
     def _login(self) -> Iterator[tuple[str, str]]:
         if self.username is not None and self.password is None:
             yield "password", "is missing; username needs it"
 
-    def _ca(self) -> Iterator[tuple[str, str]]:
-        if self.ssl_ca_file is None:
-            return
-        if not is_file(self.ssl_ca_file):
-            yield "ssl_ca_file", f"names no file that can be read: {self.ssl_ca_file}"
-        elif not (self.url or "").startswith("https:"):
-            yield "ssl_ca_file", "is given, but url does not use TLS; write https://"
-        else:
-            yield from unusable_files(self.ssl_ca_file, None, None)
+    def _tls(self) -> Iterator[tuple[str, str]]:
+        is_tls = (self.url or "").startswith("https:")
+        return self.tls_contradictions(None if is_tls else "url does not use TLS; write https://")

@@ -38,6 +38,18 @@ class TlsSection(Section):
         options: dict[str, Any] = {name: str(path) for name, path in files.items() if path is not None}
         return options | {"ssl_check_hostname": self.ssl_check_hostname}
 
+    def tls_context(self) -> ssl.SSLContext:
+        """Return a context with the content of the files at present.
+
+        Raises:
+            OSError: A file cannot be used any more.
+        """
+        context = ssl.create_default_context(cafile=self.ssl_ca_file)
+        context.check_hostname = self.ssl_check_hostname
+        if self.ssl_cert_file is not None:
+            context.load_cert_chain(self.ssl_cert_file, self.ssl_key_file, password="")
+        return context
+
     def tls_contradictions(self, unused: str | None) -> Iterator[tuple[str, str]]:
         """Yield key and text for each TLS key without effect or companion, and for each file that cannot be used.
 

@@ -17,7 +17,8 @@ from streamdedup.position import Position
 from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats import make_format
 from streamdedup.wire.formats.fields import Headers, Schema
-from streamdedup.wire.formats.registry import Registry
+from streamdedup.wire.formats.json import encode_fields
+from streamdedup.wire.formats.registry import Registry, RegistryFormat
 
 Op = Literal["upsert", "append", "delete"]
 
@@ -158,6 +159,21 @@ class Decoder:
         text = "" if op == "delete" else self._text(fields)
         scope = None if self.scope_field is None else self._scope(self.scope_field, fields.scope, op)
         return Document(document_id, text, position, timestamp_ms, op, source, published_at, scope)
+
+    def shown_fields(self, value: bytes, headers: Headers = ()) -> bytes | None:
+        """Return the fields of a value as JSON; None where values have no schemas, or its schema does not read it.
+
+        Raises:
+            TransientError: The registry does not answer.
+            FatalError: The registry needs an operator.
+        """
+        if not isinstance(self.value_format, RegistryFormat):
+            return None
+        try:
+            fields = self.value_format.fields(value, headers)
+        except DecodeError:
+            return None
+        return encode_fields({name: getattr(fields, attribute) for attribute, name in self._schema.names.items()})
 
     def _id(self, field: str | int | None, key: bytes | None, position: Position, op: Op) -> str:
         if field is None and key is None:

@@ -2,12 +2,10 @@
 
 import json
 import re
-import subprocess
 from pathlib import Path
 
 from tests.daemons import PATIENT, Daemon, Installation, produce_keyed, streamdedup, wait_no_members
 from tests.made_corpus import a_corpus, the_expected
-from tests.servers import read_topic
 
 PAGE = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text(encoding="utf-8")
 SCOPED = {"profiles.articles.scope_field": "tenant", "profiles.articles.default_scope": "north"}
@@ -74,15 +72,10 @@ def test_a_scope_field_needs_a_new_index_and_a_record_without_a_scope_is_a_dead_
 
 
 def erase(installation: Installation, scope: str) -> None:
-    """Follow the recipe of the page, with a consumer of the test in place of the one of Kafka."""
-    lines = [record.value or b"null" for record in read_topic(installation.kafka, installation.topic)]
-    (installation.folder / "articles.jsonl").write_bytes(b"\n".join(lines))
-    program = re.search(r"```jq\n(.*?)```", section("Erase a scope"), re.DOTALL)[1]
-    (installation.folder / "scope.jq").write_text(program, encoding="utf-8")
-    command = re.search(r"^jq .*", section("Erase a scope"), re.MULTILINE)[0].replace(" acme ", f" {scope} ")
-    subprocess.run(command, shell=True, cwd=installation.folder, check=True)
-    erased = installation.folder / "erased.jsonl"
-    sent = streamdedup("produce", erased, "--topic", installation.topic, "--config", installation.config)
+    """Follow the recipe of the page."""
+    command = re.search(r"^streamdedup (produce .*)", section("Erase a scope"), re.MULTILINE)[1].replace("acme", scope)
+    names = {"articles": installation.topic, "streamdedup.toml": installation.config}
+    sent = streamdedup(*(names.get(word, word) for word in command.split()))
     assert sent.returncode == 0, sent.stderr
 
 
@@ -94,10 +87,12 @@ def test_an_erased_scope_stays_away_after_a_rebuild_and_the_others_stay(install,
     moved = {"id": "x0", "text": TEXT, "tenant": "y"}
     with installation.running(**PATIENT):
         send(installation, [*documents, moved])
-        produce_keyed(installation.kafka, installation.topic, [(b"bad", b"no JSON"), (b"absent", None)])
-        installation.wait_committed(9)
+        by_key = json.dumps({"text": TEXT, "tenant": "x"}).encode()
+        others = [(b"bad", b"no JSON"), (b"absent", None), (b"by-key", by_key)]
+        produce_keyed(installation.kafka, installation.topic, others)
+        installation.wait_committed(10)
         erase(installation, "x")
-        installation.wait_committed(11)
+        installation.wait_committed(13)
     redis_client.flushdb()
     wait_no_members(installation.kafka, installation.group)
     rebuilt = streamdedup("index", "rebuild", "--yes", "--config", installation.config)
@@ -105,7 +100,7 @@ def test_an_erased_scope_stays_away_after_a_rebuild_and_the_others_stay(install,
     before = installation.pairs()
     with installation.running(**PATIENT):
         send(installation, [{"id": f"later-{tenant}", "text": TEXT, "tenant": tenant} for tenant in "xy"])
-        installation.wait_committed(13)
+        installation.wait_committed(15)
     later = [pair for pair in installation.pairs() if pair not in before]
     assert later == [("later-y", name) for name in ("x0", "y0", "y1", "y2")]
 

@@ -189,12 +189,12 @@ def test_a_connection_that_the_registry_has_closed_is_opened_again(answers, url)
         decoded_batch(url, 7)
 
 
-def test_an_answer_in_small_pieces_has_a_time_limit(answers, decode, monkeypatch):
-    monkeypatch.setattr("streamdedup.wire.formats.registry.TIMEOUT_S", 0.5)
+def test_an_answer_in_small_pieces_has_a_time_limit(answers, url):
+    decoder = Decoder(format="avro", registry=registry_of(settings_with(url, timeout="500ms")))
     answers.add(7, ARTICLE)
     answers.slow.add("/api/schemas/ids/7")
     with pytest.raises(RegistryUnavailable, match="takes too long"):
-        decode(b"\0\0\0\0\7\2a")
+        decoder.decode(AT, 5, b"key", b"\0\0\0\0\7\2a")
 
 
 def test_a_schema_may_refer_to_others_and_be_a_union_of_them(answers, decode):
@@ -721,6 +721,40 @@ def test_a_registry_by_tls_needs_a_certificate_of_a_trusted_authority(answers):
         for keys in ({}, {"ssl_ca_file": str(TLS / "other.pem")}):
             with pytest.raises(RegistryUnavailable, match="certificate verify failed"):
                 latest(registry_of(settings_with(url, **keys)))
+
+
+def test_a_registry_may_ask_for_a_certificate_whose_files_are_read_again(answers, tmp_path):
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(TLS / "certificate.pem", TLS / "plain.key")
+    tls.load_verify_locations(TLS / "certificate.pem")
+    tls.verify_mode = ssl.CERT_REQUIRED
+    files = {"ssl_cert_file": tmp_path / "certificate", "ssl_key_file": tmp_path / "key"}
+
+    def use(certificate, key):
+        for path, name in zip(files.values(), (certificate, key), strict=True):
+            path.write_bytes((TLS / name).read_bytes())
+
+    use("other.pem", "other.key")
+    with served(answers, tls) as url:
+        keys = {key: str(path) for key, path in files.items()} | {"ssl_ca_file": str(TLS / "certificate.pem")}
+        registry = registry_of(settings_with(url, **keys))
+        with pytest.raises(RegistryUnavailable):
+            latest(registry)
+        use("certificate.pem", "plain.key")
+        assert latest(registry) is None
+        files["ssl_key_file"].unlink()
+        with pytest.raises(RegistryUnavailable, match="cannot connect"):
+            latest(registry)
+
+
+def test_the_fields_of_a_dead_letter_are_shown_where_its_schema_reads_it(answers, url):
+    answers.add(7, record("A", text="string", id="string"))
+    decoder = Decoder(format="avro", registry=Registry(url))
+    value = b"\0\0\0\0\7\4ab\2\1"
+    assert refused(lambda damaged, _: decoder.decode(AT, 5, b"k", damaged), value)[0] == ErrorCode.INVALID_ID
+    assert decoder.shown_fields(value) == b'{"id":"\\u0001","text":"ab"}'
+    assert decoder.shown_fields(value[:-1]) is None
+    assert Decoder().shown_fields(b"{}") is None
 
 
 @pytest.mark.parametrize(

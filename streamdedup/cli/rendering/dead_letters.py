@@ -16,15 +16,20 @@ PREVIEW_CHARS = 80
 _PART_CHARS = 300
 
 
-def dead_letter_line(letter: DeadLetter) -> Text:
-    """Return a dead letter as one line: time, code, position, attempts, reason, the value's beginning."""
+def dead_letter_line(letter: DeadLetter, fields: bytes | None = None) -> Text:
+    """Return a dead letter as one line: time, code, position, attempts, reason, beginning of the value or its fields.
+
+    Args:
+        letter: The dead letter.
+        fields: Fields of the value, where its schema reads it; None for the value itself.
+    """
     attempts = f"  (failed {letter.attempts} times)" if letter.attempts > 1 else ""
     return Text.assemble(
         (local_time(letter.time_s, TIME_FORMAT), "dim"),
         "  ",
         (escaped(letter.code, _PART_CHARS), "bold"),
         f"  {_position(letter)}{attempts}  {_reason(letter)}  ",
-        (_preview(letter), "dim"),
+        (_preview(letter) if fields is None else escaped(fields, PREVIEW_CHARS), "dim"),
     )
 
 

@@ -72,7 +72,7 @@ def value_format(schema: Schema) -> JsonFormat:
     return JsonFormat(schema)
 
 
-def encode_fields(fields: Mapping[str, str | None]) -> bytes:
+def encode_fields(fields: Mapping[str, str | int | None]) -> bytes:
     """Return the fields that are not None as a JSON object."""
     return msgspec.json.encode({name: value for name, value in fields.items() if value is not None})
 

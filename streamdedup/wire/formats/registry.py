@@ -13,7 +13,6 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection, IncompleteRead
-from pathlib import Path
 from threading import Event, Timer
 from typing import Any, Final, NamedTuple, Protocol, Self
 from urllib.parse import quote, urlsplit
@@ -25,8 +24,6 @@ from streamdedup.errors import DecodeError, RegistryMisconfigured, RegistryUnava
 from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats.fields import Headers, Schema
 
-#: Time limit of a request and its answer together, in seconds.
-TIMEOUT_S: Final = 10.0
 #: Most bytes of an answer; schemas have some kilobytes.
 MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
 #: Header in which newer serializers send the id; the value is then not framed.
@@ -105,24 +102,28 @@ class Registry:
     Attributes:
         url: ``http://`` or ``https://``, with the path of the API, without a login.
         authorization: Returns the header ``Authorization`` of the next request; None for no login.
-        ca_file: Certificates (PEM) of the trusted authorities; None for those of the system.
+        tls: Returns the context of the next connection by ``https://``.
+        timeout_s: Time limit of a request and its answer together, in seconds.
         has_answered: Set by the first answer of a registry; a later refusal may pass by itself.
     """
 
     url: str
     authorization: Callable[[], str | None] = lambda: None
-    ca_file: Path | None = None
+    tls: Callable[[], ssl.SSLContext] = ssl.create_default_context
+    timeout_s: float = 10.0
     has_answered: Event = field(default_factory=Event)
 
     def connection(self) -> HTTPConnection:
-        """Return a connection, which is opened by its first request."""
+        """Return a connection, which is opened by its first request.
+
+        Raises:
+            OSError: A file of ``tls`` cannot be used.
+        """
         parts = urlsplit(self.url)
         host = parts.hostname or ""
         if parts.scheme == "http":
-            return HTTPConnection(host, parts.port, timeout=TIMEOUT_S)
-        return HTTPSConnection(
-            host, parts.port, timeout=TIMEOUT_S, context=ssl.create_default_context(cafile=self.ca_file)
-        )
+            return HTTPConnection(host, parts.port, timeout=self.timeout_s)
+        return HTTPSConnection(host, parts.port, timeout=self.timeout_s, context=self.tls())
 
 
 class RegistrySession:
@@ -204,11 +205,15 @@ class RegistrySession:
 
     def _answer(self, path: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
         """Return status and body; try again where the registry has closed a connection that was used before."""
+        url, timeout_s = self._registry.url, self._registry.timeout_s
         is_used = self._connection is not None and self._connection.sock is not None
-        connection = self._connection = self._connection or self._registry.connection()
+        try:
+            connection = self._connection = self._connection or self._registry.connection()
+        except OSError as error:
+            raise RegistryUnavailable(f"cannot connect to the schema registry {url}: {error}") from error
         # The time limit of a socket is that of one byte.
-        ends_at = time.monotonic() + TIMEOUT_S
-        timer = Timer(TIMEOUT_S, _interrupt, [connection])
+        ends_at = time.monotonic() + timeout_s
+        timer = Timer(timeout_s, _interrupt, [connection])
         timer.daemon = True
         timer.start()
         try:
@@ -225,7 +230,7 @@ class RegistrySession:
             if is_used and not is_late:
                 return self._answer(path, headers)
             reason = "its answer takes too long" if is_late else repr(error)
-            raise RegistryUnavailable(f"the schema registry {self._registry.url} does not answer: {reason}") from error
+            raise RegistryUnavailable(f"the schema registry {url} does not answer: {reason}") from error
         finally:
             timer.cancel()
         return response.status, body
