@@ -12,6 +12,7 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf import timestamp_pb2
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
@@ -208,22 +209,34 @@ def json_values(sender, texts):
 
 
 def protobuf_values(sender, texts):
-    """Return messages of the second type in a file."""
-    pool, file = DescriptorPool(), FileDescriptorProto(name="article.proto", package="news", syntax="proto3")
-    for message, fields in (("Other", ["other"]), ("Article", ["id", "text"])):
-        made = file.message_type.add(name=message)
-        for number, name in enumerate(fields, 1):
-            made.field.add(name=name, number=number, type=FieldDescriptorProto.TYPE_STRING, label=1)
+    """Return messages of the second type in a file, which imports a file of its own and one of ``google.protobuf``."""
+    pool, timestamp = DescriptorPool(), FileDescriptorProto()
+    timestamp_pb2.DESCRIPTOR.CopyToProto(timestamp)
+    pool.Add(timestamp)
+    body = FileDescriptorProto(name="news/body.proto", package="news", syntax="proto3")
+    made = body.message_type.add(name="Body")
+    made.field.add(name="text", number=1, type=FieldDescriptorProto.TYPE_STRING, label=1)
+    pool.Add(body)
+    imported = ["news/body.proto", "google/protobuf/timestamp.proto"]
+    file = FileDescriptorProto(name="article.proto", package="news", syntax="proto3", dependency=imported)
+    file.message_type.add(name="Other")
+    made = file.message_type.add(name="Article")
+    made.field.add(name="id", number=1, type=FieldDescriptorProto.TYPE_STRING, label=1)
+    types = {"body": ".news.Body", "published_at": ".google.protobuf.Timestamp"}
+    for number, (name, type_name) in enumerate(types.items(), 2):
+        kind = FieldDescriptorProto.TYPE_MESSAGE
+        made.field.add(name=name, number=number, type=kind, label=1, type_name=type_name)
     pool.Add(file)
     article = GetMessageClass(pool.FindMessageTypeByName("news.Article"))
     serialize = ProtobufSerializer(article, sender._client, {"use.deprecated.format": False})
-    return [(name, serialize(article(id=name, text=text), sender.context)) for name, text in texts]
+    values = [article(id=name, body={"text": text}, published_at={"seconds": 5}) for name, text in texts]
+    return [(value.id, serialize(value, sender.context)) for value in values]
 
 
 @pytest.mark.parametrize(("form", "make_values"), [("json-schema", json_values), ("protobuf", protobuf_values)])
 def test_other_formats_have_exactly_their_pairs(install, registry, form, make_values):
     installation, corpus = install(1), a_corpus(47, 120)
-    settings = {"profiles.articles.format": form, "profiles.articles.text_fields": "text"}
+    settings = {"profiles.articles.format": form, "profiles.articles.text_fields": "text,body.text"}
     with Sender(installation, registry.url) as sender, daemon_of(installation, registry, **settings) as daemon:
         values = [(name.encode(), value) for name, value in make_values(sender, corpus)]
         damaged = [(b"c", b'{"text": "plain"}'), (b"c", values[0][1][:-1]), (b"unknown", None)]
@@ -231,6 +244,8 @@ def test_other_formats_have_exactly_their_pairs(install, registry, form, make_va
         installation.wait_committed(len(values) + len(damaged))
         assert daemon.stop() == 0
     assert installation.pairs() == the_expected(corpus)
+    if form == "protobuf":
+        assert {alert["document"]["published_at"] for alert in alerts_of(installation)} == {"1970-01-01T00:00:05Z"}
     assert codes_of(installation) == ["not_framed", "not_json" if form == "json-schema" else "schema_mismatch"]
 
 

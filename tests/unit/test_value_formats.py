@@ -18,6 +18,9 @@ from uuid import UUID
 
 import fastavro
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 
 from streamdedup.cli.assembly import registry_of, topic_decoder
@@ -148,6 +151,20 @@ def test_the_id_of_the_schema_is_in_front_of_the_value_or_in_a_header_as_number_
     assert [decode(frame + plain) for frame in (number, uuid)] == [expected] * 2
     for frame in (number, uuid):
         assert decode(plain, [("other", None), ("__value_schema_id", frame)]) == expected
+
+
+def test_a_foreign_serializer_that_puts_a_uuid_into_the_header_is_read(answers, url, decode):
+    answer = answers.add(7, ARTICLE) | {"id": 7, "guid": str(GUID), "subject": "articles-value", "version": 1}
+    answers["/api/subjects/articles-value/versions/latest"] = (200, answer)
+    answers[f"/api/schemas/guids/{GUID}"] = (200, answer)
+    settings = {"auto.register.schemas": False, "use.latest.version": True}
+    with SchemaRegistryClient({"url": url}) as client:
+        ids = {"schema.id.serializer": header_schema_id_serializer}
+        serialize = AvroSerializer(client, json.dumps(ARTICLE), conf=settings | ids)
+        context = SerializationContext("articles", MessageField.VALUE, headers=[])
+        value = serialize({"id": "a", "text": "one"}, context)
+    assert decode(value, context.headers) == Document("a", "one", AT, 5)
+    assert answers.asked[-1] == f"/api/schemas/guids/{GUID}"
 
 
 def test_a_schema_is_asked_for_once_and_an_unknown_one_each_time(answers, decode):
