@@ -35,37 +35,30 @@ _HEARTBEAT_S = 3.0
 _JOIN_MARGIN_S = 5
 
 
-#: Module that a mechanism needs, and the extra that has it.
-_LIBRARIES = {"AWS_MSK_IAM": ("botocore", "aws"), "GSSAPI": ("gssapi", "kerberos")}
-
-
-def _need(module: str, extra: str, setting: str) -> None:
-    """Check that a module can be imported.
-
-    Raises:
-        SettingsError: It cannot; the text names the command that installs it.
-    """
-    try:
-        import_module(module)
-    except (ImportError, OSError) as error:
-        raise SettingsError(f"{setting} needs {module}: pip install 'streamdedup[{extra}]'") from error
+#: Module that a login needs, and the extra that has it.
+_LIBRARIES = {
+    "AWS_MSK_IAM": ("botocore", "aws"),
+    "GSSAPI": ("gssapi", "kerberos"),
+    "OAUTHBEARER": ("authlib.integrations.requests_client", "oauth"),
+}
 
 
 @lru_cache(maxsize=1)
 def kafka_login(kafka: Kafka) -> KafkaLogin | None:
-    """Return the login of all Kafka clients of the process, if it may change.
-
-    Raises:
-        SettingsError: It needs an extra that is not installed.
-    """
+    """Return the login of all Kafka clients of the process, if it may change; ``SettingsError`` without its extra."""
 
     def read(key: str) -> Callable[[], str]:
         return lambda: kafka.secret(key) or ""
 
-    if kafka.sasl_mechanism in _LIBRARIES:
-        _need(*_LIBRARIES[kafka.sasl_mechanism], f"kafka.sasl_mechanism = {kafka.sasl_mechanism}")
+    mechanism = kafka.sasl_mechanism
+    if mechanism in _LIBRARIES and kafka.sasl_token_file is None:
+        module, extra = _LIBRARIES[mechanism]
+        try:
+            import_module(module)
+        except (ImportError, OSError) as error:
+            text = f"kafka.sasl_mechanism = {mechanism} needs {module}: pip install 'streamdedup[{extra}]'"
+            raise SettingsError(text) from error
     if kafka.sasl_token_url is not None:
-        _need("authlib.integrations.requests_client", "oauth", "kafka.sasl_token_url")
         fetch = client_credentials(
             kafka.sasl_token_url,
             kafka.sasl_client_id or "",

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kafka.errors import KafkaConnectionError, SaslAuthenticationFailedError
 from kafka.net.sasl import get_sasl_mechanism, register_sasl_mechanism
@@ -56,19 +56,10 @@ class KafkaLogin(AbstractTokenProvider):  # type: ignore[misc]  # the client is 
         self._last = ""
 
     def prepare(self, timeout_s: float) -> None:
-        """Prepare the first login; called before a client is opened.
-
-        Raises:
-            BrokerUnavailable: There is no login at present.
-            BrokerMisconfigured: There will be none.
-        """
+        """Prepare the first login; called before a client is opened. Raises as ``compat.build``."""
 
     def token(self) -> str:
-        """Return the password or token.
-
-        Raises:
-            KafkaConnectionError: There is none at present; the client tries again.
-        """
+        """Return the password or token; raise ``KafkaConnectionError``, after which the client tries again."""
         try:
             self._last = self._read()
         except SettingsError as error:
@@ -80,13 +71,6 @@ class KafkaLogin(AbstractTokenProvider):  # type: ignore[misc]  # the client is 
         return (self._last,) if self._last else ()
 
 
-class Token(NamedTuple):
-    """A token of an endpoint, and its lifetime in seconds."""
-
-    text: str
-    lifetime_s: float
-
-
 class TokenRefused(Exception):
     """The token endpoint refuses the client; the text has no secret."""
 
@@ -96,10 +80,11 @@ class TokenLogin(KafkaLogin):
 
     Args:
         url: Address of the endpoint, for error texts.
-        fetch: Returns a new token. Raises ``TokenRefused``; any other exception means that the endpoint is away.
+        fetch: Returns a new token and its lifetime in seconds. Raises ``TokenRefused``; any other exception means that
+            the endpoint is away.
     """
 
-    def __init__(self, url: str, fetch: Callable[[], Token]) -> None:
+    def __init__(self, url: str, fetch: Callable[[], tuple[str, float]]) -> None:
         super().__init__("kafka.sasl_token_url", self._present)
         self._url = url
         self._fetch = fetch
@@ -131,14 +116,10 @@ class TokenLogin(KafkaLogin):
         while not self._closed.wait(self._step()):
             pass
 
-    def close(self) -> None:
-        """Fetch no further token; the process itself never calls this."""
-        self._closed.set()
-
     def _step(self) -> float:
         """Fetch a token; return the time until the next, in seconds."""
         try:
-            token = self._fetch()
+            text, lifetime_s = self._fetch()
         except TokenRefused as error:
             problem, self._is_refused = f"the token endpoint {self._url} refuses the client: {error}", True
         except Exception as error:  # noqa: BLE001  whatever the HTTP client raises; its text may have a header
@@ -146,10 +127,10 @@ class TokenLogin(KafkaLogin):
         else:
             if self._problem:
                 logger.info("There is a token for Kafka", extra={"event": "token_fetched", "url": self._url})
-            self._last, self._expires_at = token.text, time.monotonic() + token.lifetime_s
+            self._last, self._expires_at = text, time.monotonic() + lifetime_s
             self._problem, self._is_refused = "", False
             self._tried.set()
-            return token.lifetime_s * RENEW_SHARE
+            return lifetime_s * RENEW_SHARE
         if problem != self._problem:
             logger.warning(problem, extra={"event": "token_missing", "url": self._url})
         self._problem = problem
@@ -159,31 +140,23 @@ class TokenLogin(KafkaLogin):
 
 def client_credentials(
     url: str, client_id: str, secret: Callable[[], str], scope: str | None, ca_file: Path | None
-) -> Callable[[], Token]:
-    """Return a function that fetches a token by the flow of client credentials. Needs the extra ``oauth``.
-
-    Args:
-        url: Token endpoint.
-        client_id: Client.
-        secret: Returns its secret.
-        scope: Scope of the tokens; None for that of the endpoint.
-        ca_file: Certificates (PEM) of the trusted authorities; None for the usual ones.
-    """
+) -> Callable[[], tuple[str, float]]:
+    """Return ``fetch`` of a ``TokenLogin`` by the flow of client credentials. Needs the extra ``oauth``."""
     from authlib.integrations.base_client import OAuthError  # noqa: PLC0415  only with the extra
     from authlib.integrations.requests_client import OAuth2Session  # noqa: PLC0415
 
-    def fetch() -> Token:
+    request = {"timeout": TOKEN_TIMEOUT_S, "verify": True if ca_file is None else str(ca_file)}
+
+    def fetch() -> tuple[str, float]:
         password = secret()
-        verify = True if ca_file is None else str(ca_file)
         try:
             with OAuth2Session(client_id, password, scope=scope) as session:
-                answer = session.fetch_token(
-                    url, grant_type="client_credentials", timeout=TOKEN_TIMEOUT_S, verify=verify
-                )
+                answer = session.fetch_token(url, grant_type="client_credentials", **request)
         except OAuthError as error:
-            reason = f"{error.error}: {error.description}" if error.description else str(error.error)
-            raise TokenRefused(reason.replace(password, "***")) from None
-        return Token(str(answer["access_token"]), float(answer.get("expires_in") or DEFAULT_LIFETIME_S))
+            raise TokenRefused(
+                f"{error.error}: {error.description or 'no reason given'}".replace(password, "***")
+            ) from None
+        return str(answer["access_token"]), float(answer.get("expires_in") or DEFAULT_LIFETIME_S)
 
     return fetch
 

@@ -58,11 +58,7 @@ class Section(BaseModel):
                     raise
 
     def secret(self, key: str) -> str | None:
-        """Return a secret, from its file as it is now; None without one.
-
-        Raises:
-            SettingsError: The file cannot be read.
-        """
+        """Return a secret, from its file as it is now; None without one. Raises as ``read_secret``."""
         path: Path | None = getattr(self, f"{key}_file")
         if path is None:
             secret: SecretStr | None = getattr(self, key)

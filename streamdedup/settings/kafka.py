@@ -172,25 +172,25 @@ class Kafka(TlsSection):
     sasl_password: Secret = None
     """Password of `sasl_username`."""
     sasl_password_file: File = None
-    """File that holds `sasl_password`; read again for each login."""
+    """File that holds `sasl_password`."""
     sasl_token_file: File = None
-    """File that holds a token for `OAUTHBEARER`; read again for each login."""
+    """File that holds a token for `OAUTHBEARER`."""
     sasl_token_url: Annotated[
         str | None, AfterValidator(check_url), Kind('a URL without a login, such as "https://HOST/token"')
     ] = None
-    """Endpoint that gives tokens for `OAUTHBEARER` to `sasl_client_id`."""
+    """Endpoint of tokens for `OAUTHBEARER`."""
     sasl_client_id: OptionalText = None
-    """Client of `sasl_token_url` (flow of client credentials)."""
+    """Client of `sasl_token_url`."""
     sasl_client_secret: Secret = None
     """Secret of `sasl_client_id`."""
     sasl_client_secret_file: File = None
-    """File that holds `sasl_client_secret`; read again for each token."""
+    """File that holds `sasl_client_secret`."""
     sasl_token_scope: OptionalText = None
     """Scope of the tokens."""
     sasl_token_ca_file: File = None
-    """Certificates (PEM) of the trusted authorities of `sasl_token_url`."""
+    """Certificates (PEM) for `sasl_token_url`."""
     sasl_kerberos_service_name: Annotated[str, Field(min_length=1), Kind("a text that is not empty")] = "kafka"
-    """Service name of the brokers for `GSSAPI`."""
+    """Service name for `GSSAPI`."""
     allow_plaintext: Flag = False
     """Allow `SASL_PLAINTEXT` to other machines, although the network between can read the password."""
 

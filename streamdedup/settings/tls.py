@@ -39,11 +39,7 @@ class TlsSection(Section):
         return options | {"ssl_check_hostname": self.ssl_check_hostname}
 
     def tls_context(self) -> ssl.SSLContext:
-        """Return a context with the content of the files at present.
-
-        Raises:
-            OSError: A file cannot be used any more.
-        """
+        """Return a context with the content of the files at present; ``OSError`` where one cannot be used any more."""
         context = ssl.create_default_context(cafile=self.ssl_ca_file)
         context.check_hostname = self.ssl_check_hostname
         if self.ssl_cert_file is not None:

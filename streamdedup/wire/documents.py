@@ -161,12 +161,7 @@ class Decoder:
         return Document(document_id, text, position, timestamp_ms, op, source, published_at, scope)
 
     def shown_fields(self, value: bytes, headers: Headers = ()) -> bytes | None:
-        """Return the fields of a value as JSON; None where values have no schemas, or its schema does not read it.
-
-        Raises:
-            TransientError: The registry does not answer.
-            FatalError: The registry needs an operator.
-        """
+        """Return the fields of a value as JSON; None where no schema reads it. Raises as ``decode`` for servers."""
         if not isinstance(self.value_format, RegistryFormat):
             return None
         try:

@@ -17,12 +17,7 @@ _PART_CHARS = 300
 
 
 def dead_letter_line(letter: DeadLetter, fields: bytes | None = None) -> Text:
-    """Return a dead letter as one line: time, code, position, attempts, reason, beginning of the value or its fields.
-
-    Args:
-        letter: The dead letter.
-        fields: Fields of the value, where its schema reads it; None for the value itself.
-    """
+    """Return a dead letter as one line: time, code, position, attempts, reason, beginning of ``fields`` or value."""
     attempts = f"  (failed {letter.attempts} times)" if letter.attempts > 1 else ""
     return Text.assemble(
         (local_time(letter.time_s, TIME_FORMAT), "dim"),

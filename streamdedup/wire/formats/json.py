@@ -35,8 +35,7 @@ class JsonFormat:
 
     Args:
         schema: Fields to return.
-        decode: Returns an instance of ``schema.struct``, and raises as ``msgspec.json.Decoder.decode``; None for that
-            of top-level fields.
+        decode: Returns an instance of ``schema.struct``, raises as ``msgspec`` does; None for top-level fields.
     """
 
     def __init__(self, schema: Schema, decode: Callable[[bytes], Any] | None = None) -> None:

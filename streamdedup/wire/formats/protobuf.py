@@ -34,9 +34,8 @@ from streamdedup.wire.formats.registry import CompiledSchema, RegisteredSchema, 
 #: Time limit of protoc, in seconds; it compiles a file of 4 MB in less than two.
 PROTOC_TIMEOUT_S: Final = 60.0
 
-# Bytes of a file name.
-_MOST_NAME = 200
-_MOST_REASON = 200
+# Bytes of a file name, and characters of an error of protoc.
+_MOST_NAME, _MOST_REASON = 200, 200
 # Messages whose number in the file has one byte in the frame.
 _MOST_WRITTEN = 64
 _MAIN = "streamdedup_value.proto"
@@ -130,11 +129,7 @@ def _compiled(registered: RegisteredSchema) -> FileDescriptor:
 
 
 def _check_names(names: Collection[str]) -> None:
-    """Refuse names that are no relative paths, or that a file system cannot have side by side.
-
-    Raises:
-        DecodeError: A name is refused.
-    """
+    """Raise ``DecodeError`` for names that are no relative paths, or that a folder cannot have together."""
     folders = {name[:position] for name in names for position, letter in enumerate(name) if letter == "/"}
     for name in names:
         is_path = name.isprintable() and not {"", ".", ".."} & set(name.split("/"))

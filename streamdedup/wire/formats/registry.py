@@ -114,11 +114,7 @@ class Registry:
     has_answered: Event = field(default_factory=Event)
 
     def connection(self) -> HTTPConnection:
-        """Return a connection, which is opened by its first request.
-
-        Raises:
-            OSError: A file of ``tls`` cannot be used.
-        """
+        """Return a connection, which is opened by its first request; raise ``OSError`` as ``tls`` does."""
         parts = urlsplit(self.url)
         host = parts.hostname or ""
         if parts.scheme == "http":
@@ -183,7 +179,10 @@ class RegistrySession:
         url, authorization = self._registry.url, self._registry.authorization()
         headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         headers |= {} if authorization is None else {"Authorization": authorization}
-        status, body = self._answer(f"{urlsplit(url).path.rstrip('/')}/{path}", headers)
+        try:
+            status, body = self._answer(f"{urlsplit(url).path.rstrip('/')}/{path}", headers)
+        except (OSError, HTTPException) as error:
+            raise RegistryUnavailable(f"the schema registry {url} does not answer: {error!r}") from error
         if status == HTTPStatus.NOT_FOUND and _error_code(body) in _MISSING:
             self._registry.has_answered.set()
             return None
@@ -205,12 +204,9 @@ class RegistrySession:
 
     def _answer(self, path: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
         """Return status and body; try again where the registry has closed a connection that was used before."""
-        url, timeout_s = self._registry.url, self._registry.timeout_s
+        timeout_s = self._registry.timeout_s
         is_used = self._connection is not None and self._connection.sock is not None
-        try:
-            connection = self._connection = self._connection or self._registry.connection()
-        except OSError as error:
-            raise RegistryUnavailable(f"cannot connect to the schema registry {url}: {error}") from error
+        connection = self._connection = self._connection or self._registry.connection()
         # The time limit of a socket is that of one byte.
         ends_at = time.monotonic() + timeout_s
         timer = Timer(timeout_s, _interrupt, [connection])
@@ -226,11 +222,11 @@ class RegistrySession:
                 connection.close()  # with the rest of the answer
         except (OSError, HTTPException) as error:
             connection.close()
-            is_late = time.monotonic() >= ends_at
-            if is_used and not is_late:
+            if time.monotonic() >= ends_at:
+                raise TimeoutError("its answer takes too long") from error
+            if is_used:
                 return self._answer(path, headers)
-            reason = "its answer takes too long" if is_late else repr(error)
-            raise RegistryUnavailable(f"the schema registry {url} does not answer: {reason}") from error
+            raise
         finally:
             timer.cancel()
         return response.status, body
