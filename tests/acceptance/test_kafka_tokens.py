@@ -38,7 +38,7 @@ class TokenKafka(KafkaServer):
             "advertised.listeners": f"{properties['advertised.listeners']},TOKENS://{self.guarded}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,TOKENS:SASL_PLAINTEXT",
             "listener.name.tokens.sasl.enabled.mechanisms": "OAUTHBEARER",
-            f"{oauth}.connections.max.reauth.ms": "60000",
+            f"{oauth}.connections.max.reauth.ms": "5000",
             f"{oauth}.sasl.jaas.config": f"{package}.OAuthBearerLoginModule required;",
             f"{oauth}.sasl.server.callback.handler.class": f"{package}.OAuthBearerValidatorCallbackHandler",
             # The default of Kafka 4.1 verifies no signature.
@@ -128,7 +128,7 @@ def test_a_refused_token_names_the_reason_and_one_in_a_file_is_read_again(kafka,
     with installation.daemon(**settings) as daemon:
         assert daemon.wait() == EXIT_FATAL
         assert "invalid_token" in daemon.log.read_text(encoding="utf-8")
-    file.write_text(endpoint.make(15))
+    file.write_text(endpoint.make(600))
     installation.send(corpus[:30])
     with installation.daemon(**settings) as daemon:
         installation.wait_committed(30)
