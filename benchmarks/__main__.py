@@ -30,6 +30,7 @@ GROUPS = {
         "scale",
         "tuning",
         "storm",
+        "gap",
         "library",
         "against",
     ),

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -103,7 +104,7 @@ def create_topic(kafka: str, name: str, partitions: int) -> None:
         admin.create_topics({name: {"num_partitions": partitions, "replication_factor": 1}}, wait_for_metadata=True)
 
 
-def fill(kafka: str, topic: str, documents: list[Text], encode: Any) -> None:
+def fill(kafka: str, topic: str, documents: Iterable[Text], encode: Any) -> None:
     """Send documents to a topic, each keyed by its id, and wait until all are stored."""
     options = KafkaOptions(bootstrap_servers=kafka, group_id="none", topics=(topic,), transactional_id="none")
     with Feeder(options) as feeder:

@@ -1,0 +1,113 @@
+"""An index that has gone back, and an empty one: how long a daemon takes from its start until the index is complete.
+
+    python -m benchmarks.gap [--quick] [--documents 1000000] [--behind 20000] [--redis PROGRAM]
+
+A daemon indexes the documents, of which the last ones arrive after a copy of the server's data was made. Then the copy
+is put back, and a daemon fills the gap; then the server is emptied, and a daemon rebuilds the whole index. Both have
+their default settings. Texts are random words; one of 40 is a near-duplicate of the text before.
+"""
+
+import json
+import random
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from datetime import datetime
+from itertools import count, islice
+from typing import NamedTuple
+
+import msgspec
+import redis
+
+from benchmarks import report, servers
+from benchmarks.datasets import Text
+from benchmarks.world import Job, World
+from streamdedup.embedded import ServerError
+
+#: Words of a text, words to choose from, and how many texts there are for each near-duplicate of the text before.
+WORDS, VOCABULARY, COPY_EVERY = 120, [f"w{number}" for number in range(20_000)], 40
+#: Longest wait for a daemon to be ready, and for a command of Redis, in seconds.
+PATIENCE_S = 3600.0
+
+
+class Rebuilt(NamedTuple):
+    """What was lost, whether only a gap was filled, the records read, and seconds since the start of the daemon."""
+
+    name: str
+    is_gap: bool
+    records: int
+    begun_s: float
+    complete_s: float
+    ready_s: float
+
+
+def main() -> None:
+    """Measure, print, write."""
+    quick, usual = {"documents": 50_000, "behind": 20_000}, {"documents": 1_000_000, "behind": 20_000}
+    arguments = report.arguments_of(report.parser(__doc__), quick, usual)
+    with ExitStack() as stack:
+        world = World(stack, arguments.redis)
+        client = stack.enter_context(redis.Redis.from_url(world.redis.url, socket_timeout=PATIENCE_S))
+        job, texts = world.empty_job(), documents(random.Random(1))
+        index(world, job, texts, arguments.documents - arguments.behind)
+        client.save()
+        copy = shutil.copy(world.redis.directory / "dump.rdb", world.folder)
+        index(world, job, texts, arguments.behind)
+        world.redis.kill()
+        shutil.copy(copy, world.redis.directory / "dump.rdb")
+        world.redis.start(PATIENCE_S)
+        gap = rebuilt(world, job, f"the last {arguments.behind:,} documents")
+        servers.empty(client)
+        whole = rebuilt(world, job, "everything")
+        setting = {"documents": f"{arguments.documents:,} of {WORDS} words", "servers": world.servers()}
+    if (gap.is_gap, whole.is_gap) != (True, False):
+        raise ServerError(f"not a gap and a whole rebuild, but {gap} and {whole}")
+    results = [gap._asdict(), whole._asdict()]
+    report.Report("gap", arguments.quick, setting, results, {"times": times([gap, whole])}).show(arguments.output)
+
+
+def documents(rng: random.Random) -> Iterator[Text]:
+    """Yield documents, for ever."""
+    words: list[str] = []
+    for number in count():
+        same = words[3:] if number % COPY_EVERY == 1 else []
+        words = [*same, *rng.choices(VOCABULARY, k=WORDS - len(same))]
+        yield Text(f"d{number}", " ".join(words))
+
+
+def index(world: World, job: Job, texts: Iterator[Text], further: int) -> None:
+    """Send documents, and run a daemon until they are committed."""
+    wanted = world.committed_count(job) + further
+    servers.fill(world.address, job.topic, islice(texts, further), msgspec.json.encode)
+    with closing(world.daemon(job)) as daemon:
+        daemon.start()
+        daemon.wait_until(lambda: world.committed_count(job) >= wanted, PATIENCE_S)
+        daemon.stop()
+
+
+def rebuilt(world: World, job: Job, name: str) -> Rebuilt:
+    """Run a daemon until it is ready, and return its times."""
+    with closing(world.daemon(job)) as daemon:
+        begun_s = time.time()
+        daemon.start(PATIENCE_S)
+        ready_s = time.time() - begun_s
+        lines = daemon.log_path.read_text(encoding="utf-8").splitlines()
+        daemon.stop()
+    events = {event["event"]: event for event in (json.loads(line) for line in lines if line.startswith("{"))}
+    begin, end = (events[f"index_{step}"] for step in ("rebuild_begun", "rebuilt"))
+    at_s = [datetime.fromisoformat(event["timestamp"]).timestamp() - begun_s for event in (begin, end)]
+    return Rebuilt(name, begin["gap"], end["records"], *at_s, ready_s)
+
+
+def times(rows: list[Rebuilt]) -> report.Table:
+    """Return the table of times, and how many times faster an index is complete than after a whole rebuild."""
+    cells = [
+        [name, records, *(f"{value:.1f}" for value in (*times_s, rows[-1].complete_s / times_s[1]))]
+        for name, _, records, *times_s in rows
+    ]
+    return report.table(["lost", "records read", "begun after, s", "complete, s", "ready, s", "times faster"], cells)
+
+
+if __name__ == "__main__":
+    main()
