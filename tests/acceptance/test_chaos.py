@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tests import servers
-from tests.chaos.storm import SHORT, Options, Storm
+from tests.chaos.report import Options
+from tests.chaos.storm import SHORT, Storm
 from tests.chaos.stream import endless
 from tests.chaos.traps import TRAPS, spring
 from tests.chaos.world import ABORT_SCAN_S, SESSION_S, TRANSACTION_S, Producing, WatchedDaemon, a_world

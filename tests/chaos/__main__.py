@@ -10,9 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from streamdedup.index.redis.buckets import LAYOUTS
+from tests.chaos import losses
 from tests.chaos.broken import BREAKS
 from tests.chaos.faults import KINDS
-from tests.chaos.storm import SHORT, Options, Storm
+from tests.chaos.report import PER_SECOND, Options
+from tests.chaos.storm import SHORT, Storm
 from tests.chaos.traps import TRAPS, Trap, spring
 from tests.chaos.verdict import Verdict
 from tests.chaos.world import World, a_world
@@ -21,6 +23,8 @@ from tests.chaos.world import World, a_world
 RUN_MARK = "CHAOS_RUN_OF_STREAMDEDUP"
 #: Loops that the short run must distinguish. Random faults seldom show the breach of another rule.
 STORMY = (None, "no-claim")
+#: A trap for each story.
+STORIES = {trap.story: trap for trap in TRAPS}
 
 
 def storm(arguments: argparse.Namespace) -> bool:
@@ -36,10 +40,12 @@ def storm(arguments: argparse.Namespace) -> bool:
         broken=arguments.broken,
         suppressing=arguments.suppress,
         layout=arguments.layout,
+        losses=arguments.losses,
+        per_second=losses.PER_SECOND if arguments.losses else PER_SECOND,
     )
     print(f"seed {options.seed}: {options.kills} kills and {', '.join(options.kinds)}", flush=True)
     with a_world(arguments.brokers, arguments.redis) as world:
-        played = [_play(trap, world, None) for trap in TRAPS if not arguments.no_traps]
+        played = [_play(trap, world, None) for trap in STORIES.values() if not arguments.no_traps]
         report = Storm(world, options, lambda line: print(line, flush=True)).run()
     print(*report.lines(), sep="\n", flush=True)
     if arguments.report:
@@ -116,6 +122,7 @@ def main() -> None:
     run.add_argument("--changes", type=_share, default=0.0, help="share of records that change a document")
     run.add_argument("--ends", type=_share, default=0.0, help="share of records that append to a document or delete it")
     run.add_argument("--break", dest="broken", choices=sorted(BREAKS), help="with a loop that is broken on purpose")
+    run.add_argument("--losses", type=int, default=0, help="number of losses of the index")
     run.add_argument("--suppress", action="store_true", help="with rules of the profile about what is alerted")
     run.add_argument("--layout", choices=LAYOUTS, default="sets", help="bucket layout of the index")
     run.add_argument("--no-traps", action="store_true", help="leave out the traps")

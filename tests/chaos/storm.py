@@ -4,20 +4,22 @@ A run without effective faults proves nothing. Each kind of fault must have had 
 otherwise the run fails, even if no pair is lost or doubled.
 """
 
-import json
+import contextlib
 import random
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tests import servers
+from tests.chaos import losses
 from tests.chaos.faults import KINDS, POINTS, Strike, effects_of
+from tests.chaos.losses import LOSSES
+from tests.chaos.report import Options, Report, Struck
 from tests.chaos.stream import endless
-from tests.chaos.verdict import SUPPRESSING, Verdict, judge_topics
+from tests.chaos.verdict import SUPPRESSING, judge_topics
 from tests.chaos.world import Producing, WatchedDaemon, World, has_read_ahead, last_point, stage_of
 from tests.daemons import Installation
 
@@ -35,37 +37,6 @@ REPEATS = 5
 RUN_S = 0.012
 #: Longest time until all records are committed after the last fault, in seconds.
 DRAIN_S = 300.0
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Options of a run.
-
-    Attributes:
-        seed: Decides records, faults, victims and points.
-        kills: Number of kills.
-        daemons: Number of daemons.
-        kinds: Other kinds of faults; each occurs once in every stage.
-        per_second: Records produced per second.
-        changes: Share of records that change a document.
-        ends: Share of records that append to a document, delete it, or insert it again.
-        broken: Broken loop of the daemons; None is the correct loop.
-        suppressing: Whether rules of the profile suppress pairs.
-        layout: Bucket layout of the index.
-    """
-
-    seed: int
-    kills: int
-    daemons: int = 3
-    kinds: tuple[str, ...] = tuple(kind for kind in KINDS if kind != "kill")
-    per_second: float = 30.0
-    changes: float = 0.0
-    ends: float = 0.0
-    broken: str | None = None
-    suppressing: bool = False
-    layout: str = "sets"
-
-
 #: A short run: kills in every stage, and two faults that take a second.
 SHORT = Options(seed=4, kills=6, kinds=("redis-scripts-forgotten", "redis-cut"))
 
@@ -88,109 +59,6 @@ class Planned:
     running: bool = False
 
 
-@dataclass
-class Struck:
-    """A fault that has occurred.
-
-    Attributes:
-        at_s: Beginning, in seconds since the start of the run.
-        kind: Kind of the fault.
-        victim: Name of the daemon.
-        planned: Planned point.
-        place: Last point that the victim had passed.
-        stage: Stage of that point.
-        lasted_s: Duration in seconds.
-        ahead: Whether the victim had read a batch ahead.
-        effects: Effects on the victim and the servers.
-        stops_s: Time that each requested stop took, in seconds.
-    """
-
-    at_s: float
-    kind: str
-    victim: str
-    planned: str
-    place: str
-    stage: str
-    lasted_s: float = 0.0
-    ahead: bool = False
-    effects: list[str] = field(default_factory=list)
-    stops_s: list[float] = field(default_factory=list)
-
-
-@dataclass
-class Report:
-    """Report of a run.
-
-    Attributes:
-        options: Options of the run.
-        struck: Faults.
-        verdict: Mistakes in the topics.
-        produced: Number of records in the input topic.
-        seconds: Duration.
-        unplanned: Daemons that ended unexpectedly.
-        trouble: Failures of the run itself.
-    """
-
-    options: Options
-    struck: list[Struck]
-    verdict: Verdict | None = None
-    produced: int = 0
-    seconds: float = 0.0
-    unplanned: list[str] = field(default_factory=list)
-    trouble: list[str] = field(default_factory=list)
-
-    def missing(self) -> list[tuple[str, str]]:
-        """Return the kinds of faults, each with a stage in which it had no effect."""
-        strikes = Counter((one.kind, one.stage) for one in self.struck if one.effects)
-        kinds = dict.fromkeys(one.kind for one in self.struck)
-        return [(kind, stage) for kind in kinds for stage in POINTS if not strikes[kind, stage]]
-
-    def unproven(self) -> list[str]:
-        """Describe what the run does not prove."""
-        missing = [f"{kind} in {stage}" for kind, stage in self.missing()]
-        return missing if self.struck else ["everything: there was no fault"]
-
-    @property
-    def good(self) -> bool:
-        """Whether no pair was lost or doubled, and the run proves it."""
-        right = self.verdict is not None and self.verdict.good
-        return right and not (self.unproven() or self.unplanned or self.trouble)
-
-    def lines(self) -> Iterable[str]:
-        """Yield the lines of the report."""
-        counts = Counter((one.kind, one.stage) for one in self.struck if one.effects)
-        stages = [*POINTS, "between"]
-        yield ""
-        yield f"{'fault':24}" + "".join(f"{stage:>10}" for stage in stages) + "   effects"
-        for kind in dict.fromkeys(one.kind for one in self.struck):
-            effects = Counter(effect for one in self.struck if one.kind == kind for effect in one.effects)
-            shown = ", ".join(effect for effect, _ in effects.most_common(3))
-            yield f"{kind:24}" + "".join(f"{counts[kind, stage]:>10}" for stage in stages) + f"   {shown}"
-        stops = [stop for one in self.struck for stop in one.stops_s]
-        yield f"stops: {len(stops)}, longest {max(stops, default=0.0):.1f} s"
-        yield f"struck with a batch ahead: {sum(one.ahead for one in self.struck)}"
-        yield f"seed {self.options.seed}, layout {self.options.layout}"
-        yield f"{len(self.struck)} faults, {self.produced} records, {self.seconds:.0f} s"
-        yield from (f"a daemon ended unexpectedly: {text}" for text in self.unplanned)
-        yield from (f"trouble: {text}" for text in self.trouble)
-        if self.unproven():
-            yield f"PROVES NOTHING about: {', '.join(self.unproven())}"
-        yield str(self.verdict)
-
-    def write(self, path: Path) -> None:
-        """Write the report as JSON."""
-        verdict = self.verdict
-        content: dict[str, Any] = {
-            **asdict(self),
-            "lost": None if verdict is None else verdict.lost_count,
-            "doubled": None if verdict is None else verdict.doubled_count,
-            "invented": None if verdict is None else verdict.invented_count,
-            "unproven": self.unproven(),
-            "good": self.good,
-        }
-        path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-
-
 def plan(options: Options) -> list[Planned]:
     """Return the faults of a seed: kills and all other kinds, each in every stage, in random order."""
     rng = random.Random(f"plan {options.seed}")
@@ -204,8 +72,15 @@ def plan(options: Options) -> list[Planned]:
         # The first faults of a kind cover all stages; of further kills every second one hits a running daemon.
         running = turn[kind] > len(stages) and turn[kind] % 2 == 0
         planned.append(Planned(kind, stage, rng.choice(POINTS[stage]), running))
+    planned += [a_loss(rng, number) for number in range(options.losses)]
     rng.shuffle(planned)
     return planned
+
+
+def a_loss(rng: random.Random, number: int) -> Planned:
+    """Return a loss of the index at a random moment; the kinds take turns."""
+    stage = rng.choice(list(POINTS))
+    return Planned(list(LOSSES)[number % len(LOSSES)], stage, rng.choice(POINTS[stage]), rng.random() < 0.5)
 
 
 class Storm:
@@ -225,9 +100,11 @@ class Storm:
         given = {"batch_records": BATCH_RECORDS, "bucket_layout": options.layout}
         self._installation: Installation = world.install(PARTITIONS, **given)
         names = "abcdefgh"[: options.daemons]
-        self._settings = SUPPRESSING if options.suppressing else {}
+        self._settings = {**(SUPPRESSING if options.suppressing else {}), **(losses.SETTINGS if options.losses else {})}
+        self._copies = losses.Copies(world, self._rng)
         self._daemons = [WatchedDaemon(self._installation, name, self._settings, options.broken) for name in names]
         self._spares: list[WatchedDaemon] = []
+        self._committed_at_loss = 0
         self._report = Report(options, [])
         self._began = time.monotonic()
 
@@ -237,29 +114,46 @@ class Storm:
         try:
             for daemon in self._daemons:
                 daemon.start()
-            records = endless(self._options.seed, self._options.changes, self._options.ends)
-            with Producing(kafka, topic, records, self._options.per_second):
+            options = self._options
+            records = endless(options.seed, options.changes, options.ends, lasting=options.losses > 0)
+            with Producing(kafka, topic, records, options.per_second) as producing:
                 for daemon in self._daemons:
                     daemon.wait_passed("after_poll", timeout_s=120)
-                for planned in plan(self._options):
+                for planned in plan(options):
                     self._strike(planned)
-                for _ in range(REPEATS):
-                    # On a busy machine a daemon may reach its point too late.
-                    for kind, stage in self._report.missing():
-                        self._strike(Planned(kind, stage, self._rng.choice(POINTS[stage])))
+                    behind = producing.count - self._installation.committed_count()
+                    self._report.lag_s = max(self._report.lag_s, behind / options.per_second)
+                self._repeat()
             self._drain()
         except (AssertionError, TimeoutError, OSError, subprocess.SubprocessError) as error:
             self._report.trouble.append(f"{type(error).__name__}: {error}")
         finally:
             for daemon in [*self._daemons, *self._spares]:
                 daemon.__exit__(None, None, None)
+        self._report.rebuilds = losses.rebuilds(self._installation.folder)
         self._report.verdict = judge_topics(
-            kafka, topic, self._installation.duplicates, suppressing=self._options.suppressing
+            kafka,
+            topic,
+            self._installation.duplicates,
+            suppressing=self._options.suppressing,
+            window_ms=self._options.window_ms,
         )
         self._report.seconds = time.monotonic() - self._began
         return self._report
 
+    def _repeat(self) -> None:
+        """Repeat faults without effects: on a busy machine a daemon may reach its point too late."""
+        for number in range(REPEATS):
+            for kind, stage in self._report.missing():
+                self._strike(Planned(kind, stage, self._rng.choice(POINTS[stage])))
+            for _ in range(self._report.missing_losses()):
+                self._strike(a_loss(self._rng, number))
+
     def _strike(self, planned: Planned) -> None:
+        if self._options.losses:
+            self._copies.take()
+        if planned.kind in LOSSES:
+            self._await_work()
         victim = self._reach(planned)
         if planned.running:
             victim.release()
@@ -274,15 +168,47 @@ class Storm:
         strike = Strike(self._world, victim, others, self._spare, self._rng)
         self._report.struck.append(struck)
         self._say(f"{struck.at_s:8.1f} s  {struck.kind:24} {victim.name} at {place} ({struck.stage})")
+        before = losses.rebuilds(self._installation.folder)
         try:
-            KINDS[planned.kind](strike)
+            if planned.kind in LOSSES:
+                LOSSES[planned.kind](strike, self._copies)
+            else:
+                KINDS[planned.kind](strike)
         finally:
             victim.release()
         struck.lasted_s = round((time.monotonic_ns() - struck_ns) / 1e9, 2)
         struck.effects += strike.effects
         struck.stops_s += strike.stops_s
-        self._await_effects(struck, victim, trace, struck_ns)
+        if planned.kind in LOSSES:
+            self._await_rebuild(struck, before)
+        else:
+            self._await_effects(struck, victim, trace, struck_ns)
         self._restart_ended()
+
+    def _await_work(self) -> None:
+        """Wait until some records were committed since the last loss: one loss after the other would be one loss."""
+        wanted = self._committed_at_loss + losses.BETWEEN
+        with contextlib.suppress(TimeoutError):
+            servers.wait_until(lambda: self._installation.committed_count() >= wanted, losses.REBUILD_S, "commits")
+        self._committed_at_loss = self._installation.committed_count()
+
+    def _await_rebuild(self, struck: Struck, before: list[losses.Rebuild]) -> None:
+        """Wait until a rebuild has begun, and mostly until one is completed: the others are hit by the next fault."""
+        known = {rebuild.place for rebuild in before}
+
+        def fresh() -> list[losses.Rebuild]:
+            self._restart_ended()
+            return [one for one in losses.rebuilds(self._installation.folder) if one.place not in known]
+
+        waits = [(losses.NOTICE_S, fresh)]
+        if self._rng.random() < 0.7:
+            waits.append((losses.REBUILD_S, lambda: [one for one in fresh() if one.records is not None]))
+        try:
+            for limit_s, condition in waits:
+                found = servers.wait_until(condition, limit_s, "a rebuild")
+                struck.effects = ["gap" if one.is_gap else "whole" for one in found]
+        except TimeoutError:
+            self._say(f"{'':10}  {struck.effects or 'not noticed'}")
 
     def _reach(self, planned: Planned) -> WatchedDaemon:
         """Hold a daemon at the planned point: the first one that reaches it."""

@@ -22,6 +22,12 @@ COPIED_FROM, COPIES, REDELIVERIES, POISON = 150, 0.6, 0.06, 0.02
 RETURNS = 0.3
 #: Of the appends and deletions, the share of appends, and the share of appends to an unknown document.
 CONTINUES, CONTINUES_NONE = 0.55, 0.05
+#: Number of the last documents with a rest of which one is continued.
+CONTINUED = 50
+#: Lasting documents: their number, how many of them are near-duplicates of each other at most, the number of texts of
+#: each, the share of records about them, and of these the shares of appends and deletions. Every second one is never
+#: deleted, so that its pairs last for the whole run.
+LASTING, LASTING_ALIKE, LASTING_TEXTS, LASTING_SHARE, LASTING_APPENDS, LASTING_DELETIONS = 12, 3, 3, 0.3, 0.15, 0.15
 #: Values that are no documents.
 BAD_VALUES = (b"not json", b'{"id": 7}', b'{"text": "without an id"', b"\xff\xfe", b'["a list"]', b'{"id": "x"}')
 
@@ -68,7 +74,7 @@ class _Lifecycles:
         if draw < CONTINUES_NONE:
             return an_operation("append", f"unknown-{number}", text=_new(rng))
         if draw < CONTINUES and self._rests:
-            return self._continue(rng.choice(list(self._rests)))
+            return self._continue(rng.choice(list(self._rests)[-CONTINUED:]))
         if self._gone and rng.random() < RETURNS:
             identity, texts = self._gone.popleft()
             there[identity] = [rng.choice(texts)]
@@ -87,22 +93,55 @@ class _Lifecycles:
         return an_operation("append", identity, text=" ".join(words[:cut]))
 
 
-def endless(seed: int, changes: float = 0.0, ends: float = 0.0) -> Iterator[KeyValue]:
+class _Lasting:
+    """Documents that live as long as the run: changed and changed back, appended to, deleted and inserted again.
+
+    Each document has a few texts, of which each is near to one of its neighbours.
+    """
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._texts: list[list[str]] = []
+        for number in range(LASTING):
+            if number % LASTING_ALIKE == 0:
+                bases = [_new(rng) for _ in range(LASTING_TEXTS)]
+            self._texts.append([_copy(rng, base) for base in bases])
+        self._there: set[int] = set()
+
+    def next(self) -> KeyValue:
+        rng = self._rng
+        number = rng.randrange(LASTING)
+        identity, draw = f"lasting-{number}", rng.random()
+        if number in self._there and draw < LASTING_APPENDS:
+            return an_operation("append", identity, text=rng.choice(WORDS))
+        if number in self._there and number % 2 and draw < LASTING_APPENDS + LASTING_DELETIONS:
+            self._there.remove(number)
+            return an_operation("delete", identity)
+        self._there.add(number)
+        return a_record(identity, rng.choice(self._texts[number]))
+
+
+def endless(seed: int, changes: float = 0.0, ends: float = 0.0, *, lasting: bool = False) -> Iterator[KeyValue]:
     """Yield records of one seed.
 
     Args:
         seed: Decides all records.
         changes: Share of records that replace the text of a recent document, sometimes by an earlier one.
         ends: Share of records that append to a document, delete it, or insert it again.
+        lasting: Whether some documents live as long as the run.
     """
     rng = random.Random(f"stream {seed}")
     recent: deque[tuple[str, KeyValue]] = deque(maxlen=COPIED_FROM)
     had: dict[str, list[str]] = {}
     lifecycles = _Lifecycles(random.Random(f"lifecycles {seed}"))
+    lasting_documents = _Lasting(random.Random(f"lasting {seed}")) if lasting else None
     number = 0
     while True:
         number += 1
         draw = rng.random()
+        if lasting_documents is not None and rng.random() < LASTING_SHARE:
+            yield lasting_documents.next()
+            continue
         if draw < POISON:
             yield b"poison-%d" % number, rng.choice(BAD_VALUES)
             continue

@@ -8,11 +8,14 @@ are in one partition, in order. An alert names two states by the offsets of thei
 
 A pair is alerted once for its two *versions*: an append keeps the version, and a document that is inserted again after
 a deletion has a new one. While no document changes, both sets are the pairs that a comparison of all documents finds.
+
+With a retention, pairs within it at all record times that the index may have for them are in the first set, and pairs
+within it at any of these times in the second.
 """
 
 import itertools
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -50,6 +53,9 @@ class State:
         version: Version of the document.
         until: Offset of the record that ended the state; None at the end of the topic.
         source: Source of the document.
+        times_ms: Earliest and latest record time that the index may have for the state: a change and its reversal in
+            one batch keep the earlier time, and a redelivery may insert an expired document again.
+        before: The state before.
     """
 
     place: Place
@@ -58,6 +64,13 @@ class State:
     version: Version
     until: int | None = None
     source: str | None = None
+    times_ms: tuple[int, int] = (0, 0)
+    before: "State | None" = field(default=None, repr=False)
+
+    @property
+    def content(self) -> tuple[Version, str]:
+        """Version and digest."""
+        return self.version, self.digest
 
     def together(self, other: "State") -> bool:
         """Tell whether both may have existed at the same time; records of two partitions have no order."""
@@ -65,6 +78,11 @@ class State:
             return True
         first, second = sorted((self, other), key=lambda state: state.place)
         return first.until is None or first.until > second.place[2]
+
+    def distances_ms(self, other: "State") -> tuple[int, int]:
+        """Return the least and the greatest difference between the record times."""
+        (a, b), (c, d) = self.times_ms, other.times_ms
+        return max(0, a - d, c - b), max(d - a, b - c)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,20 +92,23 @@ class History:
     Attributes:
         states: State after each record, by place; a redelivery has the same state.
         poison: Key and value of each record that can never be processed, by place.
+        alike: States by their content.
     """
 
     states: dict[Place, State]
     poison: dict[Place, tuple[bytes | None, bytes | None]]
+    alike: dict[tuple[Version, str], list[State]] = field(default_factory=lambda: defaultdict(list))
 
-    def together(self, a: State, b: State) -> bool:
-        """Tell whether two contents may have existed at the same time.
+    def together(self, a: State, b: State, window_ms: int | None = None) -> bool:
+        """Tell whether two contents may have existed at the same time, and within the retention.
 
         A change and its reversal in one batch have no effect: the index keeps the place of the first record.
         """
-        return any(one.together(other) for one in self._alike(a) for other in self._alike(b))
-
-    def _alike(self, state: State) -> list[State]:
-        return [one for one in self.states.values() if (one.version, one.digest) == (state.version, state.digest)]
+        return any(
+            first.together(second) and (window_ms is None or first.distances_ms(second)[0] <= window_ms)
+            for first in self.alike[a.content]
+            for second in self.alike[b.content]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,12 +186,13 @@ class _Reading:
         except (ValueError, KeyError, TypeError, AttributeError):
             self.history.poison[place] = (record.key, record.value)
             return
+        time_ms = getattr(record, "timestamp", 0)
         if op == "delete":
             self._delete(identity, place)
         elif op == "upsert":
-            self._upsert(identity, text, place, fields.get("source"))
+            self._upsert(identity, text, place, fields.get("source"), time_ms)
         elif identity in self._last:
-            self._append(identity, text, place)
+            self._append(identity, text, place, time_ms)
         else:
             self.history.poison[place] = (record.key, record.value)
 
@@ -180,25 +202,31 @@ class _Reading:
             before.until = place[2]
             self._deletions[identity] += 1
 
-    def _upsert(self, identity: str, text: str, place: Place, source: str | None) -> None:
+    def _upsert(self, identity: str, text: str, place: Place, source: str | None, time_ms: int) -> None:
         digest = content_digest(text).hex()
         before = self._last.get(identity)
         if before is not None and before.digest == digest:
             self.history.states[place] = before
+            before.times_ms = before.times_ms[0], time_ms
         else:
             version = identity, self._deletions[identity], digest
-            self._now(identity, State(place, digest, text, version, source=source))
+            self._now(identity, State(place, digest, text, version, source=source), time_ms)
 
-    def _append(self, identity: str, text: str, place: Place) -> None:
+    def _append(self, identity: str, text: str, place: Place, time_ms: int) -> None:
         before = self._last[identity]
         digest = blake2b(bytes.fromhex(before.digest) + content_digest(text), digest_size=16).hexdigest()
-        self._now(identity, State(place, digest, f"{before.text}\n{text}", before.version, source=before.source))
+        state = State(place, digest, f"{before.text}\n{text}", before.version, source=before.source)
+        self._now(identity, state, time_ms)
 
-    def _now(self, identity: str, state: State) -> None:
-        before = self._last.get(identity)
+    def _now(self, identity: str, state: State, time_ms: int) -> None:
+        state.times_ms = time_ms, time_ms
+        state.before = before = self._last.get(identity)
         if before is not None:
             before.until = state.place[2]
+            if before.before is not None and before.before.content == state.content:
+                state.times_ms = before.before.times_ms[0], time_ms
         self._last[identity] = self.history.states[state.place] = state
+        self.history.alike[state.content].append(state)
 
 
 def history(records: Iterable[Any]) -> History:
@@ -246,7 +274,12 @@ def _sides(records: Iterable[Any]) -> Iterable[tuple[tuple[Place, str, str], tup
 
 
 def alerted(
-    records: Iterable[Any], content: History, near: set[tuple[str, str]], *, suppressing: bool = False
+    records: Iterable[Any],
+    content: History,
+    near: set[tuple[str, str]],
+    *,
+    suppressing: bool = False,
+    window_ms: int | None = None,
 ) -> tuple[Counter[VersionPair], set[Any]]:
     """Read a duplicates topic.
 
@@ -255,6 +288,7 @@ def alerted(
         content: Content of the input topic.
         near: Result of `near_texts`.
         suppressing: Whether the daemons had the settings ``SUPPRESSING``.
+        window_ms: Retention of the index, in milliseconds; None for no limit.
 
     Returns:
         Number of alerts of each pair, and alerted pairs that never existed.
@@ -270,7 +304,7 @@ def alerted(
             and all((state.version[0], state.digest) == side[1:] for state, side in zip((a, b), sides, strict=True))
             and not (suppressing and is_suppressed(a, b))
         )
-        if right and a.version[0] != b.version[0] and (a.text, b.text) in near and content.together(a, b):
+        if right and a.version[0] != b.version[0] and (a.text, b.text) in near and content.together(a, b, window_ms):
             seen[_versions(a, b)] += 1
         else:
             invented.add(tuple(sorted((identity, 0, digest) for _, identity, digest in sides)))
@@ -288,7 +322,12 @@ def dead_letters(records: Iterable[Any]) -> Counter[tuple[Place, bytes | None, b
 
 
 def judge(
-    inputs: Iterable[Any], duplicates: Iterable[Any], letters: Iterable[Any], *, suppressing: bool = False
+    inputs: Iterable[Any],
+    duplicates: Iterable[Any],
+    letters: Iterable[Any],
+    *,
+    suppressing: bool = False,
+    window_ms: int | None = None,
 ) -> Verdict:
     """Compare the output with the input.
 
@@ -297,16 +336,22 @@ def judge(
         duplicates: Committed records of the duplicates topic.
         letters: Committed records of the dead-letter topic.
         suppressing: Whether the daemons had the settings ``SUPPRESSING``.
+        window_ms: Retention of the index, in milliseconds; None for no limit.
     """
     content = history(inputs)
     near = near_texts(state.text for state in content.states.values())
-    final = list({id(state): state for state in content.states.values() if state.until is None}.values())
+    final: dict[str, list[State]] = defaultdict(list)
+    for state in {id(state): state for state in content.states.values() if state.until is None}.values():
+        final[state.text].append(state)
     expected = {
         _versions(a, b)
-        for a, b in itertools.combinations(final, 2)
-        if (a.text, b.text) in near and a.version[0] != b.version[0] and not (suppressing and is_suppressed(a, b))
+        for texts in near
+        for a, b in itertools.product(*(final.get(text, ()) for text in texts))
+        if a.version[0] != b.version[0]
+        and not (suppressing and is_suppressed(a, b))
+        and (window_ms is None or a.distances_ms(b)[1] <= window_ms)
     }
-    seen, invented = alerted(duplicates, content, near, suppressing=suppressing)
+    seen, invented = alerted(duplicates, content, near, suppressing=suppressing, window_ms=window_ms)
     kept = dead_letters(letters)
     bad = {(place, *record) for place, record in content.poison.items()}
     return Verdict(
@@ -321,7 +366,9 @@ def judge(
     )
 
 
-def judge_topics(bootstrap: str, topic: str, duplicates: str, *, suppressing: bool = False) -> Verdict:
+def judge_topics(
+    bootstrap: str, topic: str, duplicates: str, *, suppressing: bool = False, window_ms: int | None = None
+) -> Verdict:
     """Judge an installation whose input is completely processed and whose daemons have stopped."""
     # The transaction of a killed daemon hides later messages until the broker aborts it.
     wait_no_transaction(bootstrap, [duplicates, f"{duplicates}.dlq"])
@@ -330,4 +377,5 @@ def judge_topics(bootstrap: str, topic: str, duplicates: str, *, suppressing: bo
         read_topic(bootstrap, duplicates),
         read_topic(bootstrap, f"{duplicates}.dlq"),
         suppressing=suppressing,
+        window_ms=window_ms,
     )
