@@ -9,7 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 from kafka.errors import KafkaError
+from msgspec import structs
 
+from streamdedup.daemon import rebuild
+from streamdedup.daemon.batch import now_ms
 from streamdedup.daemon.partitions import PartitionOwnership
 from streamdedup.errors import StoreUnavailable
 from streamdedup.index.documents import PendingMatches
@@ -130,6 +133,34 @@ def no_partners(_on_point: OnPoint) -> None:
     RedisIndex.save_pending_matches = save_pending_matches
 
 
+def not_seeded(_on_point: OnPoint) -> None:
+    """Rebuild the index without the claims of published alerts."""
+    rebuild._Rebuild._seed = lambda _self, _topic, _fences: None
+
+
+def first_match(_on_point: OnPoint) -> None:
+    """Seed the claim of the first match of an alert only."""
+    add = rebuild._Seeds.add
+    rebuild._Seeds.add = lambda self, alert: add(self, structs.replace(alert, matches=alert.matches[:1]))
+
+
+def half_window(_on_point: OnPoint) -> None:
+    """Seed the claims of half a window only."""
+    batches = rebuild._Rebuild._batches
+
+    def later_batches(self: Any, topics: Any, since_ms: Any, ends: Any, starts: Any = None) -> Any:
+        # Of all topics, only that of the alerts has no end.
+        late_ms = now_ms() - self._target.kept_ms // 2 if ends is None else since_ms
+        return batches(self, topics, late_ms, ends, starts)
+
+    rebuild._Rebuild._batches = later_batches
+
+
+def own_position(_on_point: OnPoint) -> None:
+    """Seed claims for the position of the alert, so that a replay of this position has them again."""
+    rebuild._NO_INCARNATION = 0
+
+
 def _keep_source() -> None:
     """Give the sink access to its source."""
     opened = producer.KafkaTransport.open
@@ -151,4 +182,8 @@ BREAKS: dict[str, Callable[[OnPoint], None]] = {
     "reused-producer": reused_producer,
     "no-fence": no_fence,
     "no-partners": no_partners,
+    "not-seeded": not_seeded,
+    "first-match": first_match,
+    "half-window": half_window,
+    "own-position": own_position,
 }
