@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from hashlib import blake2b
 from importlib import import_module
 
 from streamdedup import __version__
@@ -95,21 +94,10 @@ def kafka_options(settings: Settings) -> KafkaOptions:
         delivery_timeout_s=kafka.transaction_timeout_s * _DELIVERY_SHARE,
         transaction_timeout_s=kafka.transaction_timeout_s,
         create_command=with_same_settings("topics", "create"),
-        index_name=index_name(settings),
+        index_name=settings.redis.key_prefix,
         sasl_login=kafka_login(kafka),
         **kafka.security(),
     )
-
-
-def index_name(settings: Settings) -> str:
-    """Return a name of servers, place and parameters of all indexes: 8 hexadecimal digits.
-
-    Daemons with the same name find each other's documents.
-    """
-    redis = settings.redis
-    place = (redis.shown_url, redis.key_prefix, redis.shards, redis.bucket_layout)
-    profiles = {name: (profile.topics, profile.fingerprint()) for name, profile in settings.profiles.items()}
-    return blake2b(repr((place, sorted(profiles.items()))).encode(), digest_size=4).hexdigest()
 
 
 def registry_of(settings: Settings) -> Registry | None:

@@ -344,7 +344,7 @@ def refuse_other_indexes(options: KafkaOptions) -> None:
     ]
     if others:
         raise BrokerUnavailable(
-            f"members of the group {options.group_id} have other settings of the index than this daemon "
+            f"members of the group {options.group_id} have another index, by their redis.key_prefix, than this daemon "
             f"({options.member_client_id}): {', '.join(sorted(others))}. Stop them first; one that ended without "
             "leaving the group stays a member for kafka.session_timeout"
         )

@@ -78,8 +78,8 @@ class KafkaOptions:
         transaction_timeout_s: Age at which the broker aborts an open transaction.
         close_timeout_s: Time limit for closing a client.
         create_command: Command line that creates the topics, for error texts; None without settings.
-        index_name: Names servers, place and parameters of the indexes; part of the client id of group members. Members
-            with another name are not joined. Empty for no name.
+        index_name: Name of the indexes (``redis.key_prefix``), part of the client id of group members. Members with
+            another name are not joined. Empty for no name.
     """
 
     bootstrap_servers: str

@@ -102,7 +102,7 @@ def test_parameters_change_without_a_pair_lost_or_doubled_while_documents_flow(i
             assert "Now stop the daemons of the group" in prepared.stdout
             with installation.daemon("new", **PATIENT, **CHANGES) as new:
                 waiting = new.wait_event("waiting")
-                while "have other settings of the index" not in waiting["reason"]:
+                while "have another index, by their redis.key_prefix" not in waiting["reason"]:
                     waiting = new.wait_event("waiting")
                 assert old.stop() == 0
                 new.wait_ready()
