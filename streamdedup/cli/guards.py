@@ -10,7 +10,7 @@ import typer
 from streamdedup.cli.assembly import kafka_options
 from streamdedup.cli.output import measuring, say
 from streamdedup.errors import BrokerUnavailable, SettingsError, StreamdedupError
-from streamdedup.kafka.group import describe_group
+from streamdedup.kafka.group import describe_group, members_of_index
 from streamdedup.settings import Settings
 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
@@ -57,19 +57,22 @@ def confirm(question: str, *, yes: bool) -> None:
         raise
 
 
-def refuse_while_daemons_run(settings: Settings, force_advice: str = "", *, wait: bool = False) -> None:
+def refuse_while_daemons_run(
+    settings: Settings, force_advice: str = "", *, wait: bool = False, of_index: bool = False
+) -> None:
     """Raise ``StreamdedupError`` if the consumer group has members or Kafka does not answer.
 
     Args:
         settings: Settings.
         force_advice: Sentence about ``--force``; empty for a command without this option.
         wait: Wait until the members' sessions end; see ``await_no_members``.
+        of_index: Only members that use the indexes of the settings, by their ``redis.key_prefix``.
     """
     try:
         if wait:
             await_no_members(settings)
         else:
-            refuse_members(settings, force_advice)
+            refuse_members(settings, force_advice, of_index=of_index)
     except BrokerUnavailable as error:
         unknown = "; if none does, add --force" if force_advice else ""
         raise BrokerUnavailable(
@@ -77,7 +80,7 @@ def refuse_while_daemons_run(settings: Settings, force_advice: str = "", *, wait
         ) from error
 
 
-def refuse_members(settings: Settings, advice: str) -> None:
+def refuse_members(settings: Settings, advice: str, *, of_index: bool = False) -> None:
     """Raise if the consumer group has members; the error names them and ends with ``advice``.
 
     For commands that ``--force`` cannot permit; ``refuse_while_daemons_run`` is for the others.
@@ -86,7 +89,8 @@ def refuse_members(settings: Settings, advice: str) -> None:
         StreamdedupError: The group has members.
         BrokerUnavailable: Kafka did not answer.
     """
-    if members := describe_group(kafka_options(settings)).members:
+    options = kafka_options(settings)
+    if members := members_of_index(options) if of_index else describe_group(options).members:
         raise _members_error(settings, members, advice)
 
 

@@ -29,7 +29,7 @@ from streamdedup.index.fingerprints import mismatches
 from streamdedup.indexes import connect_backend
 from streamdedup.kafka.admin import check_topics
 from streamdedup.kafka.consumer import KafkaSource
-from streamdedup.kafka.group import committed_offsets
+from streamdedup.kafka.group import committed_offsets, describe_group, members_of_index
 from streamdedup.kafka.producer import KafkaTransport
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
@@ -114,7 +114,7 @@ def drop(
     names = chosen_profiles(settings, profile)
     require_confirmable("deletes", yes=yes)
     if not force:
-        refuse_while_daemons_run(settings, "Or add --force, and they end by themselves")
+        refuse_while_daemons_run(settings, "Or add --force, and they end by themselves", of_index=True)
     with connect_backend(settings) as backend:
         backend.servers()  # refuses servers of another kind
         counts = {name: backend.index(name).count_documents() for name in names}
@@ -236,13 +236,23 @@ def prepare(
     settings = load_settings(config, assignments)
     names = chosen_profiles(settings, profile)
     options = kafka_options(settings)
+    if settings.service.on_index_lost != "rebuild":
+        raise SettingsError('service.on_index_lost: must be "rebuild", by which daemons replay the rest at the switch')
+    if members := members_of_index(options):
+        raise SettingsError(
+            f"redis.key_prefix: daemons use the indexes of this prefix: {', '.join(members)}; choose another one "
+            "for the settings to come"
+        )
     with connect_backend(settings) as backend:
         backend.check()
+        losses = _losses(settings, names, backend)
         for name in names:
-            if backend.upkeep(name).fingerprint() is not None and not _fits(backend, name):
+            is_there = backend.upkeep(name).fingerprint() is not None
+            if is_there and (not _fits(backend, name) or gaps(losses[name]) is None):
                 raise SettingsError(
-                    f"redis.key_prefix: there is an index of {name} with other parameters at {backend.where(name)}; "
-                    "choose another prefix for the settings to come, so that both indexes exist side by side"
+                    f"redis.key_prefix: there is an index of {name} with other parameters or offsets at "
+                    f"{backend.where(name)}; choose another prefix, so that both indexes exist side by side, or delete "
+                    "that index: streamdedup index drop"
                 )
         if not committed_offsets(options):
             raise SettingsError(f"kafka.group_id: the group {options.group_id} has no committed offsets to prepare for")
@@ -259,14 +269,14 @@ def _prepare(settings: Settings, names: Sequence[str], backend: Backend, progres
     options, earlier_s = kafka_options(settings), float("inf")
     while True:
         begun_s, count = time.monotonic(), 0
-        committed = committed_offsets(options)
+        committed, missing = committed_offsets(options), describe_group(options).missing_topics
         for name in names:
             # An index that was not begun yet has never seen any partition, which is a loss too.
             topics = settings.profiles[name].topics
             of_profile = {each: offset for each, offset in committed.items() if each.topic in topics}
             index = backend.index(name)
             if builder.begin(name, partial(find_losses, index, of_profile)):
-                count += builder.rebuild(name, committed, _NO_GENERATION, lambda: None, progress)
+                count += builder.rebuild(name, committed, _NO_GENERATION, lambda: None, progress, missing)
         took_s = time.monotonic() - begun_s
         tell(f"read {counted(count, 'record')} in {took_s:.1f} s")
         # Rounds that become no shorter: the daemons commit as fast as this command reads.

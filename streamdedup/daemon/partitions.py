@@ -44,8 +44,8 @@ class Gap(NamedTuple):
 
     Attributes:
         start: Offset from which on records may be missing; all earlier ones are in the index.
-        since_ms: Time of the last announced attempt, milliseconds since the epoch. Everything that was written before
-            is in the index.
+        since_ms: Time of the latest announced attempt of all partitions, milliseconds since the epoch. Everything that
+            was written before is in the index.
     """
 
     start: int
@@ -327,28 +327,42 @@ def find_losses(index: PartitionStore, committed: Mapping[Partition, CommittedOf
         committed: Committed offset by partition.
     """
     states = index.partition_states(sorted(committed))
-    losses = (_loss(partition, committed[partition], state) for partition, state in states.items())
+    latest = max((state.announced for state in states.values()), default="")
+    losses = (_loss(partition, committed[partition], state, latest) for partition, state in states.items())
     return [loss for loss in losses if loss is not None]
 
 
-def _loss(partition: Partition, committed: CommittedOffset, state: PartitionState) -> Loss | None:
-    """Describe how the index shows that a committed offset was lost; None without a loss."""
+def _loss(partition: Partition, committed: CommittedOffset, state: PartitionState, latest: str = "") -> Loss | None:
+    """Describe how the index shows that a committed offset was lost; None without a loss.
+
+    Args:
+        partition: The partition.
+        committed: Its committed offset.
+        state: Its state in the index.
+        latest: The latest announced attempt of all partitions; empty when there is none.
+    """
     if not committed.offset:
         return None  # set by an operator, before anything was read
     where = f"offset {committed.offset} of {partition} is committed, but the index"
     if state.high_water_mark is None:
         reason = f"{where} has never seen this partition: it was lost, or it is another one"
-        return Loss(partition, committed, reason)
+        # With attempts of other partitions the index is that of the group, and this partition is new.
+        return Loss(partition, committed, reason, Gap(0, _attempt_ms(latest)) if latest else None)
     if state.announced < committed_attempt(committed):
         reason = f"{where} does not know of it: it has gone back to an earlier time"
-        return Loss(partition, committed, reason, _gap(committed, state))
+        return Loss(partition, committed, reason, _gap(committed, state, latest))
     return None
 
 
-def _gap(committed: CommittedOffset, state: PartitionState) -> Gap | None:
+def _gap(committed: CommittedOffset, state: PartitionState, latest: str) -> Gap | None:
     """Return the gap behind the last announced attempt; None where the attempt belongs to an earlier topic."""
     is_other_topic = bool(committed.topic_id and state.topic_id) and committed.topic_id != state.topic_id
-    if state.announced_start is None or is_other_topic:
+    if state.announced_start is None or is_other_topic or committed.offset < state.announced_start:
         return None
-    _, _, time_us = state.announced.partition(".")
-    return Gap(min(state.announced_start, committed.offset), int(time_us) // 1000)
+    return Gap(state.announced_start, _attempt_ms(latest or state.announced))
+
+
+def _attempt_ms(attempt_id: str) -> int:
+    """Return the time of an attempt, milliseconds since the epoch."""
+    _, _, time_us = attempt_id.partition(".")
+    return int(time_us) // 1000

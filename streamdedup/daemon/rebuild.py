@@ -36,7 +36,7 @@ from streamdedup.errors import DecodeError, MessageError, StoreUnavailable
 from streamdedup.index.documents import IndexEntry, deletion_marker
 from streamdedup.index.fingerprints import REBUILT_S
 from streamdedup.index.staging import StagingIndex
-from streamdedup.index.values import PUBLISHED, Fence
+from streamdedup.index.values import PUBLISHED, BrokerState, Fence
 from streamdedup.kafka.protocols import Batch, CommittedOffset, History, Source
 from streamdedup.position import Partition, Position
 from streamdedup.wire import Alert, AlertDocument, ErrorCode, Match, decode_alert
@@ -151,9 +151,12 @@ class Rebuilder:
         return True
 
     def _gap(self, losses: Sequence[Loss], kept_ms: int | None) -> Mapping[Partition, Gap] | None:
-        """Return the gap; None where it is longer than a lifetime, after which no claim before the gap is certain."""
+        """Return the gap; None where it is longer than half a lifetime.
+
+        Requests in a gap extend claims, which the replay does not repeat.
+        """
         gap = gaps(losses)
-        if gap and kept_ms is not None and min(part.since_ms for part in gap.values()) < self._now_ms() - kept_ms:
+        if gap and kept_ms is not None and min(part.since_ms for part in gap.values()) < self._now_ms() - kept_ms // 2:
             return None
         return gap
 
@@ -271,7 +274,7 @@ class _Rebuild:
         fences = self._take_over()
         count = 0
         if fences:
-            if self._gap is not None and self._is_written_past(self._gap):
+            if self._gap is not None and self._is_written_past(self._gap, fences):
                 # Nothing of the gap can come below what a batch in progress has written on top of the older state.
                 log.warning("gap_given_up", profile=self._pipeline.name)
                 self._gap = None
@@ -280,7 +283,8 @@ class _Rebuild:
             count = self._replay(fences, now_ms) if self._gap is None else self._replay_gap(fences, self._gap)
             # 4. Seed.
             self._seed(duplicates_topic, list(fences.values()))
-            # 5. Announce and complete.
+            # 5. Announce and complete. The announcement ends a gap for all processes.
+            self._check_connections()
             self._announce(fences)
         self._check_connections()
         self._staging.extend_lease()
@@ -296,13 +300,21 @@ class _Rebuild:
         states = index.partition_states(list(self._committed))
         return {
             # The announced attempts show the gap to the next process if this one ends now.
-            partition: index.fence(partition, self._generation, committed.offset, states[partition].announced)
+            partition: index.fence(
+                partition,
+                self._generation,
+                committed.offset,
+                states[partition].announced,
+                BrokerState(committed.topic_id),
+            )
             for partition, committed in self._committed.items()
         }
 
     def _announce(self, fences: Mapping[Partition, Fence]) -> None:
+        """Announce the committed attempts of the partitions that were replayed."""
         for partition, committed in self._committed.items():
-            if attempt_id := committed_attempt(committed):
+            attempt_id = committed_attempt(committed)
+            if attempt_id and (self._gap is None or partition in self._gap):
                 self._pipeline.index.announce(attempt_id, [fences[partition]], {partition: committed.offset})
 
     def _check_connections(self) -> None:
@@ -347,7 +359,7 @@ class _Rebuild:
         ends = {partition: committed.offset for partition, committed in self._committed.items()}
         return self._index(map(kept.filtered, self._batches(self._target.topics, since, ends)), fences)
 
-    def _is_written_past(self, gap: Mapping[Partition, Gap]) -> bool:
+    def _is_written_past(self, gap: Mapping[Partition, Gap], fences: Mapping[Partition, Fence]) -> bool:
         """Tell whether a document of the gap has an entry from a record that is not committed.
 
         A batch that was in progress when the store went back may have appended to an older version, or missed a
@@ -358,8 +370,11 @@ class _Rebuild:
             documents = decode_batch(batch, dict.fromkeys(self._target.topics, pipeline)).documents
             numbers = {document_number(pipeline.name, each.id) for each in documents.get(pipeline.name, ())}
             for entry in index.get_entries(list(numbers)).values():
-                committed = self._committed.get(entry.position.topic_partition)
-                if committed is not None and entry.position.offset >= committed.offset:
+                partition = entry.position.topic_partition
+                fence = fences.get(partition)
+                if fence is None or fence.incarnation != entry.position.incarnation:
+                    continue
+                if entry.position.offset >= self._committed[partition].offset:
                     return True
         return False
 
@@ -376,8 +391,9 @@ class _Rebuild:
         processor = BatchProcessor(dict.fromkeys(self._target.topics, self._pipeline), nullcontext, self._tick)
         count = 0
         skipped: Counter[str] = Counter()
+        incarnations = {partition: fence.incarnation for partition, fence in fences.items()}
         for batch in batches:
-            result = processor.index(processor.decode(batch), fences)
+            result = processor.index(processor.decode(batch.in_incarnations(incarnations)), fences)
             skipped.update(
                 failed.error.code if isinstance(failed.error, MessageError) else ErrorCode.INTERNAL
                 for failed in result.failures

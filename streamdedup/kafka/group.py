@@ -332,11 +332,13 @@ def refuse_other_indexes(options: KafkaOptions) -> None:
     if not options.index_name or options.api_version is not None:
         return  # brokers without negotiation of versions may not describe groups
     with admin_client(options) as admin:
-        group = _retrying(
-            options,
-            f"look up the group {options.group_id}",
-            lambda: admin.describe_groups([options.group_id])[options.group_id],
-        )
+
+        def describe() -> Any:
+            group = admin.describe_groups([options.group_id])[options.group_id]
+            _raise_error(group.get("error"))
+            return group
+
+        group = _retrying(options, f"look up the group {options.group_id}", describe)
     others = [
         _named(member)
         for member in group["members"]
@@ -348,6 +350,17 @@ def refuse_other_indexes(options: KafkaOptions) -> None:
             f"({options.member_client_id}): {', '.join(sorted(others))}. Stop them first; one that ended without "
             "leaving the group stays a member for kafka.session_timeout"
         )
+
+
+def members_of_index(options: KafkaOptions) -> tuple[str, ...]:
+    """Return the group members that use the same indexes, or do not tell; see ``describe_group``."""
+    prefix = f"{CLIENT_ID}-"
+    return tuple(
+        member
+        for member in describe_group(options).members
+        if not member.startswith(prefix)
+        or member.startswith((f"{options.member_client_id} ", f"{options.member_client_id},"))
+    )
 
 
 def committed_quietly(options: KafkaOptions) -> dict[Partition, int]:

@@ -112,11 +112,15 @@ def test_parameters_change_without_a_pair_lost_or_doubled_while_documents_flow(i
         wait_no_members(installation.kafka, installation.group)
     with installation.running("last", **PATIENT, **CHANGES):
         installation.wait_committed(stream.finish())
+        # The old index stays until it is dropped, which leaves the new one and its daemons alone.
+        refused = index("drop", "--yes", "--config", installation.config, *changes)
+        assert "are running" in refused.stderr
+        assert index("drop", "--yes", "--config", installation.config).returncode == 0
+        running = index("prepare", "--config", installation.config, *changes)
+        assert "redis.key_prefix: daemons use the indexes of this prefix" in running.stderr
     seen = installation.pairs()
     assert sorted(stream.pairs) == seen
     assert sorted(set(seen)) == seen
-    # The old index stays until it is dropped, and dropping it leaves the new one alone.
-    assert index("drop", "--yes", "--config", installation.config).returncode == 0
     status = index("status", "--config", installation.config, *changes)
     assert "fits the settings" in status.stdout
 
@@ -129,6 +133,9 @@ def test_an_index_is_prepared_beside_another_one_only(installation, index):
     stream = Stream(installation)
     installation.send(stream.batch(40))
     installation.run_until_committed(40)
+    waits = index("prepare", *config, "--set", "service.on_index_lost=continue")
+    assert waits.returncode == 2
+    assert 'service.on_index_lost: must be "rebuild"' in waits.stderr
     refused = index("prepare", *config, "--set", "profiles.articles.threshold=0.7")
     assert refused.returncode == 2
     assert re.search(

@@ -37,7 +37,11 @@ def find_gap(kafka: Kafka, index: Index, rules: Rules) -> Generator[Step, None, 
         if lacking:
             earliest = min(lacking, key=lambda last: last.attempt_id)
             gap[partition] = earliest if rules.gap_of_every_slot else of_partition[0]
-    return None if any(last.start is None for last in gap.values()) else gap
+    latest = max(min(last.attempt_id for last in of_partition) for of_partition in zip(*by_slot, strict=True))
+    if gap and latest == NO_ATTEMPT:
+        return None
+    # Everything that was written before the latest announced attempt is in the index; a partition without one is new.
+    return {partition: Announced(latest, last.start or 0) for partition, last in gap.items()}
 
 
 _ALL = _Replayed(float("-inf"), float("-inf"))

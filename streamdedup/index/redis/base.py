@@ -221,6 +221,10 @@ class RedisPart(RedisReading):
         arguments = [*fences.values, number, self._acknowledged(slot, number), *arguments]
         return Call(name, keys, arguments, documents_count)
 
+    def forget_calls(self) -> None:
+        """Forget the calls so far, after all keys were deleted."""
+        self._last_calls.clear()
+
     def _acknowledged(self, slot: int, number: int) -> int:
         """Return the number of the last call in a slot that certainly succeeded, or 0; remember this call."""
         failures_count, now_s = self._runner.failures_count, time.monotonic()

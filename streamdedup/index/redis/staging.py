@@ -58,6 +58,7 @@ class RedisStagingIndex:
             tick()
 
         RedisUpkeep(self._servers, self._namespace).drop(deleted, keep=self._keys.staging)
+        self.store.forget_calls()
 
     def _has_lease(self, fingerprint: bytes = b"") -> bool:
         """Extend the lease, or complete the index with a fingerprint; return False when this process has no lease."""
