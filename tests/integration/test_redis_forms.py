@@ -268,11 +268,16 @@ class TestRights:
         assert store.count_documents() == len(numbers) + 1
         store.unfence(PARTITION)
 
+    def live(self, servers):
+        """Do all work of a daemon, the deletion of a lost index with it."""
+        self.work(servers)
+        assert RedisUpkeep(servers, NAMESPACE).drop() > 0
+
     def test_the_rights_of_the_page_are_enough(self, guarded):
         server, client = guarded
         let_in([client], *redis_sets.acl_line("daemon"))
         with connect(server.url, security=LOGIN) as servers:
-            self.work(servers)
+            self.live(servers)
 
     @pytest.mark.parametrize("right", [rule for rule in redis_sets.acl_line("daemon") if rule[0] in "+~"])
     def test_none_of_them_is_too_many_and_a_missing_one_is_named(self, guarded, right):
@@ -284,7 +289,7 @@ class TestRights:
         if right[0] == "~":
             refused = rf"lacks rights on the keys.*redis\.key_prefix.*{name}"
         with connect(server.url, security=LOGIN) as servers, pytest.raises(StoreMisconfigured, match=refused):
-            self.work(servers)
+            self.live(servers)
 
     def test_a_cluster_needs_its_two_more(self, cluster_of_redis):
         let_in(cluster_of_redis.clients, *redis_sets.acl_line("daemon"), *redis_sets.acl_line("cluster"))

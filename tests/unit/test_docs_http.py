@@ -64,7 +64,7 @@ def test_every_key_that_is_named_exists():
 
 
 def test_the_limit_of_an_alignment_is_that_of_the_code():
-    assert f"A text of more than {MAX_WORDS:,} of these" in " ".join(PAGE.split())
+    assert f"Of more than {MAX_WORDS:,} of these `aligned` is false" in " ".join(PAGE.split())
     assert f"more than {MAX_WORDS:,} words" in (PAGE_FILES / "differences.js").read_text(encoding="utf-8")
 
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from loop_world import DUPLICATES, GROUP, INPUT, Act, Killed, Moment, Sent, World, a_pipeline
+from structlog.testing import capture_logs
 
 from streamdedup.daemon import rebuild
 from streamdedup.daemon.partitions import Loss, PartitionOwnership, committed_attempt
@@ -190,14 +191,15 @@ def test_a_loss_is_shown_until_the_index_is_rebuilt():
     assert anew.metric("index_lost_timestamp_seconds") == 0
 
 
-def test_records_that_a_rebuild_cannot_read_are_counted_in_the_log(caplog):
+def test_records_that_a_rebuild_cannot_read_are_counted_in_the_log():
     unread = [Sent("x", TEXT, 0, code="not_json"), Sent("y", TEXT, 1, code="not_json")]
     world = World([*BEFORE, *unread], on_index_lost="rebuild").run()
     flush(world)
     send(world, Sent("d", OTHER_TEXT, 1))
-    world.run()
-    (line,) = [line for line in caplog.records if getattr(line, "event", "") == "index_rebuild_skipped"]
-    assert (line.profile, line.codes) == ("articles", "2 not_json")
+    with capture_logs() as events:
+        world.run()
+    (line,) = [event for event in events if event["event"] == "index_rebuild_skipped"]
+    assert (line["profile"], line["codes"]) == ("articles", "2 not_json")
 
 
 def test_a_loss_is_shown_although_nothing_is_committed_yet():
