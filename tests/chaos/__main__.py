@@ -41,6 +41,7 @@ def storm(arguments: argparse.Namespace) -> bool:
         suppressing=arguments.suppress,
         layout=arguments.layout,
         losses=arguments.losses,
+        keep=arguments.keep,
         per_second=losses.PER_SECOND if arguments.losses else PER_SECOND,
     )
     print(f"seed {options.seed}: {options.kills} kills and {', '.join(options.kinds)}", flush=True)
@@ -126,6 +127,7 @@ def main() -> None:
     run.add_argument("--suppress", action="store_true", help="with rules of the profile about what is alerted")
     run.add_argument("--layout", choices=LAYOUTS, default="sets", help="bucket layout of the index")
     run.add_argument("--no-traps", action="store_true", help="leave out the traps")
+    run.add_argument("--keep", type=Path, metavar="FOLDER", help="for the topics and logs of a bad run")
     run.add_argument("--report", type=Path, help="file for the report, as JSON")
     run.set_defaults(do=storm)
     commands.add_parser("selftest", help="broken loops must be caught").set_defaults(do=selftest)

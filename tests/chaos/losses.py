@@ -28,10 +28,12 @@ PER_SECOND = 6.0
 #: Number of copies of the data from which an older one is chosen, and the share that is kept of copies made during a
 #: rebuild: with such a copy the daemons wait until the lease on it ends, for a minute at most.
 COPIES, STAGING_SHARE = 8, 0.1
-#: Number of records committed between two losses.
-BETWEEN = 120
+#: Number of records committed between two losses, and the lag in seconds below which the next loss occurs.
+BETWEEN, CAUGHT_UP_S = 120, 20.0
 #: Longest waits for a loss to be noticed, and for the end of a rebuild, in seconds.
 NOTICE_S, REBUILD_S = 90.0, 120.0
+#: Longest wait between two losses, in seconds.
+WORK_S = 600.0
 
 
 class Copies:

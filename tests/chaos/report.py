@@ -32,6 +32,7 @@ class Options:
         suppressing: Whether rules of the profile suppress pairs.
         layout: Bucket layout of the index.
         losses: Number of losses of the index; with any, documents expire, and some live as long as the run.
+        keep: Folder for the topics and logs of a bad run; None for none.
     """
 
     seed: int
@@ -45,6 +46,7 @@ class Options:
     suppressing: bool = False
     layout: str = "sets"
     losses: int = 0
+    keep: Path | None = None
 
     @property
     def window_ms(self) -> int | None:
@@ -67,6 +69,7 @@ class Struck:
         ahead: Whether the victim had read a batch ahead.
         effects: Effects on the victim and the servers.
         stops_s: Time that each requested stop took, in seconds.
+        lag_s: Time that the daemons lagged behind at the beginning, in seconds.
     """
 
     at_s: float
@@ -79,6 +82,7 @@ class Struck:
     ahead: bool = False
     effects: list[str] = field(default_factory=list)
     stops_s: list[float] = field(default_factory=list)
+    lag_s: float = 0.0
 
 
 @dataclass
@@ -164,4 +168,4 @@ class Report:
             "unproven": self.unproven(),
             "good": self.good,
         }
-        path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(content, indent=2, default=str) + "\n", encoding="utf-8")

@@ -4,7 +4,6 @@ A run without effective faults proves nothing. Each kind of fault must have had 
 otherwise the run fails, even if no pair is lost or doubled.
 """
 
-import contextlib
 import random
 import subprocess
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from tests import servers
 from tests.chaos import losses
+from tests.chaos.evidence import keep_evidence
 from tests.chaos.faults import KINDS, POINTS, Strike, effects_of
 from tests.chaos.losses import LOSSES
 from tests.chaos.report import Options, Report, Struck
@@ -105,6 +105,7 @@ class Storm:
         self._daemons = [WatchedDaemon(self._installation, name, self._settings, options.broken) for name in names]
         self._spares: list[WatchedDaemon] = []
         self._committed_at_loss = 0
+        self._producing: Producing | None = None
         self._report = Report(options, [])
         self._began = time.monotonic()
 
@@ -119,10 +120,9 @@ class Storm:
             with Producing(kafka, topic, records, options.per_second) as producing:
                 for daemon in self._daemons:
                     daemon.wait_passed("after_poll", timeout_s=120)
+                self._producing = producing
                 for planned in plan(options):
                     self._strike(planned)
-                    behind = producing.count - self._installation.committed_count()
-                    self._report.lag_s = max(self._report.lag_s, behind / options.per_second)
                 self._repeat()
             self._drain()
         except (AssertionError, TimeoutError, OSError, subprocess.SubprocessError) as error:
@@ -138,6 +138,8 @@ class Storm:
             suppressing=self._options.suppressing,
             window_ms=self._options.window_ms,
         )
+        if not self._report.good and self._options.keep is not None:
+            keep_evidence(self._installation, self._options.keep)
         self._report.seconds = time.monotonic() - self._began
         return self._report
 
@@ -164,6 +166,7 @@ class Storm:
             round(time.monotonic() - self._began, 2), planned.kind, victim.name, planned.point, place, stage_of(place)
         )
         struck.ahead = has_read_ahead(trace)
+        struck.lag_s = round(self._lag_s(), 1)
         others = [daemon for daemon in self._daemons if daemon is not victim]
         strike = Strike(self._world, victim, others, self._spare, self._rng)
         self._report.struck.append(struck)
@@ -186,11 +189,27 @@ class Storm:
         self._restart_ended()
 
     def _await_work(self) -> None:
-        """Wait until some records were committed since the last loss: one loss after the other would be one loss."""
+        """Wait until some records were committed since the last loss, and the daemons lag behind by little.
+
+        One loss after the other would be one loss, and documents expire before daemons that lag behind for too long
+        compare them.
+        """
         wanted = self._committed_at_loss + losses.BETWEEN
-        with contextlib.suppress(TimeoutError):
-            servers.wait_until(lambda: self._installation.committed_count() >= wanted, losses.REBUILD_S, "commits")
+
+        def worked() -> bool:
+            self._restart_ended()
+            return self._installation.committed_count() >= wanted and self._lag_s() <= losses.CAUGHT_UP_S
+
+        servers.wait_until(worked, losses.WORK_S, "the daemons to catch up")
         self._committed_at_loss = self._installation.committed_count()
+
+    def _lag_s(self) -> float:
+        """Return how long the daemons lag behind, in seconds, and keep the longest lag."""
+        assert self._producing is not None
+        behind = self._producing.count - self._installation.committed_count()
+        lag_s = behind / self._options.per_second
+        self._report.lag_s = max(self._report.lag_s, lag_s)
+        return lag_s
 
     def _await_rebuild(self, struck: Struck, before: list[losses.Rebuild]) -> None:
         """Wait until a rebuild has begun, and mostly until one is completed: the others are hit by the next fault."""
