@@ -23,7 +23,9 @@ DEADLINE_S = 300.0
 MARK = "DEMO_OF_THE_TESTS"
 #: A pair as a line.
 PAIR = re.compile(
-    r"^\d\d:\d\d:\d\d[+-]\d{4}  \w+ +(\S+) ~ (\S+)  (\d\.\d{4}) exact  [a-z ]+ \d\.\d{4}  cluster \S+$", re.MULTILINE
+    r"^\d\d:\d\d:\d\d[+-]\d{4}  \w+ +(\S+) ~ (\S+)  (\d\.\d{4}) exact  [a-z ]+ \d\.\d{4}  "
+    r"cluster \S+ \(\d+\)$",
+    re.MULTILINE,
 )
 
 pytestmark = [

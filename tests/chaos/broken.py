@@ -21,6 +21,7 @@ from streamdedup.index.redis.store import RedisIndex
 from streamdedup.index.values import Hits
 from streamdedup.kafka import producer
 from streamdedup.kafka.errors import CLIENT_ERRORS
+from streamdedup.wire import Alert
 from tests.buckets import members_in_set
 
 #: Called with points, as in ``watched_daemon``.
@@ -158,7 +159,14 @@ def half_window(_on_point: OnPoint) -> None:
 
 def own_position(_on_point: OnPoint) -> None:
     """Seed claims for the position of the alert, so that a replay of this position has them again."""
-    rebuild._NO_INCARNATION = 0
+    add = rebuild._Seeds.add
+
+    def add_own(self: Any, alert: Alert) -> None:
+        add(self, alert)
+        for match in alert.matches:
+            self.claims[rebuild.published_pair_key(alert.profile, alert, match)] = alert.document.position
+
+    rebuild._Seeds.add = add_own
 
 
 def _keep_source() -> None:
