@@ -10,8 +10,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 
 from streamdedup.wire import decode_alert
 from tests import servers
-from tests.daemons import PATIENT, Installation, produce_keyed, values_of, wait_no_members
-from tests.servers import wait_until
+from tests.daemons import PATIENT, Installation, wait_no_members
 
 TEXTS = [
     f"text number {at} of a corpus in which every text comes twice and has words of its own: {at * 7}"
@@ -232,57 +231,6 @@ def test_a_rebuild_that_was_cut_short_can_be_run_again(install, redis_client, in
 
 BASE = " ".join(f"word{at}" for at in range(60))
 ELSEWHERE = " ".join(f"mark{at}" for at in range(60))
-
-
-def partitions_of(daemon):
-    """Number of partitions that a daemon has been assigned last."""
-    assigned = [event["partitions"] for event in daemon.events("at_work")]
-    return len(assigned[-1]) if assigned else 0
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("lost", [True, False], ids=["lost", "kept"])
-def test_alerts_behind_an_open_transaction_are_known_to_a_rebuilt_index(install, redis_client, lost):
-    """Daemon "one" dies within its transaction; "two" publishes the pair A-B behind it before the index is lost."""
-    installation = install(partitions=2)
-
-    def member(name):
-        # Longer than the test: the transaction stays open until "one" is back.
-        times = {"kafka.session_timeout": "180s", "kafka.transaction_timeout": "180s"}
-        return {"service.on_index_lost": "rebuild", "kafka.group_instance_id": name, **times}
-
-    def send(partition, **texts):
-        produce_keyed(installation.kafka, installation.topic, values_of(texts.items()), partition=partition)
-
-    with installation.daemon("two", **member("two")) as two, installation.daemon("one", **member("one")) as one:
-        two.wait_ready()
-        one.wait_ready()
-        wait_until(lambda: partitions_of(one) == partitions_of(two) == 1, 180, "a partition for each")
-        send(0, X0=f"{ELSEWHERE} p0")
-        send(1, X1=f"{ELSEWHERE} p1")
-        installation.wait_committed(2)
-        one.process.kill()
-        one.process.wait()
-        one.start(STREAMDEDUP_CRASH_AT="after_flush")
-        wait_until(lambda: partitions_of(one) == 1, 180, "its partition")
-        (owned,) = one.events("at_work")[-1]["partitions"]
-        number = int(owned.rpartition(":")[2])
-        # B is in the batch whose transaction stays open; the copy of X makes the transaction write an alert.
-        send(number, B=BASE, copy=f"{ELSEWHERE} p{number}")
-        one.process.wait(120)
-        before = installation.committed_count()
-        send(1 - number, A=f"{BASE} tail")
-        installation.wait_committed(before + 1)
-        assert servers.has_open_transaction(installation.kafka, [installation.duplicates])
-        if lost:
-            redis_client.flushdb()
-            send(1 - number, other="a text that resembles none of the others in any of its words")
-            two.wait_event("index_rebuild_begun")
-        one.start()
-        installation.wait_committed(before + 3 + lost)
-        assert not lost or two.events("index_rebuilt") or one.events("index_rebuilt")
-        assert (one.stop(), two.stop()) == (0, 0)
-    assert installation.pairs().count(("A", "B")) == 1
 
 
 @pytest.mark.long
