@@ -44,8 +44,9 @@ class Gap(NamedTuple):
 
     Attributes:
         start: Offset from which on records may be missing; all earlier ones are in the index.
-        since_ms: Time of the latest announced attempt of all partitions, milliseconds since the epoch. Everything that
-            was written before is in the index.
+        since_ms: Time of the latest attempt of all partitions that the index knows to be committed, milliseconds since
+            the epoch. Everything that was written before is in the index. Of an announced attempt this is not certain:
+            a batch in progress may announce itself after the index has gone back, but is then not published.
     """
 
     start: int
@@ -316,7 +317,7 @@ class PartitionOwnership:
             fence = index.fence(partition, generation, committed.offset)
             attempt_id = committed_attempt(committed)
             if attempt_id:
-                index.announce(attempt_id, [fence], {partition: committed.offset})
+                index.announce(attempt_id, [fence], {partition: committed.offset}, committed=True)
 
 
 def find_losses(index: PartitionStore, committed: Mapping[Partition, CommittedOffset]) -> list[Loss]:
@@ -327,7 +328,7 @@ def find_losses(index: PartitionStore, committed: Mapping[Partition, CommittedOf
         committed: Committed offset by partition.
     """
     states = index.partition_states(sorted(committed))
-    latest = max((state.announced for state in states.values()), default="")
+    latest = max((state.committed_attempt for state in states.values()), default="")
     losses = (_loss(partition, committed[partition], state, latest) for partition, state in states.items())
     return [loss for loss in losses if loss is not None]
 
@@ -339,18 +340,18 @@ def _loss(partition: Partition, committed: CommittedOffset, state: PartitionStat
         partition: The partition.
         committed: Its committed offset.
         state: Its state in the index.
-        latest: The latest announced attempt of all partitions; empty when there is none.
+        latest: The latest attempt of all partitions that the index knows to be committed; empty when there is none.
     """
     if not committed.offset:
         return None  # set by an operator, before anything was read
     where = f"offset {committed.offset} of {partition} is committed, but the index"
     if state.high_water_mark is None:
         reason = f"{where} has never seen this partition: it was lost, or it is another one"
-        # With attempts of other partitions the index is that of the group, and this partition is new.
+        # With committed attempts of other partitions the index is that of the group, and this partition is new.
         return Loss(partition, committed, reason, Gap(0, _attempt_ms(latest)) if latest else None)
     if state.announced < committed_attempt(committed):
         reason = f"{where} does not know of it: it has gone back to an earlier time"
-        return Loss(partition, committed, reason, _gap(committed, state, latest))
+        return Loss(partition, committed, reason, _gap(committed, state, latest) if latest else None)
     return None
 
 
@@ -359,7 +360,7 @@ def _gap(committed: CommittedOffset, state: PartitionState, latest: str) -> Gap 
     is_other_topic = bool(committed.topic_id and state.topic_id) and committed.topic_id != state.topic_id
     if state.announced_start is None or is_other_topic or committed.offset < state.announced_start:
         return None
-    return Gap(state.announced_start, _attempt_ms(latest or state.announced))
+    return Gap(state.announced_start, _attempt_ms(latest))
 
 
 def _attempt_ms(attempt_id: str) -> int:

@@ -315,7 +315,8 @@ class _Rebuild:
         for partition, committed in self._committed.items():
             attempt_id = committed_attempt(committed)
             if attempt_id and (self._gap is None or partition in self._gap):
-                self._pipeline.index.announce(attempt_id, [fences[partition]], {partition: committed.offset})
+                starts = {partition: committed.offset}
+                self._pipeline.index.announce(attempt_id, [fences[partition]], starts, committed=True)
 
     def _check_connections(self) -> None:
         if self._pipeline.index.connections_count() != self._connections_count:

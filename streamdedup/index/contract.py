@@ -290,13 +290,16 @@ class PartitionStore(Protocol):
     def unfence(self, partition: Partition) -> None:
         """Delete a partition's fence; for an operator who has deleted the consumer group."""
 
-    def announce(self, attempt_id: str, fences: Sequence[Fence], starts: Mapping[Partition, int]) -> None:
+    def announce(
+        self, attempt_id: str, fences: Sequence[Fence], starts: Mapping[Partition, int], *, committed: bool = False
+    ) -> None:
         """Store in every slot that an attempt at a batch is completely written, before it is published.
 
         Args:
             attempt_id: Attempt name; as text greater than all earlier names.
-            fences: Fences for all batch partitions.
+            fences: Fences for all batch partitions; each has the last committed attempt, which is stored, too.
             starts: First offset of the batch by partition, from which on a gap is replayed.
+            committed: Whether the attempt itself is committed, as after a rebuild.
 
         Raises:
             IndexLost: A slot lacks a committed attempt.

@@ -288,15 +288,29 @@ def decode_high_water_mark(stored: bytes) -> StoredHighWaterMark:
     return StoredHighWaterMark(int(offset), int(incarnation or 0), topic_id)
 
 
-def encode_attempt(attempt_id: str, start: int) -> str:
-    """Return an announced attempt's value: its id, and the offset at which its batch begins."""
-    return f"{attempt_id} {start}"
+class StoredAttempt(NamedTuple):
+    """An announced attempt.
+
+    Attributes:
+        attempt_id: Attempt id; empty where there is none.
+        start: Offset at which its batch begins; None where there is none.
+        committed_id: The last attempt that was known to be committed when this one was announced; empty for none.
+    """
+
+    attempt_id: str = ""
+    start: int | None = None
+    committed_id: str = ""
 
 
-def decode_attempt(stored: bytes) -> tuple[str, int | None]:
-    """Return id and first offset of an announced attempt; an empty id and None where there is none."""
-    attempt_id, _, start = stored.decode().partition(" ")
-    return attempt_id, int(start) if start else None
+def encode_attempt(attempt: StoredAttempt) -> str:
+    """Return an announced attempt's value."""
+    return f"{attempt.attempt_id} {attempt.start} {attempt.committed_id}"
+
+
+def decode_attempt(stored: bytes) -> StoredAttempt:
+    """Return an announced attempt."""
+    attempt_id, start, committed_id, *_ = (*stored.decode().split(" "), "", "")
+    return StoredAttempt(attempt_id, int(start) if start else None, committed_id)
 
 
 def encode_fence(generation: int, store: bytes) -> str:

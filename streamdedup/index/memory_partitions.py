@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from streamdedup.errors import BatchRefused, IndexLost
 from streamdedup.index.documents import PendingMatches
+from streamdedup.index.entries import StoredAttempt
 from streamdedup.index.expiring import ExpiringDict
 from streamdedup.index.values import (
     UNKNOWN_BROKER_STATE,
@@ -35,7 +36,7 @@ class MemoryPartitions:
         self._incarnations: dict[Partition, tuple[int, str]] = {}
         self._earlier_topic_ids: dict[Partition, set[str]] = {}
         #: Announced attempt of each partition, and the offset at which its batch begins.
-        self._announced: dict[Partition, tuple[str, int | None]] = {}
+        self._announced: dict[Partition, StoredAttempt] = {}
         self._pending_matches: ExpiringDict[Position, PendingMatches] = ExpiringDict(lifetime_ms, now_ms)
 
     def fence(
@@ -90,11 +91,14 @@ class MemoryPartitions:
         return {partition: self._state(partition) for partition in partitions}
 
     def _state(self, partition: Partition) -> PartitionState:
-        announced, start = self._announced.get(partition, ("", None))
+        attempt_id, start, committed_id = self._announced.get(partition, StoredAttempt())
         incarnation, topic_id = self._incarnations.get(partition, (0, ""))
-        return PartitionState(self._high_water_marks.get(partition), announced, incarnation, topic_id, start)
+        high_water_mark = self._high_water_marks.get(partition)
+        return PartitionState(high_water_mark, attempt_id, incarnation, topic_id, start, committed_id)
 
-    def announce(self, attempt_id: str, fences: Sequence[Fence], starts: Mapping[Partition, int]) -> None:
+    def announce(
+        self, attempt_id: str, fences: Sequence[Fence], starts: Mapping[Partition, int], *, committed: bool = False
+    ) -> None:
         """See ``PartitionStore.announce``."""
         self._check_fences(fences)
         for fence in fences:
@@ -102,10 +106,11 @@ class MemoryPartitions:
             if announced < fence.attempt_id:
                 raise IndexLost("the index has gone back to an earlier time")
             if announced < attempt_id:
-                self._announced[fence.partition] = attempt_id, starts[fence.partition]
+                committed_id = attempt_id if committed else fence.attempt_id
+                self._announced[fence.partition] = StoredAttempt(attempt_id, starts[fence.partition], committed_id)
 
     def _announced_attempt(self, partition: Partition) -> str:
-        return self._announced.get(partition, ("", None))[0]
+        return self._announced.get(partition, StoredAttempt()).attempt_id
 
     def unfence(self, partition: Partition) -> None:
         """See ``PartitionStore.unfence``."""

@@ -107,6 +107,8 @@ class PartitionState:
         topic_id: Kafka's topic id; empty when unknown.
         announced_start: Offset at which the batch of ``announced`` begins; all earlier records are in the index. None
             when there is no such attempt.
+        committed_attempt: The last attempt that was known to be committed when ``announced`` was announced; empty for
+            none.
     """
 
     high_water_mark: int | None
@@ -114,6 +116,7 @@ class PartitionState:
     incarnation: int = 0
     topic_id: str = ""
     announced_start: int | None = None
+    committed_attempt: str = ""
 
 
 # Buckets

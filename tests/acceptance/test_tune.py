@@ -120,7 +120,11 @@ def test_a_step_below_shows_both_texts_side_by_side_or_stacked(corpus, tmp_path)
     for columns, text in shown.items():
         assert all(len(line.rstrip()) <= columns for line in text.splitlines())
         assert re.search(r"0\.9\d{3}  \d+/2<b> ~ \d+/[01]<b>", text)
-    assert len(shown[80].splitlines()) > len(shown[120].splitlines())
+    marked = '<script>document.title="taken"'
+    assert {columns: max(line.count(marked) for line in text.splitlines()) for columns, text in shown.items()} == {
+        80: 1,
+        120: 2,
+    }
 
 
 def test_a_recall_that_the_limits_prevent_is_not_recommended(corpus, tmp_path):

@@ -873,6 +873,7 @@ class TestAnnouncements:
     def test_an_earlier_announcement_takes_the_place_of_no_later_one(self, store):
         fence = store.fence(PARTITION, 1, 0)
         store.announce(LATER, [fence], {PARTITION: 0})
+        assert store.partition_states([PARTITION])[PARTITION].committed_attempt == fence.attempt_id
         store.announce(EARLIER, [fence], {PARTITION: 0})
         assert store.partition_states([PARTITION])[PARTITION].announced == LATER
 
@@ -1004,11 +1005,12 @@ class TestDrafts:
             store.fence(PARTITION, 2, 9, LATER)
         fence = staging.store.fence(PARTITION, 3, 9, EARLIER)
         staging.store.insert_entries([an_entry(8, offset=6)], [fence])
-        staging.store.announce(LATER, [fence], {PARTITION: 9})
+        staging.store.announce(LATER, [fence], {PARTITION: 9}, committed=True)
         staging.complete(FINGERPRINT)
         assert store.fence(PARTITION, 4, 9, LATER) == Fence(PARTITION, 4, 9, LATER)
         assert len(store.get_entries([an_entry().number, an_entry(8).number])) == 2
-        assert store.partition_states([PARTITION])[PARTITION].announced_start == 9
+        state = store.partition_states([PARTITION])[PARTITION]
+        assert (state.announced_start, state.committed_attempt) == (9, LATER)
 
     def test_completion_may_be_repeated(self, staging_indexes):
         store, staging, _ = staging_indexes

@@ -30,7 +30,7 @@ from streamdedup.kafka.reader import RecordFetcher, SpanReader, TopicReader
 from streamdedup.position import Partition, Position
 from tests import servers
 from tests.support.kafka import KafkaServer
-from tests.support.processes import resume
+from tests.support.processes import pause, resume
 
 #: Longest single poll, in seconds.
 POLL_S = 0.2
@@ -267,7 +267,7 @@ class TestT6T10KafkaStopsAnswering:
     @pytest.mark.parametrize("step", ["flush", "send_offsets_to_transaction", "commit_transaction"])
     def test_a_frozen_broker_ends_publishing_in_time_and_nothing_is_lost_or_doubled(self, own_kafka, stack, step):
         lab = Lab(own_kafka.bootstrap_servers, stack)
-        publish_into_silence(lab, step, own_kafka.brokers[0].pause)
+        publish_into_silence(lab, step, lambda: pause(own_kafka.brokers[0]))
         resume(own_kafka.brokers[0])
         own_kafka.wait_ready()
         copy_all(lab, reopened(lab), 3)

@@ -174,6 +174,8 @@ def test_dead_letters_come_after_the_commit_without_any_part_of_the_record(start
             "partition": 1,
             "offset": 7,
             "reason": "not_json",
+            "stage": "decode",
+            "attempts": 1,
             "error": "no JSON",
             "time": "1970-01-01T00:00:00.000Z",
         }

@@ -65,19 +65,30 @@ class Fence(NamedTuple):
 
 
 class Announced(NamedTuple):
-    """The last announced attempt of a partition, and the offset at which its batch began; None without an attempt."""
+    """The last announced attempt of a partition.
+
+    Attributes:
+        attempt_id: The attempt.
+        start: Offset at which its batch began; None without an attempt.
+        committed: The last attempt that was known to be committed when this one was announced.
+    """
 
     attempt_id: AttemptId = NO_ATTEMPT
     start: int | None = None
+    committed: AttemptId = NO_ATTEMPT
 
 
 class Announcement(NamedTuple):
-    """An attempt to be announced: its batch begins at ``start``, and ``known`` is the last committed attempt."""
+    """An attempt to be announced: its batch begins at ``start``, and ``known`` is the last committed attempt.
+
+    The attempt of a rebuild is ``committed`` itself.
+    """
 
     partition: int
     attempt_id: AttemptId
     start: int
     known: AttemptId = NO_ATTEMPT
+    committed: bool = False
 
 
 class Ask(NamedTuple):
@@ -347,12 +358,12 @@ class Index:
         Raises:
             IndexLost: The slot has never heard of a committed attempt.
         """
-        for partition, _, _, known in announcements:
+        for partition, _, _, known, _ in announcements:
             if self._rules.announced_in_turn and slot.announced.get(partition, Announced()).attempt_id < known:
                 raise IndexLost
-        for partition, attempt_id, start, _ in announcements:
+        for partition, attempt_id, start, known, committed in announcements:
             if slot.announced.get(partition, Announced()).attempt_id < attempt_id:
-                slot.announced[partition] = Announced(attempt_id, start)
+                slot.announced[partition] = Announced(attempt_id, start, attempt_id if committed else known)
 
     def get_announced(self, slot: Slot, partitions: Sequence[int]) -> list[Announced]:
         """Return the last attempt announced for each partition."""

@@ -19,7 +19,7 @@ class _Replayed(NamedTuple):
     deletions: float
 
 
-#: Of each partition with a gap the last announced attempt, with the offset from which records are missing.
+#: Of each partition with a gap the offset from which records are missing, with the attempt from which alerts are.
 Gap = dict[int, Announced]
 
 
@@ -37,11 +37,13 @@ def find_gap(kafka: Kafka, index: Index, rules: Rules) -> Generator[Step, None, 
         if lacking:
             earliest = min(lacking, key=lambda last: last.attempt_id)
             gap[partition] = earliest if rules.gap_of_every_slot else of_partition[0]
-    latest = max(min(last.attempt_id for last in of_partition) for of_partition in zip(*by_slot, strict=True))
-    if gap and latest == NO_ATTEMPT:
+    # All that was written before a committed attempt is in the index, where its successor is announced: a batch in
+    # progress may announce itself after the index has gone back, but then it is not published.
+    since = max(min(last.committed for last in of_partition) for of_partition in zip(*by_slot, strict=True))
+    if gap and since == NO_ATTEMPT:
         return None
-    # Everything that was written before the latest announced attempt is in the index; a partition without one is new.
-    return {partition: Announced(latest, last.start or 0) for partition, last in gap.items()}
+    # A partition without an attempt is new.
+    return {partition: Announced(since, last.start or 0) for partition, last in gap.items()}
 
 
 _ALL = _Replayed(float("-inf"), float("-inf"))
@@ -93,7 +95,7 @@ class Rebuild:
                 yield from self._replay(partition, start, committed[partition], _ALL, fences)
         yield from self._seed(gap, list(fences.values()))
         announcements = [
-            Announcement(partition, attempt_id, committed[partition])
+            Announcement(partition, attempt_id, committed[partition], committed=True)
             for partition, attempt_id in enumerate(attempt_ids)
             if attempt_id is not None
         ]

@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +10,7 @@ from loop_world import DUPLICATES, GROUP, INPUT, Act, Killed, Moment, Sent, Worl
 from structlog.testing import capture_logs
 
 from streamdedup.daemon import rebuild
-from streamdedup.daemon.partitions import Loss, PartitionOwnership, committed_attempt
+from streamdedup.daemon.partitions import Gap, Loss, PartitionOwnership, committed_attempt, find_losses
 from streamdedup.daemon.recovery import Recovery
 from streamdedup.errors import BatchRefused, IndexLost, Rejoin, StoreUnavailable
 from streamdedup.index.memory import MemoryIndex
@@ -541,3 +542,18 @@ def test_metadata_of_other_programs_is_no_attempt_id(note):
     assert committed_attempt(CommittedOffset(7, note)) == ""
     assert committed_attempt(None) == ""
     assert Partition(INPUT, 0)
+
+
+def test_a_gap_reaches_back_to_the_last_known_commit_and_not_to_an_announcement():
+    index = MemoryIndex()
+    index.open({})
+    ids = [f"0000000001.{at * 1_000_000:017d}" for at in range(1, 5)]
+    lost, other = Partition("articles", 0), Partition("articles", 1)
+    index.announce(ids[0], [index.fence(lost, 1, 0)], {lost: 0})
+    index.announce(ids[1], [replace(index.fence(lost, 1, 3), attempt_id=ids[0])], {lost: 3})
+    committed = {lost: CommittedOffset(9, ids[2])}
+    gap = Gap(3, 1_000)
+    assert [loss.gap for loss in find_losses(index, committed)] == [gap]
+    # A batch in progress of another partition, which is written after the index has gone back.
+    index.announce(ids[3], [index.fence(other, 1, 0)], {other: 0})
+    assert [loss.gap for loss in find_losses(index, committed | {other: CommittedOffset(0, "")})] == [gap]

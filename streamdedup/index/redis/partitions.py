@@ -2,11 +2,17 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any
 
 from streamdedup.errors import IndexLost
-from streamdedup.index.entries import decode_attempt, decode_high_water_mark, encode_attempt, encode_fence
+from streamdedup.index.entries import (
+    StoredAttempt,
+    decode_attempt,
+    decode_high_water_mark,
+    encode_attempt,
+    encode_fence,
+)
 from streamdedup.index.redis.base import RedisPart
 from streamdedup.index.redis.scripts import Call
 from streamdedup.index.redis.servers import Command
@@ -69,7 +75,7 @@ class RedisPartitions(RedisPart):
                 for slot in self._slots
             ]
         )
-        return min(decode_attempt(reply)[0] for reply in replies)
+        return min(decode_attempt(reply).attempt_id for reply in replies)
 
     def _refuse_if_gone(self) -> None:
         if not self._servers.ask(self._keys.fingerprint, "EXISTS", self._keys.fingerprint):
@@ -113,21 +119,28 @@ class RedisPartitions(RedisPart):
         states = {}
         for partition, of_partition in zip(partitions, keys, strict=True):
             stored, *announced = islice(replies, len(of_partition))
-            attempt_id, start = min((decode_attempt(attempt or b"") for attempt in announced), key=itemgetter(0))
+            of_slots = [decode_attempt(attempt or b"") for attempt in announced]
+            earliest = min(of_slots, key=attrgetter("attempt_id"))
             if stored is None:
-                states[partition] = PartitionState(None, attempt_id)
+                states[partition] = PartitionState(None, earliest.attempt_id)
                 continue
             offset, incarnation, topic_id = decode_high_water_mark(stored)
-            states[partition] = PartitionState(offset, attempt_id, incarnation, topic_id, start)
+            committed_id = min(attempt.committed_id for attempt in of_slots)
+            states[partition] = PartitionState(
+                offset, earliest.attempt_id, incarnation, topic_id, earliest.start, committed_id
+            )
         return states
 
-    def announce(self, attempt_id: str, fences: Sequence[Fence], starts: Mapping[Partition, int]) -> None:
+    def announce(
+        self, attempt_id: str, fences: Sequence[Fence], starts: Mapping[Partition, int], *, committed: bool = False
+    ) -> None:
         """See ``PartitionStore.announce``."""
         calls, encoded = [], self._encoded(fences)
         for slot in self._slots:
             arguments: list[Any] = [attempt_id]
             for fence in fences:
-                announced = encode_attempt(attempt_id, starts[fence.partition])
+                committed_id = attempt_id if committed else fence.attempt_id
+                announced = encode_attempt(StoredAttempt(attempt_id, starts[fence.partition], committed_id))
                 arguments += (self._keys.announced(slot, fence.partition), fence.attempt_id, announced)
             calls.append(self._fenced_call("announce_attempt", slot, encoded, arguments))
         self._run(calls)

@@ -3,7 +3,7 @@
 --
 -- ARGV[at+1]    id of the attempt: digits of one length, so that the order of texts is that of attempts
 -- ARGV[at+2..]  for each partition: key of its announced attempt, id of its committed attempt ('' for none), value to store: the
---               id and the offset at which the batch begins
+--               id, the offset at which the batch begins, and the id of the committed attempt
 -- Error BACK: the slot lacks a committed attempt, so the server has gone back to an earlier time.
 local attempt = ARGV[at + 1]
 local function announced(key)
