@@ -58,7 +58,7 @@ BREAKING = {
     "reconnection_detected": _in("lost", "", "go_back", **_RACE),
     "announced_in_turn": _in("lost", "", "go_back freeze", **(_MANY | {"docs_count": 4})),
     "writes_remembered": _in("remaining", "delete", "go_back freeze", **_RACE),
-    "rejoined": _in("lost", "", "go_back", **_RACE),
+    "rejoined": _in("lost", "", "go_back", **_RACE)._replace(first=500),
     "all_checked": _in(
         "lost",
         "",
@@ -96,7 +96,7 @@ BREAKING = {
     "gap_of_every_slot": _in("lost", "", "go_back", **(_RACE | {"servers_apart": True})),
     "gap_claims_seeded": _in("doubled", "", "go_back", **_RACE),
     "published_overrides": _in("doubled", "", "go_back kill", **(_MANY | {"docs_count": 8})),
-    "gap_given_up": Breaking("garbled", {}, 50_700),
+    "gap_given_up": _in("garbled", "append", "go_back restart", **_RACE)._replace(first=1_000),
     "incarnations_restored": _in(
         "doubled", "update delete append", "flush", **(_ALONE | _LOSING | {"window": 150, "retention": 450})
     ),

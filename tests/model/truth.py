@@ -35,6 +35,7 @@ class Verdict:
         garbled: Documents whose entry differs from their log.
         remaining: Data of deleted documents that is left at the end.
         misaddressed: Missing and superfluous dead letters.
+        unfinished: Steps after which a run that does not end was given up.
     """
 
     lost: Sequence[object] = ()
@@ -43,6 +44,7 @@ class Verdict:
     garbled: Sequence[object] = ()
     remaining: Sequence[object] = ()
     misaddressed: Sequence[object] = ()
+    unfinished: Sequence[object] = ()
 
     def kinds(self) -> dict[str, Sequence[object]]:
         """Return the kinds with mistakes."""
