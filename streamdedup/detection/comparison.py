@@ -1,9 +1,9 @@
 """Comparison of documents with candidates: scope, window, similarity, shared bands."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
-from msgspec.structs import replace
 
 from streamdedup.detection.captions import read_caption
 from streamdedup.detection.model import DetectorOptions, Prepared, pair_key, pair_side
@@ -15,6 +15,53 @@ from streamdedup.wire import Contained, Match
 
 #: Which document of a match is contained, by the side of the comparison, whose left side is the document.
 _CONTAINED: Mapping[containment.Contained, Contained] = {"left": "document", "right": "match", "both": "both"}
+
+
+class _Comparison(NamedTuple):
+    """The comparison of a document with a near-duplicate; of all candidates with one content it is the same.
+
+    Attributes:
+        similarity: Similarity, 0 to 1.
+        is_exact: Whether the similarity was computed from the shingles.
+        shared_bands: Number of shared band keys.
+        containment: Share of the smaller document's shingles that the other one has, 0 to 1.
+        containment_error: Its standard error.
+        contained: Side of the smaller document.
+        by_containment: Whether the containment alone makes it a match.
+    """
+
+    similarity: float
+    is_exact: bool
+    shared_bands: int
+    containment: float
+    containment_error: float
+    contained: containment.Contained
+    by_containment: bool
+
+    def match(self, candidate: IndexEntry, options: DetectorOptions) -> Match:
+        """Return the match of a candidate."""
+        topic, partition, offset, _ = candidate.position
+        label, source, published_at = read_caption(candidate.content.caption, options.label_bytes)
+        error = 0.0 if self.is_exact else options.measure.standard_error(self.similarity, options.permutations)
+        return Match(
+            id=candidate.id,
+            digest=candidate.digest.hex(),
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            similarity=self.similarity,
+            method="exact" if self.is_exact else "estimated",
+            standard_error=error,
+            shared_bands=self.shared_bands,
+            containment=self.containment,
+            containment_error=None if self.is_exact else self.containment_error,
+            contained=_CONTAINED[self.contained],
+            reason="containment" if self.by_containment else "similarity",
+            label=label,
+            source=source or None,
+            published_at=published_at or None,
+            incarnation=(candidate.content.incarnation or b"").hex(),
+        )
 
 
 class Comparer:
@@ -80,19 +127,17 @@ class Comparer:
         matches: dict[tuple[int, bytes], Match] = {}
         near: dict[tuple[int, int], tuple[bytes, Match]] = {}
         for (row, candidate), content in zip(pairs, contents, strict=True):
-            alike = compared[content]
-            if alike is None:
+            comparison = compared[content]
+            if comparison is None:
                 continue
             match = matches.get((candidate.number, content[0]))
             if match is None:
-                is_first = alike.id == candidate.id
-                match = alike if is_first else _at(candidate, alike, self._options.label_bytes)
-                matches[candidate.number, content[0]] = match
+                match = matches[candidate.number, content[0]] = comparison.match(candidate, self._options)
             near[row, candidate.number] = pair_key(sides[row], candidate_sides[candidate.number]), match
         return near
 
-    def _compare(self, batch: Prepared, pairs: Sequence[tuple[int, IndexEntry]]) -> list[Match | None]:
-        """Return the match for each pair; None for a pair that is no near-duplicate."""
+    def _compare(self, batch: Prepared, pairs: Sequence[tuple[int, IndexEntry]]) -> list[_Comparison | None]:
+        """Return the comparison for each pair; None for a pair that is no near-duplicate."""
         options = self._options
         left_of = {row: index for index, row in enumerate(dict.fromkeys(row for row, _ in pairs))}
         candidates = _distinct(pairs)
@@ -102,7 +147,7 @@ class Comparer:
             [candidate.content.sketch for candidate in candidates.values()],
             [(left_of[row], right_of[candidate.number]) for row, candidate in pairs],
         )
-        compared: list[Match | None] = [None] * len(pairs)
+        compared: list[_Comparison | None] = [None] * len(pairs)
         by_containment = options.contained(similarities) & (similarities.values < options.threshold)
         near = np.flatnonzero((similarities.values >= self._threshold) | by_containment).tolist()
         if not near:
@@ -119,30 +164,10 @@ class Comparer:
             by_containment[near].tolist(),
             strict=True,
         )
-        for index, similarity, exact, shared_bands, share, share_error, contained, is_by_containment in columns:
-            if shared_bands >= options.min_shared_bands:
-                candidate = pairs[index][1]
-                topic, partition, offset, _ = candidate.position
-                caption = read_caption(candidate.content.caption, options.label_bytes)
-                compared[index] = Match(
-                    id=candidate.id,
-                    digest=candidate.digest.hex(),
-                    topic=topic,
-                    partition=partition,
-                    offset=offset,
-                    similarity=similarity,
-                    method="exact" if exact else "estimated",
-                    standard_error=0.0 if exact else options.measure.standard_error(similarity, options.permutations),
-                    shared_bands=shared_bands,
-                    containment=share,
-                    containment_error=None if exact else share_error,
-                    contained=_CONTAINED[contained],
-                    reason="containment" if is_by_containment else "similarity",
-                    label=caption.label,
-                    source=caption.source or None,
-                    published_at=caption.published_at or None,
-                    incarnation=(candidate.content.incarnation or b"").hex(),
-                )
+        for index, *numbers in columns:
+            comparison = _Comparison(*numbers)
+            if comparison.shared_bands >= options.min_shared_bands:
+                compared[index] = comparison
         return compared
 
     def _shared_bands(self, batch: Prepared, pairs: Sequence[tuple[int, IndexEntry]]) -> list[int]:
@@ -185,22 +210,6 @@ def matches_by_row(
         for row, numbers in candidates.items()
     }
     return {row: of_row for row, of_row in matches.items() if of_row}
-
-
-def _at(candidate: IndexEntry, match: Match, label_bytes: int) -> Match:
-    """Return the match for a candidate whose content is the one of ``match``."""
-    topic, partition, offset, _ = candidate.position
-    label, source, published_at = read_caption(candidate.content.caption, label_bytes)
-    return replace(
-        match,
-        id=candidate.id,
-        topic=topic,
-        partition=partition,
-        offset=offset,
-        label=label,
-        source=source or None,
-        published_at=published_at or None,
-    )
 
 
 def _distinct(pairs: Iterable[tuple[int, IndexEntry]]) -> dict[int, IndexEntry]:

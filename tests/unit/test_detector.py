@@ -229,6 +229,21 @@ def test_a_match_names_document_and_position():
     assert result.verified_count == 1
 
 
+@pytest.mark.parametrize("returned_name", "ab")
+def test_each_of_two_copies_has_its_own_incarnation_in_a_match(returned_name):
+    stream = Stream()
+    text = a_text(random.Random(1))
+    stream.index(a_document("a", text, 0))
+    stream.index(a_document("b", text, 1))
+    stream.delete([structs.replace(a_document(returned_name, "", 2), op="delete")])
+    stream.index(a_document(returned_name, text, 3))
+    (detection,) = stream.index(a_document("c", text, 4)).detections
+    assert {match.id: bool(match.incarnation) for match in detection.matches} == {
+        "a": returned_name == "a",
+        "b": returned_name == "b",
+    }
+
+
 class TestSkips:
     @pytest.mark.parametrize(
         ("text", "options", "reason"),
