@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from typing import Annotated
@@ -22,6 +22,7 @@ from streamdedup.cli.settings_options import ConfigOption, SetOption, load_setti
 from streamdedup.cli.topic_reading import reading_options
 from streamdedup.corpora import Columns, CorpusReader, Entry
 from streamdedup.errors import CorpusError, DecodeError, MessageError, SettingsError
+from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.pace import Pace
 from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.reader import SpanReader
@@ -83,22 +84,30 @@ def produce(  # noqa: PLR0913  one argument per option
     ]
     bad_lines, pace, started = BadLines(), Pace(rate), time.monotonic()
     entries = islice(_entries(readers, bad_lines, skip_unreadable=skip_unreadable), limit)
-    interrupted = False
-    with Feeder(kafka_options(settings)) as feeder:
-        try:
-            for entry in entries:
-                pace.wait()
-                value = entry.value(decoder)
-                feeder.send(topic, entry.key, value if write is None else _framed(write, entry, value))
-        except KeyboardInterrupt:
-            interrupted = True
+    values = ((entry, entry.value(decoder)) for entry in entries)
+    records = ((entry.key, value if write is None else _framed(write, entry, value)) for entry, value in values)
+    sent_count, is_interrupted = _send(kafka_options(settings), topic, records, pace)
     duration_s = time.monotonic() - started
-    records = counted(feeder.delivered_count, "record")
     bad = _bad_lines_text(bad_lines.count, left_out=skip_unreadable)
-    end = ", until the interruption" if interrupted else ""
-    tell(f"{records} sent to {topic} in {duration_s:.1f} s{end}{bad}", err=True)
-    if interrupted:
+    end = ", until the interruption" if is_interrupted else ""
+    tell(f"{counted(sent_count, 'record')} sent to {topic} in {duration_s:.1f} s{end}{bad}", err=True)
+    if is_interrupted:
         raise KeyboardInterrupt
+
+
+def _send(
+    options: KafkaOptions, topic: str, records: Iterable[tuple[bytes | None, bytes | None]], pace: Pace
+) -> tuple[int, bool]:
+    """Send records (key and value); return their number, and whether Ctrl-C has ended the work."""
+    is_interrupted = False
+    with Feeder(options) as feeder:
+        try:
+            for key, value in records:
+                pace.wait()
+                feeder.send(topic, key, value)
+        except KeyboardInterrupt:
+            is_interrupted = True
+    return feeder.delivered_count, is_interrupted
 
 
 def _erase(settings: Settings, profile: Profile, topic: str, scope: str) -> None:

@@ -26,27 +26,24 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import structlog
-from msgspec import structs
 
 from streamdedup.daemon.batch import BatchProcessor, Pipeline, decode_batch, now_ms
 from streamdedup.daemon.partitions import Gap, Loss, committed_attempt, gaps
+from streamdedup.daemon.rebuild_seeds import SEED_PAIRS, Seeds
 from streamdedup.daemon.rebuild_window import WindowFilter, begun_at_window, rebuild_window
-from streamdedup.detection.model import document_number, published_pair_key
+from streamdedup.detection.model import document_number
 from streamdedup.errors import DecodeError, MessageError, StoreUnavailable
-from streamdedup.index.documents import IndexEntry, deletion_marker
 from streamdedup.index.fingerprints import REBUILT_S
 from streamdedup.index.staging import StagingIndex
-from streamdedup.index.values import PUBLISHED, BrokerState, Fence
+from streamdedup.index.values import BrokerState, Fence
 from streamdedup.kafka.protocols import Batch, CommittedOffset, History, Source
-from streamdedup.position import Partition, Position
-from streamdedup.wire import Alert, AlertDocument, ErrorCode, Match, decode_alert
+from streamdedup.position import Partition
+from streamdedup.wire import Alert, ErrorCode, decode_alert
 
 #: Interval and duration of the calls that keep the group membership, in seconds.
 _HOLD_EVERY_S, _HOLD_S = 1.0, 0.01
 #: Interval at which staging indexes that wait for their turn are kept, in seconds; at most 60.
 _KEEP_EVERY_S = 10.0
-#: Number of claims that are seeded at once.
-_SEED_PAIRS = 5_000
 #: Time before a gap from which on alerts are read, in milliseconds: an hour, by which the clocks of daemons may differ.
 _CLOCKS_MS = 3_600_000
 
@@ -354,11 +351,11 @@ class _Rebuild:
     def _replay(self, fences: Mapping[Partition, Fence], now_ms: int) -> int:
         """Replay the window, and older deletions; return the number of records."""
         window = self._window(now_ms)
-        kept = WindowFilter(window, self._pipeline.decoder)
+        window_filter = WindowFilter(window, self._pipeline.decoder)
         older_ms = (self._target.markers_ms or 0) - (self._target.kept_ms or 0)
         since = {partition: None if start is None else max(0, start - older_ms) for partition, start in window.items()}
         ends = {partition: committed.offset for partition, committed in self._committed.items()}
-        return self._index(map(kept.filtered, self._batches(self._target.topics, since, ends)), fences)
+        return self._index(map(window_filter.filtered, self._batches(self._target.topics, since, ends)), fences)
 
     def _is_written_past(self, gap: Mapping[Partition, Gap], fences: Mapping[Partition, Fence]) -> bool:
         """Tell whether a document of the gap has an entry from a record that is not committed.
@@ -369,7 +366,7 @@ class _Rebuild:
         index, pipeline = self._pipeline.index, self._pipeline
         for batch in self._gap_batches(gap):
             documents = decode_batch(batch, dict.fromkeys(self._target.topics, pipeline)).documents
-            numbers = {document_number(pipeline.name, each.id) for each in documents.get(pipeline.name, ())}
+            numbers = {document_number(pipeline.name, document.id) for document in documents.get(pipeline.name, ())}
             for entry in index.get_entries(list(numbers)).values():
                 partition = entry.position.topic_partition
                 fence = fences.get(partition)
@@ -386,7 +383,7 @@ class _Rebuild:
     def _gap_batches(self, gap: Mapping[Partition, Gap]) -> Iterator[Batch]:
         ends = {partition: self._committed[partition].offset for partition in gap if partition in self._committed}
         starts = {partition: gap[partition].start for partition in ends}
-        return self._batches(sorted({each.topic for each in ends}), None, ends, starts)
+        return self._batches(sorted({partition.topic for partition in ends}), None, ends, starts)
 
     def _index(self, batches: Iterator[Batch], fences: Mapping[Partition, Fence]) -> int:
         processor = BatchProcessor(dict.fromkeys(self._target.topics, self._pipeline), nullcontext, self._tick)
@@ -407,11 +404,11 @@ class _Rebuild:
 
     def _seed(self, duplicates_topic: str, fences: list[Fence]) -> None:
         since_ms = None if not self._gap else min(part.since_ms for part in self._gap.values()) - _CLOCKS_MS
-        seeds = _Seeds(self._pipeline, fences)
+        seeds = Seeds(self._pipeline, fences)
         for batch in self._batches([duplicates_topic], since_ms, None):
             for alert in self._alerts(batch):
                 seeds.add(alert)
-            if len(seeds.claims) >= _SEED_PAIRS:
+            if len(seeds.claims) >= SEED_PAIRS:
                 seeds.write()
         seeds.write()
         # An index with a gap knows the incarnations, or learns them by the replay.
@@ -426,71 +423,3 @@ class _Rebuild:
                 continue  # another program writes to the topic, too
             if alert.profile == self._pipeline.name:
                 yield alert
-
-
-class _Seeds:
-    """What published alerts restore: claims, clusters and incarnations.
-
-    Attributes:
-        claims: Claims that are not written yet.
-    """
-
-    def __init__(self, pipeline: Pipeline, fences: Sequence[Fence]) -> None:
-        self._pipeline = pipeline
-        self._fences = fences
-        self.claims: dict[bytes, Position] = {}
-        self._alerts: dict[int, Alert] = {}
-        #: The last known incarnation of documents that were deleted and inserted again, with the time of its alert.
-        self._incarnations: dict[int, tuple[int, str]] = {}
-
-    def add(self, alert: Alert) -> None:
-        """Add an alert."""
-        name, document = alert.profile, alert.document
-        self.claims.update((published_pair_key(name, alert, match), PUBLISHED) for match in alert.matches)
-        self._alerts[document_number(name, document.id)] = alert
-        versions: tuple[AlertDocument | Match, ...] = (document, *alert.matches)
-        for version in versions:
-            number = document_number(name, version.id)
-            if version.incarnation or number in self._incarnations:
-                found = (alert.detected_at_ms, version.incarnation)
-                self._incarnations[number] = max(self._incarnations.get(number, found), found)
-
-    def write(self) -> None:
-        """Write claims and clusters."""
-        if not self.claims:
-            return
-        index = self._pipeline.index
-        index.claim_pairs(list(self.claims.items()), self._fences)
-        entries = index.get_entries(list(self._alerts))
-        index.set_clusters(
-            [
-                (number, entry.position, document_number(alert.profile, alert.cluster_id))
-                for number, entry in entries.items()
-                if not entry.deleted
-                for alert in [self._alerts[number]]
-                # A document keeps its cluster when text is appended, and loses it with a new version.
-                if alert.document.position == entry.position or alert.document.digest == entry.version.hex()
-            ],
-            self._fences,
-        )
-        self.claims.clear()
-        self._alerts.clear()
-
-    def restore_incarnations(self) -> None:
-        """Give documents their incarnations, where the deletion was not replayed because Kafka no longer has it."""
-        known = {number: bytes.fromhex(text) for number, (_, text) in self._incarnations.items() if text}
-        index, numbers = self._pipeline.index, list(known)
-        for first in range(0, len(numbers), _SEED_PAIRS):
-            entries = index.get_entries(numbers[first : first + _SEED_PAIRS])
-            lacking = [e for e in entries.values() if not e.deleted and e.content.incarnation is None]
-            index.replace_entries([e for old in lacking for e in _restored(old, known[old.number])], self._fences)
-
-
-def _restored(entry: IndexEntry, incarnation: bytes) -> tuple[IndexEntry, IndexEntry]:
-    """Return the entries that give an entry its incarnation.
-
-    Position order keeps an entry against another one with its position and content, so a marker comes in between.
-    """
-    content = structs.replace(entry.content, incarnation=incarnation)
-    marker = deletion_marker(entry.number, entry.position, entry.time_ms)
-    return marker, structs.replace(entry, content=content)

@@ -141,8 +141,8 @@ def not_seeded(_on_point: OnPoint) -> None:
 
 def first_match(_on_point: OnPoint) -> None:
     """Seed the claim of the first match of an alert only."""
-    add = rebuild._Seeds.add
-    rebuild._Seeds.add = lambda self, alert: add(self, structs.replace(alert, matches=alert.matches[:1]))
+    add = rebuild.Seeds.add
+    rebuild.Seeds.add = lambda self, alert: add(self, structs.replace(alert, matches=alert.matches[:1]))
 
 
 def half_window(_on_point: OnPoint) -> None:
@@ -159,14 +159,14 @@ def half_window(_on_point: OnPoint) -> None:
 
 def own_position(_on_point: OnPoint) -> None:
     """Seed claims for the position of the alert, so that a replay of this position has them again."""
-    add = rebuild._Seeds.add
+    add = rebuild.Seeds.add
 
     def add_own(self: Any, alert: Alert) -> None:
         add(self, alert)
         for match in alert.matches:
             self.claims[rebuild.published_pair_key(alert.profile, alert, match)] = alert.document.position
 
-    rebuild._Seeds.add = add_own
+    rebuild.Seeds.add = add_own
 
 
 def _keep_source() -> None:
