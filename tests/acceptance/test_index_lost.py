@@ -10,7 +10,8 @@ from kafka.admin import ConfigResource, ConfigResourceType
 
 from streamdedup.wire import decode_alert
 from tests import servers
-from tests.daemons import PATIENT, Installation, wait_no_members
+from tests.daemons import PATIENT, Installation, produce_keyed, values_of, wait_no_members
+from tests.servers import has_open_transaction, wait_until
 
 TEXTS = [
     f"text number {at} of a corpus in which every text comes twice and has words of its own: {at * 7}"
@@ -231,6 +232,54 @@ def test_a_rebuild_that_was_cut_short_can_be_run_again(install, redis_client, in
 
 BASE = " ".join(f"word{at}" for at in range(60))
 ELSEWHERE = " ".join(f"mark{at}" for at in range(60))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("lost", [True, False], ids=["lost", "kept"])
+def test_alerts_behind_an_open_transaction_are_known_to_a_rebuilt_index(install, redis_client, lost):
+    """Daemon "one" dies within its transaction; "two" publishes the pair A-B behind it before the index is lost."""
+    installation = install(partitions=2)
+    # The transaction stays open for 90 s, or until "one" is back. Both keep their partitions.
+    times = {"kafka.session_timeout": "180s", "kafka.transaction_timeout": "90s"}
+
+    def member(name):
+        return installation.daemon(
+            name, **{"service.on_index_lost": "rebuild", "kafka.group_instance_id": name, **times}
+        )
+
+    def send(partition, document_id, text):
+        produce_keyed(installation.kafka, installation.topic, values_of([(document_id, text)]), partition=partition)
+
+    with member("two") as two, member("one") as one:
+        for daemon in (one, two):
+            daemon.wait_ready()
+        wait_until(
+            lambda: all(daemon.metric("streamdedup_partitions_assigned") == 1 for daemon in (one, two)),
+            180,
+            "a partition for each",
+        )
+        send(0, "X", f"{BASE} before")
+        installation.wait_committed(1)
+        one.kill()
+        one.start(STREAMDEDUP_CRASH_AT="after_flush")
+        one.wait_ready()
+        (partition,) = one.events("at_work")[-1]["partitions"]
+        number = int(partition.rpartition(":")[2])
+        # The pair B-X makes the transaction write an alert.
+        send(number, "B", BASE)
+        one.wait()
+        send(1 - number, "A", f"{BASE} tail")
+        installation.wait_committed(2)
+        assert has_open_transaction(installation.kafka, [installation.duplicates])
+        if lost:
+            redis_client.flushdb()
+            send(1 - number, "other", ELSEWHERE)
+            two.wait_event("index_rebuild_begun")
+        one.start()
+        installation.wait_committed(3 + lost)
+        assert not lost or two.events("index_rebuilt")
+        assert (one.stop(), two.stop()) == (0, 0)
+    assert installation.pairs() == [("A", "B"), ("A", "X"), ("B", "X")]
 
 
 @pytest.mark.long

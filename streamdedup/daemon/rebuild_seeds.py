@@ -1,0 +1,85 @@
+"""What a rebuild restores from the published alerts: claims, clusters and incarnations."""
+
+from collections.abc import Sequence
+from itertools import chain
+
+from msgspec import structs
+
+from streamdedup.daemon.batch import Pipeline
+from streamdedup.detection.model import document_number, published_pair_key
+from streamdedup.index.documents import IndexEntry, deletion_marker
+from streamdedup.index.values import PUBLISHED, Fence
+from streamdedup.position import Position
+from streamdedup.wire import Alert, AlertDocument, Match
+
+#: Number of claims that are seeded at once.
+SEED_PAIRS = 5_000
+
+
+class Seeds:
+    """What published alerts restore: claims, clusters and incarnations.
+
+    Attributes:
+        claims: Claims that are not written yet.
+    """
+
+    def __init__(self, pipeline: Pipeline, fences: Sequence[Fence]) -> None:
+        self._pipeline = pipeline
+        self._fences = fences
+        self.claims: dict[bytes, Position] = {}
+        self._alerts: dict[int, Alert] = {}
+        #: The last known incarnation of documents that were deleted and inserted again, with the time of its alert.
+        self._incarnations: dict[int, tuple[int, str]] = {}
+
+    def add(self, alert: Alert) -> None:
+        """Add an alert."""
+        name, document = alert.profile, alert.document
+        self.claims.update((published_pair_key(name, alert, match), PUBLISHED) for match in alert.matches)
+        self._alerts[document_number(name, document.id)] = alert
+        versions: tuple[AlertDocument | Match, ...] = (document, *alert.matches)
+        for version in versions:
+            number = document_number(name, version.id)
+            if version.incarnation or number in self._incarnations:
+                incarnation = (alert.detected_at_ms, version.incarnation)
+                self._incarnations[number] = max(self._incarnations.get(number, incarnation), incarnation)
+
+    def write(self) -> None:
+        """Write claims and clusters."""
+        if not self.claims:
+            return
+        index = self._pipeline.index
+        index.claim_pairs(list(self.claims.items()), self._fences)
+        entries = index.get_entries(list(self._alerts))
+        index.set_clusters(
+            [
+                (number, entry.position, document_number(alert.profile, alert.cluster_id))
+                for number, entry in entries.items()
+                if not entry.deleted
+                for alert in [self._alerts[number]]
+                # A document keeps its cluster when text is appended, and loses it with a new version.
+                if alert.document.position == entry.position or alert.document.digest == entry.version.hex()
+            ],
+            self._fences,
+        )
+        self.claims.clear()
+        self._alerts.clear()
+
+    def restore_incarnations(self) -> None:
+        """Give documents their incarnations, where the deletion was not replayed because Kafka no longer has it."""
+        known = {number: bytes.fromhex(text) for number, (_, text) in self._incarnations.items() if text}
+        index, numbers = self._pipeline.index, list(known)
+        for first in range(0, len(numbers), SEED_PAIRS):
+            entries = index.get_entries(numbers[first : first + SEED_PAIRS])
+            lacking = [entry for entry in entries.values() if not entry.deleted and entry.content.incarnation is None]
+            restored = [_restored(entry, known[entry.number]) for entry in lacking]
+            index.replace_entries(list(chain.from_iterable(restored)), self._fences)
+
+
+def _restored(entry: IndexEntry, incarnation: bytes) -> tuple[IndexEntry, IndexEntry]:
+    """Return the entries that give an entry its incarnation.
+
+    Position order keeps an entry against another one with its position and content, so a marker comes in between.
+    """
+    content = structs.replace(entry.content, incarnation=incarnation)
+    marker = deletion_marker(entry.number, entry.position, entry.time_ms)
+    return marker, structs.replace(entry, content=content)
