@@ -1,6 +1,6 @@
 """Costs of a document as the index grows: processor time of Redis and of the client, memory, for both bucket layouts.
 
-    python -m benchmarks.growth [--quick] [--sizes 100000 300000 1000000 3000000] [--redis PROGRAM]
+    python -m benchmarks.growth [--quick] [--sizes 100000 1000000 3000000] [--redis PROGRAM]
 
 The index stage alone, without Kafka. The documents are the articles of the collection again and again. Copy k has the
 shingle hashes of the first, each exclusive-or a number of the copy: the similarities within a copy are those of the
@@ -37,7 +37,7 @@ from streamdedup.index.redis.buckets import LAYOUTS
 from streamdedup.text.runs import offsets_of, ranges
 from streamdedup.text.shingles import ShingleBatch, Shingler
 
-SIZES = (100_000, 300_000, 1_000_000, 3_000_000)
+SIZES = (100_000, 300_000, 450_000, 600_000, 1_000_000, 1_500_000, 2_000_000, 3_000_000)
 #: Documents before each size that are measured.
 MEASURED = 20_000
 #: Documents that are prepared at once, while those before are indexed.
