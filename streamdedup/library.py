@@ -138,7 +138,7 @@ class LibraryIndex:
         """Return an empty index in the memory of this process."""
         section = profile.section
         store = MemoryIndex(lifetime_ms=lifetime_ms(section), bucket_cap=section.bucket_cap)
-        return cls._written(section, "memory", store, store)
+        return cls._writable(section, "memory", store, store)
 
     @classmethod
     def connect(cls, url: str, profile: LibraryProfile, *, name: str = "default") -> Self:
@@ -161,7 +161,7 @@ class LibraryIndex:
             backend = stack.enter_context(backend_at(url, KEY_PREFIX, {name: index_parameters(section)}))
             for warning in backend.check():
                 warnings.warn(warning, stacklevel=2)
-            index = cls._written(section, name, backend.index(name), backend.reader(name))
+            index = cls._writable(section, name, backend.index(name), backend.reader(name))
             stack.pop_all()
             return index
 
@@ -223,7 +223,7 @@ class LibraryIndex:
             return index
 
     @classmethod
-    def _written(cls, section: settings.Profile, name: str, store: contract.Index, reader: IndexReader) -> Self:
+    def _writable(cls, section: settings.Profile, name: str, store: contract.Index, reader: IndexReader) -> Self:
         """Return an index that programs write."""
         options, fingerprint = detector_options(name, section), {**section.fingerprint(), **MAINTAINED_BY_PROGRAMS}
         return cls(section, options, reader, fingerprint, IndexWriter(options, store, fingerprint))

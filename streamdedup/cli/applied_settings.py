@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from streamdedup.cli.output import say
+from streamdedup.cli.output import tell_prefixed
 from streamdedup.errors import SettingsError
 from streamdedup.settings import Settings
 from streamdedup.tuning.proposals import stops_file
@@ -73,7 +73,7 @@ def apply_section(path: Path, profile: str, proposed: Mapping[str, Any]) -> None
     with _written(path, with_section(_text_of(path), profile, section)) as written:
         Settings.load(written)
         written.replace(path)
-    say(f"written: {', '.join(map(str, files))}")
+    tell_prefixed(f"written: {', '.join(map(str, files))}")
 
 
 def with_section(text: str, profile: str, section: str) -> str:

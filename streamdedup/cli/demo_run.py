@@ -37,7 +37,7 @@ _METRICS_INTERVAL_S = 0.1
 _FETCH_TIMEOUT_S = 10.0
 #: Longest wait for alerts, in seconds.
 _POLL_S = 0.05
-#: The demo fails after this time without progress where a record was due, in seconds.
+#: The demo fails if nothing changes for this time although a record is due, in seconds.
 _STALL_S = 60.0
 #: Folder of the sample: a corpus for each profile, and the pairs that the daemon finds.
 SAMPLE: Final = Path(str(resources.files("streamdedup") / "sample"))
@@ -176,7 +176,7 @@ class OutputView:
         self.dead_letters_count = 0
 
     def show(self, batch: Batch) -> None:
-        """Show records from both output topics; one that is unreadable or not an alert raises ``StreamdedupError``."""
+        """Show records from both output topics; an unreadable record or alert raises ``StreamdedupError``."""
         for unreadable in batch.unreadable:
             raise StreamdedupError(f"{unreadable.position} cannot be read: {unreadable.reason}")
         for record in batch.records:
@@ -226,7 +226,7 @@ class DemoRun:
         """Send all documents, show the output, and return the duration in seconds.
 
         Raises:
-            StreamdedupError: A server has ended, or nothing happened for 60 seconds although a record was due.
+            StreamdedupError: A server has ended, or nothing changed for ``_stall_s`` although a record was due.
         """
         while not self._is_complete():
             before = self._state()

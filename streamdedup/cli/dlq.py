@@ -11,7 +11,7 @@ from streamdedup.cli.assembly import kafka_options
 from streamdedup.cli.dlq_replay import DeadLetterFilter, DeadLetterReplay, Tally, group_of
 from streamdedup.cli.guards import YesOption, confirm, require_confirmable
 from streamdedup.cli.options import with_options
-from streamdedup.cli.output import progress_bar, say, tell
+from streamdedup.cli.output import progress_bar, tell, tell_prefixed
 from streamdedup.cli.rendering.dead_letters import dead_letter_json, dead_letter_line
 from streamdedup.cli.rendering.terminal import make_console, print_line
 from streamdedup.cli.settings_options import (
@@ -85,7 +85,7 @@ def inspect(
         if accepted.topics:
             # A misspelt name must not look like a topic without failures; the error proposes no command to create it.
             check_topics(replace(options, create_command=None), dict.fromkeys(accepted.topics, "DESCRIBE"))
-        say("no dead letters, or none that the options accept")
+        tell_prefixed("no dead letters, or none that the options accept")
 
 
 @dlq.command()
@@ -118,7 +118,8 @@ def replay(
     source = replace(options, topics=(settings.kafka.dead_letter_topic,))
     with DeadLetterReplay(source, accepted, partition_counts) as work:
         if work.is_recreated:
-            say(f"{settings.kafka.dead_letter_topic} was created again since the last replay; all of it is read")
+            topic = settings.kafka.dead_letter_topic
+            tell_prefixed(f"{topic} was created again since the last replay; all of it is read")
         total = None
         if dry_run or not yes:
             tally = work.count()
@@ -128,14 +129,14 @@ def replay(
             confirm("Replay them?", yes=yes)
             total = tally.replayed_count
         _report("replayed", _run(work, total))
-    say(f"the consumer group {group_of(options.group_id)} stores the progress")
+    tell_prefixed(f"the consumer group {group_of(options.group_id)} stores the progress")
 
 
 def _letters(reader: SpanReader) -> Iterator[DeadLetter]:
     """Yield all dead letters; report unreadable records."""
     for batch in reader.batches():
         for unreadable in batch.unreadable:
-            say(f"passed over {unreadable.position}: {unreadable.reason}")
+            tell_prefixed(f"passed over {unreadable.position}: {unreadable.reason}")
         yield from map(DeadLetter, batch.records)
 
 
@@ -159,7 +160,7 @@ def _fields(letter: DeadLetter, decoders: dict[str, Decoder]) -> bytes | None:
     try:
         return decoder.shown_fields(letter.record.value, letter.headers)
     except (RegistryUnavailable, RegistryMisconfigured) as error:
-        say(f"values are shown as bytes: {error}")
+        tell_prefixed(f"values are shown as bytes: {error}")
         decoders.clear()
         return None
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from streamdedup.cli.assembly import kafka_options
-from streamdedup.cli.output import measuring, say
+from streamdedup.cli.output import measuring, tell_prefixed
 from streamdedup.errors import BrokerUnavailable, SettingsError, StreamdedupError
 from streamdedup.kafka.group import describe_group, members_of_index
 from streamdedup.settings import Settings
@@ -111,7 +111,7 @@ def await_no_members(
     if not members:
         return
     limit_s, started = settings.kafka.session_timeout_s + _REMOVAL_S, clock()
-    say(
+    tell_prefixed(
         f"the group {settings.kafka.group_id} has members: {', '.join(members)}; waiting at most "
         f"{limit_s:g} s for their sessions to end"
     )

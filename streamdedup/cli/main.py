@@ -243,11 +243,11 @@ def _is_output_error(error: UnicodeEncodeError) -> bool:
 
 def _fail(text: str, code: int) -> int:
     """Print an error; return the code."""
-    from streamdedup.cli.output import say  # noqa: PLC0415  not for --help
+    from streamdedup.cli.output import tell_prefixed  # noqa: PLC0415  not for --help
 
     with contextlib.suppress(OSError):
         for line in text.splitlines():
-            say(line)
+            tell_prefixed(line)
     return code
 
 

@@ -1,8 +1,8 @@
-"""Options for commands that read files. Each field of a data class here is an option.
+"""Options of the commands on files, and ``with_options`` for all commands. A field of a data class is an option.
 
 A field named like a profile setting overrides this setting, unless it is None. A command composes its options of these
-data classes by inheritance; those of the last base come first. ``with_options`` turns a function with data classes as
-arguments into a command.
+data classes by inheritance; the options of the last base class come first in ``--help``. ``with_options`` turns a
+function with data classes as arguments into a command.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from streamdedup.cli.assembly import decoder_of
-from streamdedup.cli.output import BadLines, read_with_progress, say, tell
+from streamdedup.cli.output import BadLines, read_with_progress, tell, tell_prefixed
 from streamdedup.corpora import FORMAT_TITLES, Columns, CorpusReader, Entry, Format, shown_name
 from streamdedup.errors import CorpusError
 from streamdedup.settings import Profile
@@ -24,6 +24,8 @@ from streamdedup.settings.profile import ENGLISH, NO_STOPS
 from streamdedup.settings.units import counted
 
 FilesArgument = Annotated[list[str], typer.Argument(help=f"Corpora: {FORMAT_TITLES}; - for stdin.")]
+OutputOption = Annotated[str | None, typer.Option("--output", "-o", help="Where to write; default: standard output.")]
+# ``produce`` uses these options without ``CorpusOptions``.
 OptionalFilesArgument = Annotated[list[str] | None, typer.Argument(help=f"Corpora: {FORMAT_TITLES}; - for stdin.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="Format of the files.")]
 IdColumnOption = Annotated[str | None, typer.Option("--id-column", help="Column of the id, in a table.")]
@@ -33,7 +35,6 @@ TextColumnOption = Annotated[
 SkipUnreadableOption = Annotated[
     bool, typer.Option("--skip-unreadable", help="Leave out malformed lines, and report the first of them.")
 ]
-OutputOption = Annotated[str | None, typer.Option("--output", "-o", help="Where to write; default: standard output.")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +74,7 @@ class CorpusOptions:
         return (*(self.files or ()), self.config, *lists)
 
     def arguments(self) -> tuple[str, ...]:
-        """Return the arguments that name the same files and the same profile on another command line, for output."""
+        """Return arguments for the same files and the same profile, for a command line that is shown to the user."""
         texts = [part for field in self.text_fields or () for part in ("--text-field", field)]
         options = {"--config": self.config, "--profile": self.profile, "--id-field": self.id_field}
         options |= {"--source-field": self.source_field, "--scope-field": self.scope_field}
@@ -113,15 +114,15 @@ class CorpusOptions:
                     with_source += entry.source is not None
                     yield _scoped(entry, profile)
             if documents and self.id_field is not None and not with_id:
-                say(f"{file}: no document has --id-field {self.id_field}; files and lines are the ids")
+                tell_prefixed(f"{file}: no document has --id-field {self.id_field}; files and lines are the ids")
             if documents and self.source_field is not None and not with_source:
-                say(f"{file}: no document has --source-field {self.source_field}")
+                tell_prefixed(f"{file}: no document has --source-field {self.source_field}")
         if bad_lines.count:
             tell(f"{counted(bad_lines.count, 'line')} left out: no documents", err=True)
 
 
 def _scoped(entry: Entry, profile: Profile) -> Entry:
-    """Return a document with its scope, which the decoder has set, except in formats without fields.
+    """Return a document with its scope. In formats without fields, the default scope of the profile is set.
 
     Raises:
         CorpusError: The format has no scopes, and the profile has no default.
@@ -177,7 +178,7 @@ def chosen_profile(options: CorpusOptions, **overrides: object) -> Profile:
 
 
 def with_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Return a command with the options in a function and its data classes."""
+    """Return a command whose options are the fields of the data classes, and the other parameters, of a function."""
     groups: dict[str, type[Any]] = {}
     parameters: list[inspect.Parameter] = []
     for name, annotation in get_type_hints(function, include_extras=True).items():

@@ -34,8 +34,8 @@ _TITLE = TextColumn("{task.description}")
 _REPORTED_LINES = 5
 
 
-def say(text: str) -> None:
-    """Print a message on standard error."""
+def tell_prefixed(text: str) -> None:
+    """Print a message on standard error, prefixed with ``streamdedup:``."""
     tell(f"streamdedup: {text}", err=True)
 
 
@@ -125,9 +125,9 @@ class BadLines:
         if self.count > _REPORTED_LINES + 1:
             return
         if self.count > _REPORTED_LINES:
-            say("further ones are only counted")
+            tell_prefixed("further ones are only counted")
         else:
-            say(f"no document: {entry.file}:{entry.line}: {entry.problem}")
+            tell_prefixed(f"no document: {entry.file}:{entry.line}: {entry.problem}")
 
 
 def progress_bar(*columns: ProgressColumn) -> Progress:

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from streamdedup.cli.output import say
+from streamdedup.cli.output import tell_prefixed
 from streamdedup.cli.rendering.pairs import AlertView
 from streamdedup.cli.rendering.terminal import make_console
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
@@ -50,7 +50,7 @@ def tail(
             fetch = KafkaTexts(stack.enter_context(RecordFetcher(options)), decoders_of(settings)).side
         view = AlertView(make_console(), fetch)
         if not as_json:
-            say(f"following {topic} from its {'beginning' if from_beginning else 'end'}; Ctrl-C ends")
+            tell_prefixed(f"following {topic} from its {'beginning' if from_beginning else 'end'}; Ctrl-C ends")
         count = 0
         for record, alert in _alerts(reader):
             if as_json:
@@ -67,12 +67,12 @@ def _alerts(reader: TopicReader) -> Iterator[tuple[Record, Alert]]:
     while True:
         batch = reader.poll(_POLL_S)
         for unreadable in batch.unreadable:
-            say(f"passed over {unreadable.position}: {unreadable.reason}")
+            tell_prefixed(f"passed over {unreadable.position}: {unreadable.reason}")
         for record in batch.records:
             try:
                 yield record, decode_alert(record.value or b"")
             except MessageError as error:
-                say(f"passed over {record.position}: {error}")
+                tell_prefixed(f"passed over {record.position}: {error}")
 
 
 def _write_json(value: bytes) -> None:

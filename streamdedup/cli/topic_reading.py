@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from streamdedup.cli.assembly import kafka_options, topic_decoder
-from streamdedup.cli.output import say, steps
+from streamdedup.cli.output import steps, tell_prefixed
 from streamdedup.cli.rendering.pairs import Side
 from streamdedup.errors import MessageError
 from streamdedup.kafka.options import KafkaOptions
@@ -65,7 +65,7 @@ def window_documents(settings: Settings, profile: Profile, since_s: float, most_
             step(span.done_count() - done)
             done = span.done_count()
     if passed_over:
-        say(f"passed over: {counted(passed_over, 'record')} that are no whole documents")
+        tell_prefixed(f"passed over: {counted(passed_over, 'record')} that are no whole documents")
 
 
 def _upserted(decoder: Decoder, record: Record) -> Document | None:

@@ -12,7 +12,7 @@ import typer
 from streamdedup.cli.applied_settings import apply_section, check_target
 from streamdedup.cli.collection import first_versions
 from streamdedup.cli.options import CorpusOptions, chosen_profile, with_options
-from streamdedup.cli.output import json_text, output_to, say, steps
+from streamdedup.cli.output import json_text, output_to, steps, tell_prefixed
 from streamdedup.cli.rendering.tuning_tables import round_text, tables_text
 from streamdedup.errors import CorpusError, SettingsError
 from streamdedup.settings import Profile, Redis, Settings
@@ -78,7 +78,7 @@ def tune(
         report_file = None if report is None else stack.enter_context(output_to(str(report), inputs, "--report"))
         for results, elapsed_s, is_last in rounds(question, sample, steps, study.time_s):
             if not is_last:
-                say(round_text(results, elapsed_s))
+                tell_prefixed(round_text(results, elapsed_s))
         sys.stdout.write(json_text(results) if as_json else tables_text(results, sys.stdout))
         sys.stdout.flush()
         if report_file is not None and page is not None:

@@ -3,10 +3,10 @@
     Batch --> ChunkedBatch ------------------------> BatchResult
         decode         chunk by chunk: prepare, index
 
-The index takes chunks out of a ``ChunkedBatch``, so that the memory of an indexed chunk is free; all other values are
-immutable. Decoding and preparing compute and have no effect outside the process, so
-they may be repeated and may run in another thread (``read_ahead``). Indexing writes to the index. A rebuild takes
-records through the same stages as the loop.
+``BatchProcessor.index`` takes chunks out of a ``ChunkedBatch``, which frees the memory of an indexed chunk; all other
+values are immutable. Decoding and preparing have no effect outside the process, so they may be repeated and may run in
+another thread (``read_ahead``). Indexing writes to the index. A rebuild (``rebuild``) takes records through the same
+stages as the loop.
 """
 
 import time
@@ -183,8 +183,8 @@ class BatchProcessor:
         decoded = decode_batch(batch, self._by_topic, self._tick)
         chunks = [
             (name, documents)
-            for name, of_profile in decoded.documents.items()
-            for documents in split_documents(of_profile, CHUNK_DOCUMENTS, CHUNK_CHARACTERS)
+            for name, profile_documents in decoded.documents.items()
+            for documents in split_documents(profile_documents, CHUNK_DOCUMENTS, CHUNK_CHARACTERS)
         ]
         return ChunkedBatch(decoded, deque(chunks))
 
@@ -226,11 +226,11 @@ class BatchProcessor:
     def _index(self, chunk: Chunk, fences: Mapping[Partition, Fence]) -> DetectionResult:
         detector = self._by_name[chunk.profile].detector
         partitions = {document.position.topic_partition for document in chunk.documents}
-        of_chunk = {partition: fences[partition] for partition in partitions}
+        chunk_fences = {partition: fences[partition] for partition in partitions}
         with self._timed("index"):
             if chunk.prepared is None:
-                return detector.delete(chunk.documents, of_chunk)
-            return detector.index(chunk.prepared, of_chunk)
+                return detector.delete(chunk.documents, chunk_fences)
+            return detector.index(chunk.prepared, chunk_fences)
 
 
 def decode_batch(
@@ -275,7 +275,7 @@ def _decoded(batch: Batch, pipelines: Mapping[str, Pipeline], tick: Callable[[],
             kinds.append((topic, INVALID))
             continue
         if document.time_ms > present_ms or document.time_ms < 0:
-            # A document of the future would match for longer than the window, one without a time nothing with a time.
+            # Otherwise a document of the future would match for too long, and one without a time would match nothing.
             future_count += document.time_ms > present_ms
             document = replace(document, time_ms=present_ms)
         documents.setdefault(pipeline.name, []).append(document)
@@ -307,18 +307,18 @@ def split_documents(documents: Sequence[Document], size: int, characters: int) -
     """
     chunk: list[Document] = []
     length = 0
-    versions: dict[str, Document] = {}
+    last_versions: dict[str, Document] = {}
     for document in documents:
-        earlier = versions.get(document.id)
+        earlier = last_versions.get(document.id)
         is_deletion = document.op == "delete"
         is_new_version = earlier is not None and not (is_deletion or _is_redelivery(document, earlier))
         is_full = len(chunk) == size or length + len(document.text) > characters
         if chunk and (is_full or is_new_version or is_deletion != (chunk[0].op == "delete")):
             yield chunk
-            chunk, versions, length = [], {}, 0
+            chunk, last_versions, length = [], {}, 0
         chunk.append(document)
         length += len(document.text)
-        versions[document.id] = document
+        last_versions[document.id] = document
     if chunk:
         yield chunk
 
@@ -348,8 +348,8 @@ def _prepared_chunk(name: str, detector: Detector, documents: Sequence[Document]
         for record in batch.records
         if (error := errors.get(record.position)) is not None
     ]
-    sound = [document for document in documents if errors[document.position] is None]
-    return Chunk(name, documents, detector.prepare(sound), failures)
+    preparable = [document for document in documents if errors[document.position] is None]
+    return Chunk(name, documents, detector.prepare(preparable), failures)
 
 
 def _error_alone(detector: Detector, document: Document) -> Exception | None:

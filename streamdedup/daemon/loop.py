@@ -145,7 +145,7 @@ class Loop:
             self._reset(batch)
             self._await_indexes(error)
         except BatchRefused as error:
-            self._outlasted(batch)
+            self._shrink_batches(batch)
             self._reset(batch)
             self._refused(batch, error)
         except IndexLost as error:
@@ -183,7 +183,7 @@ class Loop:
         # In a backlog this thread polls the next batch, and a second thread prepares it.
         if not self._reader.read_ahead(source, batch):
             # A rebalance has ended the generation of this batch.
-            self._outlasted(batch)
+            self._shrink_batches(batch)
             self._reset(batch)
             return
         result = self._processor.index(prepared, fences)
@@ -244,13 +244,13 @@ class Loop:
 
     def _reset(self, batch: Batch | None) -> None:
         """Undo a batch whose publishing was not begun, and the batch ahead; forget all fences."""
-        ahead = self._reader.discard()
+        batch_ahead = self._reader.discard()
         # The current batch last, because it begins at lower offsets.
-        self._clients.rewind([undone for undone in (ahead, batch) if undone is not None])
+        self._clients.rewind([undone for undone in (batch_ahead, batch) if undone is not None])
         self._ownership.reset()
 
-    def _outlasted(self, batch: Batch | None) -> None:
-        """Begin with small batches again, behind one that was undone for its time or its membership."""
+    def _shrink_batches(self, batch: Batch | None) -> None:
+        """Begin with small batches again after a batch that was undone for its time or its membership."""
         if batch:
             self._slow_start.restart(len(batch.records))
 
@@ -284,7 +284,7 @@ class Loop:
     def _replace_clients(self, batch: Batch | None, error: BrokerUnavailable | ProducerFenced | Rejoin) -> None:
         """Close the clients and wait; the next turn opens new ones."""
         if isinstance(error, (MembershipEnded, ProducerFenced)):
-            self._outlasted(batch)
+            self._shrink_batches(batch)
         awaited = "partitions" if isinstance(error, Rejoin) else "Kafka"
         self.readiness.wait_for(awaited)  # before closing, which takes seconds
         # New clients would evict a process that has replaced this one under the same static membership.

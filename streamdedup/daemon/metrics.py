@@ -39,14 +39,14 @@ WAITING_FOR = {
 
 
 class BatchHistogram(Collector):
-    """A histogram with one label that observes many values at once; the client's observes single values.
+    """A histogram with one label; it observes many values at once, ``prometheus_client.Histogram`` one at a time.
 
     Args:
         name: Metric name.
         text: Help text.
         labels: Label name.
         buckets: Upper bounds, ascending; a bucket without a bound follows.
-        registry: Shows the metric.
+        registry: Registry that shows the metric.
 
     Attributes:
         label: Label name.
@@ -251,7 +251,7 @@ class Metrics(MetricSet):
     partitions_assigned = DeclaredMetric(
         Gauge,
         "Partitions assigned to this daemon.",
-        "Unequal among daemons: as many daemons as divide the partitions; 0 is a spare.",
+        "Unequal among daemons: choose a daemon count that divides the partition count. 0: a spare daemon.",
     )
     rebalances = DeclaredMetric(
         Counter,
@@ -323,7 +323,7 @@ class Metrics(MetricSet):
     )
     waiting = DeclaredMetric(
         Gauge,
-        "1 while the daemon waits for this: store, kafka, schema_registry, partitions or index.",
+        "1 while waiting for the server or state in the label: store, kafka, schema_registry, partitions or index.",
         "1 for a minute: [the store](operating.md#the-store-is-away), [Kafka](operating.md#kafka-is-away) or the "
         "[schema registry](operating.md#the-daemon-is-not-ready) is away.",
         "what",
@@ -380,7 +380,7 @@ class Metrics(MetricSet):
                     getattr(self, name).labels(profile)
 
     def observe_readiness(self, waiting_for: Callable[[], str | None], is_ready: Callable[[], bool]) -> None:
-        """Read the readiness at each scrape.
+        """Connect the readiness gauges; each scrape reads the state.
 
         Args:
             waiting_for: Returns one of ``WAITING_FOR``, or None.

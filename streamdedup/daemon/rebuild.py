@@ -30,7 +30,7 @@ import structlog
 from streamdedup.daemon.batch import BatchProcessor, Pipeline, decode_batch, now_ms
 from streamdedup.daemon.partitions import Gap, Loss, committed_attempt, gaps
 from streamdedup.daemon.rebuild_seeds import SEED_PAIRS, Seeds
-from streamdedup.daemon.rebuild_window import WindowFilter, begun_at_window, rebuild_window
+from streamdedup.daemon.rebuild_window import WindowFilter, rebuild_window, with_earliest_start
 from streamdedup.detection.model import document_number
 from streamdedup.errors import DecodeError, MessageError, StoreUnavailable
 from streamdedup.index.fingerprints import REBUILT_S
@@ -327,7 +327,7 @@ class _Rebuild:
         offsets = {partition: committed.offset for partition, committed in self._committed.items()}
         progress = self._history.progress(self._target.topics, offsets, now_ms)
         if self._pipeline.max_start_age_ms is not None:
-            progress = begun_at_window(progress, offsets, now_ms - self._pipeline.max_start_age_ms)
+            progress = with_earliest_start(progress, offsets, now_ms - self._pipeline.max_start_age_ms)
         return rebuild_window(progress, self._target.kept_ms, now_ms)
 
     def _batches(

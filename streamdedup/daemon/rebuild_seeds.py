@@ -57,7 +57,7 @@ class Seeds:
                 if not entry.deleted
                 for alert in [self._alerts[number]]
                 # A document keeps its cluster when text is appended, and loses it with a new version.
-                if alert.document.position == entry.position or alert.document.digest == entry.version.hex()
+                if alert.document.position == entry.position or alert.document.digest == entry.pair_digest.hex()
             ],
             self._fences,
         )

@@ -14,9 +14,9 @@ def rebuild_window(
 ) -> dict[Partition, int | None]:
     """Return the record time by partition at which the window begins, milliseconds since the epoch; None for no limit.
 
-    An unread record matches documents that are at most one window older than the record. With a window counted from the
-    present, a rebuild during a backlog over many windows would read no document with which the backlog is compared. A
-    topic is therefore read from ``kept_ms`` before the earliest among
+    An unread record forms pairs only with documents that are at most one retention period older. If the window ended at
+    the present, and the backlog were longer than ``kept_ms``, a rebuild would read none of these documents. A topic is
+    therefore read from ``kept_ms`` before the earliest among
 
     - the present;
     - the next record in the profile's slowest partition: the record is compared with documents from all topics;
@@ -42,17 +42,17 @@ def rebuild_window(
     return starts
 
 
-def begun_at_window(
+def with_earliest_start(
     progress: Mapping[Partition, ReadProgress], committed: Collection[Partition], first_ms: int
 ) -> dict[Partition, ReadProgress]:
-    """Return the progress where partitions without a committed offset begin at a time.
+    """Raise the record time of partitions without a committed offset to at least ``first_ms``.
 
-    With ``auto_offset_reset = "window"`` the records before that time are skipped (``window_start``).
+    With ``auto_offset_reset = "window"`` the daemon skips their older records (``daemon.window_start``).
 
     Args:
         progress: Progress by input partition that holds records.
         committed: Partitions with a committed offset.
-        first_ms: When the window begins, milliseconds since the epoch.
+        first_ms: Earliest record time that the daemon reads there, milliseconds since the epoch.
     """
     return {
         partition: read
@@ -88,7 +88,10 @@ class WindowFilter:
         self._outside = {partition: start_ms for partition, start_ms in window.items() if start_ms is not None}
 
     def filtered(self, batch: Batch) -> Batch:
-        """Return the batch without the other records."""
+        """Return the batch without records from before the window, except deletions.
+
+        Until the windows of all partitions have begun, unreadable records are dropped too.
+        """
         if not self._outside:
             return batch
         return replace(batch, records=tuple(filter(self._keeps, batch.records)), unreadable=())

@@ -1,8 +1,8 @@
 """Appends: texts that continue a document in the index.
 
-An append yields the content that the whole text has (``content.grown``). Its digest depends on the digest before and on
-the appended text. ``Content.version`` stays the digest before the first append: pair keys contain it, so that an append
-repeats no alert.
+An append yields the content that the whole text has (``content.contents_after_append``). Its digest depends on the
+digest before and on the appended text. ``Content.first_digest`` stays the digest before the first append: pair keys
+contain it, so that an append repeats no alert.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from streamdedup.detection.content import BagTooLarge, grown
+from streamdedup.detection.content import BagTooLarge, contents_after_append
 from streamdedup.detection.model import document_number
 from streamdedup.errors import MessageError
 from streamdedup.index.contract import DocumentStore
@@ -83,7 +83,8 @@ class Appender:
                 rows.append((document, _identified_as(document, entry), InsertResult(state)))
             else:
                 try:
-                    rows.append((document, self._grown(document, entry), InsertResult(InsertState.REPLACED, entry)))
+                    extended = self._entry_after_append(document, entry)
+                    rows.append((document, extended, InsertResult(InsertState.REPLACED, entry)))
                 except BagTooLarge as error:
                     refused.append((document, MessageError(ErrorCode.BAG_TOO_LARGE, str(error))))
         return Appended(rows, refused, sorted(missing))
@@ -116,19 +117,19 @@ class Appender:
             position for (position, _), matches in zip(pending, saved, strict=True) if matches.document_missing
         )
 
-    def _grown(self, document: Document, entry: IndexEntry) -> IndexEntry:
+    def _entry_after_append(self, document: Document, entry: IndexEntry) -> IndexEntry:
         """Return the entry after an append.
 
         Raises:
             BagTooLarge: The document is a bag beyond ``exact_limit``.
         """
-        (content,) = grown(self._shingler, self._sketcher, [entry.content], [document.text])
+        (content,) = contents_after_append(self._shingler, self._sketcher, [entry.content], [document.text])
         return structs.replace(
             entry,
             digest=blake2b(entry.digest + content_digest(document.text), digest_size=16).digest(),
             position=document.position,
             time_ms=document.time_ms,
-            content=structs.replace(content, version=entry.version),
+            content=structs.replace(content, first_digest=entry.pair_digest),
         )
 
 

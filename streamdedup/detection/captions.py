@@ -115,11 +115,11 @@ def _joins(text: str, at: int) -> bool:
 
 
 def _cut(text: str, limit_bytes: int) -> str:
-    """Return the beginning of a text that has at most so many bytes in UTF-8, and no part of a combining sequence."""
+    """Return the beginning of a text: at most so many bytes in UTF-8, no part of a combining sequence, no last blank."""
     beginning = text.encode()[:limit_bytes].decode(errors="ignore")
     end = len(beginning)
     while 0 < end < len(text) and (
         text[end] in _JOINERS or text[end - 1] in _JOINERS or unicodedata.category(text[end])[0] == "M"
     ):
         end -= 1
-    return text[:end] or beginning.rstrip("\u200c\u200d")
+    return (text[:end] or beginning.rstrip("\u200c\u200d")).rstrip()

@@ -18,7 +18,7 @@ from streamdedup.text.shingles import ShingleBatch, Shingler
 
 
 class BagTooLarge(ValueError):
-    """A bag beyond `exact_limit` cannot be extended: its signature does not tell how often each shingle occurs."""
+    """A bag (a multiset of shingles) beyond `exact_limit` cannot be extended: a signature has no repetitions."""
 
 
 def contents_of(shingles: ShingleBatch, sketches: Sequence[Sketch]) -> list[Content]:
@@ -42,7 +42,9 @@ def contents_of(shingles: ShingleBatch, sketches: Sequence[Sketch]) -> list[Cont
     ]
 
 
-def grown(shingler: Shingler, sketcher: Sketcher, contents: Sequence[Content], texts: Sequence[str]) -> list[Content]:
+def contents_after_append(
+    shingler: Shingler, sketcher: Sketcher, contents: Sequence[Content], texts: Sequence[str]
+) -> list[Content]:
     """Append a text to each document, on a new line.
 
     Args:
@@ -52,34 +54,35 @@ def grown(shingler: Shingler, sketcher: Sketcher, contents: Sequence[Content], t
         texts: n texts to append.
 
     Returns:
-        The contents that the whole texts have; version, incarnation, source and scope stay.
+        The contents that the whole texts have; first digest, incarnation, source and scope stay.
 
     Raises:
         BagTooLarge: A document is a bag beyond `exact_limit`.
     """
     empty = [not content.element_count for content in contents]
-    more = shingler.appended([np.array(content.tail, np.uint64) for content in contents], empty, texts)
-    bounds, tails, ends = more.offsets.tolist(), more.tails.tolist(), more.tail_offsets.tolist()
+    added = shingler.appended([np.array(content.tail, np.uint64) for content in contents], empty, texts)
+    bounds, tails, ends = added.offsets.tolist(), added.tails.tolist(), added.tail_offsets.tolist()
     results = []
     for index, content in enumerate(contents):
-        if not more.element_counts[index]:
+        if not added.element_counts[index]:
             results.append(content)
             continue
-        hashes = more.hashes[bounds[index] : bounds[index + 1]]
-        # A text with fewer elements than a shingle was one shingle as a whole, which the longer text does not have.
-        before = content.sketch if content.element_count >= shingler.options.size else None
-        stop_only = bool(more.stop_only[index])
-        if before is not None and before.count and content.stop_only != stop_only:
-            # Only a text without other shingles keeps its stop shingles, so the side that has nothing else loses them.
-            before, hashes = (None, hashes) if content.stop_only else (before, hashes[:0])
+        hashes = added.hashes[bounds[index] : bounds[index + 1]]
+        # A text with fewer elements than a shingle is one shingle. The longer text does not have that shingle.
+        stored_sketch = content.sketch if content.element_count >= shingler.options.size else None
+        stop_only = bool(added.stop_only[index])
+        if stored_sketch is not None and stored_sketch.count and content.stop_only != stop_only:
+            # Stop shingles stay only in a text that has no other shingles. If one part has only stop shingles and the
+            # other part has others, the stop shingles are removed.
+            stored_sketch, hashes = (None, hashes) if content.stop_only else (stored_sketch, hashes[:0])
             stop_only = False
         results.append(
             replace(
                 content,
-                sketch=_joined(shingler, sketcher, before, hashes),
-                token_count=min(content.token_count + int(more.token_counts[index]), MAX_COUNT),
+                sketch=_joined(shingler, sketcher, stored_sketch, hashes),
+                token_count=min(content.token_count + int(added.token_counts[index]), MAX_COUNT),
                 element_count=min(
-                    content.element_count + int(more.element_counts[index]) - len(content.tail), MAX_COUNT
+                    content.element_count + int(added.element_counts[index]) - len(content.tail), MAX_COUNT
                 ),
                 tail=tuple(tails[ends[index] : ends[index + 1]]),
                 stop_only=stop_only,
@@ -88,18 +91,18 @@ def grown(shingler: Shingler, sketcher: Sketcher, contents: Sequence[Content], t
     return results
 
 
-def _joined(shingler: Shingler, sketcher: Sketcher, before: Sketch | None, hashes: NDArray[np.uint32]) -> Sketch:
+def _joined(shingler: Shingler, sketcher: Sketcher, stored_sketch: Sketch | None, hashes: NDArray[np.uint32]) -> Sketch:
     """Return the sketch for the union of shingles; in a bag, for the sum."""
     family, limit = sketcher.family, sketcher.exact_limit
-    if before is not None and before.hashes is None:
+    if stored_sketch is not None and stored_sketch.hashes is None:
         if shingler.options.bag:
             raise BagTooLarge(f"a bag of more than {limit} shingles is kept by its signature and cannot be continued")
-        assert before.signature is not None
+        assert stored_sketch.signature is not None
         shingles = np.unique(hashes)
         offsets = np.array([0, len(shingles)], np.int64)
-        signature = family.update(before.signature[np.newaxis], shingles, offsets)[0]
-        return sketcher.estimated(before.count + len(shingles), signature)  # any count beyond the limit
-    earlier = np.empty(0, np.uint32) if before is None or before.hashes is None else before.hashes
+        signature = family.update(stored_sketch.signature[np.newaxis], shingles, offsets)[0]
+        return sketcher.estimated(stored_sketch.count + len(shingles), signature)  # any count beyond the limit
+    earlier = np.empty(0, np.uint32) if stored_sketch is None or stored_sketch.hashes is None else stored_sketch.hashes
     if shingler.options.bag:
         hashes = _numbered(earlier, hashes)
     union = np.union1d(earlier, hashes)

@@ -83,7 +83,8 @@ class Detector:
                (``decide_version``). Append to documents. Where the index has an earlier version, remove this version
                from its buckets first, then replace its entry.
             2. Insert in buckets and look up candidates.
-            3. Verify the candidates: window, shared bands, similarity or containment, suppression rules.
+            3. Verify the candidates: window, shared bands, similarity or containment, suppression rules. For a document
+               with a full bucket, candidates also come from the buckets by content (``CopyBuckets``).
             4. Save the matches as pending, and add the pending matches that an earlier attempt at the position saved.
             5. Claim the pairs.
             6. Find the cluster for each document with pairs.
@@ -104,15 +105,15 @@ class Detector:
         hits, counts = self._look_up(batch, fence_list)
         # 3. Verify.
         emitting, emission = self._emission(batch, fences)
-        copies = self._copy_buckets.look_up(batch, hits, fence_list)
+        exact_copies = self._copy_buckets.look_up(batch, hits, fence_list)
         emitting_hits = {row: hits[row] for row in emitting if row in hits}
         known_rows = {row for row in emitting if batch.states[row] in _KNOWN_STATES}
-        verified = self._verifier.verify(batch, emitting_hits, copies, known_rows=known_rows)
+        verified = self._verifier.verify(batch, emitting_hits, exact_copies, known_rows=known_rows)
         counts += emission + verified.counts
         # 4. Save pending matches.
         pending = self._save_pending_matches(batch, emitting, verified.matches, fence_list)
         # 5. Claim.
-        owned = self._claim(batch, pending, verified.other_pairs, fence_list)
+        owned = self._claim(batch, pending, verified.pairs_without_match, fence_list)
         # 6. Clusters.
         with_matches = [batch.documents[row].position for row, saved in pending.items() if saved.matches]
         return counts + DetectionResult(
@@ -154,7 +155,7 @@ class Detector:
         return hits_by_row(rows, hits), counts
 
     def _emission(self, batch: InsertedBatch, fences: Mapping[Partition, Fence]) -> tuple[list[int], DetectionResult]:
-        """Find the rows that may emit pairs, and count the rows by insertion effect.
+        """Find the rows that may emit pairs, and count indexed, replayed and silent documents.
 
         Returns:
             Rows that may emit pairs: the offset is not below the high-water mark; and the skipped documents, whose rows
@@ -168,7 +169,7 @@ class Detector:
         fence_of = {(partition.topic, partition.number): fence for partition, fence in fences.items()}
         for row, (document, state) in enumerate(zip(batch.documents, batch.states, strict=True)):
             if state is InsertState.COLLIDED:
-                continue
+                continue  # in ``batch.refused``: the publisher makes a dead letter
             skip = _SKIPS.get(state, batch.skips.get(row))
             if skip is not None:
                 skipped.append((document, skip))
@@ -179,7 +180,7 @@ class Detector:
             fence = fence_of[document.position.topic, document.position.partition]
             if document.position.offset >= fence.high_water_mark:
                 emitting.append(row)
-                # Emitting, because only pairs of two such documents are left out (``Comparer.within_window``).
+                # Emitting all the same: only pairs of two warm-up documents are left out (``Comparer.within_window``).
                 is_warm_up = silent_until is not None and document.time_ms < silent_until
                 silent_count += skip is None and is_warm_up
             elif skip is None:
@@ -220,15 +221,15 @@ class Detector:
         self,
         batch: InsertedBatch,
         pending: Mapping[int, PendingMatches],
-        other_pairs: Mapping[int, AbstractSet[bytes]],
+        pairs_without_match: Mapping[int, AbstractSet[bytes]],
         fences: Sequence[Fence],
     ) -> dict[int, tuple[Match, ...]]:
-        """Claim the pair for each match; extend the claims on other pairs whose document had an entry before.
+        """Claim the pair for each match. Extend claims of an earlier version whose pair has no match now.
 
         Args:
             batch: The inserted batch.
             pending: Pending matches by row.
-            other_pairs: Pair keys without a match, by row; these pairs may have been claimed by an earlier version.
+            pairs_without_match: Pair keys without a match, by row; an earlier version may have claimed these pairs.
             fences: A fence for each partition.
 
         Returns:
@@ -236,10 +237,10 @@ class Detector:
         """
         pairs = [(row, key, match) for row, saved in pending.items() for key, match in saved.matches.items()]
         claims = [(key, batch.documents[row].position) for row, key, _ in pairs]
-        extended = sorted(set().union(*other_pairs.values()))
-        if not claims and not extended:
+        extended_keys = sorted(set().union(*pairs_without_match.values()))
+        if not claims and not extended_keys:
             return {}
-        owned = self._store.claim_pairs(claims, fences, extended)
+        owned = self._store.claim_pairs(claims, fences, extended_keys)
         matches: dict[int, list[Match]] = {}
         for (row, key, match), is_own in zip(pairs, owned, strict=True):
             if is_own:

@@ -251,11 +251,11 @@ def document_number(profile: str, document_id: str) -> int:
 
 
 def pair_side(entry: IndexEntry) -> bytes:
-    """Return a document's part in its pair keys: number and version, and the incarnation after a deletion.
+    """Return a document's part in its pair keys: number and digest, and the incarnation after a deletion.
 
-    Appends do not change the version: it names the text before the first append.
+    Appends do not change the digest: it is that of the text before the first append.
     """
-    return entry.number.to_bytes(8, "big", signed=True) + entry.version + (entry.content.incarnation or b"")
+    return entry.number.to_bytes(8, "big", signed=True) + entry.pair_digest + (entry.content.incarnation or b"")
 
 
 def pair_key(a: bytes, b: bytes) -> bytes:

@@ -1,7 +1,7 @@
 """Suppression: near-duplicates that a profile's rules keep out of alerts.
 
 A rule reads the index entries of both documents and treats them alike, so the order of arrival changes nothing.
-Detector, look-ups and clusters apply the rules; ``evaluation.scores`` has the same rules for arrays. The
+Detector, look-ups and clusters apply the rules; ``evaluation.scores`` applies the same rules to arrays. The
 rules apply to near-duplicates, before matches are saved and pairs are claimed: a suppressed pair has no claim, no
 alert and no part in a cluster. Where an append ends the suppression (``min_shingles``), the pair is alerted then.
 
@@ -11,7 +11,7 @@ The rules are applied in this order, and the first that suppresses the pair is c
 rule                    suppresses a pair
 ======================  ====================================================================================
 ``min_shingles``        if a document has fewer shingles; stop shingles do not count
-``only_sources``        if none of the two sources is listed
+``only_sources``        if neither source is listed
 ``ignore_same_source``  if the sources are equal
 ``ignore_sources``      if the two sources are listed as a pair, in either order
 ======================  ====================================================================================
@@ -19,8 +19,8 @@ rule                    suppresses a pair
 A document has the source from the upsert that stored its text; appends keep it. A missing or empty source is not known.
 The last three rules need both sources: a pair with a source that is not known is alerted.
 
-Where the profile keeps sources (``DetectorOptions.keep_sources``), an index entry has 8 bytes more, BLAKE2b over
-the source; an entry with 100 shingles has about 500 bytes. Without sources it has no byte more. The hash does not
+Where the profile keeps sources (``DetectorOptions.keep_sources``), an index entry is 8 bytes longer (BLAKE2b of the
+source); an entry with 100 shingles has about 500 bytes. Other profiles store no source. The hash does not
 depend on the rules, so rules can be changed without a new index. 4 bytes would be too few: two sources with the same
 hash count as one source, and the rules lose pairs between them. Among 100,000 sources are 5 * 10^9 couples: with 2^32
 hashes about one couple has the same hash, with 2^64 hashes one with a probability of 3 in 10^10.
@@ -84,7 +84,7 @@ class Suppression:
             return SuppressionRule.IGNORE_SOURCES
         return None
 
-    def rules(
+    def suppressed_pairs(
         self, pairs: Iterable[tuple[int, int]], documents: Sequence[IndexEntry], candidates: Mapping[int, IndexEntry]
     ) -> dict[tuple[int, int], SuppressionRule]:
         """Return the rule for each suppressed pair, without the other pairs.

@@ -25,7 +25,7 @@ class Verification(NamedTuple):
 
     Attributes:
         matches: Near-duplicates by pair key, by row, without suppressed ones.
-        other_pairs: Pair keys without a match, by row: for documents that had an index entry before, with each
+        pairs_without_match: Pair keys without a match, by row: for documents that had an index entry before, with each
             compared candidate.
         suppressed: Suppressed near-duplicates by row, each with the rule.
         incomplete: Rows whose candidates were not all compared.
@@ -33,7 +33,7 @@ class Verification(NamedTuple):
     """
 
     matches: Mapping[int, Mapping[bytes, Match]]
-    other_pairs: Mapping[int, AbstractSet[bytes]]
+    pairs_without_match: Mapping[int, AbstractSet[bytes]]
     suppressed: Mapping[int, Sequence[tuple[SuppressionRule, Match]]]
     incomplete: AbstractSet[int]
     counts: DetectionResult
@@ -85,16 +85,17 @@ class Verifier:
         for entries in read_chunks(self._store, rows_of, self._budget_bytes, copies.entries):
             near_in_chunk = comparer.near_duplicates(batch, rows_of, entries)
             if self._options.suppression is not None:
-                rules |= self._options.suppression.rules(near_in_chunk, batch.entries, entries)
+                rules |= self._options.suppression.suppressed_pairs(near_in_chunk, batch.entries, entries)
             near |= near_in_chunk
             for row, key in _pair_keys(batch, rows_of, entries, compared.keys()):
                 compared[row].add(key)
         alerted = {pair: match for pair, match in near.items() if pair not in rules} if rules else near
         matches = matches_by_row(candidates, alerted)
+        unmatched = {row: keys - matches.get(row, {}).keys() for row, keys in compared.items()}
         dropped = {row: len(hit.candidates) - len(promising[row]) for row, hit in hits.items()}
         return Verification(
             matches=matches,
-            other_pairs={row: keys for row, seen in compared.items() if (keys := seen - matches.get(row, {}).keys())},
+            pairs_without_match={row: keys for row, keys in unmatched.items() if keys},
             suppressed=_suppressed_by_row(rules, near),
             incomplete={row for row, count in dropped.items() if count or hits[row].full},
             counts=DetectionResult(

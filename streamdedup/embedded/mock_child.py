@@ -1,8 +1,8 @@
 """The process of ``MockBroker``: librdkafka's in-memory broker, running until it is killed.
 
 Run as a script, by path: ``python -P mock_child.py ADDRESS_FILE [TOPIC=PARTITIONS...]``. The broker writes its address
-to the file when it is ready. It is part of a client of the confluent-kafka package; the functions of ``rdkafka_mock.h``
-have no Python interface, but the library of the package exports them.
+to the file when it is ready. The broker is a part of librdkafka, the library inside the confluent-kafka package; the
+functions of ``rdkafka_mock.h`` have no Python interface, but the library exports them.
 
 Only the standard library is imported: the folder of the script is not on the module path.
 """
@@ -61,7 +61,7 @@ def start_broker(topics: dict[str, int]) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Start the broker, write its address and wait for the end."""
+    """Start the broker, write its address and sleep until the process is killed."""
     address_file = Path(arguments[0])
     topics = {name: int(count) for name, _, count in (argument.partition("=") for argument in arguments[1:])}
     address = start_broker(topics)

@@ -28,15 +28,15 @@ The index lies outside the Kafka transaction that publishes alerts. These rules 
    or the partition ends below the high-water mark, the topic was deleted and created again. ``fence`` then counts the
    next incarnation, whose high-water mark is the first offset that is read. The incarnation is part of every stored
    position, so to all other rules the next incarnation is another partition.
-7. *fence*: every write names its generation and its store. The write is refused when another generation, or another
-   store under the same generation, has taken the partition over.
+7. *fence*: every write names its generation and its writer (one index object). The write is refused when another
+   generation, or another writer under the same generation, has taken the partition over.
 8. *claims seeded*: after the index was lost, or has gone back to an earlier time, claims are restored with
    ``claim_pairs`` before the daemon goes on.
 9. *remove before change*: the old version is removed from its buckets while the old entry, which names
    the buckets, still exists; then the entry is replaced. No document removes another one: members are hints, checked
    against the member's entry. A document inserts other documents only in the buckets of their contents
    (``insert_copies``), and only if no removal can have happened since their entries were read.
-10. *no late writes*: each store numbers its calls, and a slot refuses a call after a later one. Otherwise a write
+10. *no late writes*: each writer numbers its calls, and a slot refuses a call after a later one. Otherwise a write
     that timed out, was repeated, and then arrives could remove a document from a bucket in which the document was
     inserted meanwhile.
 11. *announce*: before a batch is published, ``announce`` stores the attempt id in every slot, and the same id is
@@ -221,7 +221,7 @@ class PairStore(Protocol):
         self,
         claims: Sequence[tuple[bytes, Position]],
         fences: Sequence[Fence],
-        extended: Sequence[bytes] = (),
+        extended_keys: Sequence[bytes] = (),
     ) -> list[bool]:
         """Claim pairs for positions.
 
@@ -229,7 +229,7 @@ class PairStore(Protocol):
             claims: Pair keys, each with the position that asks. ``values.PUBLISHED`` takes the pair from any position:
                 batches in progress may have claimed pairs after a store had gone back to an earlier time.
             fences: Fences for the batch partitions.
-            extended: Keys for pairs found without a match; their claims are only extended, where there are any.
+            extended_keys: Keys for pairs found without a match; their claims are only extended, where there are any.
 
         Returns:
             For each of ``claims`` whether the position owns the pair, by this call or an earlier one.

@@ -50,7 +50,7 @@ class Content(msgspec.Struct, frozen=True, gc=False):
         tail: 64-bit hashes of the last elements, one fewer than in a shingle; all elements where the text is shorter.
             An append makes the shingles across the seam from these hashes.
         stop_only: Whether all shingles are stop shingles; the sketch then consists of these.
-        version: Text digest before the first append, 16 bytes; None without an append. Pair keys contain this
+        first_digest: Text digest before the first append, 16 bytes; None without an append. Pair keys contain this
             digest, so an append does not repeat alerts.
         incarnation: Names a document that was deleted and inserted again, 8 bytes; None for the first incarnation.
             Pair keys contain this name, so a new incarnation is alerted anew.
@@ -66,7 +66,7 @@ class Content(msgspec.Struct, frozen=True, gc=False):
     element_count: int
     tail: tuple[int, ...] = ()
     stop_only: bool = False
-    version: bytes | None = None
+    first_digest: bytes | None = None
     incarnation: bytes | None = None
     source: bytes | None = None
     scope: bytes | None = None
@@ -111,9 +111,9 @@ class IndexEntry(msgspec.Struct, frozen=True, gc=False):
         return not self.id
 
     @property
-    def version(self) -> bytes:
-        """The digest for pair keys, 16 bytes: that before the first append."""
-        return self.content.version or self.digest
+    def pair_digest(self) -> bytes:
+        """The digest in pair keys, 16 bytes: the digest before the first append."""
+        return self.content.first_digest or self.digest
 
 
 class PendingMatches(msgspec.Struct, frozen=True):
@@ -124,7 +124,7 @@ class PendingMatches(msgspec.Struct, frozen=True):
         digest: Digest that the document had, 16 bytes, where the record is an append: the next append changes the
             digest in the index entry. None otherwise.
         document_missing: Whether the record is an append to a document missing from the index. A later record in the
-            batch may insert the document, and a replay must not find it.
+            batch may insert the document; a replay of the append must still not find it.
     """
 
     matches: dict[bytes, Match] = {}

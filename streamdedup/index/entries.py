@@ -26,14 +26,14 @@ The content (``documents.Content``):
 ======  ==============================================================
 length  content (numbers little-endian, as in the processor)
 ======  ==============================================================
-1       flags: 1 version, 2 incarnation, 4 stop shingles only, 8 the sketch
+1       flags: 1 first digest, 2 incarnation, 4 stop shingles only, 8 the sketch
         is a signature, 16 source, 32 scope, 64 caption
 2       tokens
 2       elements
 1       hashes in the tail, n
 4       distinct shingles
 8n      tail, 8 bytes for each hash
-16, 8   version and incarnation, where the flags name them
+16, 8   first digest and incarnation, where the flags name them
 8       source hash, where the flags name it
 8       scope hash, where the flags name it
 1, c    caption length c and caption, where the flags name it
@@ -68,10 +68,10 @@ _CONTENT = struct.Struct("<BHHBI")
 #: Tails by number of hashes; the same after the numbers of ``_CONTENT``.
 _TAILS = [struct.Struct(f"<{count}Q") for count in range(256)]
 _CONTENTS = [struct.Struct(f"{_CONTENT.format}{count}Q") for count in range(256)]
-_HAS_VERSION, _HAS_INCARNATION, _STOP_SHINGLES_ONLY, _IS_SIGNATURE, _HAS_SOURCE, _HAS_SCOPE = 1, 2, 4, 8, 16, 32
+_HAS_FIRST_DIGEST, _HAS_INCARNATION, _STOP_SHINGLES_ONLY, _IS_SIGNATURE, _HAS_SOURCE, _HAS_SCOPE = 1, 2, 4, 8, 16, 32
 _HAS_CAPTION = 64
 _KNOWN_FLAGS = 127
-_VERSION_BYTES, _INCARNATION_BYTES = 16, 8
+_DIGEST_BYTES, _INCARNATION_BYTES = 16, 8
 #: First bytes of the fields of pending matches.
 _MATCH, _DIGEST, _MISSING = b"m", b"d", b"u"
 _encode_json = msgspec.json.Encoder().encode
@@ -130,11 +130,11 @@ def _encode_entry(entry: IndexEntry, encoded_sketch: bytes) -> bytes:
     if content.caption:
         flags |= _HAS_CAPTION
         rare = bytes((len(content.caption),)) + content.caption
-    if content.stop_only or content.version or content.incarnation or content.source or content.scope:
-        flags |= (_STOP_SHINGLES_ONLY if content.stop_only else 0) | (_HAS_VERSION if content.version else 0)
+    if content.stop_only or content.first_digest or content.incarnation or content.source or content.scope:
+        flags |= (_STOP_SHINGLES_ONLY if content.stop_only else 0) | (_HAS_FIRST_DIGEST if content.first_digest else 0)
         flags |= (_HAS_INCARNATION if content.incarnation else 0) | (_HAS_SOURCE if content.source else 0)
         flags |= _HAS_SCOPE if content.scope else 0
-        names = (content.version, content.incarnation, content.source, content.scope)
+        names = (content.first_digest, content.incarnation, content.source, content.scope)
         rare = b"".join(filter(None, names)) + rare
     counts = content.token_count, content.element_count, len(tail), content.sketch.count
     return b"".join(
@@ -206,8 +206,8 @@ def _parse_content(data: bytes, start: int, end: int) -> tuple[tuple[Any, ...], 
     """Return the ``Content`` arguments after the sketch, and the sketch as stored."""
     flags, token_count, element_count, tail_count, shingle_count = _CONTENT.unpack_from(data, start)
     tail_start = start + _CONTENT.size
-    version_start = tail_start + _TAILS[tail_count].size
-    incarnation_start = version_start + (_VERSION_BYTES if flags & _HAS_VERSION else 0)
+    first_digest_start = tail_start + _TAILS[tail_count].size
+    incarnation_start = first_digest_start + (_DIGEST_BYTES if flags & _HAS_FIRST_DIGEST else 0)
     source_start = incarnation_start + (_INCARNATION_BYTES if flags & _HAS_INCARNATION else 0)
     scope_start = source_start + (SOURCE_BYTES if flags & _HAS_SOURCE else 0)
     scope_end = scope_start + (SCOPE_BYTES if flags & _HAS_SCOPE else 0)
@@ -222,7 +222,7 @@ def _parse_content(data: bytes, start: int, end: int) -> tuple[tuple[Any, ...], 
         element_count,
         _TAILS[tail_count].unpack_from(data, tail_start),
         bool(flags & _STOP_SHINGLES_ONLY),
-        data[version_start:incarnation_start] or None,
+        data[first_digest_start:incarnation_start] or None,
         data[incarnation_start:source_start] or None,
         data[source_start:scope_start] or None,
         data[scope_start:scope_end] or None,
@@ -313,9 +313,9 @@ def decode_attempt(stored: bytes) -> StoredAttempt:
     return StoredAttempt(attempt_id, int(start) if start else None, committed_id)
 
 
-def encode_fence(generation: int, store: bytes) -> str:
-    """Return a fence's value: the generation, and the store that sets it."""
-    return f"{generation}:{store.hex()}"
+def encode_fence(generation: int, writer: bytes) -> str:
+    """Return a fence's value: the generation, and the writer that sets it."""
+    return f"{generation}:{writer.hex()}"
 
 
 def decode_generation(fence: bytes) -> int:

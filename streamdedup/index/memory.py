@@ -230,7 +230,7 @@ class MemoryIndex(MemoryPartitions):
         self,
         claims: Sequence[tuple[bytes, Position]],
         fences: Sequence[Fence],
-        extended: Sequence[bytes] = (),
+        extended_keys: Sequence[bytes] = (),
     ) -> list[bool]:
         """See ``PairStore.claim_pairs``."""
         self._check_fences(fences)
@@ -239,7 +239,7 @@ class MemoryIndex(MemoryPartitions):
             owner = (None if position == PUBLISHED else self._claims.get(pair_key)) or position
             self._claims.set(pair_key, owner)
             owned.append(owner == position)
-        for pair_key in extended:
+        for pair_key in extended_keys:
             extended_owner = self._claims.get(pair_key)
             if extended_owner is not None:
                 self._claims.set(pair_key, extended_owner)

@@ -95,9 +95,9 @@ def latest_offsets(options: KafkaOptions, partitions: Collection[Partition]) -> 
         FatalError: The broker refuses the client permanently.
     """
     with admin_client(options) as admin:
-        latest = {TopicPartition(*partition): OffsetSpec.LATEST for partition in partitions}
-        offsets = admin.list_partition_offsets(latest)
-    return {Partition(*partition): found.offset for partition, found in offsets.items()}
+        asked = {TopicPartition(*partition): OffsetSpec.LATEST for partition in partitions}
+        offsets = admin.list_partition_offsets(asked)
+    return {Partition(*partition): latest.offset for partition, latest in offsets.items()}
 
 
 def _look_up(admin: Any, needed: Mapping[str, str]) -> tuple[dict[str, int], list[str], list[str]]:
@@ -270,12 +270,12 @@ def _check_transactions(admin: Any, options: KafkaOptions) -> Finding:
     # A missing right on the group is reported by the check of the group.
     if issubclass(kind, kafka_errors.TransactionalIdAuthorizationFailedError):
         return Finding.failure("transactions", subject, translated(kind(), "use transactions"))
-    ours_ms = round(options.transaction_timeout_s * 1000)
+    timeout_ms = round(options.transaction_timeout_s * 1000)
     longest_ms = _broker_limits(admin, options, (_LONGEST_TRANSACTION,)).get(_LONGEST_TRANSACTION)
-    if longest_ms is not None and longest_ms < ours_ms:
+    if longest_ms is not None and longest_ms < timeout_ms:
         error = BrokerMisconfigured(
-            f"kafka.transaction_timeout is {ours_ms} ms, the broker's {_LONGEST_TRANSACTION} {longest_ms}: lower the "
-            "one or raise the other"
+            f"kafka.transaction_timeout is {timeout_ms} ms, the broker's {_LONGEST_TRANSACTION} {longest_ms}: lower "
+            "the one or raise the other"
         )
         return Finding.failure("transactions", subject, error)
     unknown = "" if longest_ms is not None else f" ({_LONGEST_TRANSACTION} is not readable with these rights)"
@@ -372,14 +372,15 @@ def judge_topic(options: KafkaOptions, need: TopicNeed, count: int, settings: Ma
             f"topic {need.name} to have them checked",
         )
         return
-    problems = [*_size(options, need, settings), *_cleanup(options, need, settings), *_kept(options, need, settings)]
+    checks = (_check_size, _check_cleanup, _check_retention)
+    problems = [finding for check in checks for finding in check(options, need, settings)]
     if not problems:
         partitions = "1 partition" if count == 1 else f"{count:,} partitions"
-        yield Finding.ok("topic", subject, f"{subject}: {need.operation} granted, {partitions}, {_described(settings)}")
+        yield Finding.ok("topic", subject, f"{subject}: {need.operation} granted, {partitions}, {_summary(settings)}")
     yield from problems
 
 
-def _size(options: KafkaOptions, need: TopicNeed, settings: Mapping[str, str]) -> Iterator[Finding]:
+def _check_size(options: KafkaOptions, need: TopicNeed, settings: Mapping[str, str]) -> Iterator[Finding]:
     limit_bytes = int(settings[SIZE_LIMIT])
     if need.message_bytes is None or limit_bytes >= need.message_bytes:
         return
@@ -391,7 +392,7 @@ def _size(options: KafkaOptions, need: TopicNeed, settings: Mapping[str, str]) -
     yield Finding.failure("topic_size", f"topic {need.name}", error, command)
 
 
-def _cleanup(options: KafkaOptions, need: TopicNeed, settings: Mapping[str, str]) -> Iterator[Finding]:
+def _check_cleanup(options: KafkaOptions, need: TopicNeed, settings: Mapping[str, str]) -> Iterator[Finding]:
     if need.compaction_loss is None or "compact" not in settings[CLEANUP]:
         return
     error = BrokerMisconfigured(
@@ -401,7 +402,7 @@ def _cleanup(options: KafkaOptions, need: TopicNeed, settings: Mapping[str, str]
     yield Finding.failure("topic_cleanup", f"topic {need.name}", error, command)
 
 
-def _kept(options: KafkaOptions, need: TopicNeed, settings: Mapping[str, str]) -> Iterator[Finding]:
+def _check_retention(options: KafkaOptions, need: TopicNeed, settings: Mapping[str, str]) -> Iterator[Finding]:
     if need.kept_ms is None or "delete" not in settings[CLEANUP]:
         return
     changes: dict[str, str] = {}
@@ -422,7 +423,7 @@ def _kept(options: KafkaOptions, need: TopicNeed, settings: Mapping[str, str]) -
         yield Finding.warning("topic_retention", f"topic {need.name}", text, command)
 
 
-def _described(settings: Mapping[str, str]) -> str:
+def _summary(settings: Mapping[str, str]) -> str:
     kept_ms, kept_bytes = int(settings[RETENTION]), int(settings[RETENTION_BYTES])
     retention = "kept for ever" if kept_ms == UNLIMITED else f"kept for {duration_text(kept_ms)}"
     if "delete" not in settings[CLEANUP]:

@@ -105,7 +105,7 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
         if isinstance(error, CLIENT_ERRORS):
             # A timeout only says that there is no connection. No error is chained as the cause: some texts of the
             # client contain configuration values.
-            # Of several tries, one that tells why a login was refused.
+            # Of several reasons, that of a refused login is reported.
             reasons.sort(key=lambda reason: isinstance(reason, LOGIN_REFUSED))
             reason = reasons[-1] if reasons and isinstance(error, KafkaTimeoutError) else error
             doing = f"connect to Kafka at {options.bootstrap_servers} ({options.security_protocol})"
@@ -148,7 +148,7 @@ def _read_before_close(connection: Any) -> None:
 
     Test: ``test_a_wrong_password_is_told_as_such_by_every_command``.
     """
-    made = connection.connection_made
+    client_connection_made = connection.connection_made
 
     def connection_made(transport: Any) -> None:
         receive = transport._sock_recv
@@ -158,7 +158,7 @@ def _read_before_close(connection: Any) -> None:
             return data, (None if data else error)  # the next call sees the end again
 
         transport._sock_recv = receive_data_first
-        made(transport)
+        client_connection_made(transport)
 
     connection.connection_made = connection_made
 
@@ -258,7 +258,7 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
             raise
         except Exception as error:
             self.drain()  # otherwise the client polls the exhausted parser for ever
-            where = f"cannot read {Partition(*self.topic_partition)} from offset {self._at()} on"
+            where = f"cannot read {Partition(*self.topic_partition)} from offset {self._next_offset()} on"
             missing = codec_missing(error, where)
             if missing is not None:
                 raise missing from error
@@ -268,16 +268,16 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
             return [self._range(error, room)]
         return records
 
-    def _at(self) -> int:
+    def _next_offset(self) -> int:
         return int(max(self.next_fetch_offset, self.fetch_offset))
 
     def _range(self, error: Exception, max_offsets: int) -> UnreadableRange:
         """Return the unreadable range at the beginning of the fetch, and set the position behind it."""
         batch = self._batches.current
-        if batch is None or batch.magic < 2 or batch.last_offset < self._at():
+        if batch is None or batch.magic < 2 or batch.last_offset < self._next_offset():
             # Formats before Kafka 0.11 have no header with the last offset, and the header itself may be damaged.
             raise KafkaError(f"a record batch without a readable header: {described(error)}") from error
-        first = max(self._at(), batch.base_offset)
+        first = max(self._next_offset(), batch.base_offset)
         last = min(batch.last_offset, first + max_offsets - 1)
         reason = described(error)[:MAX_REASON_CHARS]
         unreadable = UnreadableRange(self.topic_partition.topic, self.topic_partition.partition, first, last, reason)

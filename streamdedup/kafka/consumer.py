@@ -133,13 +133,13 @@ class KafkaSource:
         """Return the batch; or an empty one where the committed offset belongs to an earlier topic, and rewind to 0."""
         self._topics.check()
         assigned = self.assigned()
-        arrived = assigned - self._verified
-        if arrived:
-            _, earlier = fetch_committed(self._consumer, self._options, self._topics.ids(), sorted(arrived))
-            if earlier:
+        new_partitions = assigned - self._verified
+        if new_partitions:
+            _, outdated = fetch_committed(self._consumer, self._options, self._topics.ids(), sorted(new_partitions))
+            if outdated:
                 self.rewind(batch)
-                self._consumer.seek_to_beginning(*(TopicPartition(*partition) for partition in earlier))
-                names = sorted(map(str, earlier))
+                self._consumer.seek_to_beginning(*(TopicPartition(*partition) for partition in outdated))
+                names = sorted(map(str, outdated))
                 event = {"event": "committed_for_earlier_topic", "partitions": names}
                 logger.warning("The committed offset belongs to a deleted topic; reading restarts at 0", extra=event)
                 batch = Batch()
@@ -147,7 +147,7 @@ class KafkaSource:
         return batch
 
     def rewind(self, batch: Batch) -> None:
-        """Make the next poll start again at ``batch``; a rebalance by itself moves no position, in any mode."""
+        """Make the next poll start again at ``batch``; a rebalance alone moves no position."""
         self.seek(batch.starts)
 
     def first_since(self, times_ms: Mapping[Partition, int]) -> dict[Partition, int]:
@@ -338,9 +338,8 @@ class FreshPoll:
     """Polls a second time where the first poll returns only records that were fetched earlier.
 
     The client sends the next fetch while a poll returns, and the broker answers the fetch as soon as it has one record.
-    After a daemon cycle the client therefore holds the few records from the cycle's beginning, and the broker holds
-    the others. The second poll fetches the records from the broker, so that these are processed one cycle
-    earlier.
+    After a batch was processed, the client therefore holds the few records that arrived at first, and the broker holds
+    the others. The second poll fetches these, so that they are processed one batch earlier.
     """
 
     def __init__(self, consumer: Any, repeats: RepeatLimit) -> None:
@@ -374,31 +373,31 @@ class FreshPoll:
 
     def _with_newer(self, polled: Polled, limit: int) -> Polled:
         """Poll again and return the records of both polls; a rebalance in between may have revoked partitions."""
-        before = self._states(polled)
+        states_before = self._states(polled)
         timeout_ms = round(SECOND_POLL_S * 1000)
         try:
             newer: Polled = self._consumer.poll(timeout_ms=timeout_ms, max_records=limit - _count(polled))
         except Exception as error:
             if not is_retriable(error):
-                for partition, records in self._kept(polled, before).items():
+                for partition, records in self._still_assigned(polled, states_before).items():
                     self._consumer.seek(partition, records[0].offset)
                 raise
             self._repeats.info("poll_retried", message="A second poll failed and is left out", error=repr(error))
             newer = {}
-        older = self._kept(polled, before)
+        older = self._still_assigned(polled, states_before)
         return {partition: [*older.get(partition, ()), *newer.get(partition, ())] for partition in {**older, **newer}}
 
     def _states(self, polled: Polled) -> dict[Any, Any]:
         states = compat.assigned_states(self._consumer)
         return {partition: states.get(partition) for partition in polled}
 
-    def _kept(self, polled: Polled, before: Mapping[Any, Any]) -> Polled:
+    def _still_assigned(self, polled: Polled, states_before: Mapping[Any, Any]) -> Polled:
         """Return the records whose partitions have not been revoked since; others come again, or to another owner."""
         states = self._states(polled)
         return {
             partition: records
             for partition, records in polled.items()
-            if before[partition] is not None and states[partition] is before[partition]
+            if states_before[partition] is not None and states[partition] is states_before[partition]
         }
 
 

@@ -1,7 +1,8 @@
 """Kafka client errors as errors from ``streamdedup.errors``, and calls with a time limit.
 
-The exception types of the client do not show its state: a producer that failed once is unusable after any error. So,
-except for a lost membership, the only question is whether new clients solve the problem, or an operator must.
+The type of a client error does not tell the state of the client: a producer is unusable after any error. So errors are
+sorted by one question: do new clients solve the problem, or must an operator? Only a lost membership, a fenced producer
+and a missing codec have classes of their own.
 """
 
 import logging
@@ -67,10 +68,10 @@ CAUSES: tuple[tuple[str, str], ...] = (
 TOO_LARGE = (kafka_errors.MessageSizeTooLargeError, kafka_errors.RecordListTooLargeError)
 #: The client's name for its own limit, which refuses a record before any broker sees it.
 _CLIENTS_LIMIT = "max_request_size"
-_OURS_TOO_LARGE = (
+_CLIENT_LIMIT_EXCEEDED = (
     "a record is larger than kafka.max_message_bytes; raise it, and the topic's max.message.bytes where it is below"
 )
-_TOPICS_TOO_LARGE = "a record is larger than the topic takes; raise its max.message.bytes"
+_TOPIC_LIMIT_EXCEEDED = "a record is larger than the topic takes; raise its max.message.bytes"
 
 #: Error of kafka-python 3.0 for a codec without its library. A codec number that Kafka does not define raises the same
 #: class of error with another text.
@@ -173,11 +174,11 @@ def translated(
 
 def not_connected(error: Exception, doing: str, secrets: tuple[str, ...] = ()) -> StreamdedupError:
     """Return the error for a failed connection, with its likely cause; see ``translated``."""
-    ours = translated(error, doing, secrets)
+    result = translated(error, doing, secrets)
     text = described(error, secrets)
-    cause = next((cause for said, cause in CAUSES if said in text), None)
-    if cause is None or not isinstance(ours, BrokerUnavailable):
-        return ours
+    cause = next((cause for part, cause in CAUSES if part in text), None)
+    if cause is None or not isinstance(result, BrokerUnavailable):
+        return result
     return BrokerUnavailable(f"cannot {doing}: {cause} [{text}]")
 
 
@@ -208,7 +209,7 @@ def _advice(error: Exception, text: str) -> str | None:
     if _is_tls_alert(text):
         return "the listener uses TLS; set kafka.security_protocol to SSL or SASL_SSL"
     if isinstance(error, TOO_LARGE):
-        return _OURS_TOO_LARGE if _CLIENTS_LIMIT in text else _TOPICS_TOO_LARGE
+        return _CLIENT_LIMIT_EXCEEDED if _CLIENTS_LIMIT in text else _TOPIC_LIMIT_EXCEEDED
     for kind, advice in ADVICE:
         if _is(error, kind):
             return advice

@@ -84,10 +84,10 @@ class SilenceWatch:
         """
         now_s = self._clock()
         passed_s, self._checked_at = now_s - self._checked_at, now_s
-        answered = self._is_answered(now_s)
-        if answered:
+        is_answered = self._is_answered(now_s)
+        if is_answered:
             self._silent_s = 0.0
-        elif answered is False:
+        elif is_answered is False:
             self._silent_s += min(passed_s, LONGEST_CHECK_S)
         if self._silent_s >= SILENT_S:
             text = f"Kafka at {self._options.bootstrap_servers} does not answer"
@@ -244,8 +244,8 @@ def fetch_committed(
     for client_partition, committed in fetched.items():
         partition = Partition(*client_partition)
         text, topic_id = _parse_metadata(committed.metadata or "")
-        present = topic_ids.get(partition.topic, "")
-        if topic_id and present and topic_id != present:
+        present_id = topic_ids.get(partition.topic, "")
+        if topic_id and present_id and topic_id != present_id:
             earlier.add(partition)
         else:
             offsets[partition] = CommittedOffset(committed.offset, text, topic_id)
@@ -309,21 +309,22 @@ def committed_offsets(options: KafkaOptions) -> dict[Partition, CommittedOffset]
         committed = _retrying(options, doing, lambda: _committed_offsets(admin, options.group_id))
         topics = {topic["name"]: topic for topic in admin.describe_topics(list(options.topics))}
     offsets = {}
-    for partition, entry in committed.items():
+    for partition, commit in committed.items():
         topic = topics.get(partition.topic)
         if topic is None or is_missing(topic["error_code"]):
             continue
-        text, topic_id = _parse_metadata(entry.metadata)
-        present = topic_id_of(topic["topic_id"])
-        if not (topic_id and present and topic_id != present):
-            offsets[partition] = CommittedOffset(entry.offset, text, topic_id)
+        text, topic_id = _parse_metadata(commit.metadata)
+        present_id = topic_id_of(topic["topic_id"])
+        if not (topic_id and present_id and topic_id != present_id):
+            offsets[partition] = CommittedOffset(commit.offset, text, topic_id)
     return offsets
 
 
 def refuse_other_indexes(options: KafkaOptions) -> None:
     """Check that no member of the group uses indexes with another name (``KafkaOptions.index_name``).
 
-    Documents that two members insert in different indexes are never compared.
+    Documents that two members insert in different indexes are never compared. The name is a part of the client id
+    (``KafkaOptions.member_client_id``).
 
     Raises:
         BrokerUnavailable: There is such a member, or no broker answers.
@@ -339,16 +340,16 @@ def refuse_other_indexes(options: KafkaOptions) -> None:
             return group
 
         group = _retrying(options, f"look up the group {options.group_id}", describe)
-    others = [
+    with_other_index = [
         _named(member)
         for member in group["members"]
         if member["client_id"].startswith(f"{CLIENT_ID}-") and member["client_id"] != options.member_client_id
     ]
-    if others:
+    if with_other_index:
         raise BrokerUnavailable(
             f"members of the group {options.group_id} have another index, by their redis.key_prefix, than this daemon "
-            f"({options.member_client_id}): {', '.join(sorted(others))}. Stop them first; one that ended without "
-            "leaving the group stays a member for kafka.session_timeout"
+            f"({options.member_client_id}): {', '.join(sorted(with_other_index))}. Stop them first; one that ended "
+            "without leaving the group stays a member for kafka.session_timeout"
         )
 
 
@@ -378,7 +379,7 @@ def committed_quietly(options: KafkaOptions) -> dict[Partition, int]:
             return {}
         doing = f"look up the group {options.group_id}"
         committed = _retrying(options, doing, lambda: _committed_offsets(admin, options.group_id))
-    return {partition: entry.offset for partition, entry in committed.items()}
+    return {partition: commit.offset for partition, commit in committed.items()}
 
 
 def _is_listed(admin: Any, group: str) -> bool:
@@ -406,7 +407,7 @@ def _describe(admin: Any, options: KafkaOptions) -> GroupState:
     topics = admin.describe_topics(list(options.topics))
     return GroupState(
         members=tuple(sorted(map(_named, group["members"]))),
-        committed={partition: entry.offset for partition, entry in committed.items()},
+        committed={partition: commit.offset for partition, commit in committed.items()},
         topic_ids={topic["name"]: topic_id for topic in topics if (topic_id := topic_id_of(topic["topic_id"]))},
         missing_topics=frozenset(topic["name"] for topic in topics if is_missing(topic["error_code"])),
     )

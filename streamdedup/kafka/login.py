@@ -4,7 +4,8 @@ The client logs in on its network thread: for each new connection, and before th
 read at that time. Tokens of an endpoint are fetched by a thread of their own at ``RENEW_SHARE`` of their lifetime,
 because a request would hold the network thread up. All clients of a process share one login.
 
-A refused login is final only until a broker has accepted a login that may change: the next one may be accepted again.
+After a broker has accepted a login that can change, a refusal is no longer final: the next password or token may be
+accepted.
 """
 
 import logging
@@ -56,7 +57,12 @@ class KafkaLogin(AbstractTokenProvider):  # type: ignore[misc]  # the client is 
         self._last = ""
 
     def prepare(self, timeout_s: float) -> None:
-        """Prepare the first login; called before a client is opened. Raises as ``compat.build``."""
+        """Prepare the first login. ``TokenLogin`` waits for the first token; other logins need no preparation.
+
+        Raises:
+            BrokerUnavailable: There is no valid token at present.
+            BrokerMisconfigured: The token endpoint refuses the client.
+        """
 
     def token(self) -> str:
         """Return the password or token; raise ``KafkaConnectionError``, after which the client tries again."""
@@ -85,35 +91,36 @@ class TokenLogin(KafkaLogin):
     """
 
     def __init__(self, url: str, fetch: Callable[[], tuple[str, float]]) -> None:
-        super().__init__("kafka.sasl_token_url", self._present)
+        super().__init__("kafka.sasl_token_url", self._valid_token)
         self._url = url
         self._fetch = fetch
         self._expires_at = 0.0
         self._is_refused = False
         self._problem = "no token yet"
-        self._tried = threading.Event()
-        self._closed = threading.Event()
-        self._begin = threading.Lock()
+        self._first_attempt_done = threading.Event()
+        #: Ends the thread; only tests set it.
+        self._is_ended = threading.Event()
+        self._start_lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def prepare(self, timeout_s: float) -> None:
-        """See ``KafkaLogin.prepare``: wait for the first token."""
-        with self._begin:
+        """See ``KafkaLogin.prepare``."""
+        with self._start_lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._renew, name="kafka tokens", daemon=True)
                 self._thread.start()
-        self._tried.wait(timeout_s)
+        self._first_attempt_done.wait(timeout_s)
         if time.monotonic() >= self._expires_at:
             is_final = self._is_refused and not _accepted.is_set()
             raise (BrokerMisconfigured if is_final else BrokerUnavailable)(f"cannot log in to Kafka: {self._problem}")
 
-    def _present(self) -> str:
+    def _valid_token(self) -> str:
         if time.monotonic() >= self._expires_at:
             raise SettingsError(self._problem or "the token has expired")
         return self._last
 
     def _renew(self) -> None:
-        while not self._closed.wait(self._step()):
+        while not self._is_ended.wait(self._step()):
             pass
 
     def _step(self) -> float:
@@ -129,12 +136,12 @@ class TokenLogin(KafkaLogin):
                 logger.info("There is a token for Kafka", extra={"event": "token_fetched", "url": self._url})
             self._last, self._expires_at = text, time.monotonic() + lifetime_s
             self._problem, self._is_refused = "", False
-            self._tried.set()
+            self._first_attempt_done.set()
             return lifetime_s * RENEW_SHARE
         if problem != self._problem:
             logger.warning(problem, extra={"event": "token_missing", "url": self._url})
         self._problem = problem
-        self._tried.set()
+        self._first_attempt_done.set()
         return RETRY_S
 
 

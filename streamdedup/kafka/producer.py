@@ -92,11 +92,11 @@ class _ProducerSink(ABC):
     def __init__(self, producer: Any, options: KafkaOptions) -> None:
         self._producer = producer
         self._options = options
-        self._spent: str | None = None
+        self._unusable_reason: str | None = None
 
     def close(self) -> None:
         """Close the client without waiting for unsent messages; takes at most ``close_timeout_s``, never raises."""
-        self._spent = "closed"
+        self._unusable_reason = "closed"
         abandon(self._producer, self._options)
 
     def publish(self, messages: Sequence[Message], batch: Batch) -> None:
@@ -110,14 +110,14 @@ class _ProducerSink(ABC):
             ProducerFenced: Another producer took over the transactional id.
             FatalError: The broker refuses the client permanently.
         """
-        if self._spent is not None:
-            raise BrokerUnavailable(f"this sink is unusable ({self._spent}); open a new one")
-        self._spent = "publishing failed"
+        if self._unusable_reason is not None:
+            raise BrokerUnavailable(f"this sink is unusable ({self._unusable_reason}); open a new one")
+        self._unusable_reason = "publishing failed"
         try:
             self._publish(messages, batch)
         except CLIENT_ERRORS as error:
             raise self._failure(error, "publish a batch") from error
-        self._spent = None
+        self._unusable_reason = None
 
     @abstractmethod
     def _publish(self, messages: Sequence[Message], batch: Batch) -> None:
@@ -266,7 +266,7 @@ class Feeder:
             BrokerUnavailable: This record, or one before it, could not be delivered; nothing more can be sent.
             BrokerMisconfigured: The same, for a reason that an operator must solve (topic, rights, size).
         """
-        self._raise_if_spent()
+        self._raise_if_unusable()
         size_bytes = len(key or b"") + len(value or b"") + sum(len(content) for _, content in headers)
         self._make_room(size_bytes)
         try:
@@ -288,7 +288,7 @@ class Feeder:
             BrokerUnavailable: A record could not be delivered; nothing more can be sent.
             BrokerMisconfigured: The same, for a reason that an operator must solve.
         """
-        self._raise_if_spent()
+        self._raise_if_unusable()
         try:
             self._producer.flush(timeout=self._options.delivery_timeout_s)
         except CLIENT_ERRORS as error:
@@ -340,15 +340,15 @@ class Feeder:
         self._in_flight_bytes -= size_bytes
         self.delivered_count += 1
 
-    def _raise_if_spent(self) -> None:
+    def _raise_if_unusable(self) -> None:
         if self._failed or self._closed:
             raise BrokerUnavailable("this feeder is unusable: it was closed, or a record could not be delivered")
 
     def _failure(self, error: Exception, topic: str | None = None) -> StreamdedupError:
         """Return the translated error with the numbers of records taken and stored."""
-        ours = translated(error, "send records", self._options.secrets(), topic)
+        result = translated(error, "send records", self._options.secrets(), topic)
         stored_count = self.delivered_count + sum(future.succeeded() for future, _, _ in self._in_flight)
-        return type(ours)(f"{ours}; records taken: {self._sent_count:,}, known to be stored: {stored_count:,}")
+        return type(result)(f"{result}; records taken: {self._sent_count:,}, known to be stored: {stored_count:,}")
 
     def __enter__(self) -> Self:
         return self

@@ -16,7 +16,7 @@ from streamdedup.position import Partition, Position
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """One input record; bytes are unchanged.
+    """One record of a topic; bytes are unchanged.
 
     Attributes:
         position: Topic, partition and offset.

@@ -170,8 +170,8 @@ class SpanReader(TopicReader):
             batch = self._before_ends(self.poll(STEP_S))
             if batch or shows_waits:
                 yield batch
-            before, positions = positions, self.positions()
-            if positions != before or batch:
+            positions_before, positions = positions, self.positions()
+            if positions != positions_before or batch:
                 moved_at = time.monotonic()
             elif time.monotonic() - moved_at > patience_s:
                 topics = ", ".join(self._options.topics)
@@ -239,7 +239,7 @@ class KafkaSpan(SpanReader):
         options: How to connect, and ``topics`` to read. Group, delivery and transactional id are not used.
         since_ms: See ``kafka.protocols.History.open``.
         ends: See ``kafka.protocols.History.open``.
-        most_count: Read at most so many offsets, the newest; the same percentage of each partition.
+        most_count: Most offsets to read, the newest ones; the same percentage of each partition.
         starts: See ``kafka.protocols.History.open``.
 
     Raises:
@@ -276,11 +276,11 @@ class KafkaSpan(SpanReader):
         if not times_ms:
             return dict(self.beginnings)
         starts = self._consumer.offsets_for_times(times_ms, timeout_ms=round(self._options.fetch_timeout_s * 1000))
-        first = {Partition(*partition): starts.get(partition) for partition in times_ms}
-        behind = {
-            partition: self.ends[partition] if start is None else start.offset for partition, start in first.items()
+        found = {Partition(*partition): starts.get(partition) for partition in times_ms}
+        starts_by_time = {
+            partition: self.ends[partition] if start is None else start.offset for partition, start in found.items()
         }
-        return self.beginnings | behind
+        return self.beginnings | starts_by_time
 
     def _starts_from(self, starts: Mapping[Partition, int]) -> dict[Partition, int]:
         """Return the given offsets, or the first ones of partitions that have lost them."""
@@ -345,16 +345,16 @@ class _ProgressReader(SpanReader):
             BrokerUnavailable: Kafka did not answer in time.
             FatalError: The broker refuses the client permanently.
         """
-        held = {partition for partition, beginning in self.beginnings.items() if beginning < self.ends[partition]}
-        read = {partition for partition in held if self._offsets[partition] >= self.ends[partition]}
-        self._search({partition: self._offsets[partition] for partition in held - read}, of_next=True)
+        filled = {partition for partition, beginning in self.beginnings.items() if beginning < self.ends[partition]}
+        read = {partition for partition in filled if self._offsets[partition] >= self.ends[partition]}
+        self._search({partition: self._offsets[partition] for partition in filled - read}, of_next=True)
         # Some partitions hold only markers of transactions, or records that were compacted away.
-        read |= {partition for partition in held - read if not self._searched[partition]}
+        read |= {partition for partition in filled - read if not self._searched[partition]}
         self._search(
             {partition: max(self.beginnings[partition], self.ends[partition] - LOOK_BACK) for partition in read},
             of_next=False,
         )
-        return {partition: ReadProgress(partition in read, self._times.get(partition)) for partition in held}
+        return {partition: ReadProgress(partition in read, self._times.get(partition)) for partition in filled}
 
     def _search(self, starts: Mapping[Partition, int], *, of_next: bool) -> None:
         """From ``starts`` on, store the first time of a record in each partition; without ``of_next``, the last one."""

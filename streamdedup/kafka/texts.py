@@ -29,6 +29,7 @@ def fetch_text(fetcher: RecordFetcher, decoder: Decoder, document_id: str, diges
         TransientError: Kafka, or a server that the value format needs, does not answer.
         FatalError: Kafka, or a server that the value format needs, refuses the client permanently.
     """
+    # A record in Kafka has no incarnation, and the fetcher compares positions.
     position = position._replace(incarnation=0)
     try:
         record = fetcher.fetch(position)

@@ -260,7 +260,7 @@ class Gate:
             return RequestProblem("invalid-request", "the query is not percent-encoded")
         headers = {bytes(name).lower(): bytes(value) for name, value in scope["headers"]}
         hosts = [bytes(value) for name, value in scope["headers"] if bytes(name).lower() == b"host"]
-        # A proxy in front may go by another one of several Host headers; RFC 9112, section 3.2, refuses them too.
+        # With several Host headers, a proxy may use another one than this service; RFC 9112, section 3.2, refuses them.
         if self._tokens is None and not (len(hosts) == 1 and self._hosts.allow(hosts[0])):
             return RequestProblem("host-not-allowed", "without tokens, the Host header must be in api.allowed_hosts")
         if scope["path"] in PROBES:
@@ -290,7 +290,7 @@ class Gate:
                 await self._app(scope, body.receive, response.send)
         except TimeoutError:
             if not response.has_begun:
-                await response.send_problem(self._late(body))
+                await response.send_problem(self._timeout_problem(body))
         except Exception as error:  # noqa: BLE001  the server would log the traceback, which could show a text
             log.error("request_failed", route=scope.get("path_template"), error=type(error).__name__)  # noqa: TRY400
             if not response.has_begun:
@@ -309,7 +309,7 @@ class Gate:
             detail = f"the bodies of all requests in progress exceed {self._limits.max_bodies_bytes:,} bytes"
             raise RequestProblem("too-many-requests", detail, retry_after_s=1)
 
-    def _late(self, body: "_Body") -> RequestProblem:
+    def _timeout_problem(self, body: "_Body") -> RequestProblem:
         if body.is_awaited:
             return RequestProblem("slow-request", f"the body took longer than {self._limits.timeout_s:g} s")
         return RequestProblem("timeout", retry_after_s=1)
@@ -356,8 +356,8 @@ class _Response:
 
     Attributes:
         status: Its status; 0 while it has not begun.
-        deadline: Deadline that is lifted when a response of success begins; None for one that applies to the end.
-        stream_began_at: Time at which the deadline was lifted; None before.
+        deadline: Deadline that ends when a response with status 200 begins; None if it covers the whole response.
+        stream_began_at: Time at which the deadline was ended; None before.
     """
 
     def __init__(self, send: Send) -> None:

@@ -128,11 +128,11 @@ async def document_matches(
 
     def find() -> tuple[StoredDocument, IndexEntry | None, LookupResult]:
         stored = served.document(decoded_id)
-        first = None if stored.cluster_id is None else served.lookup.document(stored.cluster_id)
-        return stored, first and first[0], served.lookup.matches_of(stored.entry)
+        cluster_first = None if stored.cluster_id is None else served.lookup.document(stored.cluster_id)
+        return stored, cluster_first and cluster_first[0], served.lookup.matches_of(stored.entry)
 
-    (entry, cluster_id), first, result = await engine.call(served, find)
-    cluster = clusters.members_of(profile, entry, first, served.label_bytes)
+    (entry, cluster_id), first_entry, result = await engine.call(served, find)
+    cluster = clusters.members_of(profile, entry, first_entry, served.label_bytes)
     return document_matches_body(entry, cluster_id, cluster, result)
 
 
@@ -283,9 +283,9 @@ def _profile(engine: Engine, name: str) -> ServedProfile:
 
 
 def _respond(_request: _Request, error: Exception) -> Response[bytes]:
-    shown = problem_of(error)
-    body = msgspec.json.encode(shown.problem)
-    return Response(body, status_code=shown.problem.status, media_type=MEDIA_TYPE, headers=shown.headers)
+    answer = problem_of(error)
+    body = msgspec.json.encode(answer.problem)
+    return Response(body, status_code=answer.problem.status, media_type=MEDIA_TYPE, headers=answer.headers)
 
 
 def _on_framework_error(request: _Request, error: HTTPException) -> Response[bytes]:

@@ -33,11 +33,12 @@ class ServeMetrics(MetricSet):
     in_flight = DeclaredMetric(Gauge, "Requests in progress.", "Near 256, the [limit](#limits): more processes.")
     texts = DeclaredMetric(Counter, "Texts that were looked up.", "No action: the base of rates.", "profile")
     pass_texts = DeclaredMetric(
-        Histogram, "Texts that were looked up together.", "No action: rises under load.", buckets=_TEXTS
+        Histogram,
+        "Texts in a pass: one call of the index, for texts of several requests.",
+        "No action: rises under load.",
+        buckets=_TEXTS,
     )
-    pass_seconds = DeclaredMetric(
-        Histogram, "Time of a look-up of texts together.", "Rises: look at Redis.", buckets=_SECONDS
-    )
+    pass_seconds = DeclaredMetric(Histogram, "Time of a pass.", "Rises: look at Redis.", buckets=_SECONDS)
     store_errors = DeclaredMetric(
         Counter, "Look-ups that failed because of Redis.", "Rises: look at Redis; the log has the reason.", "profile"
     )
@@ -50,7 +51,7 @@ class ServeMetrics(MetricSet):
     )
     unreadable_records = DeclaredMetric(
         Counter,
-        "Records of the topic of a stream that have another form; passed over.",
+        "Records of a stream's topic that are no alert or dead letter; they are passed over.",
         "Above 0: another program writes to the topic.",
         "stream",
     )

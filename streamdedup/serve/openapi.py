@@ -36,8 +36,8 @@ def describe(handlers: Sequence[ControllerRouterHandler], dependencies: Dependen
         security=[{"bearer": []}],
         use_handler_docstrings=True,
     )
-    # A second application, only to make the document. The framework's routes for the document would answer every
-    # unknown path with a page, so the application that serves has none.
+    # This application only makes the document. The application that serves has no such routes of the framework: they
+    # would answer every unknown path with a page.
     described = Litestar(handlers, dependencies=dependencies, openapi_config=config, logging_config=None)
     return _with_bodies(described.openapi_schema.to_schema())
 

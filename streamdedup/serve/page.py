@@ -31,7 +31,7 @@ _HEADERS: Final = {
 
 
 def page_files() -> dict[str, tuple[bytes, str]]:
-    """Return the content and the content type of path file of the page, by name."""
+    """Return content and content type by file name."""
     folder = resources.files("streamdedup.serve") / "static"
     return {path.name: (path.read_bytes(), _TYPES[PurePath(path.name).suffix]) for path in folder.iterdir()}
 

@@ -1,7 +1,7 @@
 """Decoding of request bodies and path parameters.
 
 Bodies are decoded here and not by the framework: half surrogate pairs are replaced as in a record, so that a look-up
-and the daemon see the same text; a mistake in one text of a batch spoils no other; errors contain nothing of a value.
+and the daemon see the same text; a mistake in one text of a batch spoils no other; error texts contain no value.
 """
 
 from typing import Final, TypeVar
@@ -33,7 +33,7 @@ _batch_decoder = msgspec.json.Decoder(_RawBatch)
 def check_content_type(content_type: str) -> None:
     """Refuse a body that is not declared as JSON.
 
-    A web page of another origin cannot send this content type without permission (CORS), which is never given.
+    CORS: a web page of another origin needs permission for this content type, and the service gives none.
 
     Raises:
         RequestProblem: Another content type, or none.
@@ -74,7 +74,7 @@ def _check_text(text: str, body: bytes, max_text_bytes: int) -> None:
 
 
 def decode_batch(body: bytes) -> list[bytes]:
-    """Decode the body of a batch to one JSON text for each look-up.
+    """Split the body of a batch into JSON texts, one for each look-up; ``decode_lookup`` decodes them.
 
     Raises:
         RequestProblem: The body is no batch, or has no text or too many.

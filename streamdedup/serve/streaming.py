@@ -69,7 +69,7 @@ class EventStream(ASGIResponse):
         pending: asyncio.Task[StreamChunk | None] | None = None
         try:
             while not gone.done():
-                # A finished `pending` goes first: its events are before the id that the end has.
+                # A finished `pending` is sent first: its events precede the event id of the `end` event.
                 if subscriber.end_reason is not None and (pending is None or not pending.done()):
                     await self._send_end(subscriber, send)
                     return

@@ -70,7 +70,7 @@ class TextAligner:
         """
         entries = [b] if isinstance(a, str) else [a, b]
         for entry in entries:
-            if entry.content.version is not None:
+            if entry.content.first_digest is not None:
                 return Alignment(None, f"the text of {entry.id} was continued by appends; no record has the whole")
         texts = await self._read(decoder, entries)
         if isinstance(texts, TextMissingError):

@@ -20,7 +20,8 @@ UNIT_SUFFIXES = ("_ms", "_s")
 #: Yields key and text of each contradiction.
 Check = Callable[[], Iterable[tuple[str, str]]]
 
-#: Validation context that skips contradictions.
+#: Validation context that builds a section without the check for contradictions; ``validation.report_contradictions``
+#: reports them later.
 VALUES_ONLY = object()
 
 
@@ -48,7 +49,8 @@ class Section(BaseModel):
     def contradictions(self) -> Iterator[tuple[str, str]]:
         """Yield key and text for each contradiction between valid values.
 
-        Also asked of a section without its wrong values (``VALUES_ONLY``): a check that needs such a value ends there.
+        ``validation`` also calls this method on a section from which the wrong values are missing. A check that needs
+        a missing value ends with an AttributeError.
         """
         for check in self.checks():
             try:

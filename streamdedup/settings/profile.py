@@ -237,7 +237,7 @@ class Profile(Section):
 
     def containment_rule_at(self, threshold: float) -> ContainmentRule:
         """Return the rule for a containment threshold."""
-        # A document with more shingles than exact_limit counts as one with one more.
+        # A document with more than exact_limit shingles counts as one with exact_limit + 1 (``similarity.sketch``).
         limit = math.inf if self.exact_limit is None else self.exact_limit + 1
         return ContainmentRule(threshold, self.containment_min_similarity, int(min(MIN_SHINGLES, limit)))
 
@@ -250,7 +250,7 @@ class Profile(Section):
         return self.banding().probability(self.least_jaccard(similarity), self.min_shared_bands)
 
     def least_jaccard(self, similarity: float) -> float:
-        """Return the least Jaccard similarity that such a pair has; bands and rows are chosen for it."""
+        """Return the least Jaccard similarity of a pair with this similarity; bands and rows are chosen for it."""
         return MEASURES[self.similarity].least_jaccard(similarity)
 
     def fingerprint(self) -> dict[str, object]:
@@ -350,8 +350,8 @@ class Profile(Section):
 
     def checks(self) -> tuple[Check, ...]:
         """Return the checks for contradictions within the section."""
-        lists = (self._repetitions, self._ignored_pairs, self._white_space, self._stop_lists, self._names)
-        return (*super().checks(), *lists, self._containment, self._shingle_counts, self._bands)
+        list_checks = (self._repetitions, self._ignored_pairs, self._white_space, self._stop_lists, self._names)
+        return (*super().checks(), *list_checks, self._containment, self._shingle_counts, self._bands)
 
     def _bands(self) -> Iterator[tuple[str, str]]:
         if (self.bands is None) != (self.rows is None):

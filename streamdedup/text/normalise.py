@@ -98,7 +98,7 @@ def fold(texts: Sequence[str], folding: FoldOptions) -> Folded:
     written = _look_up(texts, table)
     packed, starts, doubtful = _repair_simple(written, table)
     if doubtful.size:
-        packed, starts = _replace(written, packed, starts, doubtful, table, fold_marks=folding.marks)
+        packed, starts = _fold_doubtful(written, packed, starts, doubtful, table, fold_marks=folding.marks)
     if packed is written.packed:
         # Exchanged marks are all of the same kind for tokens.
         folded = Folded(packed, starts, written.bits, written.kinds)
@@ -159,7 +159,7 @@ def _to_check(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 def _repair_simple(written: _Written, table: Tables) -> _Composed:
-    """Compose letters with their marks, and exchange marks in the wrong order, the latter in ``written.packed``.
+    """Compose letters with their marks. Exchange marks in the wrong order, in place, in ``written.packed``.
 
     A mark changes places with the code point before it when its combining class is lower. It may compose when the two
     are a pair, or when the code point before it is a mark, over which it could reach.
@@ -214,11 +214,11 @@ def _composites(
     composes = entries > UNDECIDED
     composes &= previous_context & (OWN_CLASS | COMPOSES_BACKWARD | COMPLEX) == 0
     composites = entries * composes
-    # After a mark, over which this one may reach a letter; after Hangul; or the pair is undecided.
+    # Unclear: after a mark, over which this mark may reach a letter; after Hangul; or the pair is undecided.
     unclear = previous_context & (OWN_CLASS | COMPOSES_FORWARD) != 0
     unclear |= entries != 0
     unclear &= ~composes
-    # A mark directly after one that composes: only the composed letter is before it.
+    # For a mark directly after a composing mark, the code point before it is the composed letter.
     followed = np.zeros(marks.size, np.bool_)
     followed[:-1] = marks[1:] == marks[:-1] + 1
     composing = np.flatnonzero(composes & followed)
@@ -249,14 +249,14 @@ def _only_reordered(
         marks: Mark indexes.
         contexts: Context bits for each mark and the mark before, combined.
     """
-    # Nothing around may compose, and the code points outside of the two are no marks. `CLASSED` excludes code points
-    # that decompose: the last combining class is not that of the code point.
+    # No neighbour may compose, and the code points before and after the two marks are no marks. `CLASSED` excludes
+    # code points that decompose: the last combining class is not that of the code point.
     hindered = contexts & (COMPLEX | COMPOSES_BACKWARD | COMPOSES_FORWARD)
     hindered |= ~packed.take(marks - 1, mode=UNCHECKED) & CLASSED
     hindered |= packed.take(marks - 2, mode="clip") & (CHECK | CLASSED | ENDS_CLASSED)
     hindered |= packed.take(marks + 1, mode=UNCHECKED) & (CHECK | CLASSED)
-    only: NDArray[np.bool_] = hindered == 0
-    return only
+    is_reordered: NDArray[np.bool_] = hindered == 0
+    return is_reordered
 
 
 def _exchange(values: NDArray[np.uint32], marks: NDArray[np.int64]) -> None:
@@ -315,7 +315,7 @@ def _visible(text: str, table: Tables) -> str:
     return str(_without(points, ignored).data, "utf-32-le", "surrogatepass") if ignored.size else text
 
 
-def _replace(
+def _fold_doubtful(
     written: _Written,
     packed: NDArray[np.uint32],
     starts: NDArray[np.int64],
@@ -364,16 +364,16 @@ def _expand(folded: Folded, table: Tables) -> Folded:
     """Replace each code point that folds to several."""
     packed = folded.packed
     indexes = np.flatnonzero((packed & EXPANDS) != 0)
-    which = packed[indexes] & CODE_POINT
-    first, length = table.expansion_starts[which], table.expansion_lengths[which]
-    added = np.concatenate(([0], np.cumsum(length - 1)))
+    numbers = packed[indexes] & CODE_POINT
+    first, length = table.expansion_starts[numbers], table.expansion_lengths[numbers]
+    shifts = np.concatenate(([0], np.cumsum(length - 1)))
     if indexes.size * _FEW < packed.size:
         ends = (first + length).tolist()
         pieces = [table.expansions[begin:end] for begin, end in zip(first.tolist(), ends, strict=True)]
-        grown = _with_pieces(packed, indexes, pieces)
+        expanded = _with_pieces(packed, indexes, pieces)
     else:
         counts = np.ones(packed.size, np.int64)
         counts[indexes] = length
-        grown = np.repeat(packed, counts)
-        grown[ranges(indexes + added[:-1], length)] = table.expansions[ranges(first, length)]
-    return _with_bits(grown, folded.starts + added[np.searchsorted(indexes, folded.starts)])
+        expanded = np.repeat(packed, counts)
+        expanded[ranges(indexes + shifts[:-1], length)] = table.expansions[ranges(first, length)]
+    return _with_bits(expanded, folded.starts + shifts[np.searchsorted(indexes, folded.starts)])

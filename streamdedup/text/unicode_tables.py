@@ -61,7 +61,8 @@ SOLO = np.uint32(1 << 27)
 CHECK = np.uint32(1 << 28)
 #: Has a combining class: may have to change places with a code point before it that has ``ENDS_CLASSED``.
 CLASSED = np.uint32(1 << 29)
-#: The decomposition ends in a code point with a combining class. Twice ``CLASSED``, so that one shift compares both.
+#: The decomposition ends in a code point with a combining class. The bit above ``CLASSED``: ``normalise`` shifts it to
+#: the place of ``CLASSED`` and compares it with the next code point.
 ENDS_CLASSED = np.uint32(1 << 30)
 #: Position of the highest byte, the kind of a code point: all bits from ``LETTER`` on.
 _KIND_SHIFT = 24
@@ -118,10 +119,10 @@ class CompositeTable(NamedTuple):
     A pair has the cell ``letter_row[letter] + mark_column[mark]``. Without Hangul, which has too many pairs.
 
     Attributes:
-        letter_row: uint32 (n,), the last entry for all greater code points; row start for a code point that begins a
-            pair, or whose folded form does. The first row is empty.
-        mark_column: uint8 (n,), the last entry for all greater code points; column for a code point that ends a pair.
-            The first column is empty.
+        letter_row: Row start by code point, uint32 (n,). Greater code points use the last entry. Code points that begin
+            no pair, and whose folded form begins none, use row 0, which is empty.
+        mark_column: Column by code point, uint8 (n,). Greater code points use the last entry. Code points that end no
+            pair use column 0, which is empty.
         composites: uint32, by cell; the composed code point, ``UNDECIDED``, or 0 without a pair.
     """
 
@@ -219,8 +220,7 @@ class _Characters(NamedTuple):
     Attributes:
         categories: Unicode category by candidate, in the order of ``_CANDIDATES``.
         ignored: Characters that are removed, or that fold to nothing.
-        foldings: By character that normalisation changes: the NFKC results on the way to the folded form, which is the
-            last one.
+        foldings: NFKC results by changed character, in order. The last one is the folded form.
     """
 
     categories: dict[str, str]
@@ -312,21 +312,21 @@ def _context(characters: _Characters, composing: dict[tuple[int, int], int]) -> 
         if category[0] == "M":
             combining_class = unicodedata.combining(character)
             context[ord(character)] |= combining_class | combining_class << LAST_CLASS_SHIFT
-    stable = context.copy()
+    own_context = context.copy()
     for character, steps in characters.foldings.items():
-        context[ord(character)] = _context_of(character, steps, stable)
+        context[ord(character)] = _context_of(character, steps, own_context)
     return context
 
 
-def _context_of(character: str, steps: list[str], stable: NDArray[np.uint32]) -> np.uint32:
+def _context_of(character: str, steps: list[str], own_context: NDArray[np.uint32]) -> np.uint32:
     """Return the context bits for a character that normalisation or case folding may change."""
-    inside = stable[[ord(c) for step in steps for c in step]]
-    bits = stable[ord(character)]
+    inside = own_context[[ord(c) for step in steps for c in step]]
+    bits = own_context[ord(character)]
     if np.any(inside & (OWN_CLASS | COMPOSES_BACKWARD)) or bits & OWN_CLASS:
         # A part of the folded form reacts to neighbours, and no table tells how.
         return np.uint32(bits | COMPLEX)
     ends = [step[-1] for step in steps]
-    forward = np.bitwise_or.reduce(stable[[ord(c) for c in ends]]) & COMPOSES_FORWARD
+    forward = np.bitwise_or.reduce(own_context[[ord(c) for c in ends]]) & COMPOSES_FORWARD
     last_class = max(unicodedata.combining(unicodedata.normalize("NFD", c)[-1]) for c in ends)
     return np.uint32(bits | forward | last_class << LAST_CLASS_SHIFT)
 

@@ -57,8 +57,8 @@ class Stage(StrEnum):
     PROCESS = "process"
 
 
-class Origin(Protocol):
-    """An input record; ``kafka.protocols.Record`` implements it."""
+class KafkaRecord(Protocol):
+    """A record of an input topic or of the dead-letter topic; ``kafka.protocols.Record`` implements it."""
 
     @property
     def position(self) -> Position:
@@ -114,7 +114,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: Exception, stage: Stage) -> "Failure":
-        """Describe an error; an unexpected one by its code line alone: its message may quote the text."""
+        """Describe an error; an unexpected one by its class and line, because its message may contain document text."""
         name = type(error).__name__
         if isinstance(error, MessageError):
             return cls(stage, str(error.code), name, str(error))
@@ -141,7 +141,7 @@ class DeadLetterRecord:
 
 
 def dead_letter(
-    record: Origin,
+    record: KafkaRecord,
     failure: Failure,
     daemon: DaemonInfo,
     *,
@@ -153,12 +153,12 @@ def dead_letter(
     """Return the dead letter for a record; its size is at most ``max_bytes``.
 
     Headers from an earlier failure of the same record are replaced, and ``attempts`` is incremented. Headers about
-    the bytes (a truncated value for example) are kept; they have to be removed when the bytes are restored. Headers
-    with these names that do not name an earlier position in the record's partition come from its producer and are
+    the bytes (a truncated value for example) are kept; they have to be removed when the bytes are restored. A producer
+    can write headers with these names. Such headers do not name an earlier position in the same partition, and are
     ignored.
 
     Args:
-        record: The record; for an unreadable one the position with everything else empty.
+        record: The record; an unreadable record has only a position.
         failure: Reason for the dead letter.
         daemon: The daemon that writes the dead letter.
         time_ms: Current time in milliseconds since the epoch. A later record time is set back to it, because brokers
@@ -189,8 +189,8 @@ def dead_letter(
     if record.key is None:
         # A record with neither key nor value cannot be sent.
         value = value or b""
-    choices = (headers, copied_headers(headers, copy_headers), ())
-    key, value, headers = _fit(record.key, value, choices, facts, max_bytes)
+    header_sets = (headers, copied_headers(headers, copy_headers), ())
+    key, value, headers = _fit(record.key, value, header_sets, facts, max_bytes)
     timestamp_ms = None if record.timestamp_ms < 0 else min(record.timestamp_ms, time_ms)
     return DeadLetterRecord(key, value, (*headers, *_encoded(facts)), timestamp_ms)
 
@@ -206,9 +206,9 @@ def read_headers(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """A dead-letter record; one that the daemon did not write has an unknown code and origin."""
+    """A dead-letter record; if the daemon did not write it, its code and its origin are unknown."""
 
-    record: Origin
+    record: KafkaRecord
 
     @cached_property
     def facts(self) -> Mapping[str, str]:
@@ -222,7 +222,7 @@ class DeadLetter:
 
     @property
     def origin(self) -> Position | None:
-        """Position at which the record failed."""
+        """Position of the failed record in its input topic; None if the headers do not name a position."""
         partition, offset = (whole_number(self.facts.get(name, "")) for name in ("partition", "offset"))
         topic = self.facts.get("topic")
         return None if topic is None or partition is None or offset is None else Position(topic, partition, offset)
@@ -256,7 +256,7 @@ class DeadLetter:
         return tuple((name, value) for name, value in self.record.headers if not name.startswith(PREFIX))
 
 
-def _reason(record: Origin, failure: Failure, daemon: DaemonInfo, time_ms: int) -> dict[str, str]:
+def _reason(record: KafkaRecord, failure: Failure, daemon: DaemonInfo, time_ms: int) -> dict[str, str]:
     topic, partition, offset, _ = record.position
     time = datetime.fromtimestamp(time_ms // 1_000, UTC).replace(microsecond=time_ms % 1_000 * 1_000, tzinfo=None)
     return {
@@ -275,7 +275,7 @@ def _reason(record: Origin, failure: Failure, daemon: DaemonInfo, time_ms: int) 
     }
 
 
-def _earlier(record: Origin) -> dict[str, str]:
+def _earlier(record: KafkaRecord) -> dict[str, str]:
     """Return the ``streamdedup.dlq.*`` headers if the record is a replayed dead letter, else none.
 
     A replay goes to the partition in which the record failed, so its headers name an earlier position in that
@@ -315,17 +315,17 @@ def _size_bytes(key: bytes | None, value: bytes | None, headers: Iterable[tuple[
 
 
 def _fit(
-    key: bytes | None, value: bytes | None, choices: Sequence[SentHeaders], facts: dict[str, str], max_bytes: int
+    key: bytes | None, value: bytes | None, header_sets: Sequence[SentHeaders], facts: dict[str, str], max_bytes: int
 ) -> tuple[bytes | None, bytes | None, SentHeaders]:
     """Truncate the value, drop headers, truncate the key, in this order, until all fits; note it in ``facts``.
 
-    ``choices`` are the headers: all of them, then fewer, then none.
+    ``header_sets`` are the record headers to choose from: all of them, then fewer, then none.
     """
-    all_headers = choices[0]
+    all_headers = header_sets[0]
     if _size_bytes(key, value, [*all_headers, *_encoded(facts)]) <= max_bytes:
         return key, value, all_headers
     whole = value or b""
-    for headers in choices:
+    for headers in header_sets:
         if len(headers) < len(all_headers):
             facts["dropped-headers"] = str(len(all_headers) - len(headers))
         if whole:

@@ -102,7 +102,7 @@ def reused_producer(_on_point: OnPoint) -> None:
         try:
             publish(self, messages, batch)
         except Exception as error:
-            self._spent = None
+            self._unusable_reason = None
             with contextlib.suppress(*CLIENT_ERRORS):
                 self._producer.abort_transaction()
             # For this error the loop rewinds the batch and keeps its clients.

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streamdedup.detection.captions import PART_BYTES, Caption, caption_of, label_of, read_caption
@@ -82,6 +82,7 @@ def test_a_label_is_the_first_words_of_a_text(text, label):
 
 @settings(max_examples=examples(300))
 @given(text=st.text(), source=st.none() | st.text(), published_at=st.none() | st.text(), limit=st.integers(1, 160))
+@example(text="0\r0", source="s" * (PART_BYTES - 1) + " s", published_at=None, limit=2)
 def test_a_caption_is_bounded_and_visible_and_can_be_read(text, source, published_at, limit):
     stored = caption_of(a_document("a", text, 0, source=source, published_at=published_at), limit)
     caption = read_caption(stored, limit)

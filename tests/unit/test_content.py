@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from streamdedup.detection.content import BagTooLarge, contents_of, grown
+from streamdedup.detection.content import BagTooLarge, contents_after_append, contents_of
 from streamdedup.index.documents import MAX_COUNT, Content, IndexEntry
 from streamdedup.position import Position
 from streamdedup.similarity.minhash import HashFamily
@@ -84,7 +84,9 @@ def test_a_document_that_is_continued_has_the_content_of_the_whole(options, limi
     for step in range(1, max(map(len, documents))):
         going = [at for at, parts in enumerate(documents) if step < len(parts)]
         try:
-            more = grown(shingler, sketcher, [kept[at] for at in going], [documents[at][step] for at in going])
+            more = contents_after_append(
+                shingler, sketcher, [kept[at] for at in going], [documents[at][step] for at in going]
+            )
         except BagTooLarge:
             assert options.bag
             assert any(kept[at].sketch.hashes is None for at in going)
@@ -101,26 +103,30 @@ def test_a_long_article_in_three_parts_keeps_the_signature_of_the_whole():
     (kept,) = contents(shingler, sketcher, parts[:1])
     assert kept.sketch.hashes is not None
     for part in parts[1:]:
-        (kept,) = grown(shingler, sketcher, [kept], [part])
+        (kept,) = contents_after_append(shingler, sketcher, [kept], [part])
     (whole,) = contents(shingler, sketcher, ["\n".join(parts)])
     assert kept.sketch.signature is not None
     assert kept == whole
 
 
-@pytest.mark.parametrize("version", [None, b"v" * 16])
+@pytest.mark.parametrize("first_digest", [None, b"v" * 16])
 @pytest.mark.parametrize("incarnation", [None, b"i" * 8])
-def test_an_append_keeps_version_and_incarnation(version, incarnation):
+def test_an_append_keeps_first_digest_and_incarnation(first_digest, incarnation):
     shingler, sketcher = Shingler(ShingleOptions()), Sketcher(FAMILY, 512, 8)
     (plain,) = contents(shingler, sketcher, ["amber birch cedar delta"])
-    (content,) = grown(shingler, sketcher, [replace(plain, version=version, incarnation=incarnation)], ["ember"])
-    assert (content.version, content.incarnation) == (version, incarnation)
+    (content,) = contents_after_append(
+        shingler, sketcher, [replace(plain, first_digest=first_digest, incarnation=incarnation)], ["ember"]
+    )
+    assert (content.first_digest, content.incarnation) == (first_digest, incarnation)
 
 
 def test_counts_of_long_texts_stay_storable():
     shingler, sketcher = Shingler(ShingleOptions()), Sketcher(FAMILY, 512, 8)
     (content,) = contents(shingler, sketcher, ["amber birch " * 40_000])
     assert (content.token_count, content.element_count) == (MAX_COUNT, MAX_COUNT)
-    (content,) = grown(shingler, sketcher, [replace(content, token_count=MAX_COUNT - 1)], ["ember fjord grove"])
+    (content,) = contents_after_append(
+        shingler, sketcher, [replace(content, token_count=MAX_COUNT - 1)], ["ember fjord grove"]
+    )
     assert (content.token_count, content.element_count) == (MAX_COUNT, MAX_COUNT)
 
 

@@ -144,7 +144,7 @@ def test_decoded_hashes_own_aligned_memory_of_native_order(content):
     "content",
     [
         ENTRY.content,
-        structs.replace(ENTRY.content, version=b"v" * 16),
+        structs.replace(ENTRY.content, first_digest=b"v" * 16),
         structs.replace(ENTRY.content, source=b"s" * 8),
         structs.replace(ENTRY.content, scope=b"c" * 8),
         LARGE,

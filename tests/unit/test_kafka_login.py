@@ -142,7 +142,7 @@ def test_a_client_that_the_endpoint_refuses_ends_the_daemon_only_before_the_firs
             tokens.prepare(60)
         assert "canary" not in str(caught.value)
         accepted.set()
-    tokens._closed.set()
+    tokens._is_ended.set()
 
 
 def test_all_clients_of_a_process_share_one_login(endpoint):
@@ -152,7 +152,7 @@ def test_all_clients_of_a_process_share_one_login(endpoint):
     for each in options:
         each.sasl_login.prepare(60)
     assert len(endpoint.tokens) == 1
-    options[0].sasl_login._closed.set()
+    options[0].sasl_login._is_ended.set()
 
 
 def test_a_refused_login_is_final_until_one_that_changes_was_accepted(tmp_path, accepted):

@@ -128,7 +128,7 @@ class TestMissing:
 
         def appended(document_id):
             entry, cluster_id = found(document_id)
-            return replace(entry, content=replace(entry.content, version=b"v" * 16)), cluster_id
+            return replace(entry, content=replace(entry.content, first_digest=b"v" * 16)), cluster_id
 
         found = look_up.document
         monkeypatch.setattr(look_up, "document", appended)

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from streamdedup.cli import main as cli
-from streamdedup.cli.output import say, tell
+from streamdedup.cli.output import tell, tell_prefixed
 from streamdedup.cli.rendering.dead_letters import dead_letter_line
 from streamdedup.cli.rendering.differences import compare
 from streamdedup.cli.rendering.pairs import AlertView, Side
@@ -94,7 +94,7 @@ def test_codes_of_style_take_no_columns():
 def test_messages_and_reports_break_between_words(narrow):
     out, err = narrow()
     tell("  index      " + "does not fit the settings; a daemon with these settings does not start " * 2)
-    say("passed over articles[0]@1234567890: " + "the value is not JSON at all " * 5)
+    tell_prefixed("passed over articles[0]@1234567890: " + "the value is not JSON at all " * 5)
     assert too_long(out.getvalue()) == too_long(err.getvalue()) == []
     assert "articles[0]@1234567890:" in err.getvalue()
 

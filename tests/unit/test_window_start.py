@@ -6,7 +6,7 @@ import pytest
 from loop_world import DUPLICATES, GROUP, INPUT, Daemon, Killed, Sent, World
 
 from streamdedup.daemon import batch as batches
-from streamdedup.daemon.rebuild_window import begun_at_window
+from streamdedup.daemon.rebuild_window import with_earliest_start
 from streamdedup.kafka.protocols import ReadProgress
 from streamdedup.position import Partition
 from streamdedup.wire import decode_alert
@@ -190,7 +190,7 @@ def test_a_partition_of_such_a_topic_that_gets_its_first_record_later_is_read_fr
 
 def test_a_rebuild_reads_no_more_because_of_a_partition_that_is_not_begun():
     unread = {P0: ReadProgress(is_read=False, time_ms=5), P1: ReadProgress(is_read=False, time_ms=70)}
-    assert begun_at_window(unread, {P1}, 50) == {P0: ReadProgress(is_read=False, time_ms=50), P1: unread[P1]}
-    assert begun_at_window(unread, {P0, P1}, 50) == unread
+    assert with_earliest_start(unread, {P1}, 50) == {P0: ReadProgress(is_read=False, time_ms=50), P1: unread[P1]}
+    assert with_earliest_start(unread, {P0, P1}, 50) == unread
     without_times = {P0: ReadProgress(is_read=False, time_ms=None)}
-    assert begun_at_window(without_times, {}, 50) == without_times
+    assert with_earliest_start(without_times, {}, 50) == without_times

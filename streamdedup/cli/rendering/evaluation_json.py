@@ -24,6 +24,8 @@ def as_object(evaluation: Evaluation) -> dict[str, Any]:
         "truth_pairs_suppressed": evaluation.suppressed_count,
         **_rates(evaluation),
         **_misses(evaluation),
+        # Share of the true pairs with at least the similarity of each threshold; empty unless the truth ignores the
+        # threshold.
         "judged_by_threshold": [share._asdict() for share in evaluation.scores.thresholds],
     }
 
@@ -42,7 +44,7 @@ def _rate(rate: Rate) -> dict[str, Any]:
 
 
 def _settings(evaluation: Evaluation) -> dict[str, Any]:
-    """Return the settings that were evaluated; of the containment rule also recall and precision."""
+    """Return the evaluated settings; with a containment rule, also the recall and precision of the rule."""
     options, scores = evaluation.options, evaluation.scores
     containment = {}
     if options.containment is not None:
@@ -62,7 +64,7 @@ def _settings(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _rates(evaluation: Evaluation) -> dict[str, Any]:
-    """Return recall and precision: of all pairs, of those compared exactly and by estimate, and by similarity."""
+    """Return recall and precision for all pairs, for exact comparisons and for estimates; and recall by similarity."""
     scores = evaluation.scores
     return {
         "recall": _rate(scores.recall),

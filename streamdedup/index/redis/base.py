@@ -20,7 +20,7 @@ from streamdedup.index.values import Fence, Fingerprint, Opening, wall_clock_ms
 
 #: Time slices in a lifetime; documents are counted by slice.
 SLICES_PER_LIFETIME = 8
-#: How long a slot certainly remembers the number of the last call, in seconds; its key lives for an hour.
+#: Age up to which a slot certainly stores the number of its last call, in seconds; the key expires after an hour.
 _REMEMBERED_S = 3000.0
 #: Layout of claims: `lua/_claims.lua`. An index without this parameter has a string for each claim.
 _CLAIM_LAYOUT = 3
@@ -84,7 +84,7 @@ class RedisReading:
         self._run = run
         self._now_ms = now_ms
 
-    def _compared(self, stored: bytes, fingerprint: Fingerprint) -> Opening:
+    def _compare_fingerprint(self, stored: bytes, fingerprint: Fingerprint) -> Opening:
         """Compare a stored fingerprint with the settings.
 
         Raises:
@@ -201,7 +201,7 @@ class RedisPart(RedisReading):
         super().__init__(servers, options, keys, self._runner.run, now_ms)
         #: Time to live for all that scripts write, in milliseconds; 0 for ever.
         self._lifetime = options.lifetime_ms or 0
-        #: Store name in fences and call numbers.
+        #: Random name of this index object. Fences contain it, and keys of call numbers.
         self._name = secrets.token_bytes(8)
         self._last_calls: dict[int, _LastCall] = {}
 
@@ -215,7 +215,7 @@ class RedisPart(RedisReading):
     def _fenced_call(
         self, name: str, slot: int, fences: EncodedFences, arguments: Iterable[Any], documents_count: int = 0
     ) -> Call:
-        """Return a call to a script that writes, with the keys and arguments for ``lua/_fence.lua``."""
+        """Return a call of a writing script under fences (``lua/_fence.lua``); ``documents_count``: see ``Call``."""
         number = self._runner.number
         keys = self._keys.fencing(slot, fences.partitions, self._name)
         arguments = [*fences.values, number, self._acknowledged(slot, number), *arguments]
@@ -226,7 +226,11 @@ class RedisPart(RedisReading):
         self._last_calls.clear()
 
     def _acknowledged(self, slot: int, number: int) -> int:
-        """Return the number of the last call in a slot that certainly succeeded, or 0; remember this call."""
+        """Return the run number of the last call that certainly succeeded in a slot; 0 if unknown.
+
+        A slot that stores a smaller number has lost writes, and refuses the call (``lua/_fence.lua``). The number of
+        this call is remembered.
+        """
         failures_count, now_s = self._runner.failures_count, time.monotonic()
         last = self._last_calls.get(slot, _LastCall(0, -1, 0.0))
         if last.number == number:  # several calls of one run

@@ -59,7 +59,7 @@ _NO_LOGIN = ("HELLO must be called with the client already authenticated", "Auth
 def _refusal(error: BaseException) -> StoreMisconfigured | None:
     """Return the error for a refused login or a missing permission, with the settings to check; None for others."""
     text = str(error)
-    if any(said in text for said in _NO_LOGIN):
+    if any(part in text for part in _NO_LOGIN):
         return StoreMisconfigured(
             "the store wants a login: set redis.password, and redis.username unless it is that of the default user"
         )
@@ -68,7 +68,7 @@ def _refusal(error: BaseException) -> StoreMisconfigured | None:
             "the store refuses the login: check redis.username and redis.password, or user and password in redis.url "
             f"(redis.url_file), or redis.credential_provider: {text}"
         )
-    if isinstance(error, _REFUSALS) or any(said in text for said in _SCRIPT_REFUSALS):
+    if isinstance(error, _REFUSALS) or any(part in text for part in _SCRIPT_REFUSALS):
         if _KEYS_REFUSED.search(text):
             return StoreMisconfigured(
                 "the store refuses us: the user (redis.username) lacks rights on the keys of the index, which "

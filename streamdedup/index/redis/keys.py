@@ -20,7 +20,7 @@ key                    type     content
 ``{..:s}p`` + position hash     pending matches at a position (``index.entries``)
 ``{..:s}f`` + part.    string   partition fence, in every slot
 ``{..:s}a`` + part.    string   announced attempt for a partition, in every slot
-``{..:s}o`` + store    string   number of a store's last call, in every slot; for an hour
+``{..:s}o`` + writer   string   number of a writer's last call, in every slot; for an hour
 ``{..:0}m`` + part.    string   partition high-water mark, its incarnation, Kafka's topic ids
                                 (``lua/raise_high_water_mark.lua``)
 ``{..:0}h`` + time     string   documents inserted in a slice of time (HyperLogLog)
@@ -152,13 +152,13 @@ class Keys:
         """Return the key of the claim-page catalogue."""
         return self._tags[slot] + b"k"
 
-    def all_pending_matches(self, slot: int) -> bytes:
-        """Return the prefix for pending matches; the position as text follows."""
+    def pending_matches_prefix(self, slot: int) -> bytes:
+        """Return the key prefix of pending matches; the position follows as text."""
         return self._tags[slot] + b"p"
 
     def pending_matches(self, position: Position) -> bytes:
         """Return the key for the pending matches at a position."""
-        return self.all_pending_matches(self.partition_slot(position.partition_incarnation)) + position.key.encode()
+        return self.pending_matches_prefix(self.partition_slot(position.partition_incarnation)) + position.key.encode()
 
     def fence(self, slot: int, partition: Partition) -> bytes:
         """Return the fence key for a partition in one slot."""
@@ -168,16 +168,16 @@ class Keys:
         """Return the key for the announced attempt for a partition in one slot."""
         return self._tags[slot] + b"a" + str(partition).encode()
 
-    def fencing(self, slot: int, partitions: Sequence[bytes], store: bytes) -> list[bytes]:
-        """Return the keys for ``lua/_fence.lua``: the guard, the fences, and the number of the store's last call.
+    def fencing(self, slot: int, partitions: Sequence[bytes], writer: bytes) -> list[bytes]:
+        """Return the keys for ``lua/_fence.lua``: the guard, the fences, and the number of the writer's last call.
 
         Args:
             slot: Slot.
             partitions: Partitions as text.
-            store: Store name.
+            writer: Random name of the index object.
         """
         tag = self._tags[slot]
-        return [tag + b"x", *[tag + b"f" + partition for partition in partitions], tag + b"o" + store]
+        return [tag + b"x", *[tag + b"f" + partition for partition in partitions], tag + b"o" + writer]
 
     def high_water_mark(self, partition: Partition) -> bytes:
         """Return the high-water-mark key for a partition."""

@@ -14,9 +14,9 @@ from streamdedup.index.redis.servers import Command
 from streamdedup.index.values import Fence, claim_lifetime
 from streamdedup.position import Position
 
-#: Pairs of one call that saves or claims them; a storm of copies may find hundreds of thousands in a batch.
-_CALL_PAIRS: Final = 2_000
-#: Bytes of a pair key that name the claim in its page; with the four before, which decide on the slot, all 16 count.
+#: Most pairs in one call; a storm of copies may find hundreds of thousands in a batch.
+_MAX_CALL_PAIRS: Final = 2_000
+#: The last bytes of a pair key: the field of a claim in its page. The first 4 bytes decide on the slot.
 _FIELD_BYTES = 12
 
 
@@ -29,10 +29,10 @@ class RedisPairs(RedisPart):
         """See ``PairStore.save_pending_matches``."""
         encoded = [encode_pending(new) for _, new in pending]
         slots = (self._keys.partition_slot(position.partition_incarnation) for position, _ in pending)
-        groups = list(_calls_of_pairs(slots, [len(fields) for fields in encoded]))
+        groups = list(_split_by_slot_and_size(slots, [len(fields) for fields in encoded]))
         calls, encoded_fences = [], self._encoded(fences)
         for slot, members in groups:
-            arguments: list[Any] = [self._keys.all_pending_matches(slot), self._lifetime]
+            arguments: list[Any] = [self._keys.pending_matches_prefix(slot), self._lifetime]
             for index in members:
                 arguments += (pending[index][0].key, len(encoded[index]), *chain.from_iterable(encoded[index].items()))
             calls.append(self._fenced_call("save_pending_matches", slot, encoded_fences, arguments))
@@ -51,12 +51,12 @@ class RedisPairs(RedisPart):
         self,
         claims: Sequence[tuple[bytes, Position]],
         fences: Sequence[Fence],
-        extended: Sequence[bytes] = (),
+        extended_keys: Sequence[bytes] = (),
     ) -> list[bool]:
         """See ``PairStore.claim_pairs``."""
-        pair_keys = [*(pair_key for pair_key, _ in claims), *extended]
+        pair_keys = [*(pair_key for pair_key, _ in claims), *extended_keys]
         tokens = [position_token(position) for _, position in claims]
-        groups = list(_calls_of_pairs(map(self._keys.claim_slot, pair_keys), [1] * len(pair_keys)))
+        groups = list(_split_by_slot_and_size(map(self._keys.claim_slot, pair_keys), [1] * len(pair_keys)))
         calls, encoded_fences = [], self._encoded(fences)
         lifetime_ms = claim_lifetime(self.options.lifetime_ms) or 0
         for slot, members in groups:
@@ -81,8 +81,8 @@ class RedisPairs(RedisPart):
         return sum(claims_in(catalogue) for catalogue in catalogues if catalogue)
 
 
-def _calls_of_pairs(slots: Iterable[int], pairs_counts: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
-    """Yield slot and element indexes, in order, for each call.
+def _split_by_slot_and_size(slots: Iterable[int], pairs_counts: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
+    """Yield slot and element indexes, in order, for each call; a call ends with ``_MAX_CALL_PAIRS`` pairs or more.
 
     Args:
         slots: Slot for each element.
@@ -92,6 +92,6 @@ def _calls_of_pairs(slots: Iterable[int], pairs_counts: Sequence[int]) -> Iterat
         first = pairs_count = 0
         for end, index in enumerate(members, 1):
             pairs_count += pairs_counts[index]
-            if pairs_count >= _CALL_PAIRS or end == len(members):
+            if pairs_count >= _MAX_CALL_PAIRS or end == len(members):
                 yield slot, members[first:end]
                 first, pairs_count = end, 0

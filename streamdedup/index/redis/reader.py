@@ -37,7 +37,7 @@ class RedisIndexReader(RedisReading):
         stored, is_rebuilt, is_half_dropped = self._servers.ask_all([Command(key, parts) for parts in requests])
         if is_rebuilt:
             raise StoreUnavailable(f"the index of {self.options.namespace} is being rebuilt")
-        return None if stored is None or is_half_dropped else self._compared(stored, fingerprint)
+        return None if stored is None or is_half_dropped else self._compare_fingerprint(stored, fingerprint)
 
     def look_up(self, numbers: Sequence[int], band_keys: NDArray[np.uint32]) -> Hits:
         """See ``IndexReader.look_up``."""

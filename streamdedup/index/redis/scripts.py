@@ -166,10 +166,10 @@ class ScriptRunner:
     def _check_fences(self, text: str) -> None:
         """Raise for the errors from ``lua/_fence.lua`` and from scripts that write fences, marks and attempts."""
         if text.startswith("FENCED"):
-            stored, ours = (fence.partition(":")[0] for fence in text.split()[1:3])
-            if stored == ours:
+            stored, expected = (fence.partition(":")[0] for fence in text.split()[1:3])
+            if stored == expected:
                 raise BatchRefused("a partition of the batch is fenced by another process with our place in the group")
-            raise BatchRefused(f"a partition of the batch is fenced by generation {stored}, the batch has {ours}")
+            raise BatchRefused(f"a partition of the batch is fenced by generation {stored}, the batch has {expected}")
         if text.startswith("RECREATED"):
             raise BatchRefused("a partition of the batch was polled before its topic was deleted and created again")
         if text.startswith("LATE"):

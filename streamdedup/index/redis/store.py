@@ -43,7 +43,7 @@ class RedisIndex(RedisPartitions, RedisEntries, RedisBuckets, RedisPairs):
         if create and self._servers.ask(key, "SET", key, configured, "NX"):
             return Opening(created=True)
         stored = self._servers.ask(key, "GET", key)
-        return None if stored is None else self._compared(stored, fingerprint)
+        return None if stored is None else self._compare_fingerprint(stored, fingerprint)
 
     def connections_count(self) -> int:
         """See ``StoreHealth.connections_count``."""

@@ -30,7 +30,7 @@ MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
 ID_HEADER: Final = "__value_schema_id"
 #: First byte of a frame, and the bytes of the id behind it: a number, or a UUID.
 _NUMBER, _UUID = (0, 4), (1, 16)
-_MOST_ID = 2**31 - 1
+_MAX_ID = 2**31 - 1
 #: Error codes of the API: no such subject, version, schema.
 _MISSING = frozenset({40401, 40402, 40403})
 _BUSY = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
@@ -147,7 +147,7 @@ class RegistrySession:
         answer = None
         if isinstance(schema_id, UUID):
             answer = self._get(f"schemas/guids/{schema_id}", is_optional=True)
-        elif schema_id <= _MOST_ID:
+        elif schema_id <= _MAX_ID:
             answer = self._get(f"schemas/ids/{schema_id}")
         if answer is None:
             raise DecodeError(ErrorCode.UNKNOWN_SCHEMA, f"the schema registry has no schema {schema_id}")
@@ -163,15 +163,15 @@ class RegistrySession:
         self._collect(answer, texts, set())
         return RegisteredSchema(answer.schema_type or "AVRO", answer.schema, texts, answer.id)
 
-    def _collect(self, answer: _Answer, texts: dict[str, str], begun: set[str]) -> None:
+    def _collect(self, answer: _Answer, texts: dict[str, str], visited: set[str]) -> None:
         for reference in answer.references or ():
-            if reference.name not in begun:
-                begun.add(reference.name)
+            if reference.name not in visited:
+                visited.add(reference.name)
                 referred = self._get(f"subjects/{quote(reference.subject, safe='')}/versions/{reference.version}")
                 if referred is None:
                     reason = f"a schema refers to {reference.subject}, version {reference.version}, which is gone"
                     raise DecodeError(ErrorCode.UNKNOWN_SCHEMA, reason)
-                self._collect(referred, texts, begun)
+                self._collect(referred, texts, visited)
                 texts[reference.name] = referred.schema
 
     def _get(self, path: str, *, is_optional: bool = False) -> _Answer | None:
@@ -180,7 +180,7 @@ class RegistrySession:
         headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         headers |= {} if authorization is None else {"Authorization": authorization}
         try:
-            status, body = self._answer(f"{urlsplit(url).path.rstrip('/')}/{path}", headers)
+            status, body = self._request(f"{urlsplit(url).path.rstrip('/')}/{path}", headers)
         except (OSError, HTTPException) as error:
             raise RegistryUnavailable(f"the schema registry {url} does not answer: {error!r}") from error
         if status == HTTPStatus.NOT_FOUND and _error_code(body) in _MISSING:
@@ -188,7 +188,7 @@ class RegistrySession:
             return None
         if status == HTTPStatus.NOT_FOUND and is_optional:
             # A registry without ids of this kind answers as for an unknown path, and so does any other server.
-            self._get(f"schemas/ids/{_MOST_ID}")
+            self._get(f"schemas/ids/{_MAX_ID}")
             return None
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _BUSY:
             raise RegistryUnavailable(f"the schema registry {url} answers with status {status}")
@@ -202,12 +202,12 @@ class RegistrySession:
         kind = RegistryUnavailable if self._registry.has_answered.is_set() else RegistryMisconfigured
         raise kind(self._advice(status))
 
-    def _answer(self, path: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
+    def _request(self, path: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
         """Return status and body; try again where the registry has closed a connection that was used before."""
         timeout_s = self._registry.timeout_s
         is_used = self._connection is not None and self._connection.sock is not None
         connection = self._connection = self._connection or self._registry.connection()
-        # The time limit of a socket is that of one byte.
+        # The time-out of a socket counts for each read, so a timer ends a request that takes too long as a whole.
         ends_at = time.monotonic() + timeout_s
         timer = Timer(timeout_s, _interrupt, [connection])
         timer.daemon = True
@@ -225,7 +225,7 @@ class RegistrySession:
             if time.monotonic() >= ends_at:
                 raise TimeoutError("its answer takes too long") from error
             if is_used:
-                return self._answer(path, headers)
+                return self._request(path, headers)
             raise
         finally:
             timer.cancel()
@@ -243,7 +243,7 @@ def _interrupt(connection: HTTPConnection) -> None:
     sock = connection.sock
     if sock is not None:
         with suppress(OSError):
-            # Not the method of SSLSocket, which takes the TLS state away under a read.
+            # Not ``SSLSocket.shutdown``, which drops the TLS state during a read.
             socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
@@ -270,7 +270,7 @@ class RegistryFormat:
         self._kind = kind
         self._compiler = compiler
         self._readers: dict[int | UUID, Callable[[bytes], Any]] = {}
-        # During a batch.
+        #: Connection and unknown ids of the present batch; None and empty between batches.
         self._session: RegistrySession | None = None
         self._unknown: dict[int | UUID, DecodeError] = {}
 
@@ -342,7 +342,7 @@ class RegistryFormat:
         return [name for name in self._schema.names.values() if name not in names]
 
     def writer(self, subject: str) -> Write | None:
-        """Return a writer of framed values with the newest schema of a subject. Returns and raises as above."""
+        """Return a writer of framed values with a subject's newest schema. None and errors: as ``missing_fields``."""
         with RegistrySession(self._registry) as session:
             registered = session.latest(subject)
         if registered is None:

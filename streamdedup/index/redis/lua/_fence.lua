@@ -1,12 +1,12 @@
--- Check the fences of a call, and that no call of its store is late or forgotten (rules 7 and 10 of index/contract.py).
+-- Check the fences of a call, and that no call of its writer is late or forgotten (rules 7 and 10 of index/contract.py).
 -- Included in front of every script that writes.
 --
 -- KEYS[1]       guard of the slot: a key that never exists (index/redis/keys.py)
 -- KEYS[2..n+1]  fences of the partitions of the call, in this slot
--- KEYS[n+2]     number of the last call of this store in this slot
--- ARGV[1..n]    expected value of each fence: '<generation>:<store>'
+-- KEYS[n+2]     number of the last call of this writer in this slot
+-- ARGV[1..n]    expected value of each fence: '<generation>:<writer>'
 -- ARGV[n+1]     number of this call
--- ARGV[n+2]     number of the last acknowledged call of this store in this slot; 0 when unknown
+-- ARGV[n+2]     number of the last acknowledged call of this writer in this slot; 0 when unknown
 -- Sets the local `at` to the number of arguments used up: the script's own begin at ARGV[at+1].
 --
 -- A missing fence is refused too: the caller has set it, so the index was lost since.

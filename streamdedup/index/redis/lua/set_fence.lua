@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  guard of the slot: a key that never exists (index/redis/keys.py)
 -- KEYS[2]  the fence
--- ARGV[1]  value of the fence: '<generation>:<store>'. A static member that comes back has the generation of the process before,
+-- ARGV[1]  value of the fence: '<generation>:<writer>'. A static member that comes back has the generation of the process before,
 --          so the generation alone would not distinguish the two.
 -- ARGV[2]  time to live in milliseconds: a deleted consumer group counts its generations from one again
 -- ARGV[3]  key of the announced attempt
