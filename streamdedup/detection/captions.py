@@ -115,7 +115,7 @@ def _joins(text: str, at: int) -> bool:
 
 
 def _cut(text: str, limit_bytes: int) -> str:
-    """Return the beginning of a text: at most so many bytes in UTF-8, no part of a combining sequence, no last blank."""
+    """Return the beginning of a text: at most so many bytes, no part of a combining sequence, no blank last."""
     beginning = text.encode()[:limit_bytes].decode(errors="ignore")
     end = len(beginning)
     while 0 < end < len(text) and (
