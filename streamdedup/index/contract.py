@@ -36,9 +36,10 @@ The index lies outside the Kafka transaction that publishes alerts. These rules 
    the buckets, still exists; then the entry is replaced. No document removes another one: members are hints, checked
    against the member's entry. A document inserts other documents only in the buckets of their contents
    (``insert_copies``), and only if no removal can have happened since their entries were read.
-10. *no late writes*: each writer numbers its calls, and a slot refuses a call after a later one. Otherwise a write
-    that timed out, was repeated, and then arrives could remove a document from a bucket in which the document was
-    inserted meanwhile.
+10. *no late or forgotten writes*: each writer numbers its calls. A server refuses a call after a later one; otherwise
+    a write that timed out, was repeated, and then arrives could remove a document from a bucket in which the document
+    was inserted meanwhile. It also refuses a call if it has forgotten an acknowledged one, in whichever slot; otherwise
+    a step, such as a claim, could rely on pending matches that are gone. A cluster numbers the calls of each slot.
 11. *announce*: before a batch is published, ``announce`` stores the attempt id in every slot, and the same id is
     committed with the offsets. A committed attempt that is later than the announced one shows that the store has gone
     back to an earlier time, and the offset stored beside the announced one where the gap begins; ``fence`` compares

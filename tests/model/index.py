@@ -179,10 +179,12 @@ class Index:
         clock: The time.
         lifetime: How long a key lives; None for ever.
         rules: The rules.
+        servers_apart: Whether each slot is on a server of its own.
     """
 
-    def __init__(self, clock: Clock, lifetime: int | None, rules: Rules) -> None:
+    def __init__(self, clock: Clock, lifetime: int | None, rules: Rules, *, servers_apart: bool = False) -> None:
         self.clock = clock
+        self._servers_apart = servers_apart
         self.lifetime = lifetime
         self._claim_lifetime = None if lifetime is None else lifetime * (2 if rules.claims_cover_replays else 1)
         #: A replay of the other document may ask for the claim up to a lifetime after the deletion.
@@ -277,22 +279,27 @@ class Index:
     # Scripts
 
     def check(self, slot: Slot, fences: Iterable[Fence]) -> None:
-        """Refuse writes of lower generations or epochs (``_fence.lua``)."""
+        """Refuse writes of other generations or epochs (``_fence.lua``)."""
         for fence in fences:
             stored = slot.fences.get(fence.partition)
             if stored is None:
                 if not self.exists:
                     raise IndexLost
                 raise BatchRefused
-            if self._rules.fence and stored > (fence.generation, fence.epoch):
+            if self._rules.fence and stored != (fence.generation, fence.epoch):
                 raise BatchRefused
 
-    def count_call(self, slot: Slot, name: str, number: int, acknowledged: int) -> None:
+    def call_slot(self, slot: int) -> int:
+        """Return the slot that numbers the calls in a slot: one for all slots of a server."""
+        return slot if self._servers_apart else 0
+
+    def count_call(self, slot: int, name: str, number: int, acknowledged: int) -> None:
         """Refuse a call if an earlier call of the same store was forgotten (``_fence.lua``)."""
-        last = slot.orders.get(name, 0)
+        orders = self.slots[self.call_slot(slot)].orders
+        last = orders.get(name, 0)
         if self._rules.writes_remembered and last < acknowledged:
             raise StoreUnavailable
-        slot.orders[name] = max(number, last)
+        orders[name] = max(number, last)
 
     def next_epoch(self, slot: Slot) -> int:
         """Return a number greater than all before. The server's time makes up for a lost counter."""

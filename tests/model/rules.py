@@ -42,7 +42,7 @@ class Rules:
             Otherwise the announcement of a batch that is then dropped hides that the index has gone back in time.
         reconnection_detected: A batch is published only over the connection on which it was fenced. Otherwise a batch
             is completed in an index that forgot the beginning of the batch.
-        writes_remembered: Each call names the last acknowledged call in its slot, and is refused if the slot has
+        writes_remembered: Each call names the last acknowledged call to its server, and is refused if the server has
             forgotten the last call. Otherwise a step relies on an earlier step that was lost when the client
             reconnected.
         rejoined: After a reconnection the daemon joins the group anew, which refuses all batches that were indexed

@@ -199,7 +199,7 @@ class Simulation:
         lifetime = None
         if scenario.window is not None:
             lifetime = scenario.window + (scenario.slack if rules.lifetime_covers_outages else 0)
-        self.index = Index(self._clock, lifetime, rules)
+        self.index = Index(self._clock, lifetime, rules, servers_apart=scenario.servers_apart)
         self._network = Network(rng, scenario.doubt)
         self._running: list[Daemon] = [self._daemon() for _ in range(scenario.daemons_count)]
         self._zombies: list[Daemon] = []

@@ -91,7 +91,7 @@ class Store:
         self._rules = rules
         self._incarnation = index.incarnation
         self._number = 0
-        #: Slot -> number of the last acknowledged call.
+        #: Slot that numbers calls -> number of the last acknowledged call.
         self._acknowledged: dict[int, int] = {}
         index.stores_count += 1
         self.name = f"process {index.stores_count}"
@@ -126,14 +126,16 @@ class Store:
     ) -> Generator[Step, None, Any]:
         yield None
         self._number += 1
-        call = partial(self._execute, slot, self._number, self._acknowledged.get(slot, 0), fences, script, *arguments)
+        call_slot = self._index.call_slot(slot)
+        acknowledged = self._acknowledged.get(call_slot, 0)
+        call = partial(self._execute, slot, self._number, acknowledged, fences, script, *arguments)
         try:
             result = self._network.deliver(call, again=not self._rules.fenced_in_doubt)
         except StoreUnavailable:
             self._acknowledged.clear()
             raise
         if fences:
-            self._acknowledged[slot] = self._number
+            self._acknowledged[call_slot] = self._number
         return result
 
     def _execute(
@@ -144,7 +146,7 @@ class Store:
         try:
             self._index.check(slot, fences)
             if fences:
-                self._index.count_call(slot, self.name, number, acknowledged)
+                self._index.count_call(at, self.name, number, acknowledged)
             result = script(slot, *arguments)
         except (BatchRefused, IndexLost, StoreUnavailable) as error:
             self._index.trace_event(f"  {self.name} slot {at} {script.__name__}", *arguments, f"-> {error!r}")

@@ -217,8 +217,10 @@ class RedisPart(RedisReading):
     ) -> Call:
         """Return a call of a writing script under fences (``lua/_fence.lua``); ``documents_count``: see ``Call``."""
         number = self._runner.number
-        keys = self._keys.fencing(slot, fences.partitions, self._name)
-        arguments = [*fences.values, number, self._acknowledged(slot, number), *arguments]
+        # One server forgets the last writes in all slots together: a call in any slot shows it.
+        call_slot = slot if self._servers.mode == "cluster" else 0
+        keys = self._keys.fencing(slot, fences.partitions, self._name, call_slot)
+        arguments = [*fences.values, number, self._acknowledged(call_slot, number), *arguments]
         return Call(name, keys, arguments, documents_count)
 
     def forget_calls(self) -> None:
@@ -226,7 +228,7 @@ class RedisPart(RedisReading):
         self._last_calls.clear()
 
     def _acknowledged(self, slot: int, number: int) -> int:
-        """Return the run number of the last call that certainly succeeded in a slot; 0 if unknown.
+        """Return the run number of the last call that certainly succeeded, by the number in a slot; 0 if unknown.
 
         A slot that stores a smaller number has lost writes, and refuses the call (``lua/_fence.lua``). The number of
         this call is remembered.

@@ -20,7 +20,8 @@ key                    type     content
 ``{..:s}p`` + position hash     pending matches at a position (``index.entries``)
 ``{..:s}f`` + part.    string   partition fence, in every slot
 ``{..:s}a`` + part.    string   announced attempt for a partition, in every slot
-``{..:s}o`` + writer   string   number of a writer's last call, in every slot; for an hour
+``{..:s}o`` + writer   string   number of a writer's last call, for an hour: in every slot of a
+                                cluster, else in slot 0 for all slots
 ``{..:0}m`` + part.    string   partition high-water mark, its incarnation, Kafka's topic ids
                                 (``lua/raise_high_water_mark.lua``)
 ``{..:0}h`` + time     string   documents inserted in a slice of time (HyperLogLog)
@@ -168,16 +169,18 @@ class Keys:
         """Return the key for the announced attempt for a partition in one slot."""
         return self._tags[slot] + b"a" + str(partition).encode()
 
-    def fencing(self, slot: int, partitions: Sequence[bytes], writer: bytes) -> list[bytes]:
+    def fencing(self, slot: int, partitions: Sequence[bytes], writer: bytes, call_slot: int) -> list[bytes]:
         """Return the keys for ``lua/_fence.lua``: the guard, the fences, and the number of the writer's last call.
 
         Args:
             slot: Slot.
             partitions: Partitions as text.
             writer: Random name of the index object.
+            call_slot: Slot with the number of the last call.
         """
         tag = self._tags[slot]
-        return [tag + b"x", *[tag + b"f" + partition for partition in partitions], tag + b"o" + writer]
+        fences = [tag + b"f" + partition for partition in partitions]
+        return [tag + b"x", *fences, self._tags[call_slot] + b"o" + writer]
 
     def high_water_mark(self, partition: Partition) -> bytes:
         """Return the high-water-mark key for a partition."""
