@@ -5,14 +5,17 @@
 A table is between ``<!-- settings: SECTION -->`` and ``<!-- end of settings -->``.
 """  # noqa: INP001  a script beside the pages, no package
 
+import ast
+import inspect
 import re
+from itertools import pairwise
 from pathlib import Path
 
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from streamdedup.settings import Profile
-from streamdedup.settings.base import Section, describe_allowed, keys_of, kind_of
+from streamdedup.settings.base import Section, describe_allowed, key_of, keys_of, kind_of
 from streamdedup.settings.schema import SECTIONS
 
 PAGE = Path(__file__).parent / "settings.md"
@@ -49,10 +52,23 @@ def render(page: str) -> str:
 def table(section: type[Section]) -> str:
     """Return the table of one section, in Markdown."""
     rows = ["| key | default | allowed | meaning |", "|---|---|---|---|"]
+    meanings = descriptions(section)
     for key, field in keys_of(section).items():
-        cells = [f"`{key}`", default(field), short(describe_allowed(field)), " ".join(str(field.description).split())]
+        cells = [f"`{key}`", default(field), short(describe_allowed(field)), " ".join(meanings[key].split())]
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(rows) + "\n"
+
+
+def descriptions(section: type[Section]) -> dict[str, str]:
+    """Return the docstring of each attribute by key."""
+    meanings = {}
+    for part in section.__mro__:
+        if issubclass(part, Section):
+            (declaration,) = ast.parse(inspect.getsource(part)).body
+            for attribute, text in pairwise(declaration.body):
+                if isinstance(attribute, ast.AnnAssign) and isinstance(text, ast.Expr):
+                    meanings[key_of(ast.unparse(attribute.target))] = ast.literal_eval(text.value)
+    return meanings
 
 
 def short(values: str) -> str:

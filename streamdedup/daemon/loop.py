@@ -34,7 +34,7 @@ from streamdedup.daemon.health import Readiness
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.daemon.partitions import PartitionOwnership
 from streamdedup.daemon.publisher import LoopOptions, Publication, Publisher
-from streamdedup.daemon.read_ahead import POLL_S, ReadAhead
+from streamdedup.daemon.read_ahead import JOINING_POLL_S, POLL_S, ReadAhead
 from streamdedup.daemon.rebuild import Rebuilder
 from streamdedup.daemon.recovery import Recovery
 from streamdedup.daemon.shutdown import StopSignals
@@ -134,7 +134,7 @@ class Loop:
             if self.readiness.halted is not None:
                 source.hold(POLL_S)
                 return
-            batch = self._reader.poll(source)
+            batch = self._reader.poll(source, POLL_S if self.readiness.awaited is None else JOINING_POLL_S)
             self._statistics.observe(source)
             if self._recovery.recovered(source, batch):
                 self._reset(batch)  # the fences belong to the index that was lost

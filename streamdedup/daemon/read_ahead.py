@@ -24,6 +24,8 @@ from streamdedup.position import Partition
 
 #: Longest time that a poll waits for records, in seconds.
 POLL_S = 0.5
+#: The same while the daemon waits to be at work, which it is after the poll that brings its partitions.
+JOINING_POLL_S = 0.1
 #: Longest time that the poll of the batch ahead waits for records, in seconds: the current batch waits as well.
 AHEAD_POLL_S = 0.05
 #: Bytes of a full batch. The size of a fetch limits a batch too, so a batch of large records is full before it has the
@@ -77,8 +79,8 @@ class ReadAhead:
         self._polled: Batch | StreamdedupError | None = None
         self._computation: _Computation | None = None
 
-    def poll(self, source: Source) -> Batch:
-        """Return the batch ahead; without one, poll.
+    def poll(self, source: Source, timeout_s: float = POLL_S) -> Batch:
+        """Return the batch ahead; without one, poll for at most ``timeout_s``.
 
         Raises:
             StreamdedupError: As ``Source.poll``. An error of polling the batch ahead is raised here, after the commit
@@ -87,7 +89,7 @@ class ReadAhead:
         polled, self._polled = self._polled, None
         if polled is None:
             with self._timed("poll"):
-                return source.poll(POLL_S, self._slow_start.limit())
+                return source.poll(timeout_s, self._slow_start.limit())
         if isinstance(polled, Batch):
             return polled
         raise polled

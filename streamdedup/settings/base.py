@@ -38,9 +38,7 @@ class Section(BaseModel):
     An attribute's docstring is the description for its key in the documentation.
     """
 
-    model_config = ConfigDict(
-        alias_generator=key_of, frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(alias_generator=key_of, frozen=True, extra="forbid", hide_input_in_errors=True)
 
     def checks(self) -> tuple[Check, ...]:
         """Return the checks for values that are valid one by one and contradict each other; sections add more."""

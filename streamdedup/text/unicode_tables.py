@@ -23,6 +23,7 @@ ready (``cli.warm_up``).
 """
 
 import functools
+import sys
 import unicodedata
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -93,12 +94,12 @@ _VARIANTS: Final = Path(__file__).with_name("han_variants.txt")
 #: Number of code points.
 _CODE_POINTS = 0x110000
 
-#: All code points that may not be separators: planes 0-3 and the first block of plane 14. Planes 4-13 have never been
-#: used, 15 and 16 are private use.
-_CANDIDATES = (*range(0x40000), *range(0xE0000, 0xE1000))
+#: First and last of the code points that may not be separators: planes 0-3 and the first block of plane 14. Planes
+#: 4-13 have never been used, 15 and 16 are private use.
+_CANDIDATES: Final = ((0, 0x3FFFF), (0xE0000, 0xE0FFF))
 
 #: Bits of a code point by the first letter of its category.
-_CATEGORY_BITS = {"L": int(LETTER), "M": int(LETTER | MARK), "N": int(NUMBER)}
+_CATEGORY_BITS = {"L": LETTER, "M": LETTER | MARK, "N": NUMBER}
 
 
 class FoldOptions(NamedTuple):
@@ -196,14 +197,16 @@ def _with_variants(plain: Tables) -> Tables:
 def _plain_tables(*, fold_marks: bool) -> Tables:
     """Return the tables without variants; ``fold_marks``: accents and vowel signs are ignorable too."""
     characters = _characters(fold_marks=fold_marks)
-    packed = _category_entries(characters.categories)
+    packed = _category_entries(characters)
     composing = _composing_pairs(characters.foldings)
     context = _context(characters, composing)
     # Before the bits about neighbours are set: a folding is a copy of entries without these bits.
     expansions = _fold(packed, characters.foldings)
-    packed[context & (COMPOSES_BACKWARD | COMPLEX) != 0] |= CHECK
-    packed[context & OWN_CLASS != 0] |= CLASSED
-    packed[context >> LAST_CLASS_SHIFT & OWN_CLASS != 0] |= ENDS_CLASSED
+    points = np.flatnonzero(context)
+    bits = context[points]
+    packed[points[bits & (COMPOSES_BACKWARD | COMPLEX) != 0]] |= CHECK
+    packed[points[bits & OWN_CLASS != 0]] |= CLASSED
+    packed[points[bits >> LAST_CLASS_SHIFT & OWN_CLASS != 0]] |= ENDS_CLASSED
     packed[[ord(character) for character in characters.ignored]] = SPACE | IGNORED
     # After all bits are set, which `_composite_table` reads.
     lengths = np.array([expansion.size for expansion in expansions], np.int64)
@@ -218,28 +221,34 @@ class _Characters(NamedTuple):
     """The candidate characters and their properties, from ``unicodedata``.
 
     Attributes:
-        categories: Unicode category by candidate, in the order of ``_CANDIDATES``.
+        points: uint32, ascending; the candidates.
+        categories: uint8, by candidate; the first letter of the Unicode category, in ASCII.
         ignored: Characters that are removed, or that fold to nothing.
         foldings: NFKC results by changed character, in order. The last one is the folded form.
     """
 
-    categories: dict[str, str]
+    points: NDArray[np.uint32]
+    categories: NDArray[np.uint8]
     ignored: frozenset[str]
     foldings: dict[str, list[str]]
 
 
 def _characters(*, fold_marks: bool) -> _Characters:
     """Return the candidate characters and their properties."""
-    categories = {chr(point): unicodedata.category(chr(point)) for point in _CANDIDATES}
-    ignored = {character for character, category in categories.items() if category == "Cf"}
+    points = np.concatenate([np.arange(first, last + 1, dtype=np.uint32) for first, last in _CANDIDATES])
+    candidates = str(points.astype("<u4").data, "utf-32-le", "surrogatepass")
+    # Interned, because each call returns a new text.
+    categories = [sys.intern(unicodedata.category(character)) for character in candidates]
+    ignored = {character for character, category in zip(candidates, categories, strict=True) if category == "Cf"}
     ignored.update(_in_ranges(IGNORED_RANGES))
     if fold_marks:
         ignored.update(c for c in _in_ranges(FOLDED_MARKS_RANGES) if unicodedata.category(c)[0] == "M")
-    changing = [c for c in categories if unicodedata.decomposition(c) or c.casefold() != c]
+    changing = [c for c in candidates if unicodedata.decomposition(c) or c.casefold() != c]
     foldings = {c: _folding(c, ignored, fold_marks=fold_marks) for c in changing if c not in ignored}
     folded_away = {character for character, steps in foldings.items() if not steps[-1]}
     visible = {character: steps for character, steps in foldings.items() if steps[-1]}
-    return _Characters(categories, frozenset(ignored | folded_away), visible)
+    initials = np.frombuffer("".join(category[0] for category in categories).encode(), np.uint8)
+    return _Characters(points, initials, frozenset(ignored | folded_away), visible)
 
 
 def _in_ranges(ranges: Ranges) -> Iterator[str]:
@@ -263,12 +272,12 @@ def _folding(character: str, ignored: Collection[str], *, fold_marks: bool) -> l
 # Step 2: the packed entries.
 
 
-def _category_entries(categories: dict[str, str]) -> NDArray[np.uint32]:
+def _category_entries(characters: _Characters) -> NDArray[np.uint32]:
     """Return entries that fold each code point to itself, with the bits for category and script."""
     packed = np.full(_CODE_POINTS, SPACE, np.uint32)
-    bits = np.array([_CATEGORY_BITS.get(category[0], 0) for category in categories.values()], np.uint32)
-    points = np.array(_CANDIDATES, np.uint32)[bits != 0]
-    packed[points] = points | bits[bits != 0]
+    for letter, bits in _CATEGORY_BITS.items():
+        points = characters.points[characters.categories == ord(letter)]
+        packed[points] = points | bits
     for first, last in SOLO_RANGES:
         entries = packed[first : last + 1]
         entries[(entries & (LETTER | NUMBER) != 0) & (entries & MARK == 0)] |= SOLO
@@ -308,27 +317,26 @@ def _context(characters: _Characters, composing: dict[tuple[int, int], int]) -> 
     for first, last in HANGUL_BACKWARD:
         context[first : last + 1] |= COMPOSES_BACKWARD
     context[[mark for _, mark in composing]] |= COMPOSES_BACKWARD
-    for character, category in characters.categories.items():
-        if category[0] == "M":
-            combining_class = unicodedata.combining(character)
-            context[ord(character)] |= combining_class | combining_class << LAST_CLASS_SHIFT
-    own_context = context.copy()
+    for mark in characters.points[characters.categories == ord("M")].tolist():
+        combining_class = unicodedata.combining(chr(mark))
+        context[mark] |= combining_class | combining_class << LAST_CLASS_SHIFT
+    own_context = {chr(point): int(context[point]) for point in np.flatnonzero(context).tolist()}
     for character, steps in characters.foldings.items():
         context[ord(character)] = _context_of(character, steps, own_context)
     return context
 
 
-def _context_of(character: str, steps: list[str], own_context: NDArray[np.uint32]) -> np.uint32:
+def _context_of(character: str, steps: list[str], own_context: dict[str, int]) -> int:
     """Return the context bits for a character that normalisation or case folding may change."""
-    inside = own_context[[ord(c) for step in steps for c in step]]
-    bits = own_context[ord(character)]
-    if np.any(inside & (OWN_CLASS | COMPOSES_BACKWARD)) or bits & OWN_CLASS:
+    bits = own_context.get(character, 0)
+    inside = (own_context.get(c, 0) for step in steps for c in step)
+    if bits & OWN_CLASS or any(entry & (OWN_CLASS | COMPOSES_BACKWARD) for entry in inside):
         # A part of the folded form reacts to neighbours, and no table tells how.
-        return np.uint32(bits | COMPLEX)
+        return int(bits | COMPLEX)
     ends = [step[-1] for step in steps]
-    forward = np.bitwise_or.reduce(own_context[[ord(c) for c in ends]]) & COMPOSES_FORWARD
+    forward = max(own_context.get(c, 0) & COMPOSES_FORWARD for c in ends)
     last_class = max(unicodedata.combining(unicodedata.normalize("NFD", c)[-1]) for c in ends)
-    return np.uint32(bits | forward | last_class << LAST_CLASS_SHIFT)
+    return int(bits | forward | last_class << LAST_CLASS_SHIFT)
 
 
 # Step 4: pairs of a letter and a mark.

@@ -34,8 +34,7 @@ def test_the_tables_are_what_the_code_says(page, script):
 
 def test_the_tables_name_every_key_once(page):
     for section in (*SECTIONS.values(), Profile):
-        for key, declared in keys_of(section).items():
-            assert declared.description, key
+        for key in keys_of(section):
             assert f"| `{key}` |" in page
 
 

@@ -45,6 +45,7 @@ from loop_world import (
 
 from streamdedup.daemon import health
 from streamdedup.daemon.breaker import BreakerOptions
+from streamdedup.daemon.read_ahead import JOINING_POLL_S, POLL_S
 from streamdedup.daemon.slow_start import SlowStart
 from streamdedup.detection.candidates import BucketHits
 from streamdedup.detection.detector import Detector
@@ -431,6 +432,16 @@ def test_another_index_ends_the_daemon():
     world.daemons = [Daemon(world, "later")]
     with pytest.raises(IndexMismatch, match="bands"):
         world.run()
+
+
+def test_a_daemon_without_records_is_ready_after_a_short_poll_and_polls_longer_from_then_on():
+    world = World([], joined=False)
+    (daemon,) = world.daemons
+    for timeout_s in (JOINING_POLL_S, POLL_S):
+        before_s = CLOCK.now_s
+        world.turn(daemon)
+        assert daemon.loop.readiness.problem() is None
+        assert CLOCK.now_s - before_s == pytest.approx(timeout_s)
 
 
 def test_two_refusals_of_an_idle_daemon_hours_apart_are_no_stale_fence(monkeypatch):
