@@ -38,6 +38,8 @@ _RACE: dict[str, Any] = {"partitions_count": 2, "daemons_count": 2, "docs_count"
 _ALONE: dict[str, Any] = {"partitions_count": 1, "daemons_count": 1, "docs_count": 4, "parts_count": 2}
 #: More partitions, daemons and documents.
 _MANY: dict[str, Any] = {"partitions_count": 3, "daemons_count": 3, "docs_count": 12, "parts_count": 1}
+#: A daemon that is idle for so long that the server forgets its calls.
+_EXPIRING: dict[str, Any] = _ALONE | {"docs_count": 3, "calls_expire": True}
 #: Documents over several lifetimes, and an index that is often lost.
 _LOSING: dict[str, Any] = {"window": 300, "slack": 300, "loss_rate": 0.012}
 
@@ -56,7 +58,7 @@ BREAKING = {
     "fenced_in_doubt": _in("lost", "update", "restart", docs_count=4, parts_count=3),
     "announced": _in("lost", "", "go_back"),
     "reconnection_detected": _in("lost", "", "go_back", **_RACE),
-    "announced_in_turn": _in("lost", "", "go_back freeze", **(_MANY | {"docs_count": 4})),
+    "announced_in_turn": _in("garbled", "append", "go_back", **_EXPIRING),
     "writes_remembered": _in("remaining", "delete", "go_back freeze", **_RACE),
     "rejoined": _in("lost", "", "go_back", **_RACE)._replace(first=500),
     "all_checked": _in(
@@ -95,8 +97,8 @@ BREAKING = {
     "gap_replayed": _in("lost", "", "go_back", **_RACE),
     "gap_of_every_slot": _in("lost", "", "go_back", **(_RACE | {"servers_apart": True})),
     "gap_claims_seeded": _in("doubled", "", "go_back", **_RACE),
-    "published_overrides": _in("doubled", "", "go_back kill", **(_MANY | {"docs_count": 8})),
-    "gap_given_up": _in("garbled", "append", "go_back restart", **_RACE)._replace(first=1_000),
+    "published_overrides": _in("doubled", "append", "go_back restart", **_RACE),
+    "gap_given_up": _in("garbled", "append", "go_back", **_EXPIRING)._replace(first=5_000),
     "incarnations_restored": _in(
         "doubled", "update delete append", "flush", **(_ALONE | _LOSING | {"window": 150, "retention": 450})
     ),

@@ -56,6 +56,7 @@ class Daemon:
         rng: Source of all decisions.
         ahead: Source of the decisions to read ahead; None for never.
         suppression: Rules about what is alerted.
+        calls_expire: Whether the server forgets the numbers of calls while the daemon is idle.
     """
 
     def __init__(
@@ -70,7 +71,9 @@ class Daemon:
         *,
         ahead: random.Random | None = None,
         suppression: Suppression = NOTHING_SUPPRESSED,
+        calls_expire: bool = False,
     ) -> None:
+        self._calls_expire = calls_expire
         self._kafka = kafka
         self._clock = index.clock
         self._index = index
@@ -153,6 +156,8 @@ class Daemon:
         own = batch.partitions
         if not batch.records and all(partition in self._fences for partition in own):
             self._store.look()
+            if self._calls_expire:
+                self._store.forget_calls()
             yield IDLE
             return
         self._store.check_connection()

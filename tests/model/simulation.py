@@ -61,6 +61,8 @@ class Scenario:
         retention: How long a rebuild finds records; None for ever.
         servers_apart: Whether each slot is on a server of its own and goes back alone. A batch in progress may then
             lose a pair, whose claim is on another server than its pending matches (docs/guarantees.md).
+        calls_expire: Whether the numbers of calls expire while a daemon is idle, as after an hour. Then the first batch
+            after a failover may take an append to a document of the gap for one without a document.
     """
 
     partitions_count: int
@@ -79,6 +81,7 @@ class Scenario:
     end_marked: float = 0.05
     retention: int | None = None
     servers_apart: bool = False
+    calls_expire: bool = False
 
 
 def draw_scenario(rng: random.Random) -> Scenario:
@@ -222,6 +225,7 @@ class Simulation:
             self._rules,
             self._rng,
             suppression=self.scenario.suppression,
+            calls_expire=self.scenario.calls_expire,
             ahead=self._ahead_rng,
         )
 

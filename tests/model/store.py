@@ -90,6 +90,8 @@ class Store:
         self._network = network
         self._rules = rules
         self._incarnation = index.incarnation
+        #: Incarnation of the connection over which the last call went.
+        self._called = index.incarnation
         self._number = 0
         #: Slot that numbers calls -> number of the last acknowledged call.
         self._acknowledged: dict[int, int] = {}
@@ -107,9 +109,14 @@ class Store:
             Reconnected: The connection was opened again.
             IndexLost: The index is gone.
         """
+        self._called = self._index.incarnation
         if not self._index.exists:
             raise IndexLost
         self.check_connection()
+
+    def forget_calls(self) -> None:
+        """Forget the acknowledged calls, as after an hour without work: their numbers expire."""
+        self._acknowledged.clear()
 
     def check_connection(self) -> None:
         """Check that the connection was not opened again.
@@ -117,8 +124,8 @@ class Store:
         Raises:
             Reconnected: The connection was opened again, which a call does by itself.
         """
-        if self._incarnation != self._index.incarnation and self._rules.reconnection_detected:
-            self._incarnation = self._index.incarnation
+        if self._incarnation != self._called and self._rules.reconnection_detected:
+            self._incarnation = self._called
             raise Reconnected
 
     def _call(
@@ -141,6 +148,7 @@ class Store:
     def _execute(
         self, at: int, number: int, acknowledged: int, fences: Fences, script: Callable[..., Any], *arguments: Any
     ) -> Any:
+        self._called = self._index.incarnation
         # Read at delivery, not when the call was sent: the server may be another one.
         slot = self._index.slots[at]
         try:
