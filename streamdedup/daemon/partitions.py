@@ -347,8 +347,10 @@ def _loss(partition: Partition, committed: CommittedOffset, state: PartitionStat
     where = f"offset {committed.offset} of {partition} is committed, but the index"
     if state.high_water_mark is None:
         reason = f"{where} has never seen this partition: it was lost, or it is another one"
-        # With committed attempts of other partitions the index is that of the group, and this partition is new.
-        return Loss(partition, committed, reason, Gap(0, _attempt_ms(latest)) if latest else None)
+        # With committed attempts of other partitions the index is that of the group, and this partition is new. Without
+        # an attempt of its own, a rebuild that ends half-way would leave no trace of the gap.
+        is_new = bool(latest and committed_attempt(committed))
+        return Loss(partition, committed, reason, Gap(0, _attempt_ms(latest)) if is_new else None)
     if state.announced < committed_attempt(committed):
         reason = f"{where} does not know of it: it has gone back to an earlier time"
         return Loss(partition, committed, reason, _gap(committed, state, latest) if latest else None)

@@ -11,8 +11,8 @@ Steps, for each profile:
        silently: a gap from where the last announced attempts began, else from the beginning that the next record needs
        (``rebuild_window``), and deletions from as far back as deletion markers live.
     4. Seed claims, clusters and incarnations from the duplicates topic, which has the published pairs: for a gap from
-       the earliest of these attempts on, else from its beginning, because claims on documents that are renewed outlive
-       their alerts.
+       the last commit that the index knows, else from its beginning, because claims on documents that are renewed
+       outlive their alerts.
     5. Announce the committed attempts, and complete the index.
 
 Pairs that the replay finds are not claimed: a version may return that was never compared with the other document, in

@@ -35,7 +35,7 @@ class MemoryPartitions:
         #: Incarnation and id of the topic of each high-water mark.
         self._incarnations: dict[Partition, tuple[int, str]] = {}
         self._earlier_topic_ids: dict[Partition, set[str]] = {}
-        #: Announced attempt of each partition, and the offset at which its batch begins.
+        #: Last announced attempt of each partition.
         self._announced: dict[Partition, StoredAttempt] = {}
         self._pending_matches: ExpiringDict[Position, PendingMatches] = ExpiringDict(lifetime_ms, now_ms)
 

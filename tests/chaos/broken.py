@@ -14,6 +14,7 @@ from msgspec import structs
 from streamdedup.daemon import rebuild
 from streamdedup.daemon.batch import now_ms
 from streamdedup.daemon.partitions import PartitionOwnership
+from streamdedup.detection.model import published_pair_key
 from streamdedup.errors import StoreUnavailable
 from streamdedup.index.documents import PendingMatches
 from streamdedup.index.redis.base import EncodedFences, RedisPart
@@ -164,7 +165,7 @@ def own_position(_on_point: OnPoint) -> None:
     def add_own(self: Any, alert: Alert) -> None:
         add(self, alert)
         for match in alert.matches:
-            self.claims[rebuild.published_pair_key(alert.profile, alert, match)] = alert.document.position
+            self.claims[published_pair_key(alert.profile, alert, match)] = alert.document.position
 
     rebuild.Seeds.add = add_own
 

@@ -1046,6 +1046,18 @@ class TestDrafts:
             store_of_server.announce(EARLIER, [fence], {PARTITION: 0})
         store_of_server.announce(EARLIER, [fence], {PARTITION: 0})
 
+    def test_after_a_forgotten_write_no_slot_takes_a_step_that_relies_on_it(self, store_of_server, redis_client):
+        fence, pairs = store_of_server.fence(PARTITION, 1, 9), [bytes([at]) * 16 for at in range(100)]
+        first, second = Position(*PARTITION, 3), Position(*PARTITION, 4)
+        before = {key: redis_client.dump(key) for key in redis_client.scan_iter()}
+        store_of_server.save_pending_matches([(first, PendingMatches(document_missing=True))], [fence])
+        redis_client.flushdb()
+        for key, value in before.items():
+            redis_client.restore(key, 0, value)
+        with pytest.raises(StoreUnavailable, match="has forgotten a write"):
+            store_of_server.claim_pairs([(pair, first) for pair in pairs], [fence])
+        assert store_of_server.claim_pairs([(pair, second) for pair in pairs], [fence]) == [True] * 100
+
     @pytest.fixture
     def store_of_server(self, staging_indexes):
         return staging_indexes[0]

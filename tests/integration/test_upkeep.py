@@ -78,7 +78,7 @@ class TestLookingIn:
             "pending matches": 1,
             "fences": BANDS,
             "high-water marks": 1,
-            "last calls": BANDS,
+            "last calls": BANDS if connection.mode == "cluster" else 1,
             "announced attempts": BANDS,
             # The fingerprint, and the documents of the present slice of time.
             "other": 2,

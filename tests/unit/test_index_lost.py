@@ -557,3 +557,10 @@ def test_a_gap_reaches_back_to_the_last_known_commit_and_not_to_an_announcement(
     # A batch in progress of another partition, which is written after the index has gone back.
     index.announce(ids[3], [index.fence(other, 1, 0)], {other: 0})
     assert [loss.gap for loss in find_losses(index, committed | {other: CommittedOffset(0, "")})] == [gap]
+    new = Partition("articles", 2)
+    assert [
+        find_losses(index, {lost: committed[lost], new: CommittedOffset(5, known)})[1].gap for known in (ids[2], "")
+    ] == [
+        Gap(0, 1_000),
+        None,
+    ]

@@ -231,12 +231,13 @@ class RedisPart(RedisReading):
         """Return the run number of the last call that certainly succeeded, by the number in a slot; 0 if unknown.
 
         A slot that stores a smaller number has lost writes, and refuses the call (``lua/_fence.lua``). The number of
-        this call is remembered.
+        this call is remembered. Further calls of a run expect the number of the run: the first call stores it, unless
+        this call is refused, and then all are.
         """
         failures_count, now_s = self._runner.failures_count, time.monotonic()
         last = self._last_calls.get(slot, _LastCall(0, -1, 0.0))
-        if last.number == number:  # several calls of one run
-            return 0
+        if last.number == number:
+            return number
         self._last_calls[slot] = _LastCall(number, failures_count, now_s)
         is_certain = last.failures_count == failures_count and now_s - last.at_s < _REMEMBERED_S
         return last.number if is_certain else 0

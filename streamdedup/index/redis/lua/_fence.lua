@@ -3,10 +3,11 @@
 --
 -- KEYS[1]       guard of the slot: a key that never exists (index/redis/keys.py)
 -- KEYS[2..n+1]  fences of the partitions of the call, in this slot
--- KEYS[n+2]     number of the last call of this writer in this slot
+-- KEYS[n+2]     number of the last call of this writer: in this slot of a cluster, else in all slots
 -- ARGV[1..n]    expected value of each fence: '<generation>:<writer>'
 -- ARGV[n+1]     number of this call
--- ARGV[n+2]     number of the last acknowledged call of this writer in this slot; 0 when unknown
+-- ARGV[n+2]     number of the last acknowledged call of this writer by KEYS[n+2], 0 when unknown; in further calls of a
+--               run the number of the run, so that all are refused with the first
 -- Sets the local `at` to the number of arguments used up: the script's own begin at ARGV[at+1].
 --
 -- A missing fence is refused too: the caller has set it, so the index was lost since.
