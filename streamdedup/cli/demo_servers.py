@@ -38,7 +38,8 @@ def raise_on_signals() -> None:
     """Raise KeyboardInterrupt or SystemExit in the main thread at the first signal that asks to end; ignore others.
 
     The servers need about a second to end, and a second Ctrl-C must not leave one behind. A signal during the
-    start of a process leaves nothing behind either: its keeper ends it as soon as its pipe closes.
+    start of a process leaves no process behind either: each server has a keeper (``embedded.keeper``), which ends the
+    server when this process ends.
     """
 
     def end(number: int, _: object) -> None:

@@ -153,7 +153,10 @@ def _show(letters: Iterable[DeadLetter], decoders: dict[str, Decoder], *, as_jso
 
 
 def _fields(letter: DeadLetter, decoders: dict[str, Decoder]) -> bytes | None:
-    """Return the fields of a value that its schema reads; None for others, and once the registry is away."""
+    """Return the fields of a value as JSON; None for a value that no schema reads.
+
+    After the first error of the registry ``decoders`` is emptied, so that all further values are shown as bytes.
+    """
     decoder = decoders.get(letter.topic)
     if decoder is None or letter.record.value is None:
         return None
@@ -166,7 +169,7 @@ def _fields(letter: DeadLetter, decoders: dict[str, Decoder]) -> bytes | None:
 
 
 def _run(work: DeadLetterReplay, total: int | None) -> Tally:
-    """Replay, with progress on standard error; ``total`` is the dead-letter count, if known."""
+    """Replay, with progress on standard error; ``total`` is the count of dead letters to replay, if known."""
     tally = Tally()
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,.0f} dead letters"))
     with progress_bar(*columns) as progress:

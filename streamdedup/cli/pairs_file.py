@@ -24,7 +24,7 @@ class JudgedPairs(NamedTuple):
     Attributes:
         pairs: Known document pairs, each once.
         has_similarities: The file has similarities; otherwise all pairs have 1.
-        unknown_count: Pairs with an unknown document.
+        unknown_count: Lines with an unknown id.
     """
 
     pairs: Pairs
@@ -35,7 +35,7 @@ class JudgedPairs(NamedTuple):
 def read_pairs(path: Path, numbers: Mapping[str, int]) -> JudgedPairs:
     """Read pairs: id, id and perhaps a similarity, with tabs between them; gzip-compressed or not.
 
-    A first line whose third column is no number is a header. A repeated pair's last line counts. A line
+    A first line whose third column is a text is a header. A repeated pair's last line counts. A line
     of ``scan`` with a containment rule also has containment and reason, which are not read.
 
     Args:
@@ -48,11 +48,11 @@ def read_pairs(path: Path, numbers: Mapping[str, int]) -> JudgedPairs:
     similarities: dict[tuple[int, int], float] = {}
     unknown_count = 0
     columns: set[int] = set()
-    for number, line in enumerate(_lines(path), start=1):
+    for number, line in _lines(path):
         fields = line.split("\t")
         if len(fields) == _SCAN_COLUMNS:
             fields = fields[:3]
-        if number == 1 and len(fields) == 3 and _similarity(fields[2]) is None:
+        if number == 1 and len(fields) == 3 and not _is_number(fields[2]):
             continue
         similarity = 1.0 if len(fields) == 2 else _similarity(fields[2]) if len(fields) == 3 else None
         if similarity is None or fields[0] == fields[1]:
@@ -80,8 +80,16 @@ def _similarity(field: str) -> float | None:
     return value if math.isfinite(value) and 0.0 <= value <= 1.0 else None
 
 
-def _lines(path: Path) -> Iterator[str]:
-    """Yield the lines that are not empty.
+def _is_number(field: str) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines that are not empty, with their numbers from 1.
 
     Raises:
         CorpusError: The file cannot be read.
@@ -90,7 +98,9 @@ def _lines(path: Path) -> Iterator[str]:
         with path.open("rb") as head:
             compressed = head.read(2) == _GZIP
         with gzip.open(path, "rt", encoding="utf-8") if compressed else path.open(encoding="utf-8") as file:
-            yield from (stripped for line in file if (stripped := line.rstrip("\r\n")))
+            for number, line in enumerate(file, start=1):
+                if stripped := line.rstrip("\r\n"):
+                    yield number, stripped
     except OSError as error:
         raise CorpusError(f"{path}: {error.strerror or error}") from error
     except EOFError as error:

@@ -21,7 +21,7 @@ from streamdedup.tuning.comparison import Question
 from streamdedup.tuning.rounds import TIME_S, rounds
 from streamdedup.tuning.sample import Sample, draw_sample
 
-#: Thresholds, and sizes of shingles by unit, unless options name others; minimum recalls.
+#: Default thresholds, default shingle sizes by unit, and minimum recalls.
 THRESHOLDS: Final = (0.5, 0.6, 0.7, 0.8, 0.9)
 SIZES: Final = {"word": (3, 5), "char": (5, 9)}
 RECALLS: Final = (0.95, 0.99, 0.997)
@@ -29,7 +29,7 @@ RECALLS: Final = (0.95, 0.99, 0.997)
 
 @dataclass(frozen=True)
 class StudyOptions:
-    """The sample, the settings to try on it, and the forecast's demand."""
+    """The sample, the settings to try on it, and the documents a day of the forecast."""
 
     sample_size: Annotated[int, typer.Option("--sample", min=1, help="Most documents in the random sample.")] = 20_000
     unit: Annotated[list[str] | None, typer.Option(help="Shingles of: word, char; may be repeated.")] = None
@@ -58,8 +58,8 @@ def tune(
 ) -> None:
     """Try settings on a sample: pairs found and missed, cost, and a recommendation.
 
-    All settings that do not vary are those of the profile. Takes a minute at most: messages tell the results on a part
-    of the sample until those on the largest part are printed.
+    All settings that do not vary are those of the profile. The comparison takes about --time after the files are read:
+    messages tell the results on growing parts of the sample, and the last results are printed.
 
     Example:  streamdedup tune articles.jsonl.gz --documents-per-day 200000 --report tuning.html
     """

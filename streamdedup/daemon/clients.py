@@ -50,7 +50,10 @@ class KafkaClients:
         return self._missing_topics if source is None else source.missing_topics()
 
     def rewind(self, batches: list[Batch]) -> None:
-        """Make the next poll return batches again, whose publishing was not begun; the lowest offsets last."""
+        """Make the next poll return these batches again, whose publishing must not have begun.
+
+        The batch with the lowest offsets must be last: the last rewind decides.
+        """
         if self.source is not None:
             for batch in batches:
                 self.source.rewind(batch)

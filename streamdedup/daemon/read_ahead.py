@@ -1,4 +1,4 @@
-"""Reads one batch ahead in a backlog: a thread prepares this batch while the current one is indexed and published.
+"""Reads one batch ahead in a backlog: a thread prepares the next batch while the current one is indexed.
 
 The thread only calls the decoders and ``Detector.prepare``, which have no effect outside the process. All requests to
 Kafka and to the index stay in the loop's thread, so that no client is used by two threads.
@@ -24,7 +24,7 @@ from streamdedup.position import Partition
 
 #: Longest time that a poll waits for records, in seconds.
 POLL_S = 0.5
-#: The same while the daemon waits to be at work, which it is after the poll that brings its partitions.
+#: The same while the daemon waits for its first partitions: a shorter poll lets it be at work sooner.
 JOINING_POLL_S = 0.1
 #: Longest time that the poll of the batch ahead waits for records, in seconds: the current batch waits as well.
 AHEAD_POLL_S = 0.05

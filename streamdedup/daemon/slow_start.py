@@ -38,9 +38,9 @@ class SlowStart:
     def __init__(self, batch_records: int) -> None:
         self._batch_records = batch_records
         self._limit = 1
-        #: Whether a batch was committed under the configured size since the last start at one record.
+        #: Whether a batch was committed while the limit was ``batch_records``, since it last began at one record.
         self._is_grown = False
-        #: Starts after undone batches, until a batch is committed under the configured size.
+        #: Starts after undone batches; 0 again after a commit while the limit is ``batch_records``.
         self._undone_count = 0
         self._is_repeat_logged = False
 
@@ -51,12 +51,16 @@ class SlowStart:
     def may_read_ahead(self) -> bool:
         """Tell whether the next batch may be read while a batch is at work, so that memory holds both.
 
-        The batch ahead is the last doubling: it follows the first commit under the configured batch size.
+        Reading ahead doubles the memory for the last time, so it begins after the first commit while the limit was
+        ``batch_records``.
         """
         return self._is_grown
 
     def committed(self, replayed_count: int) -> None:
         """Double the batch size after a commit.
+
+        Logs once in a process that an earlier process had inserted documents of this batch. After this process has
+        undone a batch itself, or has reached the configured size, replayed documents do not point to an earlier one.
 
         Args:
             replayed_count: Documents that an earlier attempt had inserted without a commit.

@@ -42,10 +42,10 @@ class WindowStart:
         self._asking_kafka = asking_kafka
 
     def offsets(self, batch: Batch, source: Source) -> dict[Partition, int]:
-        """Return the first offset of each partition of a batch that begins with records older than the window.
+        """Return the offset to begin at for each partition whose first record in the batch is older than the window.
 
         Empty for most batches, and without a request: a partition is looked up if it has no fence yet and its first
-        record in the batch is too old. A record without a time counts as present.
+        record in the batch is too old. A record without a time counts as young.
 
         Args:
             batch: The polled batch.

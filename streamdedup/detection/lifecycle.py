@@ -81,7 +81,7 @@ class Lifecycle:
         """Delete documents: remove them from their buckets, then replace the entries by deletion markers.
 
         Claims, which consist of hashes and a position, stay until they expire. Without the claim, a replay of the other
-        document, which has pending matches, would alert the pair a second time.
+        document of the pair, which has pending matches, would alert the pair a second time.
 
         Args:
             documents: Documents to delete. One that is not in the index gets a marker, too, against an earlier
@@ -163,7 +163,7 @@ class Lifecycle:
 
 
 def _looked_up(prepared: Prepared, results: Sequence[InsertResult]) -> list[int]:
-    """Return the rows to insert in buckets: versions in the index that are not skipped."""
+    """Return the rows to insert in buckets and to look up: versions in the index that are not skipped."""
     return [
         row
         for row, result in enumerate(results)
@@ -222,10 +222,10 @@ def with_incarnation(entry: IndexEntry, before: IndexEntry) -> IndexEntry:
 
 
 def _earlier_versions(entries: Sequence[IndexEntry]) -> dict[int, InsertResult]:
-    """Decide about the versions that a later version in the batch supersedes.
+    """Decide about documents with several versions in the batch: only one version of each goes to the index.
 
     Returns:
-        The result for each such version, by row.
+        The result for every other row, earlier or later; empty where all numbers differ.
     """
     decided: dict[int, InsertResult] = {}
     if len({entry.number for entry in entries}) == len(entries):

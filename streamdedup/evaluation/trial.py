@@ -1,4 +1,4 @@
-"""Documents of files through the detector, as the daemon sends them, and the pairs that it finds."""
+"""Sends documents of files through the detector, as the daemon does, and collects the pairs that it finds."""
 
 import time
 from collections import Counter
@@ -62,7 +62,7 @@ class DetectorRun:
         """
         started = time.perf_counter()
         result = self._detector.index(self._detector.prepare(documents), {PARTITION: self._fence})
-        # Pending matches serve a replay only.
+        # Pending matches serve only a replay, and a trial has none.
         self._store.finish({}, result.pending_positions, [self._fence])
         self.seconds += time.perf_counter() - started
         self.documents_count += len(documents)
@@ -80,7 +80,7 @@ class Findings(NamedTuple):
     Attributes:
         pairs: Pairs that were found, each once, with the similarities that the detector reports.
         exact: bool (n_pairs,); pairs whose similarity is reported as exact.
-        skipped: bool (n_documents,); documents that are not in the index.
+        skipped: bool (n_documents,); skipped or refused documents, which are in no bucket.
         full_bucket: bool (n_documents,); documents with a full bucket.
         over_candidates: bool (n_documents,); documents with more candidates than are compared.
         skipped_counts: Skipped documents by reason.

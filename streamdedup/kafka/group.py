@@ -273,7 +273,7 @@ class GroupState:
     """A consumer group.
 
     Attributes:
-        members: Client id and address by member, with the ``group.instance.id`` if static. A killed member, and a
+        members: A text for each member: client id, ``group.instance.id`` if static, address. A killed member, and a
             static member that ended, stays for the session timeout.
         committed: Committed offsets by partition.
         topic_ids: Kafka's present ids by input topic, as far as the broker returns them.
@@ -354,7 +354,7 @@ def refuse_other_indexes(options: KafkaOptions) -> None:
 
 
 def members_of_index(options: KafkaOptions) -> tuple[str, ...]:
-    """Return the group members that use the same indexes, or do not tell; see ``describe_group``."""
+    """Return the group members whose client id names the same indexes, or none; see ``describe_group``."""
     prefix = f"{CLIENT_ID}-"
     return tuple(
         member
@@ -414,7 +414,10 @@ def _describe(admin: Any, options: KafkaOptions) -> GroupState:
 
 
 def _named(member: Mapping[str, Any]) -> str:
-    """Name a member for the operator; brokers before 2.4 return no ``group.instance.id``."""
+    """Return a text that names a member, for the operator; brokers before 2.4 return no ``group.instance.id``.
+
+    ``members_of_index`` recognises members by its beginning: the client id, then a blank or a comma.
+    """
     instance = member.get("group_instance_id")
     static = f", group_instance_id {instance}," if instance else ""
     return f"{member['client_id']}{static} at {member['client_host']}"

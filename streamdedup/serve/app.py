@@ -1,4 +1,7 @@
-"""The application: its routes, and how an exception becomes a problem."""
+"""The application: its routes, and how an exception becomes a problem.
+
+The docstring of a handler is the description of its operation in the OpenAPI document.
+"""
 
 import asyncio
 import re

@@ -2,9 +2,9 @@
 
 Documents with equal shingle sets are not compared: each distinct set carries its document count. A *pair
 count* is a float64 array with two values: document pairs, and those with one document in each half of the
-sample, in the order of arrival. The second value tells how candidates grow with the index. Pairs across the halves come
-from any two documents, however far apart, so a document has more in a larger index. The others are neighbours
-in time, such as one report sent three times in an hour; a document has as many in any index:
+sample, in the order of arrival. The second value tells how candidates grow with the index. Of a sample with n documents
+two parts are told apart: neighbours in time, such as one report sent three times in an hour, l for each document in any
+index; and chance pairs of any two documents, g for each document in the index. Only chance pairs cross the halves:
 
     all pairs = n l + g n^2 / 2,  pairs across = g n^2 / 4    =>    g = 4 across / n^2,  l = (all - 2 across) / n
 
@@ -190,7 +190,7 @@ def shared_pairs(keys: NDArray[np.uint32], sets: DistinctSets) -> tuple[NDArray[
 
 
 def largest_bucket_of_each(keys: NDArray[np.uint32], sets: DistinctSets) -> NDArray[np.int64]:
-    """Return the documents in the largest bucket for each set, int64 (n_sets,).
+    """Return the document count of the largest bucket of each set, int64 (n_sets,).
 
     Args:
         keys: Band keys, uint32 (n_sets, bands).

@@ -45,7 +45,7 @@ class MeasuredProposal(NamedTuple):
     Attributes:
         name: What is changed.
         profile: The profile without stop shingles.
-        learnt: Its stop shingles, if they are a part of the change.
+        learnt: Stop shingles of the profile; None unless they are a part of the change.
         row: Its cheapest bands.
         pairs: Alerted document pairs.
         gained: Those that the recommendation does not alert.
@@ -104,7 +104,7 @@ def study_proposals(compared: ComparedSettings, progress: Progress) -> Proposals
 
 
 def _changes(base: Profile, study: Study, bench: "_Bench") -> Iterator[tuple[str, dict[str, object]]]:
-    """Yield the changes of the profile to measure."""
+    """Yield the changes of the profile to measure; ``_Bench.measured`` adds the stop shingles of ``stop_shingles``."""
     if base.shingle_unit == "word" and base.stop_shingles == "none" and bench.learnt is not None:
         yield "stop_shingles", {}
     if base.containment_threshold is None and base.containment_min_similarity < base.threshold:
@@ -120,10 +120,13 @@ def _changes(base: Profile, study: Study, bench: "_Bench") -> Iterator[tuple[str
 
 
 def _is_helpful(trial: MeasuredProposal, first: MeasuredProposal, *, without_boilerplate: bool = False) -> bool:
-    """Return whether a trial loses pairs of boilerplate or short texts, or gains others, and enough of them.
+    """Tell whether a trial is an improvement that concerns at least ``_LEAST_CHANGE`` of the recommended pairs.
 
-    Of the pairs that stop shingles lose, at least half must be of boilerplate; of gained pairs at most half, unless
-    stop shingles are proposed as well.
+    - ``stop_shingles``: counts the boilerplate pairs that disappear; at least half of the lost pairs must be such.
+    - ``min_words``: counts the lost pairs.
+    - Others: count gained minus lost pairs; at most half of the gained pairs may be boilerplate.
+
+    ``without_boilerplate``: ignore boilerplate among gained pairs; proposed stop shingles remove it.
     """
     if trial.name == "stop_shingles":
         removed = first.boilerplate - trial.boilerplate
@@ -178,7 +181,16 @@ class _Bench:
         return learnt if learnt.stops.counts else None
 
     def measured(self, name: str, profile: Profile, *, stops: bool | None = None) -> MeasuredProposal | None:
-        """Return a trial; None where no bands reach the minimum recall."""
+        """Measure a changed profile.
+
+        Args:
+            name: Name of the proposal; ``stop_shingles`` has no key of the profile.
+            profile: The changed profile.
+            stops: Whether to leave out the learnt stop shingles; None decides by the name.
+
+        Returns:
+            The trial; None where no bands reach the minimum recall.
+        """
         options = replace(self._row.options, fold_marks=profile.fold_marks, fold_variants=profile.fold_variants)
         learnt = None
         if stops or (stops is None and name == "stop_shingles"):
@@ -271,7 +283,7 @@ def _common(sets: ShingleSets, left: NDArray[np.int64], right: NDArray[np.int64]
 
 
 def learning_command(row: TuningRow, name: str, profile: Profile, arguments: tuple[str, ...]) -> str:
-    """Return the command that shows the most frequent stop shingles."""
+    """Return the command that learns the stop shingles, writes them to a file and shows the most frequent ones."""
     command = ["streamdedup", "stop-shingles", *arguments]
     if (row.options.unit, row.options.size) != (profile.shingle_unit, profile.shingle_size):
         command += ["--unit", row.options.unit, "--size", str(row.options.size)]

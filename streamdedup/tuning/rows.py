@@ -6,11 +6,12 @@ sample instead of those of Reuters-21578, and with the signature values beyond t
 
     cost(b, r) = b + w F(b, r) + v max(b r - permutations, 0)
 
-F(b, r) is a new document's false candidate count in an index with N documents. The cheapest banding that also
-reaches the recall with the limits for storms (``capped``) is chosen: first with the profile's limits, with some
-more bands where these are enough, then with higher limits, until they hide at most ``MOST_HIDDEN`` of the pairs. A row
-that never reaches the recall says so. Of a sample too small to show false candidates, signatures longer than the
-profile's are tried only where these miss the recall.
+F(b, r) is a new document's false candidate count in an index with N documents, w is ``FALSE_CANDIDATE_WEIGHT``, v is
+``PERMUTATION_WEIGHT``. The limits for storms (``capped``) hide some candidates, so the cheapest bandings are judged
+with these limits: first with the profile's, then with higher ones. A banding that misses the recall is judged once more
+with more bands. The first banding that reaches the recall, and whose limits hide at most ``MOST_HIDDEN`` of the pairs,
+is chosen; ``reached`` is False where none reaches the recall. Where a sample is too small to show false candidates,
+bandings within the profile's signature length are tried before longer ones.
 """
 
 import math
@@ -112,7 +113,8 @@ class TuningRow(NamedTuple):
         banding: Bands and rows.
         recall: Candidate recall on the sample.
         limits: The row's limits for storms.
-        chance: Chance to find a pair with the least similarity with these limits, in an index as large as the forecast.
+        chance: Chance to find a pair that has just the least similarity, with these limits, in an index of
+            ``Workload.judged_documents``.
         found_share: Share of the sample's pairs that is found with these limits; None without pairs.
         reached: ``chance`` is at least the minimum recall.
         permutations: Signature values.
@@ -258,7 +260,10 @@ class _Search:
         )
 
     def _chosen(self) -> _Judged:
-        """Return the cheapest banding that reaches the recall with limits for storms; else the best one tried."""
+        """Return the first banding that reaches the recall and whose limits hide at most ``MOST_HIDDEN``.
+
+        Else, of those that reach the recall, the one with the fewest hidden pairs; else the one with the best chance.
+        """
         ordered = sorted(self.priced, key=lambda priced: (priced.cost, priced.banding.permutations))
         cheapest = ordered[:MOST_TRIED]
         if self._study.documents_count < LEAST_DOCUMENTS:
@@ -293,7 +298,7 @@ class _Search:
         return _Judged(priced, limits, chance, found_share, hidden, chance >= self._min_recall)
 
     def _with_more_bands(self, judged: _Judged) -> _Judged:
-        """Judge the same rows with as many bands more as outweigh the candidates that are not compared."""
+        """Judge the same number of rows with more bands, which make up for the candidates that are not compared."""
         banding, max_permutations = judged.priced.banding, self._workload.most_permutations
         compared = judged.chance / banding.probability(self._least)
         rows, needed = banding.rows, self._min_recall / compared

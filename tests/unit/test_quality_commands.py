@@ -230,6 +230,8 @@ def test_nothing_to_evaluate_is_reported_without_numbers(run, tmp_path):
         (["{corpus}", "--truth", "nowhere.tsv"], EXIT_FAILED, "nowhere.tsv"),
         (["{corpus}", "--truth", "{bad}"], EXIT_FAILED, "bad.tsv:2: not a pair"),
         (["{corpus}", "--truth", "{same}"], EXIT_FAILED, "same.tsv:1: not a pair"),
+        (["{corpus}", "--truth", "{percent}"], EXIT_FAILED, "percent.tsv:1: not a pair"),
+        (["{corpus}", "--truth", "{gap}"], EXIT_FAILED, "gap.tsv:3: not a pair"),
         (["{corpus}", "--truth", "{strange}"], EXIT_FAILED, "names none of the documents"),
         (["{corpus}", "--truth", "{cut}"], EXIT_FAILED, "ends too early"),
         (["{corpus}", "--truth", "{damaged}"], EXIT_FAILED, "damaged.tsv: damaged compressed data"),
@@ -242,6 +244,8 @@ def test_wrong_use_of_evaluate_is_answered_in_words(run, corpus, tmp_path, argum
     files = {
         "bad": b"a\tb\t0.9\na\tb\tc\td\n",
         "same": b"a\ta\n",
+        "percent": b"a\tb\t85\n",
+        "gap": b"a\tb\n\na\ta\n",
         "strange": b"x\ty\n",
         "cut": gzip.compress(b"a\tb\n" * 99)[:-9],
         "damaged": gzip.compress(b"a\tb\n" * 99)[:10] + bytes([0xFF] * 20),

@@ -44,9 +44,9 @@ class RedisEntries(RedisPart):
 
     def replace_entries(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
         """See ``EntryStore.replace_entries``."""
-        # First an empty call to the buckets of each slot, which raises the number of calls there (rule 10 of
-        # `index.contract`). A server that later goes back, and so loses the removals from its buckets, lacks this
-        # number too, and the script refuses the entries.
+        # First make an empty call to the buckets of each slot. The call raises the slot's call number (rule 10 of
+        # `index.contract`). A server that goes back later loses the removals from buckets together with this number,
+        # and so refuses the entries.
         script, encoded = f"remove_{self.options.bucket_layout}", self._encoded(fences)
         self._run(
             [
@@ -89,7 +89,7 @@ class RedisEntries(RedisPart):
         before = iter(_in_order(slots, self._run(calls)))
         changes: list[tuple[str, int, int]] = []
         for number, _, cluster in clusters:
-            stored = b"" if cluster == number else next(before)  # b"": the entry was left alone
+            stored = b"" if cluster == number else next(before)  # b"": in no other cluster, or left alone
             if stored and stored not in (encode_number(cluster), encode_number(number)):
                 changes.append(("-", decode_number(stored), number))
             changes.append(("+" if stored else "=", cluster, number))
