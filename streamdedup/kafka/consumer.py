@@ -114,7 +114,9 @@ class KafkaSource:
 
     def _poll(self, timeout_s: float, max_records: int | None) -> Batch:
         # A partition stays paused through a rebalance; nothing else resumes the partitions of ``hold``.
-        self._consumer.resume(*self._consumer.paused())
+        if paused := self._consumer.paused():
+            self._consumer.resume(*paused)
+            compat.drop_parked(self._consumer)
         limit = self._options.max_poll_records
         limit = limit if max_records is None else min(max_records, limit)
         self._unreadable.clear()

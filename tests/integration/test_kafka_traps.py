@@ -257,6 +257,23 @@ def test_t5_an_uncommitted_batch_comes_again_only_when_it_is_rewound(lab):
     assert values(next_batch(source)) == [b"a"]
 
 
+def test_all_partitions_are_read_after_a_hold(kafka, stack):
+    lab = Lab(kafka, stack, partitions=2)
+    for partition in (0, 1):
+        lab.produce(*[b"%d-%d" % (partition, number) for number in range(5)], partition=partition)
+    source, _ = lab.open()
+    read = [*values(servers.wait_until(lambda: source.poll(POLL_S, 1), what="a record"))]
+    # The client keeps the fetched records of one partition after the other.
+    (first,) = {partition for partition in source._consumer.assignment() if b"%d-0" % partition.partition in read}
+    source._consumer.pause(first)
+    for records in source._consumer.poll(timeout_ms=5_000, max_records=1).values():
+        read += [record.value for record in records]
+    source.hold(0.2)
+    while len(read) < 10:
+        read += values(next_batch(source))
+    assert sorted(read) == [b"%d-%d" % (partition, number) for partition in (0, 1) for number in range(5)]
+
+
 class TestT6T10KafkaStopsAnswering:
     """The client waits for ever in a commit, whose outcome is unknown."""
 
