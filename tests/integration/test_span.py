@@ -131,7 +131,9 @@ def test_offsets_are_read_back_with_their_metadata(kafka, new_topic, new_group):
 
 def test_bookmarks_of_a_group_with_members_cannot_be_moved(kafka, new_topic, new_group):
     topic, group = new_topic(), new_group()
-    with contextlib.closing(KafkaConsumer(topic, bootstrap_servers=kafka, group_id=group)) as member:
+    # The client may lack the new topic's partitions when it joins, and joins anew when its metadata are of age.
+    soon = {"metadata_max_age_ms": 1_000}
+    with contextlib.closing(KafkaConsumer(topic, bootstrap_servers=kafka, group_id=group, **soon)) as member:
         wait_until(lambda: member.poll(timeout_ms=100) is not None and member.assignment(), what="membership")
         with GroupOffsets(options_for(kafka, topic), group) as offsets, pytest.raises(BrokerUnavailable, match=group):
             offsets.write({Partition(topic, 0): CommittedOffset(1)})
