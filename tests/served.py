@@ -17,7 +17,6 @@ from streamdedup.kafka.protocols import Record
 from streamdedup.position import Partition, Position
 from streamdedup.serve.access import Gate, Limits
 from streamdedup.serve.app import create_app
-from streamdedup.serve.clusters import ClusterMemory
 from streamdedup.serve.engine import Engine, ServedProfile
 from streamdedup.serve.feed import Feed, Feeds
 from streamdedup.serve.metrics import ServeMetrics
@@ -39,10 +38,6 @@ PARTITION = Partition("articles", 0)
 def no_kafka() -> NoReturn:
     """Open no reader."""
     raise BrokerUnavailable("10.1.2.3 does not answer")
-
-
-async def _do_not_follow() -> None:
-    """Read no alerts."""
 
 
 class MemoryFetcher:
@@ -100,7 +95,6 @@ class Service:
         open_reader=no_kafka,
         open_letters=no_kafka,
         options=OPTIONS,
-        open_clusters=None,
         **gate,
     ) -> None:
         self.texts = MemoryFetcher()
@@ -128,10 +122,7 @@ class Service:
             Feed(DEAD_LETTERS, "letters", open_letters, self.metrics, max_subscribers=2),
         )
         self.aligner = TextAligner(self.texts.open, texts_timeout_s)
-        self.clusters = ClusterMemory(open_clusters or no_kafka, 1_000, self.metrics, lambda: 5_000)
-        if open_clusters is None:
-            self.clusters.run = _do_not_follow
-        app = create_app(self.engine, self.aligner, self.feeds, self.clusters, self.metrics, max_body_bytes)
+        app = create_app(self.engine, self.aligner, self.feeds, self.metrics, max_body_bytes)
         self.limits = Limits(max_body_bytes, max_bodies_bytes, max_requests, max_connections=8, timeout_s=timeout_s)
         self.app = Gate(app, tokens, self.limits, self.metrics, **gate)
         self.client = TestClient(self.app, base_url=HOST, raise_server_exceptions=False)
@@ -151,7 +142,6 @@ class Service:
     def close(self) -> None:
         self.engine.close()
         self.aligner.close()
-        self.clusters.close()
 
     def look_up(self, *, status=200, **body):
         response = self.client.post(LOOKUP, json=body)

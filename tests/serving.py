@@ -51,7 +51,7 @@ class ServeProcess:
 
     def names(self) -> list[str]:
         """Names of the events that it has logged, without those of its background tasks and of libraries."""
-        background = ("state_", "clusters_", "library_")
+        background = ("state_", "library_")
         return [event["event"] for event in self.events() if not event["event"].startswith(background)]
 
     def port(self) -> int:

@@ -24,9 +24,8 @@ from streamdedup.index.backend import Backend
 from streamdedup.indexes import connect_backend, detector_options
 from streamdedup.kafka.admin import check_topics
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.reader import KafkaSpan, RecordFetcher, SpanReader
+from streamdedup.kafka.reader import RecordFetcher, SpanReader
 from streamdedup.serve.access import AllowedHosts, Gate, Limits, Tokens
-from streamdedup.serve.clusters import ClusterMemory
 from streamdedup.serve.engine import Engine, ServedProfile
 from streamdedup.serve.feed import Feed, Feeds
 from streamdedup.serve.metrics import ServeMetrics
@@ -39,11 +38,6 @@ from streamdedup.settings.kafka import is_loopback
 _STOP_S = 5
 #: Longest time in which the records of one comparison are read, in seconds.
 _TEXTS_S = 3.0
-#: Longest time in which a background task connects to Kafka, in seconds; a stop waits for it.
-_BACKGROUND_S = 5.0
-#: Age of the first alerts that are read at the start for the members of clusters, in milliseconds: an hour is read in
-#: seconds, and a page shows clusters that are growing.
-_LOOKBACK_MS = 3_600_000
 #: Connections that may wait to be accepted.
 _BACKLOG = 512
 #: Time without a request after which a connection is closed, in seconds.
@@ -76,10 +70,9 @@ def run_service(settings: Settings) -> None:
         aligner = TextAligner(lambda: open_fetcher(of_texts), _TEXTS_S)
         stack.callback(aligner.close)
         feeds = _feeds(settings, metrics)
-        clusters = stack.enter_context(closing(_cluster_memory(settings, metrics)))
         limits = Limits.of_texts(max(profile.max_text_bytes for profile in profiles.values()))
         gate = Gate(
-            create_app(engine, aligner, feeds, clusters, metrics, limits.max_body_bytes),
+            create_app(engine, aligner, feeds, metrics, limits.max_body_bytes),
             tokens,
             limits,
             metrics,
@@ -103,13 +96,6 @@ def _feeds(settings: Settings, metrics: ServeMetrics) -> Feeds:
         return Feed(kind, topic, lambda: SpanReader(options), metrics)
 
     return Feeds(feed(ALERTS, settings.kafka.duplicates_topic), feed(DEAD_LETTERS, settings.kafka.dead_letter_topic))
-
-
-def _cluster_memory(settings: Settings, metrics: ServeMetrics) -> ClusterMemory:
-    """Return the memory of the members of clusters."""
-    options = reading_options(settings, settings.kafka.duplicates_topic)
-    options = replace(options, connect_timeout_s=_BACKGROUND_S)
-    return ClusterMemory(lambda since_ms: KafkaSpan(options, since_ms, None), _LOOKBACK_MS, metrics, _now_ms)
 
 
 def _now_ms() -> float:

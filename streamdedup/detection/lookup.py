@@ -17,7 +17,9 @@ from msgspec import structs
 
 from streamdedup.detection.appending import collision
 from streamdedup.detection.candidates import BucketHits, Copies, hits_by_row
+from streamdedup.detection.captions import Caption, read_caption
 from streamdedup.detection.comparison import Comparer
+from streamdedup.detection.entry_chunks import read_chunks
 from streamdedup.detection.lifecycle import with_incarnation
 from streamdedup.detection.model import DetectorOptions, Prepared, Skip, document_number
 from streamdedup.detection.preparation import Preparer
@@ -79,6 +81,33 @@ class LookupResult:
     threshold: float
     recall: float
     suppressed: Counter[SuppressionRule]
+
+
+class ClusterMember(NamedTuple):
+    """A document of a cluster.
+
+    Attributes:
+        id: Document id.
+        time_ms: Record time in milliseconds since the epoch.
+        caption: Label and source.
+    """
+
+    id: str
+    time_ms: int
+    caption: Caption
+
+
+class StoredCluster(NamedTuple):
+    """A cluster as the index has it.
+
+    Attributes:
+        members: Its documents, the first one included, in the order of their record times, then of their ids.
+        size: Number of documents, with those that have expired since they joined; at most ``CLUSTER_SIZE_CAP``, which
+            stands for more too: not all documents are members then.
+    """
+
+    members: tuple[ClusterMember, ...]
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +261,17 @@ class IndexLookup:
             return None
         first = self._reader.get_entries([entry.cluster]).get(entry.cluster)
         return entry, None if first is None or first.deleted else first.id
+
+    def cluster_of(self, entry: IndexEntry) -> StoredCluster:
+        """Return the cluster of a stored document."""
+        joined = self._reader.cluster_members(entry.cluster)
+        members = [
+            ClusterMember(member.id, member.time_ms, read_caption(member.content.caption, self.options.label_bytes))
+            for chunk in read_chunks(self._reader, [entry.cluster, entry.number, *joined])
+            for member in chunk.values()
+            if member.cluster == entry.cluster and not member.deleted
+        ]
+        return StoredCluster(tuple(sorted(members, key=lambda member: (member.time_ms, member.id))), 1 + len(joined))
 
     def matches_of(self, entry: IndexEntry) -> LookupResult:
         """Find the near-duplicates that the index has now for a stored document."""

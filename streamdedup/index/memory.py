@@ -275,6 +275,10 @@ class MemoryIndex(MemoryPartitions):
         if len(members) < CLUSTER_SIZE_CAP - 1:
             members.discard(number)
 
+    def cluster_members(self, cluster: int) -> list[int]:
+        """See ``IndexReader.cluster_members``."""
+        return list(self._cluster_sets.get(cluster) or ())
+
     def connections_count(self) -> int:
         """See ``StoreHealth.connections_count``."""
         return self.connections

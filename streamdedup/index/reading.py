@@ -51,6 +51,13 @@ class IndexReader(EntryReading, Protocol):
             documents: Document numbers with content digests.
         """
 
+    def cluster_members(self, cluster: int) -> list[int]:
+        """Return the documents that joined a cluster and may be in it: the set that ``set_clusters`` keeps.
+
+        Args:
+            cluster: Document number that names the cluster; not among the members.
+        """
+
     def count_documents(self) -> int:
         """See ``StoreHealth.count_documents``."""
 

@@ -5,8 +5,7 @@ The docstring of a handler is the description of its operation in the OpenAPI do
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -21,12 +20,17 @@ from litestar.response.base import ASGIResponse
 from litestar.types import Dependencies
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from streamdedup.detection.lookup import DocumentComparison, LookupResult
+from streamdedup.detection.lookup import DocumentComparison
 from streamdedup.errors import StreamdedupError
-from streamdedup.index.documents import IndexEntry
 from streamdedup.serve.batches import BatchLookup, query_of
-from streamdedup.serve.bodies import compare_body, document_body, document_matches_body, lookup_body, profile_body
-from streamdedup.serve.clusters import ClusterMemory
+from streamdedup.serve.bodies import (
+    cluster_body,
+    compare_body,
+    document_body,
+    document_matches_body,
+    lookup_body,
+    profile_body,
+)
 from streamdedup.serve.engine import Engine, ServedProfile, StoredDocument
 from streamdedup.serve.events import MAX_RECENT, StreamStart, decode_id
 from streamdedup.serve.events import MEDIA_TYPE as EVENT_STREAM
@@ -124,19 +128,16 @@ async def document_matches(
     profile: FromPath[str],
     document_id: _DocumentId,
     engine: NamedDependency[Engine],
-    clusters: NamedDependency[ClusterMemory],
 ) -> DocumentMatchesBody:
-    """Return the near-duplicates of a document of the index, and its cluster as far as the alerts topic tells."""
+    """Return the near-duplicates of a document of the index, and its cluster."""
     served, decoded_id = _profile(engine, profile), decode_path_id(document_id)
 
-    def find() -> tuple[StoredDocument, IndexEntry | None, LookupResult]:
-        stored = served.document(decoded_id)
-        cluster_first = None if stored.cluster_id is None else served.lookup.document(stored.cluster_id)
-        return stored, cluster_first and cluster_first[0], served.lookup.matches_of(stored.entry)
+    def find() -> DocumentMatchesBody:
+        entry, cluster_id = served.document(decoded_id)
+        cluster = cluster_body(cluster_id, served.lookup.cluster_of(entry))
+        return document_matches_body(entry, cluster, served.lookup.matches_of(entry))
 
-    (entry, cluster_id), first_entry, result = await engine.call(served, find)
-    cluster = clusters.members_of(profile, entry, first_entry, served.label_bytes)
-    return document_matches_body(entry, cluster_id, cluster, result)
+    return await engine.call(served, find)
 
 
 @get("/v1/profiles/{profile:str}/compare", responses=_problems(404, 422))
@@ -340,22 +341,10 @@ def _openapi_route(dependencies: Dependencies) -> HTTPRouteHandler:
     return openapi_json
 
 
-@asynccontextmanager
-async def _running(background: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run a task while the application runs."""
-    task = asyncio.create_task(background)
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
 def create_app(
     engine: Engine,
     aligner: TextAligner,
     feeds: Feeds,
-    clusters: ClusterMemory,
     metrics: ServeMetrics,
     max_body_bytes: int,
 ) -> Litestar:
@@ -365,7 +354,6 @@ def create_app(
         engine: Runs look-ups.
         aligner: Aligns texts.
         feeds: Distribute alerts and dead letters.
-        clusters: Follows the members of clusters while the application runs.
         metrics: Metrics to serve.
         max_body_bytes: Longest body of a request.
     """
@@ -375,7 +363,6 @@ def create_app(
         "batches": Provide(lambda: batches, sync_to_thread=False),
         "aligner": Provide(lambda: aligner, sync_to_thread=False),
         "feeds": Provide(lambda: feeds, sync_to_thread=False),
-        "clusters": Provide(lambda: clusters, sync_to_thread=False),
         "metrics": Provide(lambda: metrics, sync_to_thread=False),
     }
     return Litestar(
@@ -387,7 +374,6 @@ def create_app(
             HTTPException: _on_framework_error,
             Exception: _on_defect,
         },
-        lifespan=[lambda _app: _running(clusters.run())],
         openapi_config=None,
         request_max_body_size=max_body_bytes,
         logging_config=None,

@@ -3,9 +3,10 @@
 from typing import Final, Literal
 
 from streamdedup.detection.captions import read_caption
-from streamdedup.detection.lookup import DocumentComparison, LookupResult
+from streamdedup.detection.lookup import DocumentComparison, LookupResult, StoredCluster
 from streamdedup.detection.model import Skip
 from streamdedup.index.documents import IndexEntry
+from streamdedup.index.values import CLUSTER_SIZE_CAP
 from streamdedup.serve.engine import ServedProfile
 from streamdedup.serve.problems import Problem
 from streamdedup.serve.schemas import (
@@ -15,6 +16,7 @@ from streamdedup.serve.schemas import (
     DocumentBody,
     DocumentMatchesBody,
     LookupBody,
+    MemberBody,
     ProfileBody,
     SegmentBody,
 )
@@ -81,14 +83,26 @@ def document_body(entry: IndexEntry, cluster_id: str | None, label_bytes: int) -
     )
 
 
-def document_matches_body(
-    entry: IndexEntry, cluster_id: str | None, cluster: ClusterBody, result: LookupResult
-) -> DocumentMatchesBody:
+def cluster_body(first_id: str | None, cluster: StoredCluster) -> ClusterBody:
+    """Return a cluster as it is sent.
+
+    Args:
+        first_id: Id of its first document; None where that document left the index.
+        cluster: The cluster.
+    """
+    members = [
+        MemberBody(member.id, member.caption.source or None, rfc_3339(member.time_ms), member.caption.label or None)
+        for member in cluster.members
+    ]
+    return ClusterBody(first_id, members, cluster.size < CLUSTER_SIZE_CAP, cluster.size)
+
+
+def document_matches_body(entry: IndexEntry, cluster: ClusterBody, result: LookupResult) -> DocumentMatchesBody:
     """Return the near-duplicates of a stored document as they are sent."""
     return DocumentMatchesBody(
         id=entry.id,
         digest=entry.digest.hex(),
-        cluster_id=cluster_id,
+        cluster_id=cluster.id,
         cluster=cluster,
         matches=list(result.matches[:MAX_MATCHES]),
         matches_count=len(result.matches),

@@ -46,9 +46,6 @@ class ServeMetrics(MetricSet):
         Gauge, "Open streams: alerts, dead-letters.", "Near 128, the [limit](#limits): more processes.", "stream"
     )
     events = DeclaredMetric(Counter, "Events that were sent to subscribers.", "No action.", "event")
-    cluster_members = DeclaredMetric(
-        Gauge, "Members of clusters that are kept in memory.", "At 100,000 the oldest are forgotten."
-    )
     unreadable_records = DeclaredMetric(
         Counter,
         "Records of a stream's topic that are no alert or dead letter; they are passed over.",

@@ -176,20 +176,17 @@ class MemberBody(msgspec.Struct, frozen=True):
 
     id: str
     source: Annotated[str | None, Meta(description="Source; null where unknown.")]
-    record_time: Annotated[str | None, Meta(description="Record time, RFC 3339; null where unknown.")]
+    record_time: Annotated[str, Meta(description="Record time, RFC 3339.")]
     label: _Label
 
 
 class ClusterBody(msgspec.Struct, frozen=True):
-    """A cluster, as far as the alerts topic tells."""
+    """A cluster as the index has it."""
 
     id: Annotated[str | None, Meta(description="Id of the first document; null where it left the index.")]
     members: Annotated[list[MemberBody], Meta(description="The earliest first; at most 1,000.")]
-    complete: Annotated[bool, Meta(description="Whether all alerts since the first document were read.")]
-    size: Annotated[
-        int | None,
-        Meta(description="Cluster size in the last alert; 1000 stands for more, too; null where no alert is known."),
-    ]
+    complete: Annotated[bool, Meta(description="Whether the members are all documents; false from size 1000 on.")]
+    size: Annotated[int, Meta(description="Number of documents, expired ones too; 1000 stands for more.")]
 
 
 class DocumentMatchesBody(msgspec.Struct, frozen=True):

@@ -8,12 +8,12 @@ _PLAIN_KEY = "ssl_key_file holds the key without a password, readable by the use
 #: By section and key (``profiles.KEY`` for the keys of profiles): what applies instead. A mistake reads
 #: ``kafka.max_batch_bytes: was removed: TEXT``.
 REMOVED: Mapping[str, str] = {
-    "api.cluster_lookback": "at the start the alerts of the last hour are read for the members of clusters",
+    "api.cluster_lookback": "the index keeps the members of clusters",
     "api.daemon_metrics": "/v1/state is gone; Grafana shows the metrics of the daemons",
     "api.gather": "look-ups that arrive during a pass of the index are answered together by the next one",
     "api.max_bodies_bytes": "the bodies of all requests in progress have at most 64 MiB, or one longest body",
     "api.max_body_bytes": "a body has at most 8 MiB, or eight times the largest max_text_bytes of the profiles",
-    "api.max_cluster_members": "100,000 members of clusters are kept",
+    "api.max_cluster_members": "the index keeps the members of clusters",
     "api.max_connections": "512 connections may be open, and 16 for probes",
     "api.max_requests": "256 requests may be in progress",
     "api.max_subscribers": "128 streams of alerts may be open, and as many of dead letters",

@@ -554,8 +554,8 @@ class TestDocument:
     def test_the_members_of_the_cluster_are_in_the_order_of_time_with_their_sources(self, world, open_tab):
         world.service.add(("first", TEXT), ("second", NEAR))
         members = [
-            {"id": "second", "source": "<i>desk</i>", "record_time": "2026-05-01T08:00:00Z"},
             {"id": "first", "source": "wire", "record_time": "2026-05-01T07:00:00Z", "label": "Ferry link"},
+            {"id": "second", "source": "<i>desk</i>", "record_time": "2026-05-01T08:00:00Z"},
             {"id": "third", "source": None, "record_time": "2026-05-01T09:00:00Z"},
         ]
         page = open_tab(world.url).page
@@ -574,7 +574,7 @@ class TestDocument:
             "2026-05-01 08:00:00 UTC <i>desk</i> second (this document)",
             "2026-05-01 09:00:00 UTC unknown third",
         ]
-        expect(page.locator("#document-result")).to_contain_text("there may be others")
+        expect(page.locator("#document-result")).to_contain_text("this cluster has more")
 
     def test_an_unknown_document_is_said_in_words(self, world, open_tab):
         page = open_tab(world.url, "#document/articles/nowhere").page

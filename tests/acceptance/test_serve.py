@@ -4,7 +4,7 @@ import pytest
 
 from streamdedup.wire import decode_alert
 from tests.made_corpus import a_corpus, the_expected
-from tests.servers import read_topic, wait_no_transaction, wait_until
+from tests.servers import read_topic, wait_no_transaction
 from tests.serving import ServeProcess
 
 
@@ -41,27 +41,3 @@ def test_a_lookup_before_sending_finds_the_matches_of_the_alert(install, tmp_pat
     # Afterwards each text is known by its own document.
     ids = [{match["id"] for match in result["answer"]["matches"]} for result in batch["results"]]
     assert all(document_id in known for (document_id, _), known in zip(corpus, ids, strict=True))
-
-
-@pytest.mark.long
-def test_the_members_of_a_cluster_are_those_of_the_alerts(install, tmp_path):
-    """Alerts from before the start of the service, and new ones."""
-    installation = install(partitions=1)
-    with installation.running() as daemon:
-        daemon.wait_ready()
-        text = "amber birch cedar delta ember fjord grove heath"
-        installation.send([("a", text), ("b", f"{text} iris")])
-        installation.wait_committed(2)
-        with ServeProcess(installation.config, tmp_path) as service:
-
-            def cluster(*members: str):
-                body = service.request("GET", "/v1/profiles/articles/documents/b/matches")[2]["cluster"]
-                assert body["id"] == "a"
-                return body["complete"] and [member["id"] for member in body["members"]] == list(members) and body
-
-            found = wait_until(lambda: cluster("a", "b"), 120, "the alert of the past")
-            assert all(member["record_time"] for member in found["members"])
-            installation.send([("c", text)])
-            wait_until(lambda: cluster("a", "b", "c"), 120, "the new alert")
-            assert service.stop() == 0
-            assert service.events("clusters_unavailable") == []

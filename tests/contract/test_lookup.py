@@ -294,6 +294,24 @@ class TestDocuments:
         (alerted,) = looked_up(world, LookupQuery(TEXT + " iris", "second"))
         assert alerted.matches == found.matches
 
+    def test_a_cluster_has_the_documents_that_are_in_it_now(self, world):
+        daemon, lookup = Daemon(world), IndexLookup(OPTIONS, world.reader)
+
+        def cluster(document_id):
+            members, size = lookup.cluster_of(lookup.document(document_id)[0])
+            return [(member.id, member.time_ms, member.caption.label) for member in members], size
+
+        daemon.index(daemon.document("first", TEXT, 100))
+        assert cluster("first") == ([("first", 100, TEXT)], 1)
+        daemon.index(daemon.document("late", TEXT, 300), daemon.document("early", TEXT, 200))
+        three = [("first", 100, TEXT), ("early", 200, TEXT), ("late", 300, TEXT)]
+        assert cluster("first") == cluster("late") == (three, 3)
+        daemon.delete(daemon.document("early", "", op="delete"))
+        assert cluster("late") == ([three[0], three[2]], 2)
+        # The cluster keeps its name without its first document.
+        daemon.delete(daemon.document("first", "", op="delete"))
+        assert cluster("late") == ([three[2]], 2)
+
     def test_an_unknown_and_a_deleted_document_are_none(self, world):
         daemon = Daemon(world)
         daemon.index(daemon.document("d0", TEXT))

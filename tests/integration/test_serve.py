@@ -76,6 +76,7 @@ def everything(lookup: IndexLookup, reader, settings: Settings) -> None:
     assert [match.id for match in answer.matches] == ["d0", "d1"]
     (entry, cluster_id) = lookup.document("d1")
     assert cluster_id == "d0"
+    assert [member.id for member in lookup.cluster_of(entry).members] == ["d0", "d1"]
     assert [match.id for match in lookup.matches_of(entry).matches] == ["d0"]
     assert reader.look_up_copies([(0, entry.digest)]) == [[]]
     assert reader.count_documents() == 3

@@ -23,7 +23,7 @@ from streamdedup.detection.lookup import LookupQuery
 from streamdedup.detection.suppression import Suppression
 from streamdedup.errors import IndexMismatch, SettingsError, StoreMisconfigured, StoreUnavailable
 from streamdedup.index.memory import MemoryIndex
-from streamdedup.serve import engine
+from streamdedup.serve import bodies, engine
 from streamdedup.serve.access import AllowedHosts, Gate, Limits, Tokens
 from streamdedup.serve.batches import BATCHES
 from streamdedup.serve.engine import PASS_LIMITS
@@ -229,6 +229,21 @@ class TestDocuments:
         found = service.client.get(f"/v1/profiles/articles/documents/{encoded}/matches").json()
         assert [match["id"] for match in found["matches"]] == ["near"]
         assert found["cluster_id"] == document_id
+
+    def test_the_matches_of_a_document_have_its_cluster(self, service, monkeypatch):
+        service.add(("a", TEXT))
+        service.add(("b", NEAR), source="wire")
+        members = [
+            {"id": "a", "source": None, "record_time": "1970-01-01T00:00:00.000Z", "label": TEXT},
+            {"id": "b", "source": "wire", "record_time": "1970-01-01T00:00:00.000Z", "label": NEAR},
+        ]
+
+        def cluster():
+            return service.client.get("/v1/profiles/articles/documents/b/matches").json()["cluster"]
+
+        assert cluster() == {"id": "a", "members": members, "complete": True, "size": 2}
+        monkeypatch.setattr(bodies, "CLUSTER_SIZE_CAP", 2)
+        assert cluster()["complete"] is False
 
     @pytest.mark.parametrize("path", ["documents/none", "documents/none/matches", "compare?a=none&b=none"])
     def test_an_unknown_document_is_not_found(self, service, path):

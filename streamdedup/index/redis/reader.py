@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from redis.exceptions import NoScriptError
 
 from streamdedup.errors import StoreUnavailable
+from streamdedup.index.entries import encode_number
 from streamdedup.index.reading import hits_of_members
 from streamdedup.index.redis.base import RedisIndexOptions, RedisReading
 from streamdedup.index.redis.buckets import CALL_DOCUMENTS, LAYOUTS
@@ -62,6 +63,11 @@ class RedisIndexReader(RedisReading):
             [member for member in map(int, members) if member != number]
             for (number, _), members in zip(documents, replies, strict=True)
         ]
+
+    def cluster_members(self, cluster: int) -> list[int]:
+        """See ``IndexReader.cluster_members``."""
+        key = self._keys.cluster_sets(self._keys.entry_slot(cluster)) + encode_number(cluster)
+        return [int(member) for member in self._servers.ask(key, "SMEMBERS", key)]
 
     def _call_scripts(self, calls: Sequence[Call]) -> list[Any]:
         """Call scripts in one round trip; those that a server does not have are sent and run in a second one."""

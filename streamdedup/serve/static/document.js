@@ -2,7 +2,7 @@
 
 import { get, ofProfile, problemText } from "./api.js";
 import { matchDisclosure, suppressedText } from "./comparison.js";
-import { byId, bytes, captionLine, clusterSize, counted, documentLink, facts, foreign, h, number, show, table, time } from "./dom.js";
+import { byId, bytes, captionLine, counted, documentLink, facts, foreign, h, number, show, table, time } from "./dom.js";
 import { incompleteText } from "./profiles.js";
 
 let current = null;
@@ -45,11 +45,9 @@ function memberRow(profile, member, id) {
 function clusterTable(profile, body) {
   const { cluster } = body;
   const heading = h("h3", {}, "Cluster: which copy came when, and from where");
-  const members = cluster.members.toSorted((a, b) => (a.record_time ?? "").localeCompare(b.record_time ?? ""));
-  const rows = members.map((member) => memberRow(profile, member, body.id));
-  const size = (cluster.size ?? null) === null ? "" : ` (the last alert names ${clusterSize(cluster.size)})`;
-  const caption = `${counted(members.length, "document")}, the earliest first${size}`;
-  const partial = "These are the members that the alerts in Kafka name; there may be others.";
+  const rows = cluster.members.map((member) => memberRow(profile, member, body.id));
+  const caption = `${counted(rows.length, "document")}, the earliest first`;
+  const partial = "At most 1,000 documents are listed; this cluster has more.";
   return [heading, table(caption, ["Record time", "Source", "Document"], rows), cluster.complete ? null : h("p", { class: "quiet" }, partial)];
 }
 
