@@ -30,6 +30,7 @@ OURS: dict[str, dict[str, Any]] = {
     'streamdedup, shingle_unit "char"': {"shingle_unit": "char"},
     'streamdedup, "char", exact_limit 0': {"shingle_unit": "char", "exact_limit": 0},
     'streamdedup, "char", exact_limit "none"': {"shingle_unit": "char", "exact_limit": "none"},
+    "streamdedup, label_bytes 0": {"label_bytes": 0},
 }
 
 

@@ -2,10 +2,11 @@
 
     python -m benchmarks.scale [--quick] [--documents 190430] [--rounds 2] [--redis PROGRAM]
 
-One daemon, two daemons that share the partitions, and one and two daemons whose index is spread over two masters of a
-Redis cluster. The beginning and the end, when not all processes are at work, do not count (`COUNTED`).
-`benchmarks.world` defines a round. On a machine with fewer cores than processes the processes share them, so that more
-of them are hardly faster. The processor time of each tells what they could do on a machine with a core each.
+One, two and four daemons that share the partitions, with an index on one Redis server or spread over the masters of a
+cluster, by one slot for each band or several. The beginning and the end, when not all processes are at work, do not
+count (`COUNTED`). `benchmarks.world` defines a round. On a machine with fewer cores than processes the processes share
+them, so that more of them are hardly faster. The processor time of each tells what they could do on a machine with a
+core each.
 """
 
 from contextlib import ExitStack
@@ -17,22 +18,27 @@ from tests.redis_sets import redis_cluster
 
 
 class Setup(NamedTuple):
-    """Numbers of daemons and of masters of Redis."""
+    """Numbers of daemons, of Redis masters, and of slots for each band; None without a cluster."""
 
     daemons: int
     masters: int
+    shards: int | None
 
     def __str__(self) -> str:
-        servers = "1 Redis" if self.masters == 1 else f"{self.masters} Redis in a cluster"
+        servers = "1 Redis" if self.shards is None else f"{self.masters} Redis, shards = {self.shards}"
         return f"{self.daemons} daemon{'s' * (self.daemons > 1)}, {servers}"
 
 
 #: Shares of the documents between which the time counts: at first the consumer group assigns the partitions anew for
 #: each daemon that joins, and at the end one daemon has no more documents.
 COUNTED = (0.15, 0.8)
-SETUPS = (Setup(1, 1), Setup(2, 1), Setup(1, 2), Setup(2, 2))
-#: Setups whose speed is computed from the processor times of the nearest measured setup.
-FURTHER = (Setup(4, 1), Setup(4, 2), Setup(8, 4))
+#: Masters of the cluster.
+MASTERS = 3
+SETUPS = (
+    *(Setup(daemons, 1, None) for daemons in (1, 2, 4)),
+    *(Setup(daemons, MASTERS, 1) for daemons in (1, 2, 4)),
+    Setup(4, MASTERS, 4),
+)
 
 
 def main() -> None:
@@ -42,7 +48,7 @@ def main() -> None:
     texts = datasets.load(arguments.documents)
     with ExitStack() as stack:
         world = World(stack, arguments.redis)
-        cluster = stack.enter_context(redis_cluster(servers.redis_program(arguments.redis), 2))
+        cluster = stack.enter_context(redis_cluster(servers.redis_program(arguments.redis), MASTERS))
         world.add_cluster([(node, client) for node, client in zip(cluster.nodes, cluster.clients, strict=True)])
         world.fill("all", texts.documents)
         entries = [Entry(str(setup), "all", maker(world, setup), COUNTED) for setup in SETUPS]
@@ -58,7 +64,7 @@ def maker(world: World, setup: Setup) -> Any:
     """Return a factory of the daemons."""
 
     def make(job: Job) -> list[Any]:
-        return [world.daemon(job, on_cluster=setup.masters > 1) for _ in range(setup.daemons)]
+        return [world.daemon(job, shards=setup.shards) for _ in range(setup.daemons)]
 
     return make
 
@@ -68,7 +74,7 @@ class Capacity(NamedTuple):
 
     Attributes:
         daemons: All daemons, if they never wait.
-        redis: All servers of Redis.
+        redis: All Redis servers, when the busiest is always at work.
         kafka: The broker.
         in_turns: All daemons, if each waits while Redis works for it.
     """
@@ -99,12 +105,12 @@ def capacity(setup: Setup, measured: Round) -> Capacity:
 
     Args:
         setup: The setup.
-        measured: Processor time of each process for a document, all daemons and all servers of Redis together.
+        measured: Processor time of each process for a document, all daemons and all Redis servers together.
     """
     daemon_us, redis_us, kafka_us = (measured.cpu_us[name] for name in ("consumer", "Redis", "Kafka"))
     return Capacity(
         daemons=1e6 * setup.daemons / daemon_us,
-        redis=1e6 * setup.masters / redis_us,
+        redis=1e6 / measured.busiest_us,
         kafka=1e6 / kafka_us,
         in_turns=1e6 * setup.daemons / (daemon_us + redis_us),
     )
@@ -113,12 +119,13 @@ def capacity(setup: Setup, measured: Round) -> Capacity:
 def cores(best: dict[Setup, Round]) -> report.Table:
     """Return the table of speeds with a core for each process."""
     rows = []
-    for setup in (*SETUPS, *FURTHER):
-        nearest = best[Setup(min(setup.daemons, 2), min(setup.masters, 2))]
-        limits = capacity(setup, nearest)
+    for setup, measured in best.items():
+        limits = capacity(setup, measured)
         shown = [f"{value:,.0f}" for value in (limits.daemons, limits.redis, limits.kafka)]
-        rows.append([str(setup), *shown, f"{limits.least:,.0f} to {limits.most:,.0f}", limits.limit])
-    return report.Table(["with a core each", "daemons", "Redis", "Kafka", "documents/s", "limited by"], rows)
+        busiest = report.percent(measured.busiest_us / measured.cpu_us["Redis"], 0)
+        rows.append([str(setup), busiest, *shown, f"{limits.least:,.0f} to {limits.most:,.0f}", limits.limit])
+    columns = ["with a core each", "busiest Redis", "daemons", "Redis", "Kafka", "documents/s", "limited by"]
+    return report.Table(columns, rows)
 
 
 if __name__ == "__main__":

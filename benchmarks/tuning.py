@@ -25,6 +25,7 @@ ROWS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "`exact_limit = 0`": ({}, {"exact_limit": 0}),
     '`exact_limit = "none"`': ({}, {"exact_limit": "none"}),
     '`shingle_unit = "char"`': ({}, {"shingle_unit": "char"}),
+    "`label_bytes = 0`": ({}, {"label_bytes": 0}),
 }
 #: Rows of a quick run.
 QUICK = ("the defaults", "`batch_records = 500`")

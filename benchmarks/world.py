@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
+from operator import sub
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,7 @@ class Reading:
         cpu_s: Processor time of each process until then.
         others_s: Processor time of all other processes of the machine until then.
         stages_s: Time of the daemon in each stage until then.
+        masters_s: Processor time of each Redis server until then.
     """
 
     at_s: float
@@ -72,6 +74,7 @@ class Reading:
     cpu_s: dict[str, float]
     others_s: float
     stages_s: dict[str, float]
+    masters_s: list[float]
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,7 @@ class Round:
         stages_us: Time of the daemon's stages for each document, in microseconds.
         others_share: Share of the machine used by other programs, 0 to 1.
         alerts: Records in the output at the end, those before the first commit seen included.
+        busiest_us: Processor time of the busiest Redis server for each document, in microseconds.
     """
 
     documents: int
@@ -95,6 +99,7 @@ class Round:
     stages_us: dict[str, float]
     others_share: float
     alerts: int
+    busiest_us: float
 
     @classmethod
     def between(cls, first: Reading, last: Reading, alerts: int) -> "Round":
@@ -108,6 +113,7 @@ class Round:
             {name: 1e6 * (last.stages_s[name] - spent) / count for name, spent in first.stages_s.items()},
             max(0.0, last.others_s - first.others_s) / (seconds * (os.cpu_count() or 1)),
             alerts,
+            1e6 * max(map(sub, last.masters_s, first.masters_s)) / count,
         )
 
 
@@ -192,8 +198,9 @@ class World:
         """Add a Redis cluster, each node with a client, for daemons on a cluster."""
         self._cluster = nodes
 
-    def _cluster_keys(self) -> dict[str, Any]:
-        return {"mode": "cluster", "nodes": [f"localhost:{node.port}" for node, _ in self._cluster]}
+    def _cluster_keys(self, shards: int) -> dict[str, Any]:
+        nodes = [f"localhost:{node.port}" for node, _ in self._cluster]
+        return {"mode": "cluster", "nodes": nodes, "shards": shards}
 
     def fill(self, topic: str, documents: list[Text], encode: Encode = msgspec.json.encode) -> None:
         """Make a topic of these documents."""
@@ -208,7 +215,7 @@ class World:
         profile: Mapping[str, Any] | None = None,
         *,
         checkout: Path | None = None,
-        on_cluster: bool = False,
+        shards: int | None = None,
         registry: str | None = None,
     ) -> DaemonProcess:
         """Return a daemon.
@@ -218,12 +225,12 @@ class World:
             kafka: Keys of this section that differ from the defaults.
             profile: Keys of the profile that differ from the defaults.
             checkout: Another checkout of the project to take it from.
-            on_cluster: Whether its index is in the cluster, not on the single server.
+            shards: Slots for each band, for an index in the cluster; None for the single server.
             registry: URL of a schema registry.
         """
         text = SETTINGS.format(
             kafka=self.address,
-            redis_keys=_toml(self._cluster_keys() if on_cluster else {"url": self.redis.url}),
+            redis_keys=_toml({"url": self.redis.url} if shards is None else self._cluster_keys(shards)),
             topic=job.topic,
             group=job.group,
             output=job.output,
@@ -317,14 +324,15 @@ class World:
             time.sleep(LOOK_S)
 
     def _look(self, processes: Sequence[ManagedProcess], committed: int, now_s: float) -> Reading:
+        masters_s = [servers.cpu_s(server.pid) for server in (self.redis, *(node for node, _ in self._cluster))]
         cpu_s = {
             "consumer": sum(servers.cpu_s(process.pid) for process in processes),
-            "Redis": sum(servers.cpu_s(server.pid) for server in (self.redis, *(node for node, _ in self._cluster))),
+            "Redis": sum(masters_s),
             "Kafka": servers.cpu_s(self.kafka_pid),
         }
         others_s = servers.busy_s() - sum(cpu_s.values()) - time.process_time()
         stages_s = _stages([process.metrics() for process in processes if isinstance(process, DaemonProcess)])
-        return Reading(now_s, committed, cpu_s, others_s, stages_s)
+        return Reading(now_s, committed, cpu_s, others_s, stages_s, masters_s)
 
 
 def _toml(keys: Mapping[str, Any]) -> str:
