@@ -9,9 +9,8 @@ client fetches in the background, and a rebalance that the poll joins is known b
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
-from typing import NamedTuple
 
 import structlog
 
@@ -40,18 +39,6 @@ THREAD_NAME = "read-ahead"
 log = structlog.get_logger("streamdedup.loop")
 
 
-class _Computation(NamedTuple):
-    """A batch that a thread prepares.
-
-    Attributes:
-        thread: Owns the thread; shutting it down joins the thread.
-        future: The prepared batch.
-    """
-
-    thread: ThreadPoolExecutor
-    future: Future[ChunkedBatch]
-
-
 class ReadAhead:
     """Polls and prepares batches, at most one ahead of the current batch.
 
@@ -77,7 +64,10 @@ class ReadAhead:
         self._is_discarded = threading.Event()
         #: The batch ahead, or the error that its poll has raised.
         self._polled: Batch | StreamdedupError | None = None
-        self._computation: _Computation | None = None
+        #: The prepared batch ahead.
+        self._computation: Future[ChunkedBatch] | None = None
+        #: Starts its thread with the first batch and keeps it: the loop would wait for the start of a new one.
+        self._thread = ThreadPoolExecutor(1, THREAD_NAME)
 
     def poll(self, source: Source, timeout_s: float = POLL_S) -> Batch:
         """Return the batch ahead; without one, poll for at most ``timeout_s``.
@@ -106,9 +96,9 @@ class ReadAhead:
         computation, self._computation = self._computation, None
         if computation is None:
             return self._processor.decode(batch)
-        with self._timed("prepare"), computation.thread:
+        with self._timed("prepare"):
             try:
-                prepared = computation.future.result()
+                prepared = computation.result()
             except MemoryError:  # of two batches; one alone may fit
                 return self._processor.decode(batch)
         # The fence of this batch may have another incarnation than the fence that was held at the poll.
@@ -152,11 +142,12 @@ class ReadAhead:
         if fences.keys() == polled.starts.keys():
             batch = polled.in_incarnations({partition: fence.incarnation for partition, fence in fences.items()})
             self._is_discarded.clear()
-            thread = ThreadPoolExecutor(1, THREAD_NAME)
             try:
-                self._computation = _Computation(thread, thread.submit(self._prepare, batch))
+                self._computation = self._thread.submit(self._prepare, batch)
             except RuntimeError as error:  # the limit of threads is reached; the loop prepares the batch
                 log.info("thread_not_started", reason=str(error))
+                # This batch waits in the executor, which would prepare it with its next thread.
+                self._end_thread()
 
     def _prepare(self, batch: Batch) -> ChunkedBatch:
         """Prepare the chunks of a batch, up to ``MOST_CHARACTERS``."""
@@ -172,7 +163,7 @@ class ReadAhead:
         return chunked
 
     def discard(self) -> Batch | None:
-        """Drop the batch ahead and join the thread.
+        """Drop the batch ahead and wait until the thread has left it.
 
         An error of the poll stays for the next ``poll``: the failed poll may have moved positions.
 
@@ -182,13 +173,19 @@ class ReadAhead:
         computation, self._computation = self._computation, None
         if computation is not None:
             self._is_discarded.set()
-            computation.thread.shutdown()
+            wait([computation])
         if not isinstance(self._polled, Batch):
             return None
         polled, self._polled = self._polled, None
         return polled
 
     def close(self) -> None:
-        """Drop everything that belongs to a closed source."""
+        """Drop everything that belongs to a closed source, and end the thread."""
         self.discard()
         self._polled = None
+        self._end_thread()
+
+    def _end_thread(self) -> None:
+        """End the thread; a batch ahead starts the next one."""
+        self._thread.shutdown(cancel_futures=True)
+        self._thread = ThreadPoolExecutor(1, THREAD_NAME)

@@ -295,7 +295,7 @@ def test_each_failure_of_a_batch_rewinds_both_and_forgets_the_fences(failure):
     assert committed(world) == before == {0: 4}
     assert ahead_of(daemon) == []
     assert daemon.loop._ownership._fences == {}
-    assert threads() == []
+    assert daemon.loop._reader._computation is None
     if daemon.loop._clients.source is not None:
         assert daemon.source is not None
         assert daemon.source._positions[PARTITION] == 4
@@ -332,7 +332,7 @@ def test_dead_letters_of_both_batches_count_for_the_breaker_before_anything_of_t
     assert daemon.source is not None
     assert (committed(world), daemon.source._positions[PARTITION]) == ({0: 6}, 6)
     assert len(world.dead_letters()) == 2
-    assert (ahead_of(daemon), threads()) == ([], [])
+    assert (ahead_of(daemon), daemon.loop._reader._computation) == ([], None)
 
 
 def test_a_missed_mark_does_not_rewind_the_batch_ahead():
@@ -634,16 +634,24 @@ def test_a_batch_that_does_not_fit_in_memory_beside_another_is_prepared_alone():
 
 
 def test_without_another_thread_the_loop_prepares_the_batch(monkeypatch):
-    def submit(*_arguments: object) -> None:
+    def start(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(read_ahead.ThreadPoolExecutor, "submit", submit)
-    batch = a_batch(Position(INPUT, 0, 0))
+    first, second = (a_batch(Position(INPUT, 0, offset)) for offset in (0, 1))
     ahead, seen = an_ahead({PARTITION: Fence(PARTITION, 0, 0)})
-    assert ahead.read_ahead(Waiting(batch), FULL)
-    assert ahead.poll(Waiting(batch)) is batch
-    assert list(prepared_chunks(ahead, batch)) == [[Position(INPUT, 0, 0)]]
-    assert set(seen.threads_of.values()) == {threading.get_ident()}
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        assert ahead.read_ahead(Waiting(first), FULL)
+    assert ahead.poll(Waiting(first)) is first
+    assert list(prepared_chunks(ahead, first)) == [[Position(INPUT, 0, 0)]]
+    # With a thread again, the next batch is prepared ahead, and the first one is not prepared a second time.
+    assert ahead.read_ahead(Waiting(second), FULL)
+    assert ahead.poll(Waiting(second)) is second
+    assert list(prepared_chunks(ahead, second)) == [[Position(INPUT, 0, 1)]]
+    here = threading.get_ident()
+    assert [thread == here for thread in seen.threads_of.values()] == [True, False]
+    ahead.close()
+    assert threads() == []
 
 
 def test_a_batch_of_a_partition_without_a_fence_is_polled_ahead_and_prepared_afterwards():
