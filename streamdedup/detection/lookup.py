@@ -271,7 +271,9 @@ class IndexLookup:
             for member in chunk.values()
             if member.cluster == entry.cluster and not member.deleted
         ]
-        return StoredCluster(tuple(sorted(members, key=lambda member: (member.time_ms, member.id))), 1 + len(joined))
+        # A document that lives on by appends may outlive the set.
+        size = max(1 + len(joined), len(members))
+        return StoredCluster(tuple(sorted(members, key=lambda member: (member.time_ms, member.id))), size)
 
     def matches_of(self, entry: IndexEntry) -> LookupResult:
         """Find the near-duplicates that the index has now for a stored document."""

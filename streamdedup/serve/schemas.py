@@ -175,7 +175,7 @@ class MemberBody(msgspec.Struct, frozen=True):
     """A document of a cluster."""
 
     id: str
-    source: Annotated[str | None, Meta(description="Source; null where unknown.")]
+    source: Annotated[str | None, Meta(description="Source, a long one cut; null where unknown.")]
     record_time: Annotated[str, Meta(description="Record time, RFC 3339.")]
     label: _Label
 
