@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from streamdedup.corpora import sources
 from streamdedup.corpora.entries import Entry, decoded, line_id
-from streamdedup.corpora.sources import Lines
+from streamdedup.corpora.sources import ByteStream, Lines
 from streamdedup.errors import CorpusError
 from streamdedup.wire import Decoder, ErrorCode, encode_fields
 
@@ -51,12 +51,12 @@ class Columns:
 
 
 def read_table(
-    lines: Lines, decoder: Decoder, columns: Columns, *, delimiter: Literal[",", "\t"], quoted: bool = True
+    stream: ByteStream, decoder: Decoder, columns: Columns, *, delimiter: Literal[",", "\t"], quoted: bool = True
 ) -> Iterator[Entry]:
     """Yield the rows except blank ones; the first row names the columns.
 
     Args:
-        lines: File lines.
+        stream: File content.
         decoder: Field names.
         columns: Column names.
         delimiter: Field separator.
@@ -67,7 +67,7 @@ def read_table(
     """
     # The limit applies to the whole process.
     csv.field_size_limit(sources.MAX_LINE_BYTES)
-    feed = _RowLines(lines)
+    feed = _RowLines(Lines(stream))
     parser = csv.reader(
         iter(feed), delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE, strict=True
     )
@@ -86,13 +86,13 @@ def read_table(
         if header is None:
             header = _read_header(feed, cells, problem, columns, decoder)
             continue
-        default_id = line_id(lines.file, feed.line)
         if problem is None:
-            yield decoded(decoder, lines.file, feed.line, default_id, encode_fields(header.document(cells)))
+            yield decoded(decoder, stream.name, feed.line, encode_fields(header.document(cells)))
         else:
-            yield Entry(default_id, "", lines.file, feed.line, feed.raw, problem=problem, code=code)
+            default_id = line_id(stream.name, feed.line)
+            yield Entry(default_id, "", stream.name, feed.line, feed.raw, problem=problem, code=code)
     if header is None:
-        raise CorpusError(f"{lines.file}: empty; a table begins with a row that names its columns")
+        raise CorpusError(f"{stream.name}: empty; a table begins with a row that names its columns")
 
 
 class _RowLines:
