@@ -106,7 +106,7 @@ def similarities(
         right: int64 (n,); each pair's other document.
         measure: Similarity measure.
     """
-    return measure.exact(*_overlaps(sets, left, right))
+    return measure.exact(*overlaps_of(sets, left, right))
 
 
 def contained(
@@ -125,11 +125,12 @@ def contained(
         rule: The rule.
         measure: Similarity measure.
     """
-    overlaps = _overlaps(sets, left, right)
+    overlaps = overlaps_of(sets, left, right)
     return rule.holds(measure.exact(*overlaps), overlaps.containments(), np.minimum(overlaps.left, overlaps.right))
 
 
-def _overlaps(sets: ShingleSets, left: NDArray[np.int64], right: NDArray[np.int64]) -> Overlaps:
+def overlaps_of(sets: ShingleSets, left: NDArray[np.int64], right: NDArray[np.int64]) -> Overlaps:
+    """Return the overlaps of pairs by their document numbers, each int64 (n,)."""
     pairs = zip(left.tolist(), right.tolist(), strict=True)
     common = np.fromiter((intersection_size(sets.of(a), sets.of(b)) for a, b in pairs), np.int64, len(left))
     return Overlaps(common, sets.sizes[left], sets.sizes[right])

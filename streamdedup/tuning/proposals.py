@@ -8,21 +8,20 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.evaluation.pairs import ShingleSets, shingle_sets, similarities
+from streamdedup.evaluation.pairs import contained, overlaps_of, shingle_sets, similarities
 from streamdedup.settings import Profile
-from streamdedup.similarity.containment import Overlaps
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions, Shingler
 from streamdedup.text.stop_shingles import DEFAULT_SHARE, Learnt, learn_stop_shingles
-from streamdedup.tuning.comparison import ComparedSettings
-from streamdedup.tuning.progress import Progress
+from streamdedup.tuning.advice import settings_section, tuned_profile
+from streamdedup.tuning.comparison import ComparedSettings, Progress
 from streamdedup.tuning.rows import TuningRow, rows_of
-from streamdedup.tuning.section import settings_section, tuned_profile
 from streamdedup.tuning.study import Study
 
 #: Name of all proposals together.
@@ -160,17 +159,12 @@ class _Bench:
         self.warnings: list[str] = []
         options = self._row.options
         words = replace(options, bag=False) if options.unit == "word" else ShingleOptions("word", 3)
-        self._learnt_of: dict[ShingleOptions, Learnt | None] = {}
+        self._learnt = cache(self._newly_learnt)
         self.learnt = self._learnt(words)
         self._words = self._row.study.sets if words == options else shingle_sets(Shingler(words), self.texts)
         self._without = self._words
         if self.learnt is not None:
             self._without = shingle_sets(Shingler(_without(words, self.learnt.stops.hashes)), self.texts)
-
-    def _learnt(self, options: ShingleOptions) -> Learnt | None:
-        if options not in self._learnt_of:
-            self._learnt_of[options] = self._newly_learnt(options)
-        return self._learnt_of[options]
 
     def _newly_learnt(self, options: ShingleOptions) -> Learnt | None:
         try:
@@ -235,7 +229,7 @@ class _Bench:
         total = float(weights.sum())
         left, right, weights = _alerted(after, threshold)
         pairs = float(weights.sum())
-        common, without = (_common(sets, left, right) for sets in (self._words, self._without))
+        common, without = (overlaps_of(sets, left, right).common for sets in (self._words, self._without))
         boilerplate = float(weights[2 * without < common].sum())
         gained = max(pairs - (total - lost), 0.0)
         return MeasuredProposal(
@@ -262,24 +256,12 @@ def _alerted(study: Study, threshold: float) -> tuple[NDArray[np.int64], NDArray
 def _alerts(study: Study, left: NDArray[np.int64], right: NDArray[np.int64], threshold: float) -> NDArray[np.bool_]:
     """Return which document pairs a study alerts, bool (n,)."""
     sets = study.sets
-    similar = similarities(sets, left, right)
-    sizes = sets.sizes[left], sets.sizes[right]
-    alerted = similar >= threshold
+    alerted = similarities(sets, left, right) >= threshold
     if study.rule is not None:
-        overlaps = Overlaps(_common(sets, left, right), *sizes)
-        alerted |= study.rule.holds(similar, overlaps.containments(), np.minimum(*sizes))
+        alerted |= contained(sets, left, right, study.rule)
     enough = sets.token_counts >= study.min_words
     kept: NDArray[np.bool_] = alerted & enough[left] & enough[right]
     return kept
-
-
-def _common(sets: ShingleSets, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the shingles that both documents of a pair have: J (|A| + |B|) / (1 + J), int64 (n,)."""
-    similar = similarities(sets, left, right)
-    common: NDArray[np.int64] = np.rint(similar * (sets.sizes[left] + sets.sizes[right]) / (1 + similar)).astype(
-        np.int64
-    )
-    return common
 
 
 def learning_command(row: TuningRow, name: str, profile: Profile, arguments: tuple[str, ...]) -> str:
