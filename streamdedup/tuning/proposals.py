@@ -6,7 +6,7 @@ bands. A pair is *of boilerplate* if more than half of the word shingles that it
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -24,8 +24,8 @@ from streamdedup.tuning.comparison import ComparedSettings, Progress
 from streamdedup.tuning.rows import TuningRow, rows_of
 from streamdedup.tuning.study import Study
 
-#: Name of all proposals together.
-ALL: Final = "all together"
+#: Names of the proposal to leave stop shingles out, and of all proposals together.
+STOPS, ALL = "stop_shingles", "all together"
 #: Proposed least containment.
 _CONTAINMENT: Final = 0.8
 #: Least share of the pairs that a proposal changes, and of the documents that a folding concerns.
@@ -91,21 +91,27 @@ def study_proposals(compared: ComparedSettings, progress: Progress) -> Proposals
     changes = dict(_changes(base, row.study, bench))
     count = row.study.documents_count
     with progress("proposals", len(changes) * count) as bench.step:
-        trials = [bench.measured(name, base.model_copy(update=change)) for name, change in changes.items()]
-        measured = [trial for trial in trials if trial is not None]
-        learns = any(trial.learnt is not None and _is_helpful(trial, first) for trial in measured)
-        helpful = [trial for trial in measured if _is_helpful(trial, first, without_boilerplate=learns)]
-    together: list[MeasuredProposal] = []
-    if len(helpful) > 1:
-        with progress(ALL, count) as bench.step:
-            together += bench.together(base, [(trial, changes[trial.name]) for trial in helpful])
-    return Proposals([first, *helpful, *together], bench.warnings)
+        measured = [
+            bench.measured(name, base.model_copy(update=change), stops=name == STOPS)
+            for name, change in changes.items()
+        ]
+    helpful = _helpful([trial for trial in measured if trial is not None], first)
+    if len(helpful) < 2:
+        return Proposals([first, *helpful], bench.warnings)
+    update = {key: value for trial in helpful for key, value in changes[trial.name].items()}
+    with progress(ALL, count) as bench.step:
+        stops = any(trial.learnt is not None for trial in helpful)
+        together = bench.measured(ALL, base.model_copy(update=update), stops=stops)
+    if together is None:
+        bench.warnings.append("all proposals together reach the minimum recall with no bands")
+        return Proposals([first, *helpful], bench.warnings)
+    return Proposals([first, *helpful, together], bench.warnings)
 
 
 def _changes(base: Profile, study: Study, bench: "_Bench") -> Iterator[tuple[str, dict[str, object]]]:
-    """Yield the changes of the profile to measure; ``_Bench.measured`` adds the stop shingles of ``stop_shingles``."""
+    """Yield the changes of the profile to measure; ``_Bench.measured`` adds the stop shingles of ``STOPS``."""
     if base.shingle_unit == "word" and base.stop_shingles == "none" and bench.learnt is not None:
-        yield "stop_shingles", {}
+        yield STOPS, {}
     if base.containment_threshold is None and base.containment_min_similarity < base.threshold:
         yield f"containment_threshold = {_CONTAINMENT:g}", {"containment_threshold": _CONTAINMENT}
     for key, pattern in (("fold_marks", _SIGNS), ("fold_variants", _HAN)):
@@ -118,6 +124,12 @@ def _changes(base: Profile, study: Study, bench: "_Bench") -> Iterator[tuple[str
             yield f"min_words = {base.shingle_size}", {"min_words": base.shingle_size}
 
 
+def _helpful(measured: Sequence[MeasuredProposal], first: MeasuredProposal) -> list[MeasuredProposal]:
+    """Return the improvements; stop shingles among them remove the boilerplate of the others."""
+    learns = any(trial.learnt is not None and _is_helpful(trial, first) for trial in measured)
+    return [trial for trial in measured if _is_helpful(trial, first, without_boilerplate=learns)]
+
+
 def _is_helpful(trial: MeasuredProposal, first: MeasuredProposal, *, without_boilerplate: bool = False) -> bool:
     """Tell whether a trial is an improvement that concerns at least ``_LEAST_CHANGE`` of the recommended pairs.
 
@@ -127,7 +139,7 @@ def _is_helpful(trial: MeasuredProposal, first: MeasuredProposal, *, without_boi
 
     ``without_boilerplate``: ignore boilerplate among gained pairs; proposed stop shingles remove it.
     """
-    if trial.name == "stop_shingles":
+    if trial.name == STOPS:
         removed = first.boilerplate - trial.boilerplate
         changed = removed if 2 * removed >= trial.lost else 0
     elif trial.name.startswith("min_words"):
@@ -174,20 +186,17 @@ class _Bench:
             return None
         return learnt if learnt.stops.counts else None
 
-    def measured(self, name: str, profile: Profile, *, stops: bool | None = None) -> MeasuredProposal | None:
-        """Measure a changed profile.
+    def measured(self, name: str, profile: Profile, *, stops: bool) -> MeasuredProposal | None:
+        """Measure a changed profile; None where no bands reach the minimum recall.
 
         Args:
-            name: Name of the proposal; ``stop_shingles`` has no key of the profile.
+            name: Name of the proposal.
             profile: The changed profile.
-            stops: Whether to leave out the learnt stop shingles; None decides by the name.
-
-        Returns:
-            The trial; None where no bands reach the minimum recall.
+            stops: Whether to leave out the learnt stop shingles.
         """
         options = replace(self._row.options, fold_marks=profile.fold_marks, fold_variants=profile.fold_variants)
         learnt = None
-        if stops or (stops is None and name == "stop_shingles"):
+        if stops:
             learnt = self._learnt(options)
             options = options if learnt is None else _without(options, learnt.stops.hashes)
         sample, study = self._compared.sample, self._row.study
@@ -208,18 +217,6 @@ class _Bench:
         )
         rows = rows_of(changed, workload, (threshold,), (self._row.min_recall,))
         return self.trial(name, profile, learnt, rows[0]) if rows and rows[0].reached else None
-
-    def together(
-        self, base: Profile, helpful: Sequence[tuple[MeasuredProposal, Mapping[str, object]]]
-    ) -> Iterator[MeasuredProposal]:
-        """Yield the trial of all changes, unless no bands reach the minimum recall."""
-        update = {key: value for _, change in helpful for key, value in change.items()}
-        stops = any(trial.learnt is not None for trial, _ in helpful)
-        trial = self.measured(ALL, base.model_copy(update=update), stops=stops)
-        if trial is None:
-            self.warnings.append("all proposals together reach the minimum recall with no bands")
-        else:
-            yield trial
 
     def trial(self, name: str, profile: Profile, learnt: Learnt | None, row: TuningRow) -> MeasuredProposal:
         """Return a measured row as a trial."""

@@ -226,14 +226,7 @@ class Study:
     def compared_shares(
         self, banding: Banding, scales: Scales, limits: StormLimits, related_from: float = 0.0
     ) -> NDArray[np.float64]:
-        """Return each distinct set's chance to compare a candidate, see ``capped.compared_shares``.
-
-        Args:
-            banding: Bands and rows.
-            scales: Candidate growth.
-            limits: Limits for storms.
-            related_from: Least similarity of related pairs.
-        """
+        """Return ``capped.compared_shares`` of the sets; ``related_from``: least similarity of related pairs."""
         pairs = self.pairs.where(self.alerted(related_from))
         related = pairs.left * len(self.distinct.first) + pairs.right
         return compared_shares(self.band_keys(banding), self.distinct, related, scales, limits)
