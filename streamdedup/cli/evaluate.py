@@ -19,8 +19,7 @@ from streamdedup.detection.model import DetectorOptions
 from streamdedup.errors import CorpusError
 from streamdedup.evaluation.join import join
 from streamdedup.evaluation.pairs import ShingleSets, concatenated, gathered, shingle_sets, similarities
-from streamdedup.evaluation.result import Evaluation
-from streamdedup.evaluation.scores import Truth, near_duplicates, score, without_suppressed
+from streamdedup.evaluation.scores import Evaluation, Truth, near_duplicates, score, without_suppressed
 from streamdedup.evaluation.trial import Trial, document_at
 from streamdedup.index.contract import Index
 from streamdedup.indexes import detector_options
@@ -78,6 +77,7 @@ def evaluate_documents(
     return Evaluation(
         options=options,
         ids=ids,
+        run=trial.run,
         findings=findings,
         truth=origin,
         truth_seconds=truth_seconds,

@@ -8,7 +8,7 @@ fall on either side, so recall counts from t + 3 e on and precision from t - 3 e
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from streamdedup.detection.suppression import Suppression, source_key
 from streamdedup.evaluation.misses import Miss, MissClassifier, compared_exactly
 from streamdedup.evaluation.pairs import Pairs, ShingleSets, contained, similarities
 from streamdedup.evaluation.rates import Rate
-from streamdedup.evaluation.trial import Findings
+from streamdedup.evaluation.trial import DetectorRun, Findings
 from streamdedup.similarity.containment import standard_error
 
 #: Standard errors that an estimated pair may be off.
@@ -107,6 +107,45 @@ class Scores(NamedTuple):
     examples: Sequence[MissedPair]
     unlucky: Rate
     thresholds: Sequence[ThresholdShare]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The ``streamdedup evaluate`` result.
+
+    Attributes:
+        options: Detector options.
+        ids: Ids of the documents.
+        run: Counts and time of the trial.
+        findings: Trial findings.
+        truth: Truth origin, in words.
+        truth_seconds: Time for the truth.
+        unknown_count: True pairs with a document that is in no file.
+        suppressed_count: Pairs of the truth that the rules of the profile suppress; not part of the scores.
+        shingle_counts: int64 (n_documents,); distinct shingles per document.
+        scores: The scores.
+    """
+
+    options: DetectorOptions
+    ids: Sequence[str]
+    run: DetectorRun
+    findings: Findings
+    truth: str
+    truth_seconds: float
+    unknown_count: int
+    suppressed_count: int
+    shingle_counts: NDArray[np.int64]
+    scores: Scores
+
+    @property
+    def documents_per_second(self) -> float | None:
+        """Detector and store speed; None without documents."""
+        return len(self.ids) / self.run.seconds if self.ids and self.run.seconds else None
+
+    @property
+    def candidates_per_document(self) -> float | None:
+        """Mean candidate count; None without documents."""
+        return self.run.candidates_count / len(self.ids) if self.ids else None
 
 
 def lowest_judged(options: DetectorOptions) -> float:
