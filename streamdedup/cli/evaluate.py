@@ -18,8 +18,9 @@ from streamdedup.cli.rendering.terminal import fitted
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.errors import CorpusError
 from streamdedup.evaluation.join import join
+from streamdedup.evaluation.misses import near_duplicates
 from streamdedup.evaluation.pairs import ShingleSets, concatenated, gathered, shingle_sets, similarities
-from streamdedup.evaluation.scores import Evaluation, Truth, near_duplicates, score, without_suppressed
+from streamdedup.evaluation.scores import Evaluation, Truth, score, without_suppressed
 from streamdedup.evaluation.trial import Trial, document_at
 from streamdedup.index.contract import Index
 from streamdedup.indexes import detector_options

@@ -83,13 +83,6 @@ class Rate:
         scale = 1 + zz / n
         return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
 
-    def __add__(self, rate: "Rate") -> "Rate":
-        """Pool two shares over different documents."""
-        effective = None
-        if self.effective is not None or rate.effective is not None:
-            effective = sum(term.total if term.effective is None else term.effective for term in (self, rate))
-        return Rate(self.hits + rate.hits, self.total + rate.total, effective)
-
 
 def effective_pairs(hits: NDArray[np.bool_], left: NDArray[np.int64], right: NDArray[np.int64]) -> float:
     """Return the independent pair count with the same hit-share variance (module docstring).

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.detection.suppression import Suppression, source_key
-from streamdedup.evaluation.misses import Miss, MissClassifier, compared_exactly
-from streamdedup.evaluation.pairs import Pairs, ShingleSets, contained, similarities
+from streamdedup.evaluation.misses import Miss, MissClassifier, compared_exactly, near_duplicates
+from streamdedup.evaluation.pairs import Pairs, ShingleSets, similarities
 from streamdedup.evaluation.rates import Rate
 from streamdedup.evaluation.trial import DetectorRun, Findings
 from streamdedup.similarity.containment import standard_error
@@ -175,15 +175,6 @@ def _tolerant(options: DetectorOptions) -> DetectorOptions:
     return replace(options, threshold=lowest_judged(options), containment=rule)
 
 
-def near_duplicates(pairs: Pairs, options: DetectorOptions, sets: ShingleSets) -> NDArray[np.bool_]:
-    """Return the pairs that are near-duplicates by their exact similarity or containment, bool (n,)."""
-    near: NDArray[np.bool_] = pairs.similarities >= options.threshold
-    if options.containment is not None:
-        below = np.flatnonzero(~near)
-        near[below] = contained(sets, pairs.left[below], pairs.right[below], options.containment, options.measure)
-    return near
-
-
 def without_suppressed(
     pairs: Pairs, suppression: Suppression | None, sources: Sequence[str | None], sets: ShingleSets
 ) -> Pairs:
@@ -227,14 +218,14 @@ def score(truth: Truth, findings: Findings, options: DetectorOptions, sets: Shin
     if not truth.ignores_threshold:
         expected = expected.where(near_duplicates(expected, options, sets))
     is_found = np.isin(_codes(expected, ids), _codes(found, ids))
-    exact = compared_exactly(sets, options, expected.left, expected.right)
+    exact = compared_exactly(expected, options, sets)
     estimated_from = min(options.threshold + _tolerance(options), 1.0)
     sure = ~exact & (expected.similarities >= estimated_from)
     below = expected.similarities < options.threshold
     missed = expected.where(~is_found)
-    reasons = MissClassifier(options, sets, findings).reasons(missed.left, missed.right)
+    reasons = MissClassifier(options, sets, findings).reasons(missed)
     if truth.computed:
-        compared = Pairs(found.left, found.right, similarities(sets, found.left, found.right, options.measure))
+        compared = found._replace(similarities=similarities(sets, found.left, found.right, options.measure))
         right, nearly_right = (near_duplicates(compared, limits, sets) for limits in (options, _tolerant(options)))
     else:
         right, nearly_right = (np.isin(_codes(found, ids), _codes(judged, ids)) for judged in (expected, truth.pairs))
