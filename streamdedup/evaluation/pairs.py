@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from streamdedup.similarity.containment import ContainmentRule, Overlaps
 from streamdedup.similarity.measures import MEASURES, Measure, intersection_size
-from streamdedup.text.runs import offsets_of
+from streamdedup.text.runs import joined_offsets
 from streamdedup.text.shingles import Shingler
 from streamdedup.wire import scope_key
 
@@ -63,8 +63,7 @@ def concatenated(parts: Iterable[ShingleSets]) -> ShingleSets:
         np.empty(0, np.uint64),
     )
     hashes, offsets, *columns = zip(none, *parts, strict=True)
-    sizes = np.concatenate([np.diff(part) for part in offsets])
-    return ShingleSets(np.concatenate(hashes), offsets_of(sizes), *map(np.concatenate, columns))
+    return ShingleSets(np.concatenate(hashes), joined_offsets(offsets), *map(np.concatenate, columns))
 
 
 class Pairs(NamedTuple):
