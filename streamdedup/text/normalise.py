@@ -74,13 +74,7 @@ class _Written(NamedTuple):
 
 
 class _Composed(NamedTuple):
-    """Documents after the simple compositions.
-
-    Attributes:
-        packed: As in `Folded`.
-        starts: As in `Folded`.
-        doubtful: Documents, ascending, in which `packed` may still be wrong.
-    """
+    """Documents after the simple compositions, and those, ascending, in which `packed` may still be wrong."""
 
     packed: NDArray[np.uint32]
     starts: NDArray[np.int64]
@@ -201,14 +195,8 @@ def _composites(
 ) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
     """Return the code point that each mark composes with its letter and the marks between, else 0; and unclear marks.
 
-    An unclear mark may compose, but not with the code points directly before it alone.
-
-    Args:
-        marks: Mark indexes, ascending.
-        previous: The code point before each mark.
-        current: Each mark.
-        previous_context: Context bits of ``previous``.
-        table: Tables.
+    An unclear mark may compose, but not with the code points directly before it alone. ``marks`` are ascending
+    indexes; ``previous`` and ``current`` are the code points before and at each.
     """
     entries = _entries(previous, current, table)
     composes = entries > UNDECIDED
@@ -244,10 +232,7 @@ def _only_reordered(
 ) -> NDArray[np.bool_]:
     """Return which marks need only change places with the mark before, as a vowel sign typed after shadda does.
 
-    Args:
-        packed: Table entries.
-        marks: Mark indexes.
-        contexts: Context bits for each mark and the mark before, combined.
+    ``contexts`` are the context bits of each mark and the mark before, combined.
     """
     # No neighbour may compose, and the code points before and after the two marks are no marks. `CLASSED` excludes
     # code points that decompose: the last combining class is not that of the code point.
@@ -279,12 +264,7 @@ def _with_composites(
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
     """Replace the letters before ``marks`` by ``composites``; return ``packed`` and ``starts`` without these marks.
 
-    Args:
-        packed: As in `Folded`.
-        starts: As in `Folded`.
-        marks: Mark indexes, ascending.
-        composites: Composed code point by mark, 0 for a mark that stays.
-        table: Tables.
+    A mark whose composite is 0 stays.
     """
     composing = np.flatnonzero(composites)
     if not composing.size:
@@ -326,13 +306,7 @@ def _fold_doubtful(
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
     """Fold some documents with ``unicodedata``; return the new ``packed`` and ``starts``.
 
-    Args:
-        written: The documents as they were written.
-        packed: The documents after the simple compositions.
-        starts: Their starts in ``packed``.
-        documents: The documents to fold, ascending.
-        table: Tables.
-        fold_marks: Marks are ignorable too.
+    ``packed`` and ``starts`` have all documents after the simple compositions.
     """
     texts = [
         str(written.points[first:last].data, "utf-32-le", "surrogatepass")

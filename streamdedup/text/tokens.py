@@ -213,10 +213,7 @@ def _token_places(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64] | NDArray[np.int8]]:
     """Return token starts, and token lengths in code points, int8 if all are 1.
 
-    Args:
-        folded: Documents.
-        inside: Mask for characters that belong to a token.
-        exact: Otherwise a length may include the separators behind the token.
+    Unless ``exact``, a length may include the separators behind the token.
     """
     if not folded.bits & SOLO:
         edges = np.flatnonzero(inside[1:] != inside[:-1]) + 1
