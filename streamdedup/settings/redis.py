@@ -7,7 +7,6 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from streamdedup.settings.base import Check
 from streamdedup.settings.kafka import ALLOW_PLAINTEXT, SERVERS_ALLOWED, Servers, is_loopback
 from streamdedup.settings.tls import TlsSection
 from streamdedup.settings.units import LISTED, Duration, File, Flag, Kind, OptionalText, Secret, Whole
@@ -146,14 +145,6 @@ class Redis(TlsSection):
         return f"{self.mode} {service}{','.join(self.nodes)}"
 
     @property
-    def address(self) -> str:
-        """Servers and ports, or the socket's path, for messages to an operator."""
-        parts = urlsplit(self._url)
-        if self.mode != "single":
-            return ",".join(self.nodes)
-        return parts.path if parts.scheme == "unix" else parts.netloc.rpartition("@")[2]
-
-    @property
     def addresses(self) -> list[tuple[str, int]]:
         """Host and port by node; an IPv6 address loses its brackets."""
         parts = (node.rpartition(":") for node in self.nodes)
@@ -214,11 +205,7 @@ class Redis(TlsSection):
         if self.shards > 1 and self.mode != "cluster":
             yield "shards", f"is {self.shards}, which costs time and helps on a cluster only"
 
-    def checks(self) -> tuple[Check, ...]:
-        """Return the checks for contradictions within the section."""
-        return (*super().checks(), self._place, self._sentinels, self._login_mistakes, self._tls_files, self._plaintext)
-
-    def _place(self) -> Iterator[tuple[str, str]]:
+    def _check_servers(self) -> Iterator[tuple[str, str]]:
         """Yield the keys that contradict the mode."""
         if self.mode == "single":
             yield from self._single()
@@ -236,7 +223,7 @@ class Redis(TlsSection):
         if self.tls:
             yield "tls", "is for nodes; write rediss:// in url"
 
-    def _sentinels(self) -> Iterator[tuple[str, str]]:
+    def _check_sentinels(self) -> Iterator[tuple[str, str]]:
         if self.mode == "sentinel":
             if self.sentinel_service is None:
                 yield "sentinel_service", "is missing; needed: the name under which the Sentinels know the master"
@@ -247,7 +234,7 @@ class Redis(TlsSection):
             if getattr(self, name) is not None:
                 yield name, f'is given, but mode = "{self.mode}" asks no Sentinel'
 
-    def _login_mistakes(self) -> Iterator[tuple[str, str]]:
+    def _check_login(self) -> Iterator[tuple[str, str]]:
         parts = urlsplit(self._url)
         url_password = unquote(parts.password or "")
         if unquote(parts.username or "") and self.username is not None:
@@ -261,11 +248,11 @@ class Redis(TlsSection):
         if self.username is not None and self.password is None and not url_password:
             yield "password", "is missing; username needs it"
 
-    def _tls_files(self) -> Iterator[tuple[str, str]]:
+    def _check_tls(self) -> Iterator[tuple[str, str]]:
         advice = "url does not use TLS; write rediss://" if self.mode == "single" else "tls is false"
         return self.tls_contradictions(None if self.uses_tls else advice)
 
-    def _plaintext(self) -> Iterator[tuple[str, str]]:
+    def _check_plaintext(self) -> Iterator[tuple[str, str]]:
         if self.uses_tls or self.allow_plaintext:
             return
         parts = urlsplit(self._url)
