@@ -81,15 +81,7 @@ class CorpusReader:
 
 
 def _reuters_format(container: str, requested: Format) -> Format:
-    """Return the only file format that is read from folders and archives.
-
-    Args:
-        container: The folder or archive, for the error.
-        requested: Format in the options.
-
-    Raises:
-        CorpusError: Another format is requested.
-    """
+    """Return the only file format that is read from folders and archives; ``CorpusError`` if another is requested."""
     if requested not in ("auto", "reuters"):
         raise CorpusError(f"{container}, of which only reuters is read, not {requested}")
     return "reuters"

@@ -54,15 +54,8 @@ def shingle_sets(shingler: Shingler, texts: Sequence[str], scopes: Sequence[str 
 
 
 def concatenated(parts: Iterable[ShingleSets]) -> ShingleSets:
-    """Return the sets of all parts as one."""
-    none = ShingleSets(
-        np.empty(0, np.uint32),
-        np.zeros(1, np.int64),
-        np.empty(0, np.int64),
-        np.empty(0, np.bool_),
-        np.empty(0, np.uint64),
-    )
-    hashes, offsets, *columns = zip(none, *parts, strict=True)
+    """Return the sets of all parts, at least one, as one."""
+    hashes, offsets, *columns = zip(*parts, strict=True)
     return ShingleSets(np.concatenate(hashes), joined_offsets(offsets), *map(np.concatenate, columns))
 
 

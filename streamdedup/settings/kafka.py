@@ -40,12 +40,8 @@ _ZSTD_SINCE = (2, 1)
 ALLOW_PLAINTEXT = "set allow_plaintext = true if the network is safe"
 
 
-def check_server(server: str) -> str:
-    """Return a server if it is a host and a port.
-
-    Raises:
-        ValueError: It is not.
-    """
+def _check_server(server: str) -> str:
+    """Accept a host and a port; ``ValueError`` for anything else."""
     match = _SERVER.fullmatch(server)
     if match is None or not 0 < int(match[2]) < 65536:
         raise ValueError("not a server")
@@ -81,7 +77,7 @@ def check_url(url: str | None) -> str | None:
 Topic = Annotated[str, Field(pattern=_TOPIC), Kind(TOPIC_ALLOWED)]
 #: Several servers.
 Servers = Annotated[
-    tuple[Annotated[str, AfterValidator(check_server)], ...],
+    tuple[Annotated[str, AfterValidator(_check_server)], ...],
     BeforeValidator(parse_list),
     Kind(f"{SERVERS_ALLOWED}, {LISTED}", write_list),
 ]

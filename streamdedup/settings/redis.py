@@ -22,11 +22,7 @@ URL_ALLOWED = '"redis://HOST:PORT/DB", "rediss://HOST:PORT/DB" or "unix:///PATH?
 
 
 def _check_url(url: SecretStr) -> SecretStr:
-    """Accept Redis client URLs without their options, which are separate keys here.
-
-    Raises:
-        ValueError: Another scheme, no host, no socket, a database that is not a number, or a query other than ``db``.
-    """
+    """Accept Redis client URLs without their options, which are separate keys here; ``ValueError`` for others."""
     parts = urlsplit(url.get_secret_value())
     query = parse_qsl(parts.query, keep_blank_values=True)
     if (

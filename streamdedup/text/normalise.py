@@ -172,7 +172,8 @@ def _repair_simple(written: _Written, table: Tables) -> _Composed:
     if swapped.size:
         contexts = previous_context.take(swapped, mode=UNCHECKED) | context.take(swapped, mode=UNCHECKED)
         exchanged = swapped.take(np.flatnonzero(_only_reordered(packed, indexes.take(swapped), contexts)))
-        _exchange(packed, indexes.take(exchanged))
+        marks = indexes.take(exchanged)
+        packed[marks - 1], packed[marks] = packed[marks], packed[marks - 1]
         doubtful[exchanged] = False
     if int(np.bitwise_or.reduce(context)) & (COMPLEX | COMPOSES_BACKWARD):
         doubtful |= (context & COMPLEX) != 0
@@ -242,12 +243,6 @@ def _only_reordered(
     hindered |= packed.take(marks + 1, mode=UNCHECKED) & (CHECK | CLASSED)
     is_reordered: NDArray[np.bool_] = hindered == 0
     return is_reordered
-
-
-def _exchange(values: NDArray[np.uint32], marks: NDArray[np.int64]) -> None:
-    """Exchange the values at ``marks`` with those before, in place."""
-    first, second = values.take(marks - 1, mode=UNCHECKED), values.take(marks, mode=UNCHECKED)
-    values[marks], values[marks - 1] = first, second
 
 
 def _documents_of(indexes: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:

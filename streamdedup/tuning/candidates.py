@@ -97,17 +97,12 @@ class DistinctSets(NamedTuple):
         counts = self.copies.astype(np.float64)
         return np.array([(counts * (counts - 1) / 2).sum(), self.halves.astype(np.float64).prod(axis=1).sum()])
 
-    def overlaps(self, pairs: Pairs) -> Overlaps:
-        """Return the overlaps of set pairs by their Jaccard similarities: |A and B| = J (|A| + |B|) / (1 + J)."""
+    def contained(self, pairs: Pairs, rule: ContainmentRule) -> NDArray[np.bool_]:
+        """Return the set pairs for which a containment rule holds, bool (n,): |A and B| = J (|A| + |B|) / (1 + J)."""
         left, right = (np.diff(self.offsets)[side] for side in (pairs.left, pairs.right))
         common = np.rint(pairs.similarities * (left + right) / (1 + pairs.similarities)).astype(np.int64)
-        return Overlaps(common, left, right)
-
-    def contained(self, pairs: Pairs, rule: ContainmentRule) -> NDArray[np.bool_]:
-        """Return the set pairs for which a containment rule holds, bool (n,)."""
-        overlaps = self.overlaps(pairs)
-        smaller = np.minimum(overlaps.left, overlaps.right)
-        return rule.holds(pairs.similarities, overlaps.containments(), smaller)
+        containments = Overlaps(common, left, right).containments()
+        return rule.holds(pairs.similarities, containments, np.minimum(left, right))
 
 
 def distinct_sets(sets: ShingleSets, min_words: int = 0) -> DistinctSets:
