@@ -134,10 +134,7 @@ def read_sources(
 ) -> Sources:
     """Read file, environment and overrides, the later over the earlier, and then the files that hold secrets.
 
-    Args:
-        path: The settings file; None for the file that STREAMDEDUP_CONFIG names, if any.
-        overrides: Values by dotted key, or nested; None values are left out.
-        environ: The environment; None for the process environment.
+    The arguments are those of ``Settings.load``.
     """
     if environ is None:
         environ = os.environ
