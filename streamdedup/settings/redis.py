@@ -142,15 +142,10 @@ class Redis(TlsSection):
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Host and port by node; an IPv6 address loses its brackets."""
-        parts = (node.rpartition(":") for node in self.nodes)
-        return [(host.strip("[]"), int(port)) for host, _, port in parts]
-
-    @property
-    def tcp_addresses(self) -> list[tuple[str, int]]:
-        """Host and port, for the single server or each node; empty for a Unix socket."""
+        """Host and port of the single server or of each node, without brackets; empty for a Unix socket."""
         if self.mode != "single":
-            return self.addresses
+            nodes = (node.rpartition(":") for node in self.nodes)
+            return [(host.strip("[]"), int(port)) for host, _, port in nodes]
         parts = urlsplit(self._url)
         return [(parts.hostname, parts.port or _PORT)] if parts.hostname else []
 

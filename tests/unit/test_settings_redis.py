@@ -32,7 +32,7 @@ class TestAccepted:
         ],
     )
     def test_the_known_servers_have_addresses(self, form, addresses):
-        assert load(form).redis.tcp_addresses == addresses
+        assert load(form).redis.addresses == addresses
 
     def test_a_cluster(self):
         redis = load(CLUSTER | {"redis.shards": 8}).redis
