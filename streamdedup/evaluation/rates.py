@@ -51,13 +51,7 @@ class Rate:
 
     @classmethod
     def of_pairs(cls, hits: NDArray[np.bool_], left: NDArray[np.int64], right: NDArray[np.int64]) -> "Rate":
-        """Return the hit share among pairs, with bounds by document (module docstring).
-
-        Args:
-            hits: bool (n,).
-            left: int64 (n,); one document number per pair.
-            right: int64 (n,); the other document number.
-        """
+        """Return the hit share among pairs, with bounds by document; arguments as for ``effective_pairs``."""
         return cls(int(np.count_nonzero(hits)), len(hits), effective_pairs(hits, left, right))
 
     @property

@@ -170,9 +170,7 @@ def candidate_counts(keys: NDArray[np.uint32], sets: DistinctSets) -> NDArray[np
 def shared_pairs(keys: NDArray[np.uint32], sets: DistinctSets) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
     """Return the candidate pairs between different sets, and the band count that each shares.
 
-    Args:
-        keys: Band keys, uint32 (n_sets, bands).
-        sets: The sets.
+    The arguments are those of ``candidate_counts``.
 
     Returns:
         Smaller number * n_sets + larger number, int64 (n,), and shared bands, int64 (n,); None if there are more than
@@ -185,12 +183,7 @@ def shared_pairs(keys: NDArray[np.uint32], sets: DistinctSets) -> tuple[NDArray[
 
 
 def largest_bucket_of_each(keys: NDArray[np.uint32], sets: DistinctSets) -> NDArray[np.int64]:
-    """Return the document count of the largest bucket of each set, int64 (n_sets,).
-
-    Args:
-        keys: Band keys, uint32 (n_sets, bands).
-        sets: The sets.
-    """
+    """Return the document count of the largest bucket of each set, int64 (n_sets,); see ``candidate_counts``."""
     largest = np.zeros(len(keys), np.int64)
     for band in _bands(keys, sets):
         documents = np.repeat(band.documents, band.lengths)

@@ -6,7 +6,7 @@
 3. Of the rows at the threshold and the profile's minimum recall one is recommended (``advice``).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -139,28 +139,25 @@ def compare_settings(
 
 def _studies(
     question: Question, kinds: Sequence[ShingleOptions], sample: Sample, progress: Progress, share: float
-) -> list[Study]:
-    """Return each shingle kind's study, all with the same texts."""
+) -> Iterator[Study]:
+    """Yield each shingle kind's study, all with the same texts."""
     profile, rule = question.profile, question.profile.containment_rule()
     documents = chosen_documents(sample.texts, {kind.unit for kind in kinds}, share)
     floor = min(question.thresholds) if rule is None else min(*question.thresholds, rule.min_similarity)
-    studies = []
     for kind in kinds:
         with progress(f"{kind.unit} {kind.size}: pairs", len(documents)) as step:
-            studies.append(
-                Study(
-                    kind,
-                    sample.texts,
-                    HashFamily(question.most_permutations, profile.seed),
-                    floor=floor,
-                    rule=rule,
-                    scopes=sample.scopes,
-                    documents=documents,
-                    min_words=profile.min_words,
-                    progress=step,
-                )
+            study = Study(
+                kind,
+                sample.texts,
+                HashFamily(question.most_permutations, profile.seed),
+                floor=floor,
+                rule=rule,
+                scopes=sample.scopes,
+                documents=documents,
+                min_words=profile.min_words,
+                progress=step,
             )
-    return studies
+        yield study
 
 
 def _recommended(question: Question, workload: Workload, rows: Sequence[TuningRow]) -> Recommendation:

@@ -73,10 +73,7 @@ class Study:
         sets: The shingles of the used texts, where they are known.
 
     Attributes:
-        options: The same.
-        rule: The same.
-        floor: The same.
-        min_words: The same.
+        options, rule, floor, min_words: The same.
         sample_count: Sample texts.
         documents: int64 (n,); numbers of the texts that are used.
         sets: Their shingles.
