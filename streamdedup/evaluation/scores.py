@@ -9,6 +9,7 @@ import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -186,22 +187,16 @@ def without_suppressed(
         sources: Each document's source.
         sets: All documents' shingles.
     """
-    if suppression is None or not len(pairs.left):
+    if suppression is None:
         return pairs
     shingle_counts = np.where(sets.stop_only, 0, sets.sizes)
     is_short = np.minimum(shingle_counts[pairs.left], shingle_counts[pairs.right]) < suppression.min_shingles
     keys = [source_key(source) if source else None for source in sources]
-    distinct = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-    source_at = np.array([distinct[key] for key in keys], np.int64)
     # The rules are asked once for each combination of sources.
-    combinations, combination = np.unique(
-        np.stack((source_at[pairs.left], source_at[pairs.right])), axis=1, return_inverse=True
-    )
-    names = list(distinct)
-    is_ignored = np.array(
-        [suppression.source_rule(names[a], names[b]) is not None for a, b in combinations.T.tolist()], np.bool_
-    )
-    return pairs.where(~(is_short | is_ignored[combination.reshape(-1)]))
+    source_rule = cache(suppression.source_rule)
+    ends = zip(pairs.left.tolist(), pairs.right.tolist(), strict=True)
+    is_ignored = np.array([source_rule(keys[a], keys[b]) is not None for a, b in ends], np.bool_)
+    return pairs.where(~(is_short | is_ignored))
 
 
 def score(truth: Truth, findings: Findings, options: DetectorOptions, sets: ShingleSets, ids: list[str]) -> Scores:
