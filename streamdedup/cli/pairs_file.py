@@ -1,6 +1,5 @@
 """Reads id pairs from a file, written by ``scan`` or judged by people."""
 
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -49,10 +48,10 @@ def read_pairs(path: Path, numbers: Mapping[str, int]) -> JudgedPairs:
         fields = line.split("\t")
         if len(fields) == _SCAN_COLUMNS:
             fields = fields[:3]
-        if number == 1 and len(fields) == 3 and not _is_number(fields[2]):
+        similarity = 1.0 if len(fields) == 2 else _number(fields[2]) if len(fields) == 3 else None
+        if number == 1 and len(fields) == 3 and similarity is None:
             continue
-        similarity = 1.0 if len(fields) == 2 else _similarity(fields[2]) if len(fields) == 3 else None
-        if similarity is None or fields[0] == fields[1]:
+        if similarity is None or not 0.0 <= similarity <= 1.0 or fields[0] == fields[1]:
             raise CorpusError(
                 f"{path}:{number}: not a pair: wanted are two different ids and perhaps a similarity from 0 to 1, "
                 f"with tabs between them"
@@ -68,21 +67,11 @@ def read_pairs(path: Path, numbers: Mapping[str, int]) -> JudgedPairs:
     return JudgedPairs(pairs, 3 in columns, unknown_count)
 
 
-def _similarity(field: str) -> float | None:
-    """Return a similarity; None if the field has none."""
+def _number(field: str) -> float | None:
     try:
-        value = float(field)
+        return float(field)
     except ValueError:
         return None
-    return value if math.isfinite(value) and 0.0 <= value <= 1.0 else None
-
-
-def _is_number(field: str) -> bool:
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return True
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
