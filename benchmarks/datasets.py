@@ -114,7 +114,7 @@ def read_file(name: str, path: Path) -> OpenSet:
     decoder = Decoder(source_field=SOURCE_FIELDS.get(name, "source"))
     documents: dict[str, Text] = {}
     sources: list[str | None] = []
-    for entry in CorpusReader(path, on_bad="pass", decoder=decoder):
+    for entry in CorpusReader(path, decoder=decoder):
         if entry.problem is None and entry.op == "upsert" and entry.text and entry.id not in documents:
             documents[entry.id] = Text(entry.id, entry.text)
             sources.append(entry.source or None)

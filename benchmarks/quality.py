@@ -23,7 +23,7 @@ from benchmarks.world import World
 from streamdedup.cli.collection import empty_index
 from streamdedup.cli.evaluate import evaluate_documents
 from streamdedup.evaluation.rates import Rate
-from streamdedup.evaluation.result import Evaluation
+from streamdedup.evaluation.scores import Evaluation
 from streamdedup.evaluation.trial import document_at
 from streamdedup.indexes import detector_options
 from streamdedup.settings.presets import named_profile

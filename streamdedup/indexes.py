@@ -81,7 +81,7 @@ def redis_backend(settings: Settings, connections: Servers) -> RedisBackend:
         address=redis.shown_url,
         shards=redis.shards,
         bucket_layout=redis.bucket_layout,
-        tcp_addresses=redis.tcp_addresses,
+        tcp_addresses=redis.addresses,
         uses_tls=redis.uses_tls,
     )
     indexes = {name: index_parameters(profile) for name, profile in settings.profiles.items()}

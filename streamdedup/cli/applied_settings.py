@@ -14,8 +14,8 @@ from typing import Any
 from streamdedup.cli.output import tell_prefixed
 from streamdedup.errors import SettingsError
 from streamdedup.settings import Settings
+from streamdedup.tuning.advice import SERVERS
 from streamdedup.tuning.proposals import stops_file
-from streamdedup.tuning.section import SERVERS
 
 
 def check_target(path: Path, profile: str, config: Path | None) -> None:

@@ -111,7 +111,7 @@ def listed(counts: Counter[str]) -> str:
 
 def sample_records() -> list[tuple[str, Entry]]:
     """Return the records of the sample with their topics, from its corpora in turn."""
-    readers = [CorpusReader(SAMPLE / f"{topic}.jsonl", on_bad="pass") for topic in PROFILES]
+    readers = [CorpusReader(SAMPLE / f"{topic}.jsonl") for topic in PROFILES]
     rows = zip_longest(*readers)
     return [(topic, entry) for row in rows for topic, entry in zip(PROFILES, row, strict=True) if entry is not None]
 

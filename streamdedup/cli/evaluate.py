@@ -18,9 +18,9 @@ from streamdedup.cli.rendering.terminal import fitted
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.errors import CorpusError
 from streamdedup.evaluation.join import join
-from streamdedup.evaluation.pairs import ShingleSets, concatenated, gathered, shingle_sets, similarities
-from streamdedup.evaluation.result import Evaluation
-from streamdedup.evaluation.scores import Truth, near_duplicates, score, without_suppressed
+from streamdedup.evaluation.misses import near_duplicates
+from streamdedup.evaluation.pairs import concatenated, gathered, shingle_sets, similarities
+from streamdedup.evaluation.scores import Evaluation, Truth, score, without_suppressed
 from streamdedup.evaluation.trial import Trial, document_at
 from streamdedup.index.contract import Index
 from streamdedup.indexes import detector_options
@@ -48,7 +48,7 @@ def evaluate_documents(
     trial, shingler = Trial(options, store), Shingler(options.shingles)
     ids: list[str] = []
     sources: list[str | None] = []
-    parts: list[ShingleSets] = []
+    parts = [shingle_sets(shingler, [])]
     for batch in batches(documents, BATCH_DOCUMENTS):
         trial.add(batch)
         texts, scopes = zip(*((document.text, document.scope) for document in batch), strict=True)
@@ -78,6 +78,7 @@ def evaluate_documents(
     return Evaluation(
         options=options,
         ids=ids,
+        run=trial.run,
         findings=findings,
         truth=origin,
         truth_seconds=truth_seconds,

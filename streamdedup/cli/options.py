@@ -98,7 +98,7 @@ class CorpusOptions:
         decoder, bad_lines = decoder_of(profile), BadLines()
         for file in self.files:
             documents, with_id, with_source = 0, 0, 0
-            reader = CorpusReader(file, format=self.corpus_format, on_bad="pass", decoder=decoder, columns=columns)
+            reader = CorpusReader(file, format=self.corpus_format, decoder=decoder, columns=columns)
             for entry in read_with_progress(reader, file):
                 if entry.problem is not None:
                     if not self.skip_unreadable:

@@ -1,19 +1,15 @@
 """Reads id pairs from a file, written by ``scan`` or judged by people."""
 
-import gzip
-import math
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from streamdedup.corpora.sources import ByteStream, Lines, open_file, unzipped
 from streamdedup.errors import CorpusError
 from streamdedup.evaluation.pairs import Pairs
 
-#: First bytes of a compressed file.
-_GZIP: Final = b"\x1f\x8b"
 #: Columns of a line of ``scan`` with a rule of containment.
 _SCAN_COLUMNS: Final = 5
 
@@ -52,10 +48,10 @@ def read_pairs(path: Path, numbers: Mapping[str, int]) -> JudgedPairs:
         fields = line.split("\t")
         if len(fields) == _SCAN_COLUMNS:
             fields = fields[:3]
-        if number == 1 and len(fields) == 3 and not _is_number(fields[2]):
+        similarity = 1.0 if len(fields) == 2 else _number(fields[2]) if len(fields) == 3 else None
+        if number == 1 and len(fields) == 3 and similarity is None:
             continue
-        similarity = 1.0 if len(fields) == 2 else _similarity(fields[2]) if len(fields) == 3 else None
-        if similarity is None or fields[0] == fields[1]:
+        if similarity is None or not 0.0 <= similarity <= 1.0 or fields[0] == fields[1]:
             raise CorpusError(
                 f"{path}:{number}: not a pair: wanted are two different ids and perhaps a similarity from 0 to 1, "
                 f"with tabs between them"
@@ -71,41 +67,19 @@ def read_pairs(path: Path, numbers: Mapping[str, int]) -> JudgedPairs:
     return JudgedPairs(pairs, 3 in columns, unknown_count)
 
 
-def _similarity(field: str) -> float | None:
-    """Return a similarity; None if the field has none."""
+def _number(field: str) -> float | None:
     try:
-        value = float(field)
+        return float(field)
     except ValueError:
         return None
-    return value if math.isfinite(value) and 0.0 <= value <= 1.0 else None
-
-
-def _is_number(field: str) -> bool:
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return True
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are not empty, with their numbers from 1.
-
-    Raises:
-        CorpusError: The file cannot be read.
-    """
-    try:
-        with path.open("rb") as head:
-            compressed = head.read(2) == _GZIP
-        with gzip.open(path, "rt", encoding="utf-8") if compressed else path.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, start=1):
-                if stripped := line.rstrip("\r\n"):
-                    yield number, stripped
-    except OSError as error:
-        raise CorpusError(f"{path}: {error.strerror or error}") from error
-    except EOFError as error:
-        raise CorpusError(f"{path}: the compressed file ends too early") from error
-    except UnicodeDecodeError as error:
-        raise CorpusError(f"{path}: not UTF-8 text") from error
-    except zlib.error as error:
-        raise CorpusError(f"{path}: damaged compressed data: {error}") from error
+    """Yield the lines that are not blank, with their numbers from 1; ``CorpusError`` if the file cannot be read."""
+    with open_file(str(path)) as stored:
+        for number, line in Lines(unzipped(ByteStream(stored.read1, str(path)))).filled():
+            try:
+                text = line.decode()
+            except UnicodeDecodeError as error:
+                raise CorpusError(f"{path}:{number}: not UTF-8 text") from error
+            yield number, text

@@ -79,8 +79,7 @@ def produce(  # noqa: PLR0913  one argument per option
     skip_unreadable = skip_unreadable or write is not None
     columns = Columns(id_column, tuple(text_column or ()), source_column, published_at_column)
     readers = [
-        (file, CorpusReader(file, format=corpus_format, on_bad="pass", decoder=decoder, columns=columns))
-        for file in files or ()
+        (file, CorpusReader(file, format=corpus_format, decoder=decoder, columns=columns)) for file in files or ()
     ]
     bad_lines, pace, started = BadLines(), Pace(rate), time.monotonic()
     entries = islice(_entries(readers, bad_lines, skip_unreadable=skip_unreadable), limit)

@@ -6,15 +6,15 @@ detected by the first bytes, and may come from standard input. Memory holds one 
 limited to ``MAX_LINE_BYTES``, so that neither a decompression bomb nor a file without line ends exhausts it. Members of
 an archive are never extracted.
 
-A defect that concerns a whole file (missing, truncated, binary) raises ``CorpusError``. A malformed line raises it
-too, or becomes an entry with its raw bytes and the reason (``on_bad``).
+A defect that concerns a whole file (missing, truncated, binary) raises ``CorpusError``. A malformed line becomes an
+entry with its raw bytes and the reason.
 
 To add a format: write a parser and add a row to ``formats.FORMATS``.
 """
 
 from streamdedup.corpora.entries import Entry
 from streamdedup.corpora.formats import FORMAT_TITLES, Format
-from streamdedup.corpora.reader import CorpusReader, OnBad, corpus_files
+from streamdedup.corpora.reader import CorpusReader, corpus_files
 from streamdedup.corpora.sources import MAX_LINE_BYTES, STDIN, shown_name
 from streamdedup.corpora.tables import Columns
 
@@ -26,7 +26,6 @@ __all__ = [
     "CorpusReader",
     "Entry",
     "Format",
-    "OnBad",
     "corpus_files",
     "shown_name",
 ]

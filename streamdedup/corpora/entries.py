@@ -73,8 +73,9 @@ def line_id(file: str, line: int) -> str:
     return f"{Path(file).name}:{line}"
 
 
-def decoded(decoder: Decoder, file: str, line: int, default_id: str, raw: bytes) -> Entry:
-    """Return the document in a JSON object; ``default_id`` is used if the object has no id."""
+def decoded(decoder: Decoder, file: str, line: int, raw: bytes) -> Entry:
+    """Return the document in a JSON object."""
+    default_id = line_id(file, line)
     try:
         # The default id is passed as the record key, which the decoder uses only without an id field.
         document = decoder.decode(Position(file, 0, line), 0, default_id.encode(), raw)

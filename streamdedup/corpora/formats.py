@@ -1,7 +1,6 @@
 """The file formats: their table and detection, and the parsers for JSON lines and plain text.
 
-A format is one parser and one row in ``FORMATS``; the row says whether the parser reads bytes or lines. Detection uses
-a file's first bytes, then its name.
+A format is one parser and one row in ``FORMATS``. Detection uses a file's first bytes, then its name.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
-from streamdedup.corpora.entries import Entry, decoded
+from streamdedup.corpora.entries import Entry, decoded, line_id
 from streamdedup.corpora.reuters import REUTERS_STARTS, REUTERS_SUFFIXES, read_reuters
 from streamdedup.corpora.sources import ByteStream, Lines, starts_with
 from streamdedup.corpora.tables import Columns, read_table
@@ -19,13 +18,7 @@ from streamdedup.wire import Decoder, ErrorCode
 
 Format = Literal["auto", "jsonl", "csv", "tsv", "tsv-unquoted", "text", "reuters"]
 #: Turns a file into entries; the decoder gives the field names, ``Columns`` those in tables.
-ByteParser = Callable[[ByteStream, Decoder, Columns], Iterator[Entry]]
-LineParser = Callable[[Lines, Decoder, Columns], Iterator[Entry]]
-
-
-def _by_lines(parse: LineParser) -> ByteParser:
-    """Return a parser for bytes from one for lines."""
-    return lambda stream, decoder, columns: parse(Lines(stream), decoder, columns)
+Parser = Callable[[ByteStream, Decoder, Columns], Iterator[Entry]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +26,7 @@ class FileFormat:
     """One file format.
 
     Attributes:
-        parse: Parser for a file's bytes; ``_by_lines`` makes one from a parser for lines.
+        parse: Parser for a file's bytes.
         title: Name in help texts; empty for a variant.
         suffixes: File name suffixes that select the format, in lower case.
         starts: First bytes that select the format before the file name does, in lower case. A binary file is selected
@@ -41,36 +34,37 @@ class FileFormat:
         is_table: Whether the file names its columns.
     """
 
-    parse: ByteParser
+    parse: Parser
     title: str = ""
     suffixes: tuple[str, ...] = ()
     starts: tuple[bytes, ...] = ()
     is_table: bool = False
 
 
-def _read_jsonl(lines: Lines, decoder: Decoder, _: Columns) -> Iterator[Entry]:
+def _read_jsonl(stream: ByteStream, decoder: Decoder, _: Columns) -> Iterator[Entry]:
     """Yield the documents in JSON lines."""
-    for default_id, raw in lines.documents():
-        yield decoded(decoder, lines.file, lines.number, default_id, raw)
+    for number, raw in Lines(stream).filled():
+        yield decoded(decoder, stream.name, number, raw)
 
 
-def _read_text(lines: Lines, _: Decoder, __: Columns) -> Iterator[Entry]:
+def _read_text(stream: ByteStream, _: Decoder, __: Columns) -> Iterator[Entry]:
     """Yield one document per line."""
-    for default_id, raw in lines.documents():
+    for number, raw in Lines(stream).filled():
+        default_id = line_id(stream.name, number)
         try:
-            yield Entry(default_id, raw.decode(), lines.file, lines.number)
+            yield Entry(default_id, raw.decode(), stream.name, number)
         except UnicodeDecodeError as error:
             problem = f"not UTF-8: invalid byte at position {error.start:,}"
-            yield Entry(default_id, "", lines.file, lines.number, raw, problem=problem, code=ErrorCode.NOT_UTF8)
+            yield Entry(default_id, "", stream.name, number, raw, problem=problem, code=ErrorCode.NOT_UTF8)
 
 
 FORMATS: Final[dict[Format, FileFormat]] = {
-    "jsonl": FileFormat(_by_lines(_read_jsonl), "JSON lines", (".jsonl", ".ndjson", ".json")),
-    "csv": FileFormat(_by_lines(partial(read_table, delimiter=",")), "CSV", (".csv",), is_table=True),
-    "tsv": FileFormat(_by_lines(partial(read_table, delimiter="\t")), "TSV", (".tsv", ".tab"), is_table=True),
-    "tsv-unquoted": FileFormat(_by_lines(partial(read_table, delimiter="\t", quoted=False)), is_table=True),
-    "text": FileFormat(_by_lines(_read_text), "plain text", (".txt",)),
-    "reuters": FileFormat(_by_lines(read_reuters), "Reuters-21578", REUTERS_SUFFIXES, REUTERS_STARTS),
+    "jsonl": FileFormat(_read_jsonl, "JSON lines", (".jsonl", ".ndjson", ".json")),
+    "csv": FileFormat(partial(read_table, delimiter=","), "CSV", (".csv",), is_table=True),
+    "tsv": FileFormat(partial(read_table, delimiter="\t"), "TSV", (".tsv", ".tab"), is_table=True),
+    "tsv-unquoted": FileFormat(partial(read_table, delimiter="\t", quoted=False), is_table=True),
+    "text": FileFormat(_read_text, "plain text", (".txt",)),
+    "reuters": FileFormat(read_reuters, "Reuters-21578", REUTERS_SUFFIXES, REUTERS_STARTS),
 }
 #: All formats, for help texts.
 FORMAT_TITLES: Final = ", ".join(form.title for form in FORMATS.values() if form.title)

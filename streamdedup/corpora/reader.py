@@ -3,7 +3,7 @@
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from streamdedup.corpora.archive import members
 from streamdedup.corpora.entries import Entry
@@ -13,8 +13,6 @@ from streamdedup.corpora.sources import STDIN, ByteStream, open_file, unzipped
 from streamdedup.corpora.tables import Columns
 from streamdedup.errors import CorpusError
 from streamdedup.wire import Decoder
-
-OnBad = Literal["raise", "pass"]
 
 _NO_COLUMNS: Final = Columns()
 #: Magic bytes in the first block of a tar archive, and their place.
@@ -27,7 +25,6 @@ class CorpusReader:
     Args:
         path: A file, a folder with ``.sgm`` files, or "-" for standard input.
         format: File format; "auto" detects it.
-        on_bad: "raise" raises ``CorpusError`` for a malformed line; "pass" yields an entry with a ``problem``.
         decoder: Field names, and the rules for a valid document, as in the daemon.
         columns: Table columns that are not named like the decoder's fields.
 
@@ -44,32 +41,27 @@ class CorpusReader:
         path: str | Path,
         *,
         format: Format = "auto",  # noqa: A002  the name of the command line option
-        on_bad: OnBad = "raise",
         decoder: Decoder | None = None,
         columns: Columns = _NO_COLUMNS,
     ) -> None:
         self._files = corpus_files(str(path))
         self._format = _reuters_format(f"{path}: a folder", format) if Path(path).is_dir() else format
-        self._on_bad = on_bad
         self._decoder = decoder or Decoder()
         self._columns = columns
         self.total_bytes = _total_bytes(self._files)
         self.bytes_read = 0
 
     def __iter__(self) -> Iterator[Entry]:
-        """Yield the entries.
+        """Yield the entries; a malformed line is an entry with a ``problem``.
 
         Raises:
             CorpusError: A file cannot be read, is truncated or has another format; a line or an article is longer than
-                ``MAX_LINE_BYTES``; with ``on_bad="raise"``, a line is malformed.
+                ``MAX_LINE_BYTES``.
         """
         self.bytes_read = 0
         for file in self._files:
             for stream, form in self._parts(file):
-                for entry in form.parse(stream, self._decoder, self._columns):
-                    if entry.problem is not None and self._on_bad == "raise":
-                        raise CorpusError(f"{entry.file}:{entry.line}: {entry.problem}")
-                    yield entry
+                yield from form.parse(stream, self._decoder, self._columns)
 
     def _parts(self, file: str) -> Iterator[tuple[ByteStream, FileFormat]]:
         """Yield a file's content: one part, or one for each archive member."""
@@ -89,15 +81,7 @@ class CorpusReader:
 
 
 def _reuters_format(container: str, requested: Format) -> Format:
-    """Return the only file format that is read from folders and archives.
-
-    Args:
-        container: The folder or archive, for the error.
-        requested: Format in the options.
-
-    Raises:
-        CorpusError: Another format is requested.
-    """
+    """Return the only file format that is read from folders and archives; ``CorpusError`` if another is requested."""
     if requested not in ("auto", "reuters"):
         raise CorpusError(f"{container}, of which only reuters is read, not {requested}")
     return "reuters"

@@ -8,7 +8,7 @@ from typing import Final
 
 from streamdedup.corpora import sources
 from streamdedup.corpora.entries import Entry, line_id
-from streamdedup.corpora.sources import Lines
+from streamdedup.corpora.sources import ByteStream, Lines
 from streamdedup.corpora.tables import Columns
 from streamdedup.errors import CorpusError
 from streamdedup.wire import Decoder
@@ -26,7 +26,7 @@ def is_reuters_name(name: str) -> bool:
     return name.lower().removesuffix(".gz").endswith(REUTERS_SUFFIXES)
 
 
-def read_reuters(lines: Lines, _: Decoder, __: Columns) -> Iterator[Entry]:
+def read_reuters(stream: ByteStream, _: Decoder, __: Columns) -> Iterator[Entry]:
     """Yield the articles in an SGML file; lines between two articles are ignored.
 
     Articles begin and end on lines of their own, as the collection guarantees. Invalid UTF-8 (one byte in file 017)
@@ -35,7 +35,7 @@ def read_reuters(lines: Lines, _: Decoder, __: Columns) -> Iterator[Entry]:
     Raises:
         CorpusError: An article is truncated or longer than ``MAX_LINE_BYTES``, or the file has none.
     """
-    start, size, article = 0, 0, list[bytes]()
+    lines, start, size, article = Lines(stream), 0, 0, list[bytes]()
     for line in lines:
         if line.lstrip().startswith(b"<REUTERS"):
             if article:

@@ -145,12 +145,11 @@ class Lines:
                 raise self.error(f"longer than {MAX_LINE_BYTES:,} bytes")
             yield line.removeprefix(_BOM) if self.number == 1 else line
 
-    def documents(self) -> Iterator[tuple[str, bytes]]:
-        """Yield default id and content for each line that is not blank."""
-        name = Path(self.file).name
+    def filled(self) -> Iterator[tuple[int, bytes]]:
+        """Yield number and content for each line that is not blank."""
         for line in self:
             if not line.isspace():
-                yield f"{name}:{self.number}", line.rstrip(b"\r\n")
+                yield self.number, line.rstrip(b"\r\n")
 
     def error(self, reason: str) -> CorpusError:
         """Return an error that names the last line read."""

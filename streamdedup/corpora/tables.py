@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from streamdedup.corpora import sources
 from streamdedup.corpora.entries import Entry, decoded, line_id
-from streamdedup.corpora.sources import Lines
+from streamdedup.corpora.sources import ByteStream, Lines
 from streamdedup.errors import CorpusError
 from streamdedup.wire import Decoder, ErrorCode, encode_fields
 
@@ -51,12 +51,12 @@ class Columns:
 
 
 def read_table(
-    lines: Lines, decoder: Decoder, columns: Columns, *, delimiter: Literal[",", "\t"], quoted: bool = True
+    stream: ByteStream, decoder: Decoder, columns: Columns, *, delimiter: Literal[",", "\t"], quoted: bool = True
 ) -> Iterator[Entry]:
     """Yield the rows except blank ones; the first row names the columns.
 
     Args:
-        lines: File lines.
+        stream: File content.
         decoder: Field names.
         columns: Column names.
         delimiter: Field separator.
@@ -67,7 +67,7 @@ def read_table(
     """
     # The limit applies to the whole process.
     csv.field_size_limit(sources.MAX_LINE_BYTES)
-    feed = _RowLines(lines)
+    feed = _RowLines(Lines(stream))
     parser = csv.reader(
         iter(feed), delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE, strict=True
     )
@@ -86,13 +86,13 @@ def read_table(
         if header is None:
             header = _read_header(feed, cells, problem, columns, decoder)
             continue
-        default_id = line_id(lines.file, feed.line)
         if problem is None:
-            yield decoded(decoder, lines.file, feed.line, default_id, encode_fields(header.document(cells)))
+            yield decoded(decoder, stream.name, feed.line, encode_fields(header.document(cells)))
         else:
-            yield Entry(default_id, "", lines.file, feed.line, feed.raw, problem=problem, code=code)
+            default_id = line_id(stream.name, feed.line)
+            yield Entry(default_id, "", stream.name, feed.line, feed.raw, problem=problem, code=code)
     if header is None:
-        raise CorpusError(f"{lines.file}: empty; a table begins with a row that names its columns")
+        raise CorpusError(f"{stream.name}: empty; a table begins with a row that names its columns")
 
 
 class _RowLines:
@@ -186,37 +186,29 @@ def _read_header(feed: _RowLines, cells: list[str], problem: str | None, columns
     names = [cell.strip() for cell in cells]
     listed = _listed(names)
 
-    def number_of(name: str, *, required: bool) -> int | None:
-        if names.count(name) > 1:
-            raise feed.error(f"two columns are called `{name}`; the columns are {listed}")
-        if name in names:
-            return names.index(name)
-        if required:
-            raise feed.error(f"there is no column `{name}`; the columns are {listed}")
-        return None
+    def number_of(name: str) -> int:
+        if names.count(name) != 1:
+            problem = f"two columns are called `{name}`" if name in names else f"there is no column `{name}`"
+            raise feed.error(f"{problem}; the columns are {listed}")
+        return names.index(name)
 
     named = {
         decoder.id_field: columns.id,
         decoder.source_field: columns.source,
         decoder.published_at_field: columns.published_at,
     }
-    numbers = {field: number_of(name or field, required=name is not None) for field, name in named.items()}
     if decoder.scope_field is not None:
-        is_required = decoder.default_scope is None
-        numbers[decoder.scope_field] = number_of(decoder.scope_field, required=is_required)
-    single = {field: number for field, number in numbers.items() if number is not None}
+        named[decoder.scope_field] = decoder.scope_field if decoder.default_scope is None else None
+    single = {field: number_of(name or field) for field, name in named.items() if name is not None or field in names}
+    texts: dict[str, tuple[str, ...]] = {field: (field,) for field in decoder.text_fields if field in names}
     if columns.text:
-        joined = [number for name in columns.text if (number := number_of(name, required=True)) is not None]
-        return _Header(len(names), single, {decoder.text_fields[0]: tuple(joined)})
-    texts = {
-        field: (number,) for field in decoder.text_fields if (number := number_of(field, required=False)) is not None
-    }
+        texts = {decoder.text_fields[0]: columns.text}
     if not texts:
         missing = " or ".join(f"`{field}`" for field in decoder.text_fields)
         raise feed.error(
             f"there is no column {missing}; the columns are {listed}; name those of the text (--text-column)"
         )
-    return _Header(len(names), single, texts)
+    return _Header(len(names), single, {field: tuple(map(number_of, of_field)) for field, of_field in texts.items()})
 
 
 def _listed(names: list[str]) -> str:

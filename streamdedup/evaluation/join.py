@@ -177,10 +177,6 @@ class _Prefixes:
 
     A set is looked up as the larger one of a pair; the indexed prefixes are those of smaller or equally large sets. The
     postings are the sets by element: int64 (n,), rank << 32 | set, ascending.
-
-    Args:
-        sets: The sets.
-        bounds: Bounds for pairs that are similar enough.
     """
 
     def __init__(self, sets: _RankedSets, bounds: OverlapBounds) -> None:
@@ -220,12 +216,7 @@ class _Prefixes:
                 yield low + index, frequent
 
     def _frequent(self, begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sets that occur often enough in stretches of the postings, each once, ascending.
-
-        Args:
-            begins: int64 (n,); each stretch's start.
-            lengths: int64 (n,); its length.
-        """
+        """Return the sets that occur often enough in stretches of the postings, each once, ascending."""
         needed = self._needed
         if lengths.sum() < len(needed) // _FEW:
             numbers, counts = np.unique(self._postings[ranges(begins, lengths)] & 0xFFFFFFFF, return_counts=True)
@@ -254,15 +245,7 @@ def _single_counts(sets: _RankedSets) -> NDArray[np.int64]:
 def _compared(
     sets: _RankedSets, number: int, candidates: NDArray[np.int64], measure: Measure, is_member: NDArray[np.bool_]
 ) -> _Similar:
-    """Compare a set with its candidates in full.
-
-    Args:
-        sets: All sets.
-        number: Set number.
-        candidates: int64 (n,); the other set numbers.
-        measure: Similarity measure.
-        is_member: Scratch space: False for every rank, before and after.
-    """
+    """Compare a set with its candidates in full; ``is_member`` is False for every rank, before and after."""
     ranks = sets.ranks[sets.offsets[number] : sets.offsets[number + 1]]
     sizes = sets.offsets[candidates + 1] - sets.offsets[candidates]
     is_member[ranks] = True

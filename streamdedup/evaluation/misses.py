@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.detection.model import DetectorOptions
-from streamdedup.evaluation.pairs import ShingleSets, contained, similarities
+from streamdedup.evaluation.pairs import Pairs, ShingleSets, contained, similarities
 from streamdedup.evaluation.trial import Findings
 from streamdedup.similarity.containment import sampled_overlaps
 from streamdedup.similarity.lsh import shared_bands
@@ -52,30 +52,30 @@ class MissClassifier:
         self._sets = sets
         self._findings = findings
 
-    def reasons(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> list[Miss]:
-        """Return one reason for each missed pair.
+    def reasons(self, pairs: Pairs) -> list[Miss]:
+        """Return one reason for each missed pair; the look-up of its later document should have found it."""
+        steps = range(0, len(pairs.left), _BATCH_PAIRS)
+        return [reason for low in steps for reason in self._batch(pairs.where(slice(low, low + _BATCH_PAIRS)))]
 
-        Args:
-            left: int64 (n,); number of each pair's earlier document.
-            right: int64 (n,); number of the later document, whose look-up should have found the pair.
-        """
-        steps = range(0, len(left), _BATCH_PAIRS)
-        batches = (self._batch(left[low : low + _BATCH_PAIRS], right[low : low + _BATCH_PAIRS]) for low in steps)
-        return [reason for batch in batches for reason in batch]
-
-    def _batch(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> list[Miss]:
-        findings, options = self._findings, self._options
-        left_signatures, right_signatures = self._signatures(left), self._signatures(right)
-        shared = shared_bands(options.banding.band_keys(left_signatures), options.banding.band_keys(right_signatures))
-        exact = compared_exactly(self._sets, options, left, right)
-        near = similarities(self._sets, left, right, options.measure) >= options.threshold
-        if options.containment is not None:
-            near |= contained(self._sets, left, right, options.containment, options.measure)
+    def _batch(self, pairs: Pairs) -> list[Miss]:
+        findings, options, (left, right, _) = self._findings, self._options, pairs
+        signatures = self._signatures(left), self._signatures(right)
+        shared = shared_bands(*map(options.banding.band_keys, signatures))
+        exact = compared_exactly(pairs, options, self._sets)
+        # A file of true pairs may have rounded similarities.
+        compared = pairs._replace(similarities=similarities(self._sets, left, right, options.measure))
+        near = near_duplicates(compared, options, self._sets)
+        estimates = Similarities(
+            options.measure.estimate(*signatures),
+            np.zeros(len(left), np.bool_),
+            sampled_overlaps(*signatures),
+            np.minimum(self._sets.sizes[left], self._sets.sizes[right]),
+        )
         conditions = {
             Miss.SKIPPED: findings.skipped[left] | findings.skipped[right],
             Miss.DISSIMILAR: exact & ~near,
             Miss.NO_SHARED_BAND: shared < options.min_shared_bands,
-            Miss.ESTIMATE: ~exact & ~options.near(self._estimates(left, right, left_signatures, right_signatures)),
+            Miss.ESTIMATE: ~exact & ~options.near(estimates),
             # A full bucket of the earlier document explains the miss only if the later one dropped no candidate.
             Miss.FULL_BUCKET: findings.full_bucket[right]
             | (findings.full_bucket[left] & ~findings.over_candidates[right]),
@@ -85,36 +85,21 @@ class MissClassifier:
         names = [*conditions, Miss.UNEXPLAINED]
         return [names[number] for number in reason.tolist()]
 
-    def _estimates(
-        self,
-        left: NDArray[np.int64],
-        right: NDArray[np.int64],
-        left_signatures: NDArray[np.uint32],
-        right_signatures: NDArray[np.uint32],
-    ) -> Similarities:
-        """Return the estimated similarities of pairs."""
-        return Similarities(
-            self._options.measure.estimate(left_signatures, right_signatures),
-            np.zeros(len(left), np.bool_),
-            sampled_overlaps(left_signatures, right_signatures),
-            np.minimum(self._sets.sizes[left], self._sets.sizes[right]),
-        )
-
     def _signatures(self, documents: NDArray[np.int64]) -> NDArray[np.uint32]:
         sets = [self._sets.of(document) for document in documents.tolist()]
         return self._family.sign(np.concatenate(sets), offsets_of(self._sets.sizes[documents]))
 
 
-def compared_exactly(
-    sets: ShingleSets, options: DetectorOptions, left: NDArray[np.int64], right: NDArray[np.int64]
-) -> NDArray[np.bool_]:
-    """Return the pairs that the detector compares exactly because the shingles of both documents are stored, bool (n,).
-
-    Args:
-        sets: All documents' shingles.
-        options: Detector options, with the greatest number of shingles that are stored.
-        left: int64 (n,); document numbers.
-        right: int64 (n,); each pair's other document.
-    """
+def compared_exactly(pairs: Pairs, options: DetectorOptions, sets: ShingleSets) -> NDArray[np.bool_]:
+    """Return the pairs that the detector compares exactly: the shingles of both documents are stored, bool (n,)."""
     stored = keeps_hashes(sets.sizes, options.exact_limit)
-    return stored[left] & stored[right]
+    return stored[pairs.left] & stored[pairs.right]
+
+
+def near_duplicates(pairs: Pairs, options: DetectorOptions, sets: ShingleSets) -> NDArray[np.bool_]:
+    """Return the pairs that are near-duplicates by their exact similarity or containment, bool (n,)."""
+    near: NDArray[np.bool_] = pairs.similarities >= options.threshold
+    if options.containment is not None:
+        below = np.flatnonzero(~near)
+        near[below] = contained(sets, pairs.left[below], pairs.right[below], options.containment, options.measure)
+    return near

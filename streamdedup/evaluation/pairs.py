@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from streamdedup.similarity.containment import ContainmentRule, Overlaps
 from streamdedup.similarity.measures import MEASURES, Measure, intersection_size
-from streamdedup.text.runs import offsets_of
+from streamdedup.text.runs import joined_offsets
 from streamdedup.text.shingles import Shingler
 from streamdedup.wire import scope_key
 
@@ -54,17 +54,9 @@ def shingle_sets(shingler: Shingler, texts: Sequence[str], scopes: Sequence[str 
 
 
 def concatenated(parts: Iterable[ShingleSets]) -> ShingleSets:
-    """Return the sets of all parts as one."""
-    none = ShingleSets(
-        np.empty(0, np.uint32),
-        np.zeros(1, np.int64),
-        np.empty(0, np.int64),
-        np.empty(0, np.bool_),
-        np.empty(0, np.uint64),
-    )
-    hashes, offsets, *columns = zip(none, *parts, strict=True)
-    sizes = np.concatenate([np.diff(part) for part in offsets])
-    return ShingleSets(np.concatenate(hashes), offsets_of(sizes), *map(np.concatenate, columns))
+    """Return the sets of all parts, at least one, as one."""
+    hashes, offsets, *columns = zip(*parts, strict=True)
+    return ShingleSets(np.concatenate(hashes), joined_offsets(offsets), *map(np.concatenate, columns))
 
 
 class Pairs(NamedTuple):
@@ -80,8 +72,8 @@ class Pairs(NamedTuple):
     right: NDArray[np.int64]
     similarities: NDArray[np.float64]
 
-    def where(self, mask: NDArray[np.bool_]) -> "Pairs":
-        """Return the pairs for which ``mask``, bool (n,), is true."""
+    def where(self, mask: NDArray[np.bool_] | slice) -> "Pairs":
+        """Return the pairs for which ``mask``, bool (n,), is true, or those of a slice."""
         return Pairs(self.left[mask], self.right[mask], self.similarities[mask])
 
     def within(self, scopes: NDArray[np.uint64]) -> "Pairs":
@@ -106,7 +98,7 @@ def similarities(
         right: int64 (n,); each pair's other document.
         measure: Similarity measure.
     """
-    return measure.exact(*_overlaps(sets, left, right))
+    return measure.exact(*overlaps_of(sets, left, right))
 
 
 def contained(
@@ -125,11 +117,12 @@ def contained(
         rule: The rule.
         measure: Similarity measure.
     """
-    overlaps = _overlaps(sets, left, right)
+    overlaps = overlaps_of(sets, left, right)
     return rule.holds(measure.exact(*overlaps), overlaps.containments(), np.minimum(overlaps.left, overlaps.right))
 
 
-def _overlaps(sets: ShingleSets, left: NDArray[np.int64], right: NDArray[np.int64]) -> Overlaps:
+def overlaps_of(sets: ShingleSets, left: NDArray[np.int64], right: NDArray[np.int64]) -> Overlaps:
+    """Return the overlaps of pairs by their document numbers, each int64 (n,)."""
     pairs = zip(left.tolist(), right.tolist(), strict=True)
     common = np.fromiter((intersection_size(sets.of(a), sets.of(b)) for a, b in pairs), np.int64, len(left))
     return Overlaps(common, sets.sizes[left], sets.sizes[right])

@@ -51,13 +51,7 @@ class Rate:
 
     @classmethod
     def of_pairs(cls, hits: NDArray[np.bool_], left: NDArray[np.int64], right: NDArray[np.int64]) -> "Rate":
-        """Return the hit share among pairs, with bounds by document (module docstring).
-
-        Args:
-            hits: bool (n,).
-            left: int64 (n,); one document number per pair.
-            right: int64 (n,); the other document number.
-        """
+        """Return the hit share among pairs, with bounds by document; arguments as for ``effective_pairs``."""
         return cls(int(np.count_nonzero(hits)), len(hits), effective_pairs(hits, left, right))
 
     @property
@@ -82,13 +76,6 @@ class Rate:
         half = _Z * math.sqrt(p * (1 - p) / n + zz / (4 * n * n))
         scale = 1 + zz / n
         return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
-
-    def __add__(self, rate: "Rate") -> "Rate":
-        """Pool two shares over different documents."""
-        effective = None
-        if self.effective is not None or rate.effective is not None:
-            effective = sum(term.total if term.effective is None else term.effective for term in (self, rate))
-        return Rate(self.hits + rate.hits, self.total + rate.total, effective)
 
 
 def effective_pairs(hits: NDArray[np.bool_], left: NDArray[np.int64], right: NDArray[np.int64]) -> float:

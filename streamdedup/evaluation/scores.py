@@ -8,7 +8,8 @@ fall on either side, so recall counts from t + 3 e on and precision from t - 3 e
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -16,10 +17,10 @@ from numpy.typing import NDArray
 
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.detection.suppression import Suppression, source_key
-from streamdedup.evaluation.misses import Miss, MissClassifier, compared_exactly
-from streamdedup.evaluation.pairs import Pairs, ShingleSets, contained, similarities
+from streamdedup.evaluation.misses import Miss, MissClassifier, compared_exactly, near_duplicates
+from streamdedup.evaluation.pairs import Pairs, ShingleSets, similarities
 from streamdedup.evaluation.rates import Rate
-from streamdedup.evaluation.trial import Findings
+from streamdedup.evaluation.trial import DetectorRun, Findings
 from streamdedup.similarity.containment import standard_error
 
 #: Standard errors that an estimated pair may be off.
@@ -109,6 +110,45 @@ class Scores(NamedTuple):
     thresholds: Sequence[ThresholdShare]
 
 
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The ``streamdedup evaluate`` result.
+
+    Attributes:
+        options: Detector options.
+        ids: Ids of the documents.
+        run: Counts and time of the trial.
+        findings: Trial findings.
+        truth: Truth origin, in words.
+        truth_seconds: Time for the truth.
+        unknown_count: True pairs with a document that is in no file.
+        suppressed_count: Pairs of the truth that the rules of the profile suppress; not part of the scores.
+        shingle_counts: int64 (n_documents,); distinct shingles per document.
+        scores: The scores.
+    """
+
+    options: DetectorOptions
+    ids: Sequence[str]
+    run: DetectorRun
+    findings: Findings
+    truth: str
+    truth_seconds: float
+    unknown_count: int
+    suppressed_count: int
+    shingle_counts: NDArray[np.int64]
+    scores: Scores
+
+    @property
+    def documents_per_second(self) -> float | None:
+        """Detector and store speed; None without documents."""
+        return len(self.ids) / self.run.seconds if self.ids and self.run.seconds else None
+
+    @property
+    def candidates_per_document(self) -> float | None:
+        """Mean candidate count; None without documents."""
+        return self.run.candidates_count / len(self.ids) if self.ids else None
+
+
 def lowest_judged(options: DetectorOptions) -> float:
     """Return the least exact similarity with which an estimated pair counts as right."""
     return max(options.threshold - _tolerance(options), 0.0)
@@ -136,15 +176,6 @@ def _tolerant(options: DetectorOptions) -> DetectorOptions:
     return replace(options, threshold=lowest_judged(options), containment=rule)
 
 
-def near_duplicates(pairs: Pairs, options: DetectorOptions, sets: ShingleSets) -> NDArray[np.bool_]:
-    """Return the pairs that are near-duplicates by their exact similarity or containment, bool (n,)."""
-    near: NDArray[np.bool_] = pairs.similarities >= options.threshold
-    if options.containment is not None:
-        below = np.flatnonzero(~near)
-        near[below] = contained(sets, pairs.left[below], pairs.right[below], options.containment, options.measure)
-    return near
-
-
 def without_suppressed(
     pairs: Pairs, suppression: Suppression | None, sources: Sequence[str | None], sets: ShingleSets
 ) -> Pairs:
@@ -156,22 +187,16 @@ def without_suppressed(
         sources: Each document's source.
         sets: All documents' shingles.
     """
-    if suppression is None or not len(pairs.left):
+    if suppression is None:
         return pairs
     shingle_counts = np.where(sets.stop_only, 0, sets.sizes)
     is_short = np.minimum(shingle_counts[pairs.left], shingle_counts[pairs.right]) < suppression.min_shingles
     keys = [source_key(source) if source else None for source in sources]
-    distinct = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-    source_at = np.array([distinct[key] for key in keys], np.int64)
     # The rules are asked once for each combination of sources.
-    combinations, combination = np.unique(
-        np.stack((source_at[pairs.left], source_at[pairs.right])), axis=1, return_inverse=True
-    )
-    names = list(distinct)
-    is_ignored = np.array(
-        [suppression.source_rule(names[a], names[b]) is not None for a, b in combinations.T.tolist()], np.bool_
-    )
-    return pairs.where(~(is_short | is_ignored[combination.reshape(-1)]))
+    source_rule = cache(suppression.source_rule)
+    ends = zip(pairs.left.tolist(), pairs.right.tolist(), strict=True)
+    is_ignored = np.array([source_rule(keys[a], keys[b]) is not None for a, b in ends], np.bool_)
+    return pairs.where(~(is_short | is_ignored))
 
 
 def score(truth: Truth, findings: Findings, options: DetectorOptions, sets: ShingleSets, ids: list[str]) -> Scores:
@@ -188,14 +213,14 @@ def score(truth: Truth, findings: Findings, options: DetectorOptions, sets: Shin
     if not truth.ignores_threshold:
         expected = expected.where(near_duplicates(expected, options, sets))
     is_found = np.isin(_codes(expected, ids), _codes(found, ids))
-    exact = compared_exactly(sets, options, expected.left, expected.right)
+    exact = compared_exactly(expected, options, sets)
     estimated_from = min(options.threshold + _tolerance(options), 1.0)
     sure = ~exact & (expected.similarities >= estimated_from)
     below = expected.similarities < options.threshold
     missed = expected.where(~is_found)
-    reasons = MissClassifier(options, sets, findings).reasons(missed.left, missed.right)
+    reasons = MissClassifier(options, sets, findings).reasons(missed)
     if truth.computed:
-        compared = Pairs(found.left, found.right, similarities(sets, found.left, found.right, options.measure))
+        compared = found._replace(similarities=similarities(sets, found.left, found.right, options.measure))
         right, nearly_right = (near_duplicates(compared, limits, sets) for limits in (options, _tolerant(options)))
     else:
         right, nearly_right = (np.isin(_codes(found, ids), _codes(judged, ids)) for judged in (expected, truth.pairs))

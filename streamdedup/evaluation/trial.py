@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -83,11 +83,6 @@ class Findings(NamedTuple):
         skipped: bool (n_documents,); skipped or refused documents, which are in no bucket.
         full_bucket: bool (n_documents,); documents with a full bucket.
         over_candidates: bool (n_documents,); documents with more candidates than are compared.
-        skipped_counts: Skipped documents by reason.
-        seconds: Detector and store time.
-        limits: Limits for storms that documents reached.
-        suppressed_counts: Suppressed pairs by rule.
-        candidates_count: Candidates found in buckets.
     """
 
     pairs: Pairs
@@ -95,11 +90,6 @@ class Findings(NamedTuple):
     skipped: NDArray[np.bool_]
     full_bucket: NDArray[np.bool_]
     over_candidates: NDArray[np.bool_]
-    skipped_counts: Mapping[str, int]
-    seconds: float
-    limits: ReachedLimits = ReachedLimits()
-    suppressed_counts: Mapping[str, int] = {}
-    candidates_count: int = 0
 
 
 class Trial:
@@ -108,11 +98,13 @@ class Trial:
     Args:
         options: Detector options.
         store: An empty index, open.
+
+    Attributes:
+        run: The run, with its counts.
     """
 
     def __init__(self, options: DetectorOptions, store: Index) -> None:
-        self._run = DetectorRun(options, store)
-        self._documents_count = 0
+        self.run = DetectorRun(options, store)
         self._pairs: list[tuple[int, int, float, bool]] = []
         self._skipped: list[int] = []
         self._full_bucket: list[int] = []
@@ -120,8 +112,7 @@ class Trial:
 
     def add(self, documents: Sequence[Document]) -> None:
         """Index a batch, see ``DetectorRun.index``."""
-        result = self._run.index(documents)
-        self._documents_count += len(documents)
+        result = self.run.index(documents)
         for detection in result.detections:
             number = detection.document.position.offset
             for match in detection.matches:
@@ -140,14 +131,9 @@ class Trial:
             skipped=self._mask(self._skipped),
             full_bucket=self._mask(self._full_bucket),
             over_candidates=self._mask(self._over_candidates),
-            skipped_counts=dict(self._run.skipped),
-            seconds=self._run.seconds,
-            limits=self._run.limits,
-            suppressed_counts=dict(self._run.suppressed),
-            candidates_count=self._run.candidates_count,
         )
 
     def _mask(self, numbers: list[int]) -> NDArray[np.bool_]:
-        mask = np.zeros(self._documents_count, np.bool_)
+        mask = np.zeros(self.run.documents_count, np.bool_)
         mask[numbers] = True
         return mask

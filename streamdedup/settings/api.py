@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from streamdedup.settings.base import Check, Section
+from streamdedup.settings.base import Section
 from streamdedup.settings.kafka import is_loopback
-from streamdedup.settings.tls import is_file, unusable_files
+from streamdedup.settings.tls import tls_file_mistakes
 from streamdedup.settings.units import LISTED, File, Flag, Kind, Whole, parse_list, write_list
 
 #: A host name, with underscores as in names of containers.
@@ -62,11 +62,7 @@ class Api(Section):
     """Servers of a cluster, or of Sentinels, that are read; a master without a replica is read itself. A single server
     is read at `redis.url`, master or replica. Replicas answer from a moment ago."""
 
-    def checks(self) -> tuple[Check, ...]:
-        """Return the checks for contradictions within the section."""
-        return (*super().checks(), self._access, self._tls)
-
-    def _access(self) -> Iterator[tuple[str, str]]:
+    def _check_access(self) -> Iterator[tuple[str, str]]:
         if self.tokens_file is None and not self.allow_anonymous and not is_loopback(self.host):
             yield (
                 "tokens_file",
@@ -80,13 +76,5 @@ class Api(Section):
             needed = 'the names or addresses by which clients call the service, such as ["dedup.example"]'
             yield "allowed_hosts", f"is missing; allow_anonymous needs {needed}"
 
-    def _tls(self) -> Iterator[tuple[str, str]]:
-        cert, key = self.ssl_cert_file, self.ssl_key_file
-        if (cert is None) != (key is None):
-            yield "ssl_key_file" if key is None else "ssl_cert_file", "is missing; both files are needed"
-        elif cert is not None and key is not None:
-            files = {"ssl_cert_file": cert, "ssl_key_file": key}
-            absent = [name for name, path in files.items() if not is_file(path)]
-            yield from ((name, f"names no file that can be read: {files[name]}") for name in absent)
-            if not absent:
-                yield from unusable_files(None, cert, key)
+    def _check_tls(self) -> Iterator[tuple[str, str]]:
+        return tls_file_mistakes(None, self.ssl_cert_file, self.ssl_key_file)

@@ -1,7 +1,7 @@
 """The base class for all sections (immutable, strict, contradictions reported together), and their keys."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, Self, get_args, get_origin
 
@@ -16,9 +16,6 @@ from streamdedup.settings.units import WORD, Kind, read_utf8, write_text
 QUOTE = '"'
 #: Suffixes of attributes that hold a time. Their keys have no suffix, because the value has a unit.
 UNIT_SUFFIXES = ("_ms", "_s")
-
-#: Yields key and text of each contradiction.
-Check = Callable[[], Iterable[tuple[str, str]]]
 
 #: Validation context that builds a section without the check for contradictions; ``validation.report_contradictions``
 #: reports them later.
@@ -40,19 +37,16 @@ class Section(BaseModel):
 
     model_config = ConfigDict(alias_generator=key_of, frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    def checks(self) -> tuple[Check, ...]:
-        """Return the checks for values that are valid one by one and contradict each other; sections add more."""
-        return (self._unread_secrets,)
-
     def contradictions(self) -> Iterator[tuple[str, str]]:
-        """Yield key and text for each contradiction between valid values.
+        """Yield key and text for each contradiction between valid values, found by all methods called ``_check_...``.
 
         ``validation`` also calls this method on a section from which the wrong values are missing. A check that needs
         a missing value ends with an AttributeError.
         """
-        for check in self.checks():
+        sections = [model for model in reversed(type(self).__mro__) if issubclass(model, Section)]
+        for name in (name for model in sections for name in vars(model) if name.startswith("_check_")):
             try:
-                yield from check()
+                yield from getattr(self, name)()
             except AttributeError as error:
                 if not isinstance(error.obj, Section) or error.name not in type(error.obj).model_fields:
                     raise
@@ -65,7 +59,7 @@ class Section(BaseModel):
             return None if secret is None else secret.get_secret_value()
         return read_secret(path)
 
-    def _unread_secrets(self) -> Iterator[tuple[str, str]]:
+    def _check_secrets(self) -> Iterator[tuple[str, str]]:
         for name in secrets_of(type(self)):
             if getattr(self, f"{name}_file") is not None and getattr(self, name) is None:
                 yield f"{name}_file", "is read by Settings.load; a section built in code takes the secret itself"

@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from streamdedup.settings.base import Check
 from streamdedup.settings.tls import TlsSection, is_file
 from streamdedup.settings.units import (
     LISTED,
@@ -41,12 +40,8 @@ _ZSTD_SINCE = (2, 1)
 ALLOW_PLAINTEXT = "set allow_plaintext = true if the network is safe"
 
 
-def check_server(server: str) -> str:
-    """Return a server if it is a host and a port.
-
-    Raises:
-        ValueError: It is not.
-    """
+def _check_server(server: str) -> str:
+    """Accept a host and a port; ``ValueError`` for anything else."""
     match = _SERVER.fullmatch(server)
     if match is None or not 0 < int(match[2]) < 65536:
         raise ValueError("not a server")
@@ -82,7 +77,7 @@ def check_url(url: str | None) -> str | None:
 Topic = Annotated[str, Field(pattern=_TOPIC), Kind(TOPIC_ALLOWED)]
 #: Several servers.
 Servers = Annotated[
-    tuple[Annotated[str, AfterValidator(check_server)], ...],
+    tuple[Annotated[str, AfterValidator(_check_server)], ...],
     BeforeValidator(parse_list),
     Kind(f"{SERVERS_ALLOWED}, {LISTED}", write_list),
 ]
@@ -225,41 +220,28 @@ class Kafka(TlsSection):
             options["sasl_kerberos_service_name"] = self.sasl_kerberos_service_name
         return options | (self.tls_options("ssl_cafile") if self.uses_tls else {})
 
-    def checks(self) -> tuple[Check, ...]:
-        """Return the checks for contradictions within the section."""
-        return (
-            *super().checks(),
-            self._times,
-            self._sasl,
-            self._tls,
-            self._plaintext,
-            self._outputs,
-            self._names,
-            self._version,
-        )
-
-    def _outputs(self) -> Iterator[tuple[str, str]]:
+    def _check_outputs(self) -> Iterator[tuple[str, str]]:
         if self.dead_letter_topic == self.duplicates_topic:
             yield "dead_letter_topic", "is the duplicates_topic too; alerts and dead letters need a topic each"
 
-    def _names(self) -> Iterator[tuple[str, str]]:
+    def _check_instance(self) -> Iterator[tuple[str, str]]:
         if self.group_instance_id is not None and self.exactly_once and "instance_id" not in self.model_fields_set:
             yield "instance_id", "is missing; without it the partitions of group_instance_id wait after a crash"
 
-    def _version(self) -> Iterator[tuple[str, str]]:
+    def _check_version(self) -> Iterator[tuple[str, str]]:
         if self.api_version is not None:
             if self.exactly_once and self.api_version < _TRANSACTIONS_SINCE:
                 yield "api_version", 'is below 2.5, which delivery = "exactly-once" needs'
             if self.api_version < _ZSTD_SINCE:
                 yield "api_version", "is below 2.1, which alerts compressed by zstd need"
 
-    def _times(self) -> Iterator[tuple[str, str]]:
+    def _check_times(self) -> Iterator[tuple[str, str]]:
         if self.transaction_timeout_s >= self.max_poll_interval_s:
             yield "transaction_timeout", "must be below max_poll_interval, or a batch could outlive the membership"
         if self.session_timeout_s > self.max_poll_interval_s:
             yield "session_timeout", "must not be above max_poll_interval"
 
-    def _sasl(self) -> Iterator[tuple[str, str]]:
+    def _check_login(self) -> Iterator[tuple[str, str]]:
         protocol, mechanism = self.security_protocol, self.sasl_mechanism
         logs_in = protocol.startswith("SASL")
         if logs_in != (mechanism is not None):
@@ -288,11 +270,11 @@ class Kafka(TlsSection):
         if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
             yield "sasl_token_url", "sends the client's secret in clear to another machine; use https://"
 
-    def _tls(self) -> Iterator[tuple[str, str]]:
+    def _check_tls(self) -> Iterator[tuple[str, str]]:
         unused = None if self.uses_tls else f"security_protocol = {self.security_protocol} does not use TLS"
         return self.tls_contradictions(unused)
 
-    def _plaintext(self) -> Iterator[tuple[str, str]]:
+    def _check_plaintext(self) -> Iterator[tuple[str, str]]:
         if self.security_protocol == "SASL_PLAINTEXT" and not self.allow_plaintext:
             hosts = [server.rpartition(":")[0] for server in self.bootstrap_servers]
             if not all(is_loopback(host) for host in hosts):

@@ -3,7 +3,6 @@
 A profile also computes the shingle options, the banding, and the index fingerprint.
 """
 
-import math
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from streamdedup.settings.base import Check, Section
+from streamdedup.settings.base import Section
 from streamdedup.settings.kafka import Topic
 from streamdedup.settings.units import (
     LISTED,
@@ -233,13 +232,11 @@ class Profile(Section):
 
     def containment_rule(self) -> ContainmentRule | None:
         """Return the rule that alerts pairs by containment; None where it is off."""
-        return None if self.containment_threshold is None else self.containment_rule_at(self.containment_threshold)
-
-    def containment_rule_at(self, threshold: float) -> ContainmentRule:
-        """Return the rule for a containment threshold."""
+        if self.containment_threshold is None:
+            return None
         # A document with more than exact_limit shingles counts as one with exact_limit + 1 (``similarity.sketch``).
-        limit = math.inf if self.exact_limit is None else self.exact_limit + 1
-        return ContainmentRule(threshold, self.containment_min_similarity, int(min(MIN_SHINGLES, limit)))
+        min_shingles = MIN_SHINGLES if self.exact_limit is None else min(MIN_SHINGLES, self.exact_limit + 1)
+        return ContainmentRule(self.containment_threshold, self.containment_min_similarity, min_shingles)
 
     def least_similarity(self) -> float:
         """Return the least similarity for an alerted pair."""
@@ -348,12 +345,7 @@ class Profile(Section):
             )
             yield "max_candidates", text
 
-    def checks(self) -> tuple[Check, ...]:
-        """Return the checks for contradictions within the section."""
-        list_checks = (self._repetitions, self._ignored_pairs, self._white_space, self._stop_lists, self._names)
-        return (*super().checks(), *list_checks, self._containment, self._shingle_counts, self._bands)
-
-    def _bands(self) -> Iterator[tuple[str, str]]:
+    def _check_bands(self) -> Iterator[tuple[str, str]]:
         if (self.bands is None) != (self.rows is None):
             yield (
                 ("bands", "is missing; rows needs it") if self.bands is None else ("rows", "is missing; bands needs it")
@@ -366,7 +358,7 @@ class Profile(Section):
             except ValueError as error:
                 yield "min_recall", f"cannot be reached: {error}"
 
-    def _containment(self) -> Iterator[tuple[str, str]]:
+    def _check_containment(self) -> Iterator[tuple[str, str]]:
         if self.containment_threshold is None:
             if "containment_min_similarity" in self.model_fields_set:
                 yield "containment_min_similarity", "needs containment_threshold"
@@ -375,19 +367,19 @@ class Profile(Section):
             text = f"is {self.containment_min_similarity:g}; it must be below threshold, which is {self.threshold:g}"
             yield "containment_min_similarity", text
 
-    def _shingle_counts(self) -> Iterator[tuple[str, str]]:
+    def _check_shingle_counts(self) -> Iterator[tuple[str, str]]:
         """Yield ``min_shingles`` if it needs more shingles than the index counts: one above ``exact_limit``."""
         if self.exact_limit is not None and self.min_shingles > self.exact_limit + 1:
             text = f"is {self.min_shingles}; it may be {self.exact_limit + 1} at most, one above exact_limit"
             yield "min_shingles", text
 
-    def _repetitions(self) -> Iterator[tuple[str, str]]:
+    def _check_repetitions(self) -> Iterator[tuple[str, str]]:
         for key in ("topics", "text_fields", "only_sources"):
             for name, count in Counter(getattr(self, key)).items():
                 if count > 1:
                     yield key, f"{write_text(name)} is there {count} times, and may be there once"
 
-    def _ignored_pairs(self) -> Iterator[tuple[str, str]]:
+    def _check_ignored_pairs(self) -> Iterator[tuple[str, str]]:
         for pair, count in Counter(tuple(sorted(pair)) for pair in self.ignore_sources).items():
             names = write_list(pair)
             if count > 1:
@@ -397,11 +389,11 @@ class Profile(Section):
             if self.only_sources and not set(pair) & set(self.only_sources):
                 yield "ignore_sources", f"{names} has no effect: only_sources lists neither"
 
-    def _white_space(self) -> Iterator[tuple[str, str]]:
+    def _check_white_space(self) -> Iterator[tuple[str, str]]:
         if self.shingle_unit == "word" and "keep_white_space" in self.model_fields_set:
             yield "keep_white_space", 'is for shingle_unit = "char" only'
 
-    def _stop_lists(self) -> Iterator[tuple[str, str]]:
+    def _check_stop_lists(self) -> Iterator[tuple[str, str]]:
         if self.shingle_unit == "char" and self.stop_words != NO_STOPS:
             yield "stop_words", 'is for shingle_unit = "word" only'
         # Which stop shingles fit depends on the stop words, so a mistake in these ends the check.
@@ -416,7 +408,7 @@ class Profile(Section):
                 yield key, f"{path} holds no {noun}"
                 return
 
-    def _names(self) -> Iterator[tuple[str, str]]:
+    def _check_names(self) -> Iterator[tuple[str, str]]:
         owners = dict.fromkeys(self.text_fields, "text_fields")
         for key in ("id_field", "published_at_field", "source_field", "op_field", "scope_field"):
             name = getattr(self, key)

@@ -7,7 +7,6 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from streamdedup.settings.base import Check
 from streamdedup.settings.kafka import ALLOW_PLAINTEXT, SERVERS_ALLOWED, Servers, is_loopback
 from streamdedup.settings.tls import TlsSection
 from streamdedup.settings.units import LISTED, Duration, File, Flag, Kind, OptionalText, Secret, Whole
@@ -23,11 +22,7 @@ URL_ALLOWED = '"redis://HOST:PORT/DB", "rediss://HOST:PORT/DB" or "unix:///PATH?
 
 
 def _check_url(url: SecretStr) -> SecretStr:
-    """Accept Redis client URLs without their options, which are separate keys here.
-
-    Raises:
-        ValueError: Another scheme, no host, no socket, a database that is not a number, or a query other than ``db``.
-    """
+    """Accept Redis client URLs without their options, which are separate keys here; ``ValueError`` for others."""
     parts = urlsplit(url.get_secret_value())
     query = parse_qsl(parts.query, keep_blank_values=True)
     if (
@@ -146,24 +141,11 @@ class Redis(TlsSection):
         return f"{self.mode} {service}{','.join(self.nodes)}"
 
     @property
-    def address(self) -> str:
-        """Servers and ports, or the socket's path, for messages to an operator."""
-        parts = urlsplit(self._url)
-        if self.mode != "single":
-            return ",".join(self.nodes)
-        return parts.path if parts.scheme == "unix" else parts.netloc.rpartition("@")[2]
-
-    @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Host and port by node; an IPv6 address loses its brackets."""
-        parts = (node.rpartition(":") for node in self.nodes)
-        return [(host.strip("[]"), int(port)) for host, _, port in parts]
-
-    @property
-    def tcp_addresses(self) -> list[tuple[str, int]]:
-        """Host and port, for the single server or each node; empty for a Unix socket."""
+        """Host and port of the single server or of each node, without brackets; empty for a Unix socket."""
         if self.mode != "single":
-            return self.addresses
+            nodes = (node.rpartition(":") for node in self.nodes)
+            return [(host.strip("[]"), int(port)) for host, _, port in nodes]
         parts = urlsplit(self._url)
         return [(parts.hostname, parts.port or _PORT)] if parts.hostname else []
 
@@ -214,11 +196,7 @@ class Redis(TlsSection):
         if self.shards > 1 and self.mode != "cluster":
             yield "shards", f"is {self.shards}, which costs time and helps on a cluster only"
 
-    def checks(self) -> tuple[Check, ...]:
-        """Return the checks for contradictions within the section."""
-        return (*super().checks(), self._place, self._sentinels, self._login_mistakes, self._tls_files, self._plaintext)
-
-    def _place(self) -> Iterator[tuple[str, str]]:
+    def _check_servers(self) -> Iterator[tuple[str, str]]:
         """Yield the keys that contradict the mode."""
         if self.mode == "single":
             yield from self._single()
@@ -236,7 +214,7 @@ class Redis(TlsSection):
         if self.tls:
             yield "tls", "is for nodes; write rediss:// in url"
 
-    def _sentinels(self) -> Iterator[tuple[str, str]]:
+    def _check_sentinels(self) -> Iterator[tuple[str, str]]:
         if self.mode == "sentinel":
             if self.sentinel_service is None:
                 yield "sentinel_service", "is missing; needed: the name under which the Sentinels know the master"
@@ -247,7 +225,7 @@ class Redis(TlsSection):
             if getattr(self, name) is not None:
                 yield name, f'is given, but mode = "{self.mode}" asks no Sentinel'
 
-    def _login_mistakes(self) -> Iterator[tuple[str, str]]:
+    def _check_login(self) -> Iterator[tuple[str, str]]:
         parts = urlsplit(self._url)
         url_password = unquote(parts.password or "")
         if unquote(parts.username or "") and self.username is not None:
@@ -261,11 +239,11 @@ class Redis(TlsSection):
         if self.username is not None and self.password is None and not url_password:
             yield "password", "is missing; username needs it"
 
-    def _tls_files(self) -> Iterator[tuple[str, str]]:
+    def _check_tls(self) -> Iterator[tuple[str, str]]:
         advice = "url does not use TLS; write rediss://" if self.mode == "single" else "tls is false"
         return self.tls_contradictions(None if self.uses_tls else advice)
 
-    def _plaintext(self) -> Iterator[tuple[str, str]]:
+    def _check_plaintext(self) -> Iterator[tuple[str, str]]:
         if self.uses_tls or self.allow_plaintext:
             return
         parts = urlsplit(self._url)

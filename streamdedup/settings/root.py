@@ -9,7 +9,7 @@ from pydantic import Field
 
 from streamdedup.errors import SettingsError
 from streamdedup.settings.api import Api
-from streamdedup.settings.base import Check, Section
+from streamdedup.settings.base import Section
 from streamdedup.settings.kafka import Kafka
 from streamdedup.settings.profile import Profile
 from streamdedup.settings.redis import CONNECT_TIMEOUT_S, Redis
@@ -61,10 +61,6 @@ class Settings(Section):
             raise SettingsError("\n".join(sources.mistakes))
         return settings
 
-    def checks(self) -> tuple[Check, ...]:
-        """Return the checks for contradictions between sections."""
-        return (*super().checks(), self._profile_names, self._topics, self._formats)
-
     @property
     def watchdog_s(self) -> float:
         """Time without progress after which the process ends itself: 4 times the longest wait that is no standstill.
@@ -77,28 +73,25 @@ class Settings(Section):
 
     def hints(self) -> Iterator[str]:
         """Yield a line for each value that is allowed but rarely useful."""
-        for key, text in self.kafka.hints():
-            yield f"kafka.{key}: {text}"
-        for key, text in self.redis.hints():
-            yield f"redis.{key}: {text}"
-        for key, text in self.schema_registry.hints():
-            yield f"schema_registry.{key}: {text}"
-        for name, profile in self.profiles.items():
-            for key, text in profile.hints():
-                yield f"profiles.{name}.{key}: {text}"
+        profiles = {f"profiles.{name}": profile for name, profile in self.profiles.items()}
+        sections: dict[str, Kafka | Redis | SchemaRegistry | Profile] = {"kafka": self.kafka, "redis": self.redis}
+        sections |= {"schema_registry": self.schema_registry, **profiles}
+        for name, section in sections.items():
+            for key, text in section.hints():
+                yield f"{name}.{key}: {text}"
 
-    def _profile_names(self) -> Iterator[tuple[str, str]]:
+    def _check_profile_names(self) -> Iterator[tuple[str, str]]:
         for name in self.profiles:
             if not _PROFILE_NAME.fullmatch(name):
                 yield "profiles", f"{shown(name)} is not a profile's name; allowed: 1 to 32 of a-z, 0-9, _ and -"
 
-    def _formats(self) -> Iterator[tuple[str, str]]:
+    def _check_formats(self) -> Iterator[tuple[str, str]]:
         for name, profile in self.profiles.items():
             if FORMATS[profile.format].registered is not None and self.schema_registry.url is None:
                 yield "schema_registry.url", f'is missing; profiles.{name}.format = "{profile.format}" needs it'
                 return
 
-    def _topics(self) -> Iterator[tuple[str, str]]:
+    def _check_topics(self) -> Iterator[tuple[str, str]]:
         outputs = {self.kafka.duplicates_topic: "duplicates_topic", self.kafka.dead_letter_topic: "dead_letter_topic"}
         owners: dict[str, str] = {}
         for name, profile in self.profiles.items():

@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field
 
 from streamdedup.errors import SettingsError
-from streamdedup.settings.base import Check
 from streamdedup.settings.kafka import check_url, is_loopback
 from streamdedup.settings.tls import TlsSection
 from streamdedup.settings.units import Duration, File, Kind, OptionalText, Secret
@@ -52,14 +51,10 @@ class SchemaRegistry(TlsSection):
         if self.password is not None and parts.scheme == "http" and not is_loopback(parts.hostname or ""):
             yield "url", "sends the password in clear to another machine; use https:// where the registry has it"
 
-    def checks(self) -> tuple[Check, ...]:
-        """Return the checks for contradictions within the section."""
-        return (*super().checks(), self._login, self._tls)
-
-    def _login(self) -> Iterator[tuple[str, str]]:
+    def _check_login(self) -> Iterator[tuple[str, str]]:
         if self.username is not None and self.password is None:
             yield "password", "is missing; username needs it"
 
-    def _tls(self) -> Iterator[tuple[str, str]]:
+    def _check_tls(self) -> Iterator[tuple[str, str]]:
         is_tls = (self.url or "").startswith("https:")
         return self.tls_contradictions(None if is_tls else "url does not use TLS; write https://")

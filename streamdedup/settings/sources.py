@@ -107,18 +107,15 @@ class Sources:
         return name
 
 
-def crash_point(environ: Mapping[str, str] | None = None) -> str | None:
+def crash_point() -> str | None:
     """Return the crash point at which the daemon kills itself, for tests; or None.
 
     Only the environment can set it, so that no settings file carries it into production.
-
-    Args:
-        environ: The environment; None for the process environment.
     """
-    return (os.environ if environ is None else environ).get(CRASH_VARIABLE) or None
+    return os.environ.get(CRASH_VARIABLE) or None
 
 
-def settings_file(path: Path | None = None, environ: Mapping[str, str] | None = None) -> Path | None:
+def settings_file(path: Path | None, environ: Mapping[str, str] | None = None) -> Path | None:
     """Return the settings file: ``path``, else the file that STREAMDEDUP_CONFIG names, if any.
 
     Args:
@@ -129,15 +126,10 @@ def settings_file(path: Path | None = None, environ: Mapping[str, str] | None = 
     return Path(name) if path is None and name else path
 
 
-def read_sources(
-    path: Path | None = None, overrides: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None
-) -> Sources:
+def read_sources(path: Path | None, overrides: Mapping[str, Any] | None, environ: Mapping[str, str] | None) -> Sources:
     """Read file, environment and overrides, the later over the earlier, and then the files that hold secrets.
 
-    Args:
-        path: The settings file; None for the file that STREAMDEDUP_CONFIG names, if any.
-        overrides: Values by dotted key, or nested; None values are left out.
-        environ: The environment; None for the process environment.
+    The arguments are those of ``Settings.load``.
     """
     if environ is None:
         environ = os.environ

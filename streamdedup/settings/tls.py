@@ -55,17 +55,7 @@ class TlsSection(Section):
         for name in ("ssl_ca_file", "ssl_cert_file", "ssl_key_file"):
             if unused is not None and getattr(self, name) is not None:
                 yield name, f"is given, but {unused}"
-        cert, key = self.ssl_cert_file, self.ssl_key_file
-        files = {"ssl_ca_file": self.ssl_ca_file, "ssl_cert_file": cert, "ssl_key_file": key}
-        absent = [(name, path) for name, path in files.items() if path is not None and not is_file(path)]
-        for name, path in absent:
-            yield name, f"names no file that can be read: {path}"
-        if cert is not None and key is None:
-            yield "ssl_key_file", "is missing; ssl_cert_file needs it"
-        if key is not None and cert is None:
-            yield "ssl_cert_file", "is missing; ssl_key_file needs it"
-        if not absent:
-            yield from unusable_files(self.ssl_ca_file, cert, key)
+        yield from tls_file_mistakes(self.ssl_ca_file, self.ssl_cert_file, self.ssl_key_file)
 
 
 def is_file(path: Path) -> bool:
@@ -76,8 +66,22 @@ def is_file(path: Path) -> bool:
         return False
 
 
-def unusable_files(ca: Path | None, cert: Path | None, key: Path | None) -> Iterator[tuple[str, str]]:
-    """Yield key and text for each TLS file that cannot be used."""
+def tls_file_mistakes(ca: Path | None, cert: Path | None, key: Path | None) -> Iterator[tuple[str, str]]:
+    """Yield key and text for each TLS file that is missing or cannot be used."""
+    files = {"ssl_ca_file": ca, "ssl_cert_file": cert, "ssl_key_file": key}
+    absent = [(name, path) for name, path in files.items() if path is not None and not is_file(path)]
+    for name, path in absent:
+        yield name, f"names no file that can be read: {path}"
+    if cert is not None and key is None:
+        yield "ssl_key_file", "is missing; ssl_cert_file needs it"
+    if key is not None and cert is None:
+        yield "ssl_cert_file", "is missing; ssl_key_file needs it"
+    if not absent:
+        yield from _unusable_files(ca, cert, key)
+
+
+def _unusable_files(ca: Path | None, cert: Path | None, key: Path | None) -> Iterator[tuple[str, str]]:
+    """Yield key and text for each TLS file with wrong content."""
     usable = True
     for name, path in (("ssl_ca_file", ca), ("ssl_cert_file", cert)):
         reason = None if path is None else _certificate_mistake(path)

@@ -1,7 +1,8 @@
 """The kinds of settings: how each is read, written and described.
 
-A value is typed (from TOML) or text (from the environment or the command line). Readers accept both, never guess (no
-number without its unit, no truth value for a number), and raise ``ValueError`` without repeating the value.
+A value is typed (from TOML) or text (from the environment or the command line). Readers (``parse_...``) accept both,
+never guess (no number without its unit, no truth value for a number), and raise ``ValueError`` for anything else,
+without repeating the value.
 
 Two types in pydantic 2.14 are not used here, because both guess. ``ByteSize`` reads "1,5MiB" and ``True`` as 1 byte,
 ignores the end of "1MiB and more", and computes with floats: "32.120kB" is 32,119 bytes. ``AwareDatetime`` reads
@@ -66,11 +67,7 @@ class Kind:
 
 
 def parse_duration(value: object) -> float:
-    """Read ``"30d"``, ``"12h"``, ``"5m"``, ``"90s"`` or ``"500ms"`` as seconds.
-
-    Raises:
-        ValueError: Anything else, a number without unit included.
-    """
+    """Read ``"30d"``, ``"12h"``, ``"5m"``, ``"90s"`` or ``"500ms"`` as seconds; a number needs its unit."""
     match = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None or match[2] not in SECONDS:
         raise ValueError("not a duration")
@@ -90,11 +87,7 @@ def format_duration(seconds: float) -> str:
 
 
 def parse_size(value: object) -> int:
-    """Read ``"1MiB"``, ``"512KiB"``, ``"1MB"`` or a whole number as bytes.
-
-    Raises:
-        ValueError: Anything else, a fractional byte included.
-    """
+    """Read ``"1MiB"``, ``"512KiB"``, ``"1MB"`` or a whole number as bytes; refuse a part of a byte."""
     if isinstance(value, str):
         match = _QUANTITY.fullmatch(value.strip())
         if match is not None and match[2] in BYTES:
@@ -114,11 +107,7 @@ def format_size(size_bytes: int) -> str:
 
 
 def parse_whole(value: object) -> int:
-    """Read a whole number.
-
-    Raises:
-        ValueError: Anything else, ``true`` and ``1.0`` included.
-    """
+    """Read a whole number; ``true`` and ``1.0`` are none."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
@@ -127,11 +116,7 @@ def parse_whole(value: object) -> int:
 
 
 def parse_number(value: object) -> float:
-    """Read a finite number.
-
-    Raises:
-        ValueError: Anything else.
-    """
+    """Read a finite number."""
     if isinstance(value, int | float | str) and not isinstance(value, bool):
         try:
             number = float(value)
@@ -143,11 +128,7 @@ def parse_number(value: object) -> float:
 
 
 def parse_flag(value: object) -> bool:
-    """Read ``true`` or ``false``.
-
-    Raises:
-        ValueError: Anything else.
-    """
+    """Read ``true`` or ``false``."""
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value.strip().lower() in {"true", "false"}:
@@ -173,11 +154,7 @@ def parse_list(value: object) -> object:
 
 
 def parse_pairs(value: object) -> object:
-    """Read a list of text pairs, or the same list written as JSON.
-
-    Raises:
-        ValueError: A text is no list.
-    """
+    """Read a list of text pairs, or the same list written as JSON."""
     if isinstance(value, str):
         try:
             return json.loads(value)
@@ -197,11 +174,7 @@ def parse_unless_none(parse: Callable[[object], Parsed]) -> Callable[[object], P
 
 
 def parse_version(value: object) -> tuple[int, ...] | None:
-    """Read the version ``"2.3"`` as ``(2, 3)``; it must be text, because as a number 2.10 would be 2.1.
-
-    Raises:
-        ValueError: Anything else.
-    """
+    """Read the version ``"2.3"`` as ``(2, 3)``; it must be text, because as a number 2.10 would be 2.1."""
     if value is None:
         return None
     if isinstance(value, str) and _VERSION.fullmatch(value):
@@ -210,11 +183,7 @@ def parse_version(value: object) -> tuple[int, ...] | None:
 
 
 def parse_moment(value: object) -> int | None:
-    """Read a time, such as ``"2026-05-01T06:00:00Z"``, as milliseconds since the epoch.
-
-    Raises:
-        ValueError: Anything else, a time without a time zone included.
-    """
+    """Read a time with its zone, such as ``"2026-05-01T06:00:00Z"``, as milliseconds since the epoch."""
     if value is None:
         return None
     moment = value

@@ -111,7 +111,7 @@ def _report_values(sources: Sources, path: KeyPath, model: type[Section], failed
         elif inside or (key not in keys and error["type"] != "default_factory_not_called"):
             # Each wrong item of a list (`inside`), or one mistake for a value; none for a default that is derived from
             # a wrong value.
-            index, text = describe_value(fields[key], error)
+            index, text = _describe_value(fields[key], error)
             sources.report((*path, key), text, index)
         keys.add(key)
     sources.settled.update((*path, key) for key in keys)
@@ -129,16 +129,8 @@ def _without(model: type[_AnySection], content: Mapping[str, object], keys: set[
     return section
 
 
-def describe_value(declared: FieldInfo, error: ErrorDetails) -> tuple[str, str]:
-    """Describe a wrong value.
-
-    Args:
-        declared: The key.
-        error: The validator's error.
-
-    Returns:
-        A suffix for the key's name, the index of the wrong item in a list, such as ``[2]``, or empty; and the text.
-    """
+def _describe_value(declared: FieldInfo, error: ErrorDetails) -> tuple[str, str]:
+    """Return the index of the wrong item in a list, such as ``[2]``, or an empty text; and the mistake."""
     index = next((f"[{step}]" for step in error["loc"][1:] if isinstance(step, int)), "")
     value = error["input"]
     if value == []:

@@ -12,7 +12,7 @@ Time and memory grow with the product of both lengths, so longer texts are not a
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import groupby, islice
 from typing import Final, NamedTuple
 
 from streamdedup.text.unicode_ranges import SOLO_RANGES
@@ -163,22 +163,16 @@ def _written(words: Sequence[Word]) -> tuple[str, str]:
 
 def _joined(segments: Iterator[Segment]) -> Iterator[Segment]:
     """Join neighbours of the same kind; leave out empty segments."""
-    kind, parts_a, parts_b = True, [""], [""]
-    for segment in segments:
-        if segment.is_equal != kind and (segment.a or segment.b):
-            yield Segment(kind, "".join(parts_a), "".join(parts_b))
-            kind, parts_a, parts_b = segment.is_equal, [], []
-        parts_a.append(segment.a)
-        parts_b.append(segment.b)
-    yield Segment(kind, "".join(parts_a), "".join(parts_b))
+    filled = (segment for segment in segments if segment.a or segment.b)
+    for is_equal, neighbours in groupby(filled, key=lambda segment: segment.is_equal):
+        _, parts_a, parts_b = zip(*neighbours, strict=True)
+        yield Segment(is_equal, "".join(parts_a), "".join(parts_b))
 
 
 def _without_short_equals(segments: Iterator[Segment]) -> list[Segment]:
     """Join changes that are separated by a short equal part only."""
     joined: list[Segment] = []
     for segment in segments:
-        if not (segment.a or segment.b):
-            continue
         if not segment.is_equal and len(joined) >= 2 and _is_short(joined[-1].a):
             equal, change = joined.pop(), joined.pop()
             segment = Segment(False, change.a + equal.a + segment.a, change.b + equal.b + segment.b)  # noqa: PLW2901

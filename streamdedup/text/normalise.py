@@ -74,13 +74,7 @@ class _Written(NamedTuple):
 
 
 class _Composed(NamedTuple):
-    """Documents after the simple compositions.
-
-    Attributes:
-        packed: As in `Folded`.
-        starts: As in `Folded`.
-        doubtful: Documents, ascending, in which `packed` may still be wrong.
-    """
+    """Documents after the simple compositions, and those, ascending, in which `packed` may still be wrong."""
 
     packed: NDArray[np.uint32]
     starts: NDArray[np.int64]
@@ -178,7 +172,8 @@ def _repair_simple(written: _Written, table: Tables) -> _Composed:
     if swapped.size:
         contexts = previous_context.take(swapped, mode=UNCHECKED) | context.take(swapped, mode=UNCHECKED)
         exchanged = swapped.take(np.flatnonzero(_only_reordered(packed, indexes.take(swapped), contexts)))
-        _exchange(packed, indexes.take(exchanged))
+        marks = indexes.take(exchanged)
+        packed[marks - 1], packed[marks] = packed[marks], packed[marks - 1]
         doubtful[exchanged] = False
     if int(np.bitwise_or.reduce(context)) & (COMPLEX | COMPOSES_BACKWARD):
         doubtful |= (context & COMPLEX) != 0
@@ -201,14 +196,8 @@ def _composites(
 ) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
     """Return the code point that each mark composes with its letter and the marks between, else 0; and unclear marks.
 
-    An unclear mark may compose, but not with the code points directly before it alone.
-
-    Args:
-        marks: Mark indexes, ascending.
-        previous: The code point before each mark.
-        current: Each mark.
-        previous_context: Context bits of ``previous``.
-        table: Tables.
+    An unclear mark may compose, but not with the code points directly before it alone. ``marks`` are ascending
+    indexes; ``previous`` and ``current`` are the code points before and at each.
     """
     entries = _entries(previous, current, table)
     composes = entries > UNDECIDED
@@ -244,10 +233,7 @@ def _only_reordered(
 ) -> NDArray[np.bool_]:
     """Return which marks need only change places with the mark before, as a vowel sign typed after shadda does.
 
-    Args:
-        packed: Table entries.
-        marks: Mark indexes.
-        contexts: Context bits for each mark and the mark before, combined.
+    ``contexts`` are the context bits of each mark and the mark before, combined.
     """
     # No neighbour may compose, and the code points before and after the two marks are no marks. `CLASSED` excludes
     # code points that decompose: the last combining class is not that of the code point.
@@ -257,12 +243,6 @@ def _only_reordered(
     hindered |= packed.take(marks + 1, mode=UNCHECKED) & (CHECK | CLASSED)
     is_reordered: NDArray[np.bool_] = hindered == 0
     return is_reordered
-
-
-def _exchange(values: NDArray[np.uint32], marks: NDArray[np.int64]) -> None:
-    """Exchange the values at ``marks`` with those before, in place."""
-    first, second = values.take(marks - 1, mode=UNCHECKED), values.take(marks, mode=UNCHECKED)
-    values[marks], values[marks - 1] = first, second
 
 
 def _documents_of(indexes: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -279,12 +259,7 @@ def _with_composites(
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
     """Replace the letters before ``marks`` by ``composites``; return ``packed`` and ``starts`` without these marks.
 
-    Args:
-        packed: As in `Folded`.
-        starts: As in `Folded`.
-        marks: Mark indexes, ascending.
-        composites: Composed code point by mark, 0 for a mark that stays.
-        table: Tables.
+    A mark whose composite is 0 stays.
     """
     composing = np.flatnonzero(composites)
     if not composing.size:
@@ -326,13 +301,7 @@ def _fold_doubtful(
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
     """Fold some documents with ``unicodedata``; return the new ``packed`` and ``starts``.
 
-    Args:
-        written: The documents as they were written.
-        packed: The documents after the simple compositions.
-        starts: Their starts in ``packed``.
-        documents: The documents to fold, ascending.
-        table: Tables.
-        fold_marks: Marks are ignorable too.
+    ``packed`` and ``starts`` have all documents after the simple compositions.
     """
     texts = [
         str(written.points[first:last].data, "utf-32-le", "surrogatepass")

@@ -4,6 +4,7 @@ counts     3  0  2          run lengths
 offsets    0  3  3  5       run starts, and the end after the last
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -19,6 +20,11 @@ def offsets_of(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     offsets = np.zeros(counts.size + 1, np.int64)
     np.cumsum(counts, out=offsets[1:])
     return offsets
+
+
+def joined_offsets(parts: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Return the offsets of all parts, at least one, one behind the other; each part has its own from 0 on."""
+    return offsets_of(np.concatenate([np.diff(part) for part in parts]))
 
 
 def ranges(first: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from streamdedup.text.element_hashes import Elements
 from streamdedup.text.normalise import fold
-from streamdedup.text.runs import offsets_of, ranges
+from streamdedup.text.runs import joined_offsets, offsets_of, ranges
 from streamdedup.text.shingle_hashes import distinct, numbered_repetitions, sorted_hashes, without_stops
-from streamdedup.text.tokens import SPACE_HASH, ElementReader, utf8
+from streamdedup.text.tokens import SPACE_HASH, ElementReader, written
 from streamdedup.text.unicode_tables import LETTER, NUMBER, FoldOptions
 
 #: Version of the steps from a text to hashes; part of the fingerprint of an index.
@@ -92,8 +92,7 @@ class ShingleOptions:
             raise ValueError("stop words can be left out of word shingles only; shingle unit is 'char'")
 
 
-@dataclass(frozen=True, slots=True)
-class ShingleBatch:
+class ShingleBatch(NamedTuple):
     """The shingle hashes of a document batch, one document behind the other.
 
     Attributes:
@@ -113,18 +112,6 @@ class ShingleBatch:
     element_counts: NDArray[np.int64]
     tails: NDArray[np.uint64]
     tail_offsets: NDArray[np.int64]
-    stop_only: NDArray[np.bool_]
-
-
-class _Chunk(NamedTuple):
-    """`ShingleBatch` for one chunk, with counts in place of offsets."""
-
-    hashes: NDArray[np.uint32]
-    counts: NDArray[np.int64]
-    token_counts: NDArray[np.int64]
-    element_counts: NDArray[np.int64]
-    tails: NDArray[np.uint64]
-    tail_counts: NDArray[np.int64]
     stop_only: NDArray[np.bool_]
 
 
@@ -174,20 +161,11 @@ class Shingler:
             texts: Any Unicode texts, lone surrogates included.
         """
         chunks = [self._chunk(texts[first:last]) for first, last in _chunks(texts)]
-        if not chunks:
-            no_counts, offsets = np.empty(0, np.int64), np.zeros(1, np.int64)
-            no_tails, no_flags = np.empty(0, np.uint64), np.empty(0, np.bool_)
-            return ShingleBatch(np.empty(0, np.uint32), offsets, no_counts, no_counts, no_tails, offsets, no_flags)
-        batch = chunks[0] if len(chunks) == 1 else _Chunk(*map(np.concatenate, zip(*chunks, strict=True)))
-        return ShingleBatch(
-            batch.hashes,
-            offsets_of(batch.counts),
-            batch.token_counts,
-            batch.element_counts,
-            batch.tails,
-            offsets_of(batch.tail_counts),
-            batch.stop_only,
-        )
+        if len(chunks) == 1:
+            return chunks[0]
+        batch = ShingleBatch(*map(np.concatenate, zip(*chunks, strict=True)))
+        offsets = joined_offsets(chunk.offsets for chunk in chunks)
+        return batch._replace(offsets=offsets, tail_offsets=joined_offsets(chunk.tail_offsets for chunk in chunks))
 
     def in_order(self, text: str) -> OrderedShingles:
         """Return the shingles in text order, stop shingles and repetitions included."""
@@ -230,13 +208,12 @@ class Shingler:
         if not self.options.bag:
             hashes, counts = distinct(hashes, counts)
         ends, tail_counts = _tails(elements, self.options.size)
-        new_tails = elements.hashes[ends]
         return ShingleBatch(
             hashes,
             offsets_of(counts),
             added.token_counts,
             elements.used,
-            new_tails,
+            elements.hashes[ends],
             offsets_of(tail_counts),
             stop_only,
         )
@@ -267,12 +244,12 @@ class Shingler:
             return hashes, counts, np.zeros(counts.size, np.bool_)
         return without_stops(hashes, counts, self._stop_shingles, self._maybe_stop_shingle)
 
-    def _chunk(self, texts: Sequence[str]) -> _Chunk:
+    def _chunk(self, texts: Sequence[str]) -> ShingleBatch:
         """Shingle one cache-sized chunk of texts."""
         ascii_only = [i for i, text in enumerate(texts) if text.isascii()]
         wide = [i for i, text in enumerate(texts) if not text.isascii()]
         groups = []
-        if ascii_only:
+        if ascii_only or not wide:
             groups.append(self._elements([texts[i] for i in ascii_only], ascii_only=True))
         if wide:
             groups.append(self._elements([texts[i] for i in wide], ascii_only=False))
@@ -286,9 +263,15 @@ class Shingler:
         order = np.empty(len(texts), np.int64)
         order[documents] = np.arange(len(texts))
         ends, tail_counts = _tails(elements, self.options.size, order)
-        tails = elements.hashes[ends]
-        tokens, used = elements.token_counts[order], elements.used[order]
-        return _Chunk(hashes, counts, tokens, used, tails, tail_counts, stop_only)
+        return ShingleBatch(
+            hashes,
+            offsets_of(counts),
+            elements.token_counts[order],
+            elements.used[order],
+            elements.hashes[ends],
+            offsets_of(tail_counts),
+            stop_only,
+        )
 
     def _elements(self, texts: Sequence[str], *, ascii_only: bool) -> Elements:
         """Return the elements without stop words."""
@@ -326,7 +309,7 @@ def normalise(text: str, *, letters_only: bool = False, fold_marks: bool = False
     """
     folded = fold([text], FoldOptions(marks=fold_marks, variants=fold_variants))
     inside = (folded.packed & (LETTER if letters_only else LETTER | NUMBER)) != 0
-    return " ".join(utf8(folded.packed, inside).decode().split())
+    return " ".join(written(folded.packed, inside).split())
 
 
 def parse_stop_words(text: str) -> frozenset[str]:
@@ -336,12 +319,11 @@ def parse_stop_words(text: str) -> frozenset[str]:
 
 
 def _chunks(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield chunk bounds: as many texts as `_CHUNK_CHARACTERS` allow, at least one."""
+    """Yield chunk bounds: as many texts as `_CHUNK_CHARACTERS` allow, at least one; one chunk without texts."""
     first = characters = 0
     for i, text in enumerate(texts):
         if characters and characters + len(text) > _CHUNK_CHARACTERS:
             yield first, i
             first, characters = i, 0
         characters += len(text) + 1
-    if first < len(texts):
-        yield first, len(texts)
+    yield first, len(texts)

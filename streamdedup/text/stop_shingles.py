@@ -96,17 +96,13 @@ def described(options: ShingleOptions) -> dict[str, str]:
         "algorithm": str(ALGORITHM),
         "unit": options.unit,
         "size": str(options.size),
-        "letters_only": _flag(options.letters_only),
-        "fold_marks": _flag(options.fold_marks),
+        "letters_only": str(options.letters_only).lower(),
+        "fold_marks": str(options.fold_marks).lower(),
         "stop_words": digest_of_words(options.stop_words),
-        "keep_white_space": _flag(options.keep_white_space or options.unit == "word"),
+        "keep_white_space": str(options.keep_white_space or options.unit == "word").lower(),
         # Present only with the option, so that files of older versions stay valid.
         **({_VARIANTS: variants_version()} if options.fold_variants else {}),
     }
-
-
-def _flag(value: bool) -> str:
-    return "true" if value else "false"
 
 
 def digest_of_words(words: frozenset[str]) -> str:
@@ -173,7 +169,7 @@ def _sample(settings: dict[str, str]) -> tuple[int, float]:
 
 def differences(stops: StopShingles, options: ShingleOptions) -> list[str]:
     """Return the options in which a file and a profile differ, each as a text; empty if there are none."""
-    profile, file = ({_VARIANTS: _flag(False)} | settings for settings in (described(options), stops.shingles))
+    profile, file = ({_VARIANTS: "false"} | settings for settings in (described(options), stops.shingles))
     return [f"{key} {file[key]}, not {profile[key]}" for key in profile if file[key] != profile[key]]
 
 

@@ -126,13 +126,14 @@ class ElementReader:
         """Return the folded text, and element starts and ends; spaces are separators."""
         folded = fold([text], self.folding)
         inside = self._inside(folded)
-        points = _points(folded.packed, inside)
-        written = str(points.astype("<u4", copy=False).data, "utf-32-le", "surrogatepass")
         if self.unit == "char":
             indexes, _, used = self._stored(inside, folded.starts)
-            return written, [(index, index + 1) for index in indexes[: int(used[0])].tolist()]
-        starts, lengths = _token_places(folded, inside, exact=True)
-        return written, list(zip(starts.tolist(), (starts + lengths).tolist(), strict=True))
+            starts = indexes[: int(used[0])]
+            ends = starts + 1
+        else:
+            starts, lengths = _token_places(folded, inside, exact=True)
+            ends = starts + lengths
+        return written(folded.packed, inside), list(zip(starts.tolist(), ends.tolist(), strict=True))
 
     def _stored(
         self, inside: NDArray[np.bool_], documents: NDArray[np.int64]
@@ -212,10 +213,7 @@ def _token_places(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64] | NDArray[np.int8]]:
     """Return token starts, and token lengths in code points, int8 if all are 1.
 
-    Args:
-        folded: Documents.
-        inside: Mask for characters that belong to a token.
-        exact: Otherwise a length may include the separators behind the token.
+    Unless ``exact``, a length may include the separators behind the token.
     """
     if not folded.bits & SOLO:
         edges = np.flatnonzero(inside[1:] != inside[:-1]) + 1
@@ -257,6 +255,6 @@ def _points(packed: NDArray[np.uint32], inside: NDArray[np.bool_]) -> NDArray[np
     return points
 
 
-def utf8(packed: NDArray[np.uint32], inside: NDArray[np.bool_]) -> bytes:
-    """Return folded code points as UTF-8, with spaces as separators."""
-    return str(_points(packed, inside).astype("<u4", copy=False).data, "utf-32-le").encode("utf-8")
+def written(packed: NDArray[np.uint32], inside: NDArray[np.bool_]) -> str:
+    """Return folded code points as text, with spaces as separators."""
+    return str(_points(packed, inside).astype("<u4", copy=False).data, "utf-32-le")

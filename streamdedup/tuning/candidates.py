@@ -97,17 +97,12 @@ class DistinctSets(NamedTuple):
         counts = self.copies.astype(np.float64)
         return np.array([(counts * (counts - 1) / 2).sum(), self.halves.astype(np.float64).prod(axis=1).sum()])
 
-    def overlaps(self, pairs: Pairs) -> Overlaps:
-        """Return the overlaps of set pairs by their Jaccard similarities: |A and B| = J (|A| + |B|) / (1 + J)."""
+    def contained(self, pairs: Pairs, rule: ContainmentRule) -> NDArray[np.bool_]:
+        """Return the set pairs for which a containment rule holds, bool (n,): |A and B| = J (|A| + |B|) / (1 + J)."""
         left, right = (np.diff(self.offsets)[side] for side in (pairs.left, pairs.right))
         common = np.rint(pairs.similarities * (left + right) / (1 + pairs.similarities)).astype(np.int64)
-        return Overlaps(common, left, right)
-
-    def contained(self, pairs: Pairs, rule: ContainmentRule) -> NDArray[np.bool_]:
-        """Return the set pairs for which a containment rule holds, bool (n,)."""
-        overlaps = self.overlaps(pairs)
-        smaller = np.minimum(overlaps.left, overlaps.right)
-        return rule.holds(pairs.similarities, overlaps.containments(), smaller)
+        containments = Overlaps(common, left, right).containments()
+        return rule.holds(pairs.similarities, containments, np.minimum(left, right))
 
 
 def distinct_sets(sets: ShingleSets, min_words: int = 0) -> DistinctSets:
@@ -175,9 +170,7 @@ def candidate_counts(keys: NDArray[np.uint32], sets: DistinctSets) -> NDArray[np
 def shared_pairs(keys: NDArray[np.uint32], sets: DistinctSets) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
     """Return the candidate pairs between different sets, and the band count that each shares.
 
-    Args:
-        keys: Band keys, uint32 (n_sets, bands).
-        sets: The sets.
+    The arguments are those of ``candidate_counts``.
 
     Returns:
         Smaller number * n_sets + larger number, int64 (n,), and shared bands, int64 (n,); None if there are more than
@@ -190,12 +183,7 @@ def shared_pairs(keys: NDArray[np.uint32], sets: DistinctSets) -> tuple[NDArray[
 
 
 def largest_bucket_of_each(keys: NDArray[np.uint32], sets: DistinctSets) -> NDArray[np.int64]:
-    """Return the document count of the largest bucket of each set, int64 (n_sets,).
-
-    Args:
-        keys: Band keys, uint32 (n_sets, bands).
-        sets: The sets.
-    """
+    """Return the document count of the largest bucket of each set, int64 (n_sets,); see ``candidate_counts``."""
     largest = np.zeros(len(keys), np.int64)
     for band in _bands(keys, sets):
         documents = np.repeat(band.documents, band.lengths)

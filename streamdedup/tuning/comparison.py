@@ -6,7 +6,8 @@
 3. Of the rows at the threshold and the profile's minimum recall one is recommended (``advice``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -16,10 +17,13 @@ from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions
 from streamdedup.tuning.advice import Recommendation, recommend
 from streamdedup.tuning.capped import StormLimits
-from streamdedup.tuning.progress import Progress
 from streamdedup.tuning.rows import LIMIT_FACTORS, TuningRow, Workload, rows_of
 from streamdedup.tuning.sample import Sample, chosen_documents
 from streamdedup.tuning.study import Study
+
+#: Shows the progress of a part of the work: takes its title and the number of its steps, and returns a context whose
+#: value takes the number of steps since the last call.
+Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
 DAY_S: Final = 86_400.0
 #: Most values of a signature that the settings allow.
@@ -135,28 +139,25 @@ def compare_settings(
 
 def _studies(
     question: Question, kinds: Sequence[ShingleOptions], sample: Sample, progress: Progress, share: float
-) -> list[Study]:
-    """Return each shingle kind's study, all with the same texts."""
+) -> Iterator[Study]:
+    """Yield each shingle kind's study, all with the same texts."""
     profile, rule = question.profile, question.profile.containment_rule()
     documents = chosen_documents(sample.texts, {kind.unit for kind in kinds}, share)
     floor = min(question.thresholds) if rule is None else min(*question.thresholds, rule.min_similarity)
-    studies = []
     for kind in kinds:
         with progress(f"{kind.unit} {kind.size}: pairs", len(documents)) as step:
-            studies.append(
-                Study(
-                    kind,
-                    sample.texts,
-                    HashFamily(question.most_permutations, profile.seed),
-                    floor=floor,
-                    rule=rule,
-                    scopes=sample.scopes,
-                    documents=documents,
-                    min_words=profile.min_words,
-                    progress=step,
-                )
+            study = Study(
+                kind,
+                sample.texts,
+                HashFamily(question.most_permutations, profile.seed),
+                floor=floor,
+                rule=rule,
+                scopes=sample.scopes,
+                documents=documents,
+                min_words=profile.min_words,
+                progress=step,
             )
-    return studies
+        yield study
 
 
 def _recommended(question: Question, workload: Workload, rows: Sequence[TuningRow]) -> Recommendation:

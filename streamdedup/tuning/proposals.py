@@ -6,27 +6,26 @@ bands. A pair is *of boilerplate* if more than half of the word shingles that it
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streamdedup.evaluation.pairs import ShingleSets, shingle_sets, similarities
+from streamdedup.evaluation.pairs import contained, overlaps_of, shingle_sets, similarities
 from streamdedup.settings import Profile
-from streamdedup.similarity.containment import Overlaps
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions, Shingler
 from streamdedup.text.stop_shingles import DEFAULT_SHARE, Learnt, learn_stop_shingles
-from streamdedup.tuning.comparison import ComparedSettings
-from streamdedup.tuning.progress import Progress
+from streamdedup.tuning.advice import settings_section, tuned_profile
+from streamdedup.tuning.comparison import ComparedSettings, Progress
 from streamdedup.tuning.rows import TuningRow, rows_of
-from streamdedup.tuning.section import settings_section, tuned_profile
 from streamdedup.tuning.study import Study
 
-#: Name of all proposals together.
-ALL: Final = "all together"
+#: Names of the proposal to leave stop shingles out, and of all proposals together.
+STOPS, ALL = "stop_shingles", "all together"
 #: Proposed least containment.
 _CONTAINMENT: Final = 0.8
 #: Least share of the pairs that a proposal changes, and of the documents that a folding concerns.
@@ -92,21 +91,27 @@ def study_proposals(compared: ComparedSettings, progress: Progress) -> Proposals
     changes = dict(_changes(base, row.study, bench))
     count = row.study.documents_count
     with progress("proposals", len(changes) * count) as bench.step:
-        trials = [bench.measured(name, base.model_copy(update=change)) for name, change in changes.items()]
-        measured = [trial for trial in trials if trial is not None]
-        learns = any(trial.learnt is not None and _is_helpful(trial, first) for trial in measured)
-        helpful = [trial for trial in measured if _is_helpful(trial, first, without_boilerplate=learns)]
-    together: list[MeasuredProposal] = []
-    if len(helpful) > 1:
-        with progress(ALL, count) as bench.step:
-            together += bench.together(base, [(trial, changes[trial.name]) for trial in helpful])
-    return Proposals([first, *helpful, *together], bench.warnings)
+        measured = [
+            bench.measured(name, base.model_copy(update=change), stops=name == STOPS)
+            for name, change in changes.items()
+        ]
+    helpful = _helpful([trial for trial in measured if trial is not None], first)
+    if len(helpful) < 2:
+        return Proposals([first, *helpful], bench.warnings)
+    update = {key: value for trial in helpful for key, value in changes[trial.name].items()}
+    with progress(ALL, count) as bench.step:
+        stops = any(trial.learnt is not None for trial in helpful)
+        together = bench.measured(ALL, base.model_copy(update=update), stops=stops)
+    if together is None:
+        bench.warnings.append("all proposals together reach the minimum recall with no bands")
+        return Proposals([first, *helpful], bench.warnings)
+    return Proposals([first, *helpful, together], bench.warnings)
 
 
 def _changes(base: Profile, study: Study, bench: "_Bench") -> Iterator[tuple[str, dict[str, object]]]:
-    """Yield the changes of the profile to measure; ``_Bench.measured`` adds the stop shingles of ``stop_shingles``."""
+    """Yield the changes of the profile to measure; ``_Bench.measured`` adds the stop shingles of ``STOPS``."""
     if base.shingle_unit == "word" and base.stop_shingles == "none" and bench.learnt is not None:
-        yield "stop_shingles", {}
+        yield STOPS, {}
     if base.containment_threshold is None and base.containment_min_similarity < base.threshold:
         yield f"containment_threshold = {_CONTAINMENT:g}", {"containment_threshold": _CONTAINMENT}
     for key, pattern in (("fold_marks", _SIGNS), ("fold_variants", _HAN)):
@@ -119,6 +124,12 @@ def _changes(base: Profile, study: Study, bench: "_Bench") -> Iterator[tuple[str
             yield f"min_words = {base.shingle_size}", {"min_words": base.shingle_size}
 
 
+def _helpful(measured: Sequence[MeasuredProposal], first: MeasuredProposal) -> list[MeasuredProposal]:
+    """Return the improvements; stop shingles among them remove the boilerplate of the others."""
+    learns = any(trial.learnt is not None and _is_helpful(trial, first) for trial in measured)
+    return [trial for trial in measured if _is_helpful(trial, first, without_boilerplate=learns)]
+
+
 def _is_helpful(trial: MeasuredProposal, first: MeasuredProposal, *, without_boilerplate: bool = False) -> bool:
     """Tell whether a trial is an improvement that concerns at least ``_LEAST_CHANGE`` of the recommended pairs.
 
@@ -128,7 +139,7 @@ def _is_helpful(trial: MeasuredProposal, first: MeasuredProposal, *, without_boi
 
     ``without_boilerplate``: ignore boilerplate among gained pairs; proposed stop shingles remove it.
     """
-    if trial.name == "stop_shingles":
+    if trial.name == STOPS:
         removed = first.boilerplate - trial.boilerplate
         changed = removed if 2 * removed >= trial.lost else 0
     elif trial.name.startswith("min_words"):
@@ -160,17 +171,12 @@ class _Bench:
         self.warnings: list[str] = []
         options = self._row.options
         words = replace(options, bag=False) if options.unit == "word" else ShingleOptions("word", 3)
-        self._learnt_of: dict[ShingleOptions, Learnt | None] = {}
+        self._learnt = cache(self._newly_learnt)
         self.learnt = self._learnt(words)
         self._words = self._row.study.sets if words == options else shingle_sets(Shingler(words), self.texts)
         self._without = self._words
         if self.learnt is not None:
             self._without = shingle_sets(Shingler(_without(words, self.learnt.stops.hashes)), self.texts)
-
-    def _learnt(self, options: ShingleOptions) -> Learnt | None:
-        if options not in self._learnt_of:
-            self._learnt_of[options] = self._newly_learnt(options)
-        return self._learnt_of[options]
 
     def _newly_learnt(self, options: ShingleOptions) -> Learnt | None:
         try:
@@ -180,20 +186,17 @@ class _Bench:
             return None
         return learnt if learnt.stops.counts else None
 
-    def measured(self, name: str, profile: Profile, *, stops: bool | None = None) -> MeasuredProposal | None:
-        """Measure a changed profile.
+    def measured(self, name: str, profile: Profile, *, stops: bool) -> MeasuredProposal | None:
+        """Measure a changed profile; None where no bands reach the minimum recall.
 
         Args:
-            name: Name of the proposal; ``stop_shingles`` has no key of the profile.
+            name: Name of the proposal.
             profile: The changed profile.
-            stops: Whether to leave out the learnt stop shingles; None decides by the name.
-
-        Returns:
-            The trial; None where no bands reach the minimum recall.
+            stops: Whether to leave out the learnt stop shingles.
         """
         options = replace(self._row.options, fold_marks=profile.fold_marks, fold_variants=profile.fold_variants)
         learnt = None
-        if stops or (stops is None and name == "stop_shingles"):
+        if stops:
             learnt = self._learnt(options)
             options = options if learnt is None else _without(options, learnt.stops.hashes)
         sample, study = self._compared.sample, self._row.study
@@ -215,18 +218,6 @@ class _Bench:
         rows = rows_of(changed, workload, (threshold,), (self._row.min_recall,))
         return self.trial(name, profile, learnt, rows[0]) if rows and rows[0].reached else None
 
-    def together(
-        self, base: Profile, helpful: Sequence[tuple[MeasuredProposal, Mapping[str, object]]]
-    ) -> Iterator[MeasuredProposal]:
-        """Yield the trial of all changes, unless no bands reach the minimum recall."""
-        update = {key: value for _, change in helpful for key, value in change.items()}
-        stops = any(trial.learnt is not None for trial, _ in helpful)
-        trial = self.measured(ALL, base.model_copy(update=update), stops=stops)
-        if trial is None:
-            self.warnings.append("all proposals together reach the minimum recall with no bands")
-        else:
-            yield trial
-
     def trial(self, name: str, profile: Profile, learnt: Learnt | None, row: TuningRow) -> MeasuredProposal:
         """Return a measured row as a trial."""
         before, after, threshold = self._row.study, row.study, self._row.threshold
@@ -235,7 +226,7 @@ class _Bench:
         total = float(weights.sum())
         left, right, weights = _alerted(after, threshold)
         pairs = float(weights.sum())
-        common, without = (_common(sets, left, right) for sets in (self._words, self._without))
+        common, without = (overlaps_of(sets, left, right).common for sets in (self._words, self._without))
         boilerplate = float(weights[2 * without < common].sum())
         gained = max(pairs - (total - lost), 0.0)
         return MeasuredProposal(
@@ -262,24 +253,12 @@ def _alerted(study: Study, threshold: float) -> tuple[NDArray[np.int64], NDArray
 def _alerts(study: Study, left: NDArray[np.int64], right: NDArray[np.int64], threshold: float) -> NDArray[np.bool_]:
     """Return which document pairs a study alerts, bool (n,)."""
     sets = study.sets
-    similar = similarities(sets, left, right)
-    sizes = sets.sizes[left], sets.sizes[right]
-    alerted = similar >= threshold
+    alerted = similarities(sets, left, right) >= threshold
     if study.rule is not None:
-        overlaps = Overlaps(_common(sets, left, right), *sizes)
-        alerted |= study.rule.holds(similar, overlaps.containments(), np.minimum(*sizes))
+        alerted |= contained(sets, left, right, study.rule)
     enough = sets.token_counts >= study.min_words
     kept: NDArray[np.bool_] = alerted & enough[left] & enough[right]
     return kept
-
-
-def _common(sets: ShingleSets, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the shingles that both documents of a pair have: J (|A| + |B|) / (1 + J), int64 (n,)."""
-    similar = similarities(sets, left, right)
-    common: NDArray[np.int64] = np.rint(similar * (sets.sizes[left] + sets.sizes[right]) / (1 + similar)).astype(
-        np.int64
-    )
-    return common
 
 
 def learning_command(row: TuningRow, name: str, profile: Profile, arguments: tuple[str, ...]) -> str:

@@ -6,15 +6,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from streamdedup.tuning.advice import warnings
-from streamdedup.tuning.comparison import DAY_S, ComparedSettings
+from streamdedup.tuning.advice import SERVERS, settings_section, warnings
+from streamdedup.tuning.comparison import DAY_S, ComparedSettings, Progress
 from streamdedup.tuning.memory import BAND_LIFETIMES, bytes_per_document
-from streamdedup.tuning.progress import Progress
 from streamdedup.tuning.proposals import MeasuredProposal, Proposals, learning_command, study_proposals
 from streamdedup.tuning.rows import TuningRow
-from streamdedup.tuning.sample_pairs import BINS
-from streamdedup.tuning.section import SERVERS, settings_section
-from streamdedup.tuning.study import Study
+from streamdedup.tuning.study import BINS, Study
 
 #: Greatest load of a daemon, as a share of its speed; the rest is for busy hours and backlogs.
 _LOAD: Final = 0.5

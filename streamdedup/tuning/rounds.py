@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from streamdedup.errors import SettingsError
-from streamdedup.tuning.comparison import ComparedSettings, Question, compare_settings
-from streamdedup.tuning.progress import Progress
+from streamdedup.tuning.comparison import ComparedSettings, Progress, Question, compare_settings
 from streamdedup.tuning.results import results_of
 from streamdedup.tuning.sample import Sample, used_characters
 

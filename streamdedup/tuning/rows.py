@@ -116,7 +116,6 @@ class TuningRow(NamedTuple):
         chance: Chance to find a pair that has just the least similarity, with these limits, in an index of
             ``Workload.judged_documents``.
         found_share: Share of the sample's pairs that is found with these limits; None without pairs.
-        reached: ``chance`` is at least the minimum recall.
         permutations: Signature values.
         candidates: A new document's candidates.
         prepare_us: Microseconds of one core for a document's shingles and signature, measured on this machine.
@@ -131,7 +130,6 @@ class TuningRow(NamedTuple):
     limits: StormLimits
     chance: float
     found_share: float | None
-    reached: bool
     permutations: int
     candidates: Candidates
     prepare_us: float
@@ -141,6 +139,16 @@ class TuningRow(NamedTuple):
     def options(self) -> ShingleOptions:
         """Shingle kind."""
         return self.study.options
+
+    @property
+    def reached(self) -> bool:
+        """``chance`` is at least the minimum recall."""
+        return self.chance >= self.min_recall
+
+    @property
+    def hidden(self) -> float:
+        """Share of the sample's pairs that the limits hide."""
+        return 0.0 if self.found_share is None else (self.recall.measured or 0.0) - self.found_share
 
     @property
     def documents_per_s(self) -> float:
@@ -155,17 +163,6 @@ class _Priced(NamedTuple):
     banding: Banding
     candidates: Candidates
     scales: Scales
-
-
-class _Judged(NamedTuple):
-    """A banding with limits for storms, judged as in ``TuningRow``; ``hidden``: share of the pairs that they hide."""
-
-    priced: _Priced
-    limits: StormLimits
-    chance: float
-    found_share: float | None
-    hidden: float
-    reached: bool
 
 
 def rows_of(
@@ -237,30 +234,7 @@ class _Search:
         return _Priced(cost, banding, candidates, scales)
 
     def row(self) -> TuningRow:
-        """Return the row with the chosen banding."""
-        study, workload, judged = self._study, self._workload, self._chosen()
-        choice = judged.priced
-        banding, documents = choice.banding, max(study.documents_count, 1)
-        signing_s = study.sign_s * banding.permutations / workload.most_permutations
-        compared = min(choice.candidates.at(workload.documents), judged.limits.max_candidates or math.inf)
-        return TuningRow(
-            study=study,
-            threshold=self._threshold,
-            min_recall=self._min_recall,
-            banding=banding,
-            recall=study.recall(banding, self._threshold),
-            limits=judged.limits,
-            chance=judged.chance,
-            found_share=judged.found_share,
-            reached=judged.reached,
-            permutations=max(workload.permutations, banding.permutations),
-            candidates=choice.candidates,
-            prepare_us=(study.shingle_s + signing_s) / documents * 1e6,
-            index_us=banding.bands * BAND_US + compared * CANDIDATE_US,
-        )
-
-    def _chosen(self) -> _Judged:
-        """Return the first banding that reaches the recall and whose limits hide at most ``MOST_HIDDEN``.
+        """Return the row of the first banding that reaches the recall and whose limits hide at most ``MOST_HIDDEN``.
 
         Else, of those that reach the recall, the one with the fewest hidden pairs; else the one with the best chance.
         """
@@ -269,45 +243,56 @@ class _Search:
         if self._study.documents_count < LEAST_DOCUMENTS:
             short = [priced for priced in ordered if priced.banding.permutations <= self._workload.permutations]
             cheapest = [*short[:MOST_TRIED], *(priced for priced in cheapest if priced not in short)]
-        tried: list[_Judged] = []
-        reaching: list[_Judged] = []
+        tried: list[TuningRow] = []
+        reaching: list[TuningRow] = []
         for factor in LIMIT_FACTORS:
             limits = self._workload.limits.times(factor)
             for priced in cheapest:
-                judged = self._judged(priced, limits)
-                tried.append(judged)
-                if not judged.reached and judged.chance > 0.0:
-                    tried.append(judged := self._with_more_bands(judged))
-                if judged.reached and judged.hidden <= MOST_HIDDEN:
-                    return judged
-                reaching += [judged] if judged.reached else []
+                row = self._judged(priced, limits)
+                tried.append(row)
+                if not row.reached and row.chance > 0.0:
+                    tried.append(row := self._with_more_bands(row))
+                if row.reached and row.hidden <= MOST_HIDDEN:
+                    return row
+                reaching += [row] if row.reached else []
             if limits == (None, None):
                 break
         if reaching:
-            return min(reaching, key=lambda judged: judged.hidden)
-        return max(tried, key=lambda judged: judged.chance)
+            return min(reaching, key=lambda row: row.hidden)
+        return max(tried, key=lambda row: row.chance)
 
-    def _judged(self, priced: _Priced, limits: StormLimits) -> _Judged:
-        """Judge a banding with limits for storms."""
-        shares = self._study.compared_shares(priced.banding, priced.scales, limits, self._related_from)
-        chance = found_at(self._least, priced.banding, shares)
-        found_share = self._study.found_share(priced.banding, self._threshold, shares)
-        hidden = 0.0
-        if found_share is not None:
-            hidden = (self._study.recall(priced.banding, self._threshold).measured or 0.0) - found_share
-        return _Judged(priced, limits, chance, found_share, hidden, chance >= self._min_recall)
+    def _judged(self, priced: _Priced, limits: StormLimits) -> TuningRow:
+        """Return the row of a banding with limits for storms."""
+        study, workload, banding = self._study, self._workload, priced.banding
+        shares = study.compared_shares(banding, priced.scales, limits, self._related_from)
+        signing_s = study.sign_s * banding.permutations / workload.most_permutations
+        compared = min(priced.candidates.at(workload.documents), limits.max_candidates or math.inf)
+        return TuningRow(
+            study=study,
+            threshold=self._threshold,
+            min_recall=self._min_recall,
+            banding=banding,
+            recall=study.recall(banding, self._threshold),
+            limits=limits,
+            chance=found_at(self._least, banding, shares),
+            found_share=study.found_share(banding, self._threshold, shares),
+            permutations=max(workload.permutations, banding.permutations),
+            candidates=priced.candidates,
+            prepare_us=(study.shingle_s + signing_s) / max(study.documents_count, 1) * 1e6,
+            index_us=banding.bands * BAND_US + compared * CANDIDATE_US,
+        )
 
-    def _with_more_bands(self, judged: _Judged) -> _Judged:
+    def _with_more_bands(self, row: TuningRow) -> TuningRow:
         """Judge the same number of rows with more bands, which make up for the candidates that are not compared."""
-        banding, max_permutations = judged.priced.banding, self._workload.most_permutations
-        compared = judged.chance / banding.probability(self._least)
-        rows, needed = banding.rows, self._min_recall / compared
+        max_permutations = self._workload.most_permutations
+        compared = row.chance / row.banding.probability(self._least)
+        rows, needed = row.banding.rows, self._min_recall / compared
         if needed >= 1.0 or (bands := _bands_for(self._least, needed, rows)) > max_permutations // rows:
-            return judged
+            return row
         more = Banding(bands + 1, rows)
         if more.permutations > max_permutations:
             more = Banding(bands, rows)
-        return self._judged(self.price(more, self._study.candidates(more)[more.bands]), judged.limits)
+        return self._judged(self.price(more, self._study.candidates(more)[more.bands]), row.limits)
 
 
 def _bands_for(threshold: float, recall: float, rows: int) -> int:

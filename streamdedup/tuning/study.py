@@ -13,19 +13,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.detection.scope import band_mask
-from streamdedup.evaluation.pairs import ShingleSets, shingle_sets
+from streamdedup.evaluation.join import join
+from streamdedup.evaluation.pairs import Pairs, ShingleSets, gathered, shingle_sets
 from streamdedup.evaluation.rates import Rate
 from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.similarity.sketch import keeps_hashes
 from streamdedup.text.shingles import ShingleOptions, Shingler
-from streamdedup.tuning.candidates import candidate_counts, first_shared_bands, largest_bucket_of_each
+from streamdedup.tuning.candidates import (
+    DistinctSets,
+    candidate_counts,
+    distinct_sets,
+    first_shared_bands,
+    largest_bucket_of_each,
+)
 from streamdedup.tuning.capped import Scales, StormLimits, compared_shares
-from streamdedup.tuning.sample_pairs import sample_pairs
 
-#: Pairs of different sets that are kept to measure recall.
+#: Bins of the distribution of similarity between 0 and 1.
+BINS: Final = 20
+#: Pairs of different sets that are kept to measure recall; of more, each is kept with the same chance.
 MOST_PAIRS: Final = 400_000
+_SEED: Final = 1
 #: Parts of the signatures with which unlucky documents are counted, at most.
 _MOST_PARTS: Final = 8
 #: Sets that are signed at once.
@@ -64,10 +73,7 @@ class Study:
         sets: The shingles of the used texts, where they are known.
 
     Attributes:
-        options: The same.
-        rule: The same.
-        floor: The same.
-        min_words: The same.
+        options, rule, floor, min_words: The same.
         sample_count: Sample texts.
         documents: int64 (n,); numbers of the texts that are used.
         sets: Their shingles.
@@ -106,9 +112,8 @@ class Study:
             sets = shingle_sets(Shingler(options), [texts[number] for number in numbers], of_documents)
         self.sets = sets
         self.shingle_s = time.perf_counter() - started
-        self.distinct, self.pairs, self.counts, self.histogram = sample_pairs(
-            self.sets, floor, min_words, MOST_PAIRS, progress
-        )
+        self.distinct = distinct_sets(self.sets, min_words)
+        self.pairs, self.counts, self.histogram = _sample_pairs(self.distinct, floor, progress)
         progress(self.documents_count - len(self.distinct.first))
         started = time.perf_counter()
         self._signatures = self._signed(family)
@@ -218,14 +223,7 @@ class Study:
     def compared_shares(
         self, banding: Banding, scales: Scales, limits: StormLimits, related_from: float = 0.0
     ) -> NDArray[np.float64]:
-        """Return each distinct set's chance to compare a candidate, see ``capped.compared_shares``.
-
-        Args:
-            banding: Bands and rows.
-            scales: Candidate growth.
-            limits: Limits for storms.
-            related_from: Least similarity of related pairs.
-        """
+        """Return ``capped.compared_shares`` of the sets; ``related_from``: least similarity of related pairs."""
         pairs = self.pairs.where(self.alerted(related_from))
         related = pairs.left * len(self.distinct.first) + pairs.right
         return compared_shares(self.band_keys(banding), self.distinct, related, scales, limits)
@@ -272,3 +270,23 @@ class Study:
         """Median words per document."""
         counts = self.sets.token_counts
         return int(np.median(counts)) if counts.size else 0
+
+
+def _sample_pairs(
+    sets: DistinctSets, threshold: float, progress: Callable[[int], None]
+) -> tuple[Pairs, NDArray[np.float64], NDArray[np.float64]]:
+    """Find the pairs by an exact join; return them, their counts and the histogram, as ``Study`` has them."""
+    chance = np.random.default_rng(_SEED)
+    pairs, share, histogram = gathered([]), 1.0, np.zeros(BINS)
+    for joined in join(sets.hashes, sets.offsets, threshold, progress):
+        block = joined.within(sets.scopes)
+        weights = sets.pair_counts(block.left, block.right)[:, 0]
+        bins = np.minimum((block.similarities * BINS + 1e-9).astype(np.int64), BINS - 1)
+        histogram += np.bincount(bins, weights=weights, minlength=BINS)
+        part = block if share == 1.0 else block.where(chance.random(len(block.left)) < share)
+        pairs = gathered([pairs, part])
+        while len(pairs.left) > MOST_PAIRS:
+            pairs = pairs.where(chance.random(len(pairs.left)) < 0.5)
+            share /= 2
+    histogram[-1] += sets.copy_pairs()[0]
+    return pairs, sets.pair_counts(pairs.left, pairs.right) / share, histogram

@@ -4,7 +4,7 @@ import pytest
 
 from streamdedup.cli.applied_settings import apply_section, check_target, with_section
 from streamdedup.errors import SettingsError
-from streamdedup.tuning.section import SERVERS
+from streamdedup.tuning.advice import SERVERS
 
 NEW = '[profiles.articles]\ntopics = ["new"]'
 OLD = '[profiles.articles]\ntopics = ["old"]\nthreshold = 0.7\n'

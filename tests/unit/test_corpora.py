@@ -92,15 +92,18 @@ def stdin(monkeypatch, content):
 
 
 def failure(path, **options):
-    with pytest.raises(CorpusError) as caught:
-        list(CorpusReader(path, **options))
-    return str(caught.value)
+    """Return the error of a file, or of its first malformed line."""
+    try:
+        entries = list(CorpusReader(path, **options))
+    except CorpusError as error:
+        return str(error)
+    return next(f"{entry.file}:{entry.line}: {entry.problem}" for entry in entries if entry.problem is not None)
 
 
 def assert_accounted_for(path, **options):
     """Any bytes: entries that are sent as the same documents, or one error of a line that names the file."""
     try:
-        entries = list(CorpusReader(path, on_bad="pass", **options))
+        entries = list(CorpusReader(path, **options))
     except CorpusError as error:
         message = str(error)
     else:
@@ -149,7 +152,7 @@ def test_an_unreadable_line_is_an_error_that_names_file_and_line_but_no_text(tmp
 
 def test_malformed_lines_are_passed_on_unchanged_on_request(tmp_path):
     lines = [b'{"text": "ok"}', b"[1]", b'{"text": 1}', b'{"id": "x"}', b'{"text": "\xff"}', b"  {", b'{"text": ""}']
-    entries = list(CorpusReader(write(tmp_path, "d.jsonl", b"\n".join(lines)), on_bad="pass"))
+    entries = list(CorpusReader(write(tmp_path, "d.jsonl", b"\n".join(lines))))
     assert [entry.value() for entry in entries] == lines
     assert [entry.problem is None for entry in entries] == [True, False, False, False, False, False, True]
     assert [entry.key for entry in entries] == [b"d.jsonl:1", None, None, None, None, None, b"d.jsonl:7"]
@@ -184,7 +187,7 @@ def test_plain_text_is_one_document_a_line_with_its_place_as_id(tmp_path):
 def test_text_that_is_not_utf8_is_an_error_or_passed_on(tmp_path):
     path = write(tmp_path, "latin1.txt", b"gut\nf\xfcr alle\n")
     assert failure(path) == f"{path}:2: not UTF-8: invalid byte at position 1"
-    good, bad = CorpusReader(path, on_bad="pass")
+    good, bad = CorpusReader(path)
     assert good.problem is None
     assert (bad.value(), bad.key) == (b"f\xfcr alle", None)
 
@@ -394,7 +397,7 @@ def test_memory_holds_one_document_and_not_the_file(tmp_path):
 def test_a_file_name_that_is_not_utf8_is_read_and_shown_with_escapes(tmp_path):
     path = tmp_path / os.fsdecode(b"caf\xe9.jsonl")
     path.write_text('{"text": "words without an id"}\nno JSON\n', encoding="utf-8")
-    document, bad = CorpusReader(path, on_bad="pass")
+    document, bad = CorpusReader(path)
     assert document.id == "caf\\udce9.jsonl:1"
     assert document.key == document.id.encode()
     assert (bad.file, bad.line) == (f"{tmp_path}/caf\\udce9.jsonl", 2)

@@ -13,7 +13,7 @@ from streamdedup.index.contract import Index
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.values import Fence
 from streamdedup.position import Partition
-from streamdedup.settings import Settings, crash_point
+from streamdedup.settings import Settings
 from streamdedup.settings.sources import CRASH_VARIABLE
 
 #: Methods of a store that change nothing and decide nothing, and the one that an operator calls.
@@ -120,7 +120,6 @@ def test_without_the_variable_nothing_is_watched(monkeypatch):
 
 
 def test_only_the_environment_asks_for_a_point():
-    assert crash_point({CRASH_VARIABLE: "before_commit"}) == "before_commit"
     given = {"kafka.bootstrap_servers": "h:1", "redis.url": "redis://h", "profiles.articles.topics": "t"}
     Settings.load(None, given, {CRASH_VARIABLE: "before_commit"})
     with pytest.raises(SettingsError, match="crash_at"):

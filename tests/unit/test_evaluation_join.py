@@ -101,7 +101,7 @@ def test_a_threshold_outside_its_range_is_refused(threshold):
 
 def sample_texts(name):
     path = str(resources.files("streamdedup").joinpath(f"sample/{name}.jsonl"))
-    return [entry.text for entry in CorpusReader(path, on_bad="pass") if entry.problem is None and entry.op == "upsert"]
+    return [entry.text for entry in CorpusReader(path) if entry.problem is None and entry.op == "upsert"]
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_poison_is_six_lines_each_of_another_kind():
     problems = [
         entry
         for profile in PROFILES
-        for entry in CorpusReader(SAMPLE / f"{profile}.jsonl", on_bad="pass")
+        for entry in CorpusReader(SAMPLE / f"{profile}.jsonl")
         if entry.problem is not None
     ]
     assert [entry.raw is not None for entry in problems] == [True] * 6
@@ -75,7 +75,7 @@ def test_poison_is_six_lines_each_of_another_kind():
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_the_reader_finds_the_same_documents_as_plain_json(profile):
-    entries = [e for e in CorpusReader(SAMPLE / f"{profile}.jsonl", on_bad="pass") if e.problem is None]
+    entries = [e for e in CorpusReader(SAMPLE / f"{profile}.jsonl") if e.problem is None]
     assert {entry.id: entry.text for entry in entries} == documents(profile)
     assert all(entry.source and entry.published_at for entry in entries)
     times = [entry.published_at for entry in entries]

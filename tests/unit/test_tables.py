@@ -109,7 +109,7 @@ def test_in_a_tsv_without_quoting_every_quotation_mark_is_text(tmp_path):
 )
 def test_a_header_that_does_not_do_is_an_error_that_lists_the_columns(tmp_path, content, reason):
     path = write(tmp_path, "t.csv", content)
-    assert failure(path, on_bad="pass").startswith(str(path))
+    assert failure(path).startswith(str(path))
     assert reason in failure(path)
 
 
@@ -149,7 +149,7 @@ def test_a_bad_row_is_named_by_file_and_line_and_the_rest_is_read(tmp_path, row,
     message = failure(path)
     assert message.startswith(f"{path}:3: ")
     assert problem in message
-    first, bad, last = CorpusReader(path, on_bad="pass")
+    first, bad, last = CorpusReader(path)
     assert (first.text, last.text, bad.key) == ("one", "three", None)
     assert problem in bad.problem
     assert bad.code is not None
@@ -157,14 +157,14 @@ def test_a_bad_row_is_named_by_file_and_line_and_the_rest_is_read(tmp_path, row,
 
 def test_a_malformed_row_is_passed_on_unchanged(tmp_path):
     path = write(tmp_path, "t.csv", b'id,text\n2,"t\xfco\nlines"\n')
-    assert list(CorpusReader(path, on_bad="pass")) == [
+    assert list(CorpusReader(path)) == [
         Entry("t.csv:2", "", str(path), 2, b'2,"t\xfco\nlines"', problem="not UTF-8", code="not_utf8")
     ]
 
 
 def test_an_unclosed_quotation_mark_invalidates_the_following_rows_and_its_line_is_named(tmp_path):
     path = write(tmp_path, "t.csv", 'id,text\n1,one\n2,"two\n' + "3,three\n" * 1_000)
-    entries = list(CorpusReader(path, on_bad="pass"))
+    entries = list(CorpusReader(path))
     assert [entry.line for entry in entries] == [2, 3]
     assert "not closed before the end of the file" in entries[1].problem
 
@@ -221,7 +221,7 @@ def test_a_damaged_table_gives_entries_or_a_corpus_error(tmp_path_factory, data)
         )
     path = write(tmp_path_factory.getbasetemp(), "damaged.csv", bytes(content))
     try:
-        outcome = [entry.value() for entry in CorpusReader(path, on_bad="pass")]
+        outcome = [entry.value() for entry in CorpusReader(path)]
     except CorpusError as error:
         outcome = str(error)
     assert isinstance(outcome, list) or outcome.startswith(str(path))

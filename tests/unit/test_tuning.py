@@ -35,7 +35,6 @@ from streamdedup.tuning.passages import frequent_passages
 from streamdedup.tuning.rounds import Taken, affordable_growth, rounds
 from streamdedup.tuning.rows import MOST_HIDDEN, Workload, rows_of
 from streamdedup.tuning.sample import MOST_CHARACTERS, BoundedTexts, chosen_documents, draw_sample
-from streamdedup.tuning.sample_pairs import sample_pairs
 from streamdedup.tuning.study import Study
 
 WORDS = ShingleOptions("word", 3)
@@ -316,9 +315,9 @@ class TestBoundedTexts:
 
 
 class TestSamplePairs:
-    def test_of_too_many_pairs_some_represent_the_others(self):
-        texts = [f"{words(60, 1)} end{at}" for at in range(60)]
-        found = sample_pairs(shingle_sets(Shingler(WORDS), texts), 0.8, min_words=0, max_pairs=300)
+    def test_of_too_many_pairs_some_represent_the_others(self, monkeypatch):
+        monkeypatch.setattr("streamdedup.tuning.study.MOST_PAIRS", 300)
+        found = Study(WORDS, [f"{words(60, 1)} end{at}" for at in range(60)], FAMILY, floor=0.8)
         assert len(found.pairs.left) <= 300
         assert found.histogram.sum() == 60 * 59 / 2
         assert found.counts[:, 0].sum() == pytest.approx(60 * 59 / 2, rel=0.25)
@@ -653,12 +652,10 @@ class TestAdvice:
     def test_a_text_of_that_many_words_bears_one_changed_word(self, threshold, size):
         words = least_words(ShingleOptions("word", size), threshold)
 
-        def similarity(count: int) -> float:
+        def similarity_of(count: int) -> float:
             text = [f"w{at}" for at in range(count)]
             changed = [*text[: count // 2], "other", *text[count // 2 + 1 :]]
-            sets = shingle_sets(Shingler(ShingleOptions("word", size)), [" ".join(text), " ".join(changed)])
-            one, other = (set(sets.of(at).tolist()) for at in (0, 1))
-            return len(one & other) / len(one | other)
+            return similarity(" ".join(text), " ".join(changed), ShingleOptions("word", size))
 
-        assert similarity(words) >= threshold
-        assert similarity(words - 1) < threshold
+        assert similarity_of(words) >= threshold
+        assert similarity_of(words - 1) < threshold

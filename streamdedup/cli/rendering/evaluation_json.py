@@ -4,20 +4,20 @@ from dataclasses import asdict
 from typing import Any
 
 from streamdedup.evaluation.rates import Rate
-from streamdedup.evaluation.result import Evaluation
+from streamdedup.evaluation.scores import Evaluation
 
 
 def as_object(evaluation: Evaluation) -> dict[str, Any]:
     """Return the whole result as plain values that JSON can represent."""
-    findings = evaluation.findings
+    run = evaluation.run
     return {
         "documents": len(evaluation.ids),
-        "skipped": findings.skipped_counts,
-        "suppressed": findings.suppressed_counts,
+        "skipped": run.skipped,
+        "suppressed": run.suppressed,
         "documents_per_second": evaluation.documents_per_second,
         "candidates_per_document": evaluation.candidates_per_document,
         **_settings(evaluation),
-        "limits": asdict(findings.limits),
+        "limits": asdict(run.limits),
         "truth": evaluation.truth,
         "truth_seconds": evaluation.truth_seconds,
         "truth_pairs_unknown": evaluation.unknown_count,

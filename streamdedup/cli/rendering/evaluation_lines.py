@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from streamdedup.cli.rendering.terminal import printable
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.evaluation.rates import Rate
-from streamdedup.evaluation.result import Evaluation
+from streamdedup.evaluation.scores import Evaluation
 from streamdedup.settings.units import counted, listed_counts
 from streamdedup.similarity.lsh import BAND_BYTES
 
@@ -25,8 +25,8 @@ def as_lines(evaluation: Evaluation) -> Iterator[str]:
 
 def _conditions(evaluation: Evaluation) -> Iterator[str]:
     """Yield documents, settings, truth, suppressed pairs and reached limits."""
-    options, findings, speed = evaluation.options, evaluation.findings, evaluation.documents_per_second
-    documents = f"{counted(len(evaluation.ids), 'document')}, skipped: {listed_counts(findings.skipped_counts)}"
+    options, run, speed = evaluation.options, evaluation.run, evaluation.documents_per_second
+    documents = f"{counted(len(evaluation.ids), 'document')}, skipped: {listed_counts(run.skipped)}"
     yield f"{documents}; {speed:,.0f} documents/s" if speed else documents
     yield _settings_line(options)
     if options.containment is not None and evaluation.candidates_per_document is not None:
@@ -35,10 +35,10 @@ def _conditions(evaluation: Evaluation) -> Iterator[str]:
     yield f"{truth}; {counted(unknown_count, 'pair')} with a document that is in no file" if unknown_count else truth
     if options.suppression is not None:
         yield (
-            f"suppressed: {listed_counts(findings.suppressed_counts)}; "
+            f"suppressed: {listed_counts(run.suppressed)}; "
             f"of the truth {counted(evaluation.suppressed_count, 'pair')}, not counted below"
         )
-    if reached := findings.limits.sentence():
+    if reached := run.limits.sentence():
         yield reached
 
 
