@@ -27,12 +27,10 @@ RUNBOOKS = "https://docs.example.com/streamdedup"
 SECTIONS = ("Records and documents", "Findings", "Time", "Kafka", "The store", "Health")
 #: A metric of the daemon in a query.
 METRIC = re.compile(r"streamdedup_[a-z_]+")
-#: Units by the ending of a name.
-ENDINGS = {"_bytes": "bytes", "_timestamp_seconds": "seconds since the epoch", "_seconds": "seconds"}
 
 
 def documented():
-    return {named(row[0])[0]: row for title in SECTIONS for row in rows(section(PAGE, title)) if len(row) == 6}
+    return {named(row[0])[0]: row for title in SECTIONS for row in rows(section(PAGE, title)) if len(row) == 5}
 
 
 def declared():
@@ -52,36 +50,15 @@ def declared():
     return found
 
 
-def process_metrics():
-    return {
-        f"{family.name}_total" if family.type == "counter" else family.name: family.type
-        for family in Metrics().registry.collect()
-        if family.name.startswith("process_")
-    }
-
-
 class TestTables:
     def test_every_metric_is_listed_and_every_listed_one_exists(self):
         assert documented().keys() == declared().keys()
 
     @pytest.mark.parametrize("name", declared())
     def test_type_labels_text_and_action_are_those_of_the_code(self, name):
-        _, kind, labels, _, text, action = documented()[name]
+        _, kind, labels, text, action = documented()[name]
         assert (kind, tuple(named(labels)), text, action) == declared()[name]
         assert action.endswith(".")
-
-    @pytest.mark.parametrize("name", declared())
-    def test_the_unit_fits_the_name(self, name):
-        unit = documented()[name][3]
-        assert unit
-        for ending, expected in ENDINGS.items():
-            if name.endswith(ending):
-                assert unit == expected
-                break
-
-    def test_the_metrics_of_the_process_are_those_that_are_shown(self):
-        table = {named(row[0])[0]: row[1] for row in rows(section(PAGE, "Health")) if len(row) == 4}
-        assert table == process_metrics()
 
 
 #: The table of the labels, and that of the alert rules.
