@@ -1,4 +1,4 @@
-"""The documents nearest to one document, by exact similarity; every document is compared."""
+"""The documents nearest to one document, by exact similarity, as ``streamdedup neighbours`` shows them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NamedTuple
@@ -24,19 +24,19 @@ class Neighbour(NamedTuple):
 
 
 class NearestDocuments:
-    """Keeps a stream's nearest documents.
+    """The documents of a stream that are most similar to a target document, compared chunk by chunk.
 
     Args:
-        target: The document's shingles; documents of its scope are compared.
+        target: Shingle set of the target document, of length 1; documents of its scope are compared.
         max_neighbours: Documents to keep, at least 1.
         threshold: Least similarity; a neighbour shares at least one shingle in any case.
         measure: Similarity measure.
 
     Attributes:
-        target: The same.
+        target: As passed.
         nearest: The nearest documents so far, the most similar first, equally similar ones by id.
         near_count: Documents so far that reach the threshold.
-        compared_count: Documents so far.
+        compared_count: Documents so far in the scope of the target.
     """
 
     def __init__(self, target: ShingleSets, max_neighbours: int, threshold: float, measure: Measure) -> None:
@@ -49,20 +49,26 @@ class NearestDocuments:
         self.compared_count = 0
 
     def compare(self, ids: Sequence[str], sets: ShingleSets) -> None:
-        """Compare with further documents."""
-        shared = np.append(0, np.cumsum(np.isin(sets.hashes, self.target.hashes)))[sets.offsets]
-        common = np.diff(shared)
+        """Compare the target with further documents; ``ids[i]`` is the id of document i of ``sets``."""
+        # Prefix sums at the borders of documents; the differences are the counts of shingles in common with the target.
+        sums = np.append(0, np.cumsum(np.isin(sets.hashes, self.target.hashes)))[sets.offsets]
+        common = np.diff(sums)
         overlaps = Overlaps(common, np.full_like(sets.sizes, len(self.target.hashes)), sets.sizes)
         similarities = self._measure.exact(*overlaps)
         is_compared = sets.scopes == self.target.scopes
         near = np.flatnonzero(is_compared & (similarities >= self._threshold) & (common > 0))
         self.near_count += len(near)
         self.compared_count += int(is_compared.sum())
-        of_near = overlaps.of(near.tolist())
-        shares = zip(similarities[near].tolist(), of_near.containments().tolist(), of_near.contained(), strict=True)
+        near_overlaps = overlaps.of(near.tolist())
         neighbours = [
-            Neighbour(ids[number], similarity, containment, _SMALLER[contained])
-            for number, (similarity, containment, contained) in zip(near.tolist(), shares, strict=True)
+            Neighbour(ids[index], similarity, containment, _SMALLER[contained])
+            for index, similarity, containment, contained in zip(
+                near.tolist(),
+                similarities[near].tolist(),
+                near_overlaps.containments().tolist(),
+                near_overlaps.contained(),
+                strict=True,
+            )
         ]
         self.nearest = sorted(
             [*self.nearest, *neighbours], key=lambda neighbour: (-neighbour.similarity, neighbour.id)

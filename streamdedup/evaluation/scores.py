@@ -1,4 +1,4 @@
-"""Recall and precision of the pairs found, against a truth.
+"""Recall and precision of the pairs that a trial found, against a truth: the result of ``streamdedup evaluate``.
 
 Where the shingles of both documents are stored the similarity is exact, and recall and precision are promised at the
 threshold t. Elsewhere the similarity is an estimate with the standard error e = sqrt(t (1 - t) / K); a pair near t may
@@ -25,8 +25,8 @@ from streamdedup.similarity.containment import standard_error
 
 #: Standard errors that an estimated pair may be off.
 TOLERANCE: Final = 3.0
-#: Width of a band of similarity.
-_BAND: Final = 0.05
+#: Width of a similarity range.
+_RANGE_WIDTH: Final = 0.05
 #: Examples of missed pairs for each reason.
 _EXAMPLES: Final = 5
 
@@ -36,9 +36,10 @@ class Truth(NamedTuple):
 
     Attributes:
         pairs: The true pairs that no rule suppresses.
-        computed: The exact join has found ``pairs``, and a found pair is right if its exact similarity or containment
-            says so. Otherwise a file has them, and a found pair is right if the file has it.
-        ignores_threshold: Pairs below the threshold should be found too: the file has no similarities.
+        computed: True: ``pairs`` come from the exact join, and a found pair is right if its exact similarity or
+            containment reaches the threshold. False: ``pairs`` come from a file, and a found pair is right if it is in
+            the file.
+        ignores_threshold: The file lists pairs without similarities, so pairs below the threshold count, too.
     """
 
     pairs: Pairs
@@ -46,8 +47,8 @@ class Truth(NamedTuple):
     ignores_threshold: bool = False
 
 
-class BandScore(NamedTuple):
-    """Recall among the true pairs with a similarity from ``low`` to below ``high``; 1 and 1: equal sets."""
+class RangeScore(NamedTuple):
+    """Recall among the true pairs with a similarity from ``low`` to below ``high``; from 1 to 1: of equal sets."""
 
     low: float
     high: float
@@ -72,25 +73,24 @@ class ThresholdShare(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """Scores of a trial. All rates have bounds by document (``rates``).
+    """Scores of a trial. The interval of each rate counts pairs with a common document together (``rates``).
 
     Attributes:
         recall: Found pairs among the true pairs, by similarity and by containment.
         precision: Right pairs among the found pairs.
         exact_recall: Recall among the true pairs that the detector compares exactly.
         exact_precision: Precision among the found pairs that it reports as exact.
-        estimated_recall: Recall among the true pairs that it estimates, from ``estimated_from`` on.
-        estimated_precision: Precision among the pairs that it reports as estimated, from ``estimated_at`` on.
-        estimated_from: The threshold plus three standard errors, at most 1.
-        estimated_at: The threshold minus three standard errors.
+        estimated_recall: Recall among the true pairs that it estimates, from ``recall_limit`` on.
+        estimated_precision: Share of the pairs reported as estimated that are not below ``precision_limit``.
+        recall_limit: The threshold plus three standard errors, at most 1.
+        precision_limit: The threshold minus three standard errors.
         containment_recall: Recall among the true pairs below the threshold.
         containment_precision: Precision among the found pairs with a similarity below the threshold.
-        bands: Recall by similarity.
+        ranges: Recall by similarity range.
         missed: Missed pair count by reason, for reasons that occur.
         examples: The most similar missed pairs of each reason.
-        unlucky: Documents with true pairs of which none was found, among all documents with true pairs.
-        thresholds: Shares of the true pairs that thresholds can find, for a truth that ignores the threshold; else
-            empty.
+        without_match: Share of the documents with true pairs of which none was found.
+        thresholds: The true pairs from each threshold on, for a truth that ignores the threshold; else empty.
     """
 
     recall: Rate
@@ -99,14 +99,14 @@ class Scores(NamedTuple):
     exact_precision: Rate
     estimated_recall: Rate
     estimated_precision: Rate
-    estimated_from: float
-    estimated_at: float
+    recall_limit: float
+    precision_limit: float
     containment_recall: Rate
     containment_precision: Rate
-    bands: Sequence[BandScore]
+    ranges: Sequence[RangeScore]
     missed: Mapping[Miss, int]
     examples: Sequence[MissedPair]
-    unlucky: Rate
+    without_match: Rate
     thresholds: Sequence[ThresholdShare]
 
 
@@ -149,7 +149,7 @@ class Evaluation:
         return self.run.candidates_count / len(self.ids) if self.ids else None
 
 
-def lowest_judged(options: DetectorOptions) -> float:
+def precision_limit(options: DetectorOptions) -> float:
     """Return the least exact similarity with which an estimated pair counts as right."""
     return max(options.threshold - _tolerance(options), 0.0)
 
@@ -160,26 +160,24 @@ def _tolerance(options: DetectorOptions) -> float:
 
 
 def _tolerant(options: DetectorOptions) -> DetectorOptions:
-    """Return the options by which an estimated pair counts as right: each limit is lower by its tolerance."""
+    """Return the options with each limit lower by three standard errors: so an estimated pair counts as right."""
     rule = options.containment
     if rule is not None:
         similarity, permutations = rule.min_similarity, options.permutations
-        errors = (
-            standard_error(rule.threshold, options.measure.least_jaccard(similarity), permutations),
-            options.measure.standard_error(similarity, permutations),
-        )
+        containment_error = standard_error(rule.threshold, options.measure.least_jaccard(similarity), permutations)
+        similarity_error = options.measure.standard_error(similarity, permutations)
         rule = replace(
             rule,
-            threshold=max(rule.threshold - TOLERANCE * errors[0], 0.0),
-            min_similarity=max(similarity - TOLERANCE * errors[1], 0.0),
+            threshold=max(rule.threshold - TOLERANCE * containment_error, 0.0),
+            min_similarity=max(similarity - TOLERANCE * similarity_error, 0.0),
         )
-    return replace(options, threshold=lowest_judged(options), containment=rule)
+    return replace(options, threshold=precision_limit(options), containment=rule)
 
 
 def without_suppressed(
     pairs: Pairs, suppression: Suppression | None, sources: Sequence[str | None], sets: ShingleSets
 ) -> Pairs:
-    """Return the pairs that are alerted.
+    """Return the pairs that no suppression rule of the profile covers.
 
     Args:
         pairs: Document pairs.
@@ -189,6 +187,7 @@ def without_suppressed(
     """
     if suppression is None:
         return pairs
+    # Stop shingles do not count for ``min_shingles``.
     shingle_counts = np.where(sets.stop_only, 0, sets.sizes)
     is_short = np.minimum(shingle_counts[pairs.left], shingle_counts[pairs.right]) < suppression.min_shingles
     keys = [source_key(source) if source else None for source in sources]
@@ -214,16 +213,19 @@ def score(truth: Truth, findings: Findings, options: DetectorOptions, sets: Shin
         expected = expected.where(near_duplicates(expected, options, sets))
     is_found = np.isin(_codes(expected, ids), _codes(found, ids))
     exact = compared_exactly(expected, options, sets)
-    estimated_from = min(options.threshold + _tolerance(options), 1.0)
-    sure = ~exact & (expected.similarities >= estimated_from)
+    recall_limit = min(options.threshold + _tolerance(options), 1.0)
+    sure = ~exact & (expected.similarities >= recall_limit)
     below = expected.similarities < options.threshold
     missed = expected.where(~is_found)
     reasons = MissClassifier(options, sets, findings).reasons(missed)
     if truth.computed:
         compared = found._replace(similarities=similarities(sets, found.left, found.right, options.measure))
-        right, nearly_right = (near_duplicates(compared, limits, sets) for limits in (options, _tolerant(options)))
+        right = near_duplicates(compared, options, sets)
+        nearly_right = near_duplicates(compared, _tolerant(options), sets)
     else:
-        right, nearly_right = (np.isin(_codes(found, ids), _codes(judged, ids)) for judged in (expected, truth.pairs))
+        right = np.isin(_codes(found, ids), _codes(expected, ids))
+        # A pair of the file below the threshold is no mistake of an estimate.
+        nearly_right = np.isin(_codes(found, ids), _codes(truth.pairs, ids))
     return Scores(
         recall=_rate(expected, is_found),
         precision=_rate(found, right),
@@ -231,14 +233,14 @@ def score(truth: Truth, findings: Findings, options: DetectorOptions, sets: Shin
         exact_precision=_rate(found, right, findings.exact),
         estimated_recall=_rate(expected, is_found, sure),
         estimated_precision=_rate(found, nearly_right, ~findings.exact),
-        estimated_from=estimated_from,
-        estimated_at=lowest_judged(options),
+        recall_limit=recall_limit,
+        precision_limit=precision_limit(options),
         containment_recall=_rate(expected, is_found, below),
         containment_precision=_rate(found, right, found.similarities < options.threshold),
-        bands=_bands(expected, is_found, 0.0 if truth.ignores_threshold else options.least_similarity),
+        ranges=_ranges(expected, is_found, 0.0 if truth.ignores_threshold else options.least_similarity),
         missed={reason: count for reason in Miss if (count := Counter(reasons)[reason])},
         examples=_examples(missed, reasons),
-        unlucky=_unlucky(expected, is_found, len(ids)),
+        without_match=_without_match(expected, is_found, len(ids)),
         thresholds=_thresholds(expected.similarities, options.threshold) if truth.ignores_threshold else [],
     )
 
@@ -249,11 +251,11 @@ def _rate(pairs: Pairs, hits: NDArray[np.bool_], mask: NDArray[np.bool_] | None 
     return Rate.of_pairs(hits[selection], pairs.left[selection], pairs.right[selection])
 
 
-def _unlucky(pairs: Pairs, is_found: NDArray[np.bool_], documents: int) -> Rate:
-    """Return the documents that find none of their pairs, among the documents with pairs."""
+def _without_match(pairs: Pairs, is_found: NDArray[np.bool_], document_count: int) -> Rate:
+    """Return the share of the documents with pairs of which none was found."""
     ends = np.stack((pairs.left, pairs.right))
-    totals = np.bincount(ends.reshape(-1), minlength=documents)
-    missed = np.bincount(ends[:, ~is_found].reshape(-1), minlength=documents)
+    totals = np.bincount(ends.reshape(-1), minlength=document_count)
+    missed = np.bincount(ends[:, ~is_found].reshape(-1), minlength=document_count)
     return Rate.of((missed == totals)[totals > 0])
 
 
@@ -262,21 +264,24 @@ def _codes(pairs: Pairs, ids: Sequence[str]) -> NDArray[np.int64]:
     return pairs.left * len(ids) + pairs.right
 
 
-def _bands(pairs: Pairs, is_found: NDArray[np.bool_], lowest: float) -> list[BandScore]:
-    """Return the recall of each band of similarity that has pairs; the lowest begins at ``lowest``."""
-    steps = np.arange(round(1 / _BAND) + 1) * _BAND
-    edges = [lowest, *(float(round(edge, 2)) for edge in steps if edge > lowest + _BAND / 100), 1.0]
-    edges = edges if lowest < 1.0 else [1.0, 1.0]
+def _ranges(pairs: Pairs, is_found: NDArray[np.bool_], lowest: float) -> list[RangeScore]:
+    """Return the recall of each similarity range that has pairs.
+
+    The first range begins at ``lowest``, the last one is 1 to 1: for 0.83 the edges are 0.83, 0.85, ... 0.95, 1, 1.
+    """
+    steps = np.arange(round(1 / _RANGE_WIDTH)) * _RANGE_WIDTH
+    inner = [float(round(step, 2)) for step in steps if step > lowest + _RANGE_WIDTH / 100]
+    edges = [lowest, *inner, 1.0, 1.0] if lowest < 1.0 else [1.0, 1.0]
     scores = []
     for low, high in itertools.pairwise(edges):
         inside = (pairs.similarities >= low) & ((pairs.similarities < high) | (low == high))
         if inside.any():
-            scores.append(BandScore(low, high, _rate(pairs, is_found, inside)))
+            scores.append(RangeScore(low, high, _rate(pairs, is_found, inside)))
     return scores
 
 
 def _thresholds(similarity: NDArray[np.float64], threshold: float) -> list[ThresholdShare]:
-    """Return the share for each tenth and for the options' threshold, the highest first."""
+    """Return the share from each tenth and from the threshold of the options on, the highest first."""
     steps = {round(tenth / 10, 1) for tenth in range(1, 11)} | {threshold}
     counts = {step: int(np.count_nonzero(similarity >= step)) for step in sorted(steps, reverse=True)}
     return [ThresholdShare(step, count, count / max(len(similarity), 1)) for step, count in counts.items()]

@@ -2,14 +2,14 @@
 
     shingle         = finish(sum over j of COMBINER^j * hash of element j)
     finish(x)       = ((y ^ (y >> 32)) * FINISH_2 mod 2^64) >> 32, y = x * FINISH_1
-    n-th repetition = finish(mix(shingle hash + n * REPETITION)), n from 1 on, where texts are bags
+    n-th repetition = finish(mix(shingle hash + n * REPETITION)), n from 1 on: the second, third ... occurrence of a
+                      shingle, where texts are compared as bags (multisets)
 
 all modulo 2^64; `element_hashes` has mix. A mere sum would be linear, and MinHash needs hashes without structure.
 
-Documents are consecutive runs (`runs`): `hashes` holds one document behind the other, `counts` their number by
-document. The functions are the steps that `shingles` takes: hash all windows and sort (`sorted_hashes`), leave stop
-shingles out (`without_stops`), give repetitions in bags hashes that differ (`numbered_repetitions`), remove equal
-hashes (`distinct`).
+`hashes` concatenates the documents, `counts[d]` is the number of hashes of document d (`runs`). The functions are the
+steps that `shingles` takes: hash all windows and sort (`sorted_hashes`), leave stop shingles out (`without_stops`),
+give repetitions in bags hashes that differ (`numbered_repetitions`), remove equal hashes (`distinct`).
 
 A change to any formula needs a new `shingles.ALGORITHM`.
 """
@@ -27,8 +27,8 @@ _FINISH_2 = 0x510E527FADE682D1
 _REPETITION = 0x9B05688C2B3E6C1F
 
 #: Mean number of elements of a document above which each document is sorted by itself, not the batch as a whole.
-#: NumPy 2.4 with AVX-512 on Zen 4 sorts long arrays five times as slowly as with AVX2. With 32 in place of 128, texts
-#: of 64 words are shingled there in 0.63 of the time, with AVX2 in 0.97; of 32 words in 0.76 and 1.11.
+#: NumPy 2.4 with AVX-512 on Zen 4 sorts long arrays five times as slowly as with AVX2. With AVX-512, texts of 64 words
+#: take 0.63 of the time that a limit of 128 needs, with AVX2 0.97; texts of 32 words 0.76 and 1.11.
 _SORTED_ALONE = 32
 #: Elements whose shingles are hashed at once, so that the arrays stay in the second-level cache.
 _BLOCK = 1 << 15
@@ -40,43 +40,43 @@ _HASH_MASK = np.uint64(2**32 - 1)
 
 
 def sorted_hashes(
-    elements: Elements, documents: NDArray[np.int64], size: int, *, whole: bool
+    elements: Elements, result_index: NDArray[np.int64], size: int, *, whole: bool
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
     """Return all shingle hashes, repetitions included, ascending within each document, and their counts.
 
     Args:
-        elements: The elements.
-        documents: int64 (n_docs,); index in the result, by document: a permutation.
+        elements: Element hashes of all documents; of each document the count that is stored, and the count of the
+            leading ones that form shingles.
+        result_index: int64 (n_docs,); the place of each document in the result, a permutation.
         size: Shingle size in elements, at least 1.
         whole: A document with fewer elements is one shingle as a whole; otherwise it has none.
 
     Returns:
         Hashes, uint32 (n_total,), and their number by document in the result, int64 (n_docs,).
     """
-    hashes, stored, used, _ = elements
-    first = offsets_of(stored)[:-1]
-    windows = np.maximum(used - (size - 1), 0)
+    hashes, stored_counts, used_counts, _ = elements
+    first = offsets_of(stored_counts)[:-1]
+    windows = np.maximum(used_counts - (size - 1), 0)
     shingles = _window_hashes(hashes, size)
     if whole:
-        short = np.flatnonzero((used > 0) & (used < size))
-        shingles[first[short]] = _finish(_short_sums(hashes, first[short], used[short]))
+        short = np.flatnonzero((used_counts > 0) & (used_counts < size))
+        shingles[first[short]] = _finish(_short_sums(hashes, first[short], used_counts[short]))
         windows[short] = 1
-    order = np.empty_like(documents)
-    order[documents] = np.arange(documents.size)
+    order = np.empty_like(result_index)
+    order[result_index] = np.arange(result_index.size)
     counts = windows[order]
-    if shingles.size > _SORTED_ALONE * documents.size:
-        return _sorted_alone(shingles, first[order], counts), counts
-    keys = np.repeat(documents.astype(np.uint64) << _HASH_BITS, stored)
+    if shingles.size > _SORTED_ALONE * result_index.size:
+        return _sort_each(shingles, first[order], counts), counts
+    # One sort for all documents, by place in the result and hash; positions without a window sort to the end.
+    keys = np.repeat(result_index.astype(np.uint64) << _HASH_BITS, stored_counts)
     keys |= shingles
-    keys[ranges(first + windows, stored - windows)] = _NO_SHINGLE
+    keys[ranges(first + windows, stored_counts - windows)] = _NO_SHINGLE
     keys.sort()
     return keys[: int(windows.sum())].astype(np.uint32), counts
 
 
-def _sorted_alone(
-    hashes: NDArray[np.uint32], first: NDArray[np.int64], counts: NDArray[np.int64]
-) -> NDArray[np.uint32]:
-    """Sort hash runs that start at `first`, in place; return the runs one behind the other."""
+def _sort_each(hashes: NDArray[np.uint32], first: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """Sort each run of hashes that starts at `first`, in place; return the runs concatenated."""
     runs = [hashes[start:end] for start, end in zip(first.tolist(), (first + counts).tolist(), strict=True)]
     for run in runs:
         run.sort()
@@ -84,7 +84,10 @@ def _sorted_alone(
 
 
 def _window_hashes(hashes: NDArray[np.uint64], size: int) -> NDArray[np.uint32]:
-    """Return the shingle hash for the window at each element; windows beyond the end mean nothing."""
+    """Return the hash of the window at each element.
+
+    A window beyond the end of its document, also at the end of the array, has a value without meaning: callers drop it.
+    """
     shingles = np.empty(hashes.size, np.uint32)
     for first in range(0, hashes.size, _BLOCK):
         block = _finish(_window_sums(hashes[first : first + _BLOCK + size - 1], size))
@@ -135,51 +138,51 @@ def distinct(hashes: NDArray[np.uint32], counts: NDArray[np.int64]) -> tuple[NDA
 
 
 def without_stops(
-    hashes: NDArray[np.uint32], counts: NDArray[np.int64], stops: NDArray[np.uint32], maybe: NDArray[np.bool_]
+    hashes: NDArray[np.uint32], counts: NDArray[np.int64], stops: NDArray[np.uint32], prefilter: NDArray[np.bool_]
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.bool_]]:
     """Leave stop shingles out; a document that has nothing else keeps them all.
 
     Args:
-        hashes: uint32 (n_total,); one document behind the other.
-        counts: int64 (n_docs,); hashes, by document.
+        hashes: uint32 (n_total,); the documents concatenated.
+        counts: int64 (n_docs,); hashes per document.
         stops: uint32 (n_stops,), ascending, at least one.
-        maybe: bool (a power of two,); whether a stop shingle begins with these top bits, a quick first test.
+        prefilter: bool (2^b,); whether a stop shingle has these top b bits, a quick first test.
 
     Returns:
-        The hashes that are left; their number, by document; whether a document has stop shingles only.
+        The remaining hashes; their count per document; whether a document has stop shingles only.
     """
-    bits = maybe.size.bit_length() - 1
-    keep = ~maybe.take(hashes >> np.uint32(32 - bits))
-    doubtful = np.flatnonzero(~keep)
-    nearest = np.searchsorted(stops, hashes.take(doubtful))
-    keep[doubtful] = stops.take(nearest, mode="clip") != hashes.take(doubtful)
+    bits = prefilter.size.bit_length() - 1
+    keep = ~prefilter.take(hashes >> np.uint32(32 - bits))
+    suspects = np.flatnonzero(~keep)
+    nearest = np.searchsorted(stops, hashes.take(suspects))
+    keep[suspects] = stops.take(nearest, mode="clip") != hashes.take(suspects)
     offsets = offsets_of(counts)
-    left = np.diff(np.searchsorted(np.flatnonzero(keep), offsets))
-    stop_only = (left == 0) & (counts > 0)
+    remaining_counts = np.diff(np.searchsorted(np.flatnonzero(keep), offsets))
+    stop_only = (remaining_counts == 0) & (counts > 0)
     if stop_only.any():
         keep |= np.repeat(stop_only, counts)
-        left = np.where(stop_only, counts, left)
-    return hashes.take(np.flatnonzero(keep)), left, stop_only
+        remaining_counts = np.where(stop_only, counts, remaining_counts)
+    return hashes.take(np.flatnonzero(keep)), remaining_counts, stop_only
 
 
 def numbered_repetitions(hashes: NDArray[np.uint32], counts: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """Replace the second, third ... of equal hashes by repetition hashes; the runs ascend before and after."""
+    """Replace the second, third ... of equal hashes by repetition hashes; input and output ascend per document."""
     keys = np.repeat(np.arange(counts.size, dtype=np.uint64) << _HASH_BITS, counts)
     keys |= hashes
     is_first = np.ones(keys.size, np.bool_)
     np.not_equal(keys[1:], keys[:-1], out=is_first[1:])
     first = np.flatnonzero(is_first)
     number = np.arange(keys.size) - np.repeat(first, np.diff(np.append(first, keys.size)))
-    again = np.flatnonzero(~is_first)
-    keys[again] = (keys[again] & ~_HASH_MASK) | repetitions(keys[again] & _HASH_MASK, number[again])
+    repeated = np.flatnonzero(~is_first)
+    keys[repeated] = (keys[repeated] & ~_HASH_MASK) | repetitions(keys[repeated] & _HASH_MASK, number[repeated])
     keys.sort()
     return keys.astype(np.uint32)
 
 
 def repetitions(hashes: NDArray[np.uint64], numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Return repetition hashes; number 0 is the shingle itself."""
-    again: NDArray[np.uint64] = _finish(mix(hashes + numbers.astype(np.uint64) * np.uint64(_REPETITION)))
-    return np.where(numbers == 0, hashes, again)
+    repeated: NDArray[np.uint64] = _finish(mix(hashes + numbers.astype(np.uint64) * np.uint64(_REPETITION)))
+    return np.where(numbers == 0, hashes, repeated)
 
 
 def _finish(sums: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -13,8 +13,8 @@ IGNORED_RANGES: Final[Ranges] = (
     *((0x2065, 0x2065), (0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0xE0000, 0xE0FFF)),
 )
 
-#: Marks that a profile may fold: accents (Latin, Greek, Cyrillic), points and vowel signs (Hebrew, Arabic, Syriac),
-#: enclosing marks. In other scripts marks distinguish words.
+#: Ranges whose marks (category M) a profile may fold: accents (Latin, Greek, Cyrillic), points and vowel signs (Hebrew,
+#: Arabic, Syriac), enclosing marks. In other scripts marks distinguish words.
 FOLDED_MARKS_RANGES: Final[Ranges] = (
     *((0x0300, 0x036F), (0x0483, 0x0489), (0x0591, 0x05C7), (0x0610, 0x061A), (0x064B, 0x065F), (0x0670, 0x0670)),
     *((0x06D6, 0x06ED), (0x0711, 0x0711), (0x0730, 0x074A), (0x0890, 0x08FF), (0x1AB0, 0x1AFF), (0x1DC0, 0x1DFF)),
@@ -22,7 +22,8 @@ FOLDED_MARKS_RANGES: Final[Ranges] = (
     (0x10EC0, 0x10EFF),
 )
 
-#: Scripts written without spaces. Other characters than letters, marks and numbers stay separators there.
+#: Scripts written without spaces, where each letter or number, with its marks, is a token by itself (solo). Other
+#: characters in these ranges separate.
 SOLO_RANGES: Final[Ranges] = (
     *((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF)),  # Thai, Lao; Myanmar; Khmer
     *((0x1950, 0x19DF), (0x1A20, 0x1AAF)),  # Tai Le, New Tai Lue; Tai Tham
@@ -40,6 +41,7 @@ SOLO_RANGES: Final[Ranges] = (
     (0x20000, 0x3FFFF),  # Han extensions B and later
 )
 
-#: Hangul: leading consonants and syllables compose with the vowels and trailing consonants after them.
+#: Hangul that composes with the next character (forward: leading consonants, syllables) or with the one before
+#: (backward: vowels, trailing consonants).
 HANGUL_FORWARD: Final[Ranges] = ((0x1100, 0x1112), (0xAC00, 0xD7A3))
 HANGUL_BACKWARD: Final[Ranges] = ((0x1161, 0x1175), (0x11A8, 0x11C2))

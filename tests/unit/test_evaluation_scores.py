@@ -14,7 +14,7 @@ from streamdedup.evaluation.join import join
 from streamdedup.evaluation.misses import Miss
 from streamdedup.evaluation.pairs import Pairs, gathered, shingle_sets, similarities
 from streamdedup.evaluation.rates import Rate, components, effective_pairs
-from streamdedup.evaluation.scores import Truth, lowest_judged, score
+from streamdedup.evaluation.scores import Truth, precision_limit, score
 from streamdedup.evaluation.trial import Findings, Trial, document_at
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.similarity.containment import ContainmentRule
@@ -104,12 +104,12 @@ def test_a_missed_pair_by_containment_has_its_reason():
 def test_bands_of_similarity_add_up_to_the_whole():
     texts = edited(60, of=6)
     scores, _ = evaluated([*texts, texts[0]])
-    assert sum(band.recall.hits for band in scores.bands) == scores.recall.hits
-    assert sum(band.recall.total for band in scores.bands) == scores.recall.total
-    assert scores.bands[0].low >= 0.5
-    assert len(scores.bands) > 3
-    assert (scores.bands[-1].low, scores.bands[-1].high) == (1.0, 1.0)
-    assert all(a.high <= b.low for a, b in itertools.pairwise(scores.bands))
+    assert sum(band.recall.hits for band in scores.ranges) == scores.recall.hits
+    assert sum(band.recall.total for band in scores.ranges) == scores.recall.total
+    assert scores.ranges[0].low >= 0.5
+    assert len(scores.ranges) > 3
+    assert (scores.ranges[-1].low, scores.ranges[-1].high) == (1.0, 1.0)
+    assert all(a.high <= b.low for a, b in itertools.pairwise(scores.ranges))
 
 
 def test_a_pair_without_a_shared_band_has_this_reason():
@@ -151,8 +151,8 @@ def test_estimates_are_judged_within_their_error():
     assert scores.estimated_recall.share == 1.0
     assert 0 < scores.estimated_recall.total < scores.recall.total
     assert scores.estimated_precision.share > 0.99 > scores.precision.share
-    assert scores.estimated_from - 0.7 == pytest.approx(3 * (0.7 * 0.3 / 128) ** 0.5)
-    assert 0.7 - scores.estimated_at == pytest.approx(3 * (0.7 * 0.3 / 128) ** 0.5)
+    assert scores.recall_limit - 0.7 == pytest.approx(3 * (0.7 * 0.3 / 128) ** 0.5)
+    assert 0.7 - scores.precision_limit == pytest.approx(3 * (0.7 * 0.3 / 128) ** 0.5)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -186,7 +186,7 @@ def test_a_wrong_pair_lowers_precision():
 def test_nothing_at_all_is_judged_without_a_figure():
     scores, _ = evaluated([words(1, 2, 3), words(7, 8, 9)])
     assert scores.recall.share is scores.precision.share is scores.recall.bounds() is None
-    assert scores.bands == []
+    assert scores.ranges == []
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_a_document_that_misses_its_pairs_as_a_whole_is_counted():
     texts = [words(*text, 100 + at) for at in range(6)] + [words(*range(300, 312), *text[12:])]
     options = replace(OPTIONS, banding=Banding(8, 8), threshold=0.4)
     scores, _ = evaluated([*texts, words(900, 901), words(900, 901)], options)
-    assert scores.unlucky == Rate(1, 9)
+    assert scores.without_match == Rate(1, 9)
     assert scores.recall.effective <= 7
 
 
@@ -291,7 +291,7 @@ def test_judged_pairs_without_similarities_count_whole_in_the_band_of_their_simi
     judged = Truth(Pairs(left, right, similarities(sets, left, right)), computed=False, ignores_threshold=True)
     scores, _ = evaluated(texts, truth=judged)
     assert scores.recall == Rate(1, 2)
-    assert [(band.low, band.high, band.recall) for band in scores.bands] == [
+    assert [(band.low, band.high, band.recall) for band in scores.ranges] == [
         (0.4, 0.45, Rate(0, 1)), (1.0, 1.0, Rate(1, 1)),
     ]  # fmt: skip
     assert scores.missed == {Miss.DISSIMILAR: 1}
@@ -300,10 +300,15 @@ def test_judged_pairs_without_similarities_count_whole_in_the_band_of_their_simi
     assert found[0.5] == found[1.0] == (1, 0.5)
 
 
-def test_the_lowest_similarity_judged_is_never_negative():
-    assert lowest_judged(replace(OPTIONS, threshold=0.01)) == 0.0
+def test_equal_texts_have_a_range_of_their_own_also_just_below_1():
+    scores, _ = evaluated(["a b c d", "a b c d"], replace(OPTIONS, threshold=0.9996))
+    assert [(each.low, each.high, each.recall) for each in scores.ranges] == [(1.0, 1.0, Rate(1, 1))]
+
+
+def test_the_precision_limit_is_never_negative():
+    assert precision_limit(replace(OPTIONS, threshold=0.01)) == 0.0
 
 
 def test_recall_of_estimates_counts_from_three_standard_errors_above_the_threshold_also_near_0():
     low = replace(OPTIONS, threshold=0.01, banding=Banding(64, 1), permutations=64)
-    assert evaluated(["a b", "a c"], low)[0].estimated_from == pytest.approx(0.01 + 3 * sqrt(0.01 * 0.99 / 64))
+    assert evaluated(["a b", "a c"], low)[0].recall_limit == pytest.approx(0.01 + 3 * sqrt(0.01 * 0.99 / 64))

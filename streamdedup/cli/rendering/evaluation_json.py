@@ -72,11 +72,11 @@ def _rates(evaluation: Evaluation) -> dict[str, Any]:
         "exact": {"recall": _rate(scores.exact_recall), "precision": _rate(scores.exact_precision)},
         "estimated": {
             "recall": _rate(scores.estimated_recall),
-            "recall_from": scores.estimated_from,
+            "recall_from": scores.recall_limit,
             "precision": _rate(scores.estimated_precision),
-            "precision_at": scores.estimated_at,
+            "precision_at": scores.precision_limit,
         },
-        "bands_of_similarity": [{"from": band.low, "to": band.high, **_rate(band.recall)} for band in scores.bands],
+        "bands_of_similarity": [{"from": band.low, "to": band.high, **_rate(band.recall)} for band in scores.ranges],
     }
 
 
@@ -94,5 +94,5 @@ def _misses(evaluation: Evaluation) -> dict[str, Any]:
             }
             for pair in scores.examples
         ],
-        "unlucky_documents": _rate(scores.unlucky),
+        "unlucky_documents": _rate(scores.without_match),
     }

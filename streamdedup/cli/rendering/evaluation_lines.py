@@ -80,16 +80,16 @@ def _rates(evaluation: Evaluation) -> Iterator[str]:
     yield f"{'':<28}{'hits':>12}{'of':>12}{'share':>9}   95 % by document"
     yield _rate_line("recall", scores.recall)
     yield _rate_line("  of pairs compared exactly", scores.exact_recall)
-    yield _rate_line(f"  of estimated, from {scores.estimated_from:.3f}", scores.estimated_recall)
+    yield _rate_line(f"  of estimated, from {scores.recall_limit:.3f}", scores.estimated_recall)
     yield _rate_line("precision", scores.precision)
     yield _rate_line("  of pairs called exact", scores.exact_precision)
-    yield _rate_line(f"  of estimated, at {scores.estimated_at:.3f}", scores.estimated_precision)
+    yield _rate_line(f"  of estimated, at {scores.precision_limit:.3f}", scores.estimated_precision)
     if evaluation.options.containment is not None:
         yield _rate_line("recall by containment", scores.containment_recall)
         yield _rate_line("precision by containment", scores.containment_precision)
-    yield _rate_line("documents without an alert", scores.unlucky)
+    yield _rate_line("documents without an alert", scores.without_match)
     yield "recall by similarity"
-    for band in scores.bands:
+    for band in scores.ranges:
         name = "equal" if band.low == band.high else f"{band.low:.2f} .. {band.high:.2f}"
         yield _rate_line(f"  {name}", band.recall)
     if scores.thresholds:
