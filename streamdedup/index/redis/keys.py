@@ -179,7 +179,7 @@ class Keys:
             call_slot: Slot with the number of the last call.
         """
         tag = self._tags[slot]
-        fences = [tag + b"f" + partition for partition in partitions]
+        fences = map((tag + b"f").__add__, partitions)
         return [tag + b"x", *fences, self._tags[call_slot] + b"o" + writer]
 
     def high_water_mark(self, partition: Partition) -> bytes:

@@ -136,12 +136,16 @@ class RedisPartitions(RedisPart):
     ) -> None:
         """See ``PartitionStore.announce``."""
         calls, encoded = [], self._encoded(fences)
+        values = [
+            encode_attempt(
+                StoredAttempt(attempt_id, starts[fence.partition], attempt_id if committed else fence.attempt_id)
+            )
+            for fence in fences
+        ]
         for slot in self._slots:
             arguments: list[Any] = [attempt_id]
-            for fence in fences:
-                committed_id = attempt_id if committed else fence.attempt_id
-                announced = encode_attempt(StoredAttempt(attempt_id, starts[fence.partition], committed_id))
-                arguments += (self._keys.announced(slot, fence.partition), fence.attempt_id, announced)
+            for fence, value in zip(fences, values, strict=True):
+                arguments += (self._keys.announced(slot, fence.partition), fence.attempt_id, value)
             calls.append(self._fenced_call("announce_attempt", slot, encoded, arguments))
         self._run(calls)
 
