@@ -19,7 +19,7 @@ from streamdedup.tuning.proposals import stops_file
 
 
 def check_target(path: Path, profile: str, config: Path | None) -> None:
-    """Make sure, before the work, that a profile's section can be written into a settings file.
+    """Check, before ``tune`` begins, that ``apply_section`` will be able to write the section of a profile.
 
     Args:
         path: Settings file.
@@ -27,8 +27,8 @@ def check_target(path: Path, profile: str, config: Path | None) -> None:
         config: Settings file from which the profile is taken.
 
     Raises:
-        SettingsError: The file is no valid settings file; or it has the profile, and the profile is not taken from it,
-            so that its section would be lost; or the profile is not a section.
+        SettingsError: The file is no valid settings file; or it has the profile, and ``config`` is another file, so
+            that its section would be lost; or the profile is an inline table, without a heading of its own.
         OSError: A file cannot be written there.
     """
     text = _text_of(path)
@@ -43,15 +43,17 @@ def check_target(path: Path, profile: str, config: Path | None) -> None:
         raise SettingsError(f"--apply {path}: give the profile a section of its own, [profiles.{profile}]")
     if not has_profile:
         text = with_section(text, profile, f'[profiles.{profile}]\ntopics = ["{profile}"]')
-    with _written(path, text) as written:
-        Settings.load(written)
+    # A trial: the same file, with the least section, is written beside the target, validated and deleted.
+    with _temporary_file(path, text) as temporary:
+        Settings.load(temporary)
 
 
 def apply_section(path: Path, profile: str, proposed: Mapping[str, Any]) -> None:
     """Replace a profile's section in a settings file, and write its stop shingles beside the file.
 
-    A missing file is written with servers to replace. Other sections and comments stay as they are; a file that is no
-    longer valid is not written. The stop shingles are written first.
+    A missing file is created with placeholder addresses of servers. Other sections and comments stay as they are. The
+    stop shingles are written first, because the validation of the settings reads them; settings that are not valid are
+    not written.
 
     Args:
         path: Settings file.
@@ -65,14 +67,14 @@ def apply_section(path: Path, profile: str, proposed: Mapping[str, Any]) -> None
     section, files = str(proposed["toml"]), [path]
     if proposed["stop_shingles"] is not None:
         stops = path.absolute().with_name(stops_file(profile))
-        with _written(stops, proposed["stop_shingles"]) as written:
-            written.replace(stops)
+        with _temporary_file(stops, proposed["stop_shingles"]) as temporary:
+            temporary.replace(stops)
         lines = [line for line in section.split("\n") if not line.startswith("stop_shingles = ")]
         section = "\n".join([*lines, f"stop_shingles = {json.dumps(str(stops), ensure_ascii=False)}"])
         files.append(stops)
-    with _written(path, with_section(_text_of(path), profile, section)) as written:
-        Settings.load(written)
-        written.replace(path)
+    with _temporary_file(path, with_section(_text_of(path), profile, section)) as temporary:
+        Settings.load(temporary)
+        temporary.replace(path)
     tell_prefixed(f"written: {', '.join(map(str, files))}")
 
 
@@ -100,7 +102,10 @@ def _section(text: str, profile: str) -> tuple[int, int] | None:
 
 
 def _headings(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the beginning and the parsed names of each heading; a line in an array or a text is none."""
+    """Yield the beginning of each heading, and the heading parsed alone: nested empty tables, in any way of quoting.
+
+    A line that begins with a bracket in an array or a multi-line text is no heading: the text before it is not TOML.
+    """
     for line in re.finditer(r"^[ \t]*\[[^\n]*", text, re.MULTILINE):
         with suppress(tomllib.TOMLDecodeError):
             tomllib.loads(text[: line.start()])
@@ -119,14 +124,14 @@ def _parsed(path: Path, text: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _written(path: Path, text: str) -> Iterator[Path]:
-    """Yield a new file beside a path, with the rights of the file at the path; it is deleted if it still exists."""
+def _temporary_file(path: Path, text: str) -> Iterator[Path]:
+    """Yield a new file beside a path, with the permissions of the file there; deleted at the end unless renamed."""
     descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
-    written = Path(name)
+    temporary = Path(name)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
-        written.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o644)
-        yield written
+        temporary.chmod(path.stat().st_mode & 0o777 if path.exists() else 0o644)
+        yield temporary
     finally:
-        written.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Options of the commands on files, and ``with_options`` for all commands. A field of a data class is an option.
+"""Options of the commands on files, as fields of data classes, and ``with_options``, which makes commands of them.
 
 A field named like a profile setting overrides this setting, unless it is None. A command composes its options of these
 data classes by inheritance; the options of the last base class come first in ``--help``. ``with_options`` turns a
@@ -25,7 +25,7 @@ from streamdedup.settings.units import counted
 
 FilesArgument = Annotated[list[str], typer.Argument(help=f"Corpora: {FORMAT_TITLES}; - for stdin.")]
 OutputOption = Annotated[str | None, typer.Option("--output", "-o", help="Where to write; default: standard output.")]
-# ``produce`` uses these options without ``CorpusOptions``.
+# ``produce`` has no ``CorpusOptions`` and uses these options, of which ``CorpusOptions`` shares the last ones.
 OptionalFilesArgument = Annotated[list[str] | None, typer.Argument(help=f"Corpora: {FORMAT_TITLES}; - for stdin.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="Format of the files.")]
 IdColumnOption = Annotated[str | None, typer.Option("--id-column", help="Column of the id, in a table.")]
@@ -69,12 +69,15 @@ class CorpusOptions:
     skip_unreadable: SkipUnreadableOption = False
 
     def inputs(self, profile: Profile) -> tuple[str | Path | None, ...]:
-        """Return the files that a command with these options and their profile reads."""
+        """Return all files that the command reads, which its output must not replace; None for an absent option."""
         lists = (name for name in (profile.stop_words, profile.stop_shingles) if name not in (NO_STOPS, ENGLISH))
         return (*(self.files or ()), self.config, *lists)
 
     def arguments(self) -> tuple[str, ...]:
-        """Return arguments for the same files and the same profile, for a command line that is shown to the user."""
+        """Return arguments that name the same files and the profile, for a command line shown to the user.
+
+        Options that override settings of the profile are not among them.
+        """
         texts = [part for field in self.text_fields or () for part in ("--text-field", field)]
         options = {"--config": self.config, "--profile": self.profile, "--id-field": self.id_field}
         options |= {"--source-field": self.source_field, "--scope-field": self.scope_field}
@@ -160,7 +163,7 @@ class ComparisonOptions(MatchSettings, ShingleSettings, CorpusOptions):
 
 
 def chosen_profile(options: CorpusOptions, **overrides: object) -> Profile:
-    """Return the options' profile.
+    """Return the named profile with the settings that options override; options with None override nothing.
 
     Args:
         options: Options with the profile name.
@@ -178,7 +181,10 @@ def chosen_profile(options: CorpusOptions, **overrides: object) -> Profile:
 
 
 def with_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Return a command whose options are the fields of the data classes, and the other parameters, of a function."""
+    """Turn a function into a command: a parameter that is a data class becomes one option for each field.
+
+    Other parameters stay as they are.
+    """
     groups: dict[str, type[Any]] = {}
     parameters: list[inspect.Parameter] = []
     for name, annotation in get_type_hints(function, include_extras=True).items():

@@ -57,13 +57,13 @@ def tail(
                 _write_json(record.value or b"")
             else:
                 view.show(alert)
-            count += alert.part == alert.parts
+            count += alert.part == alert.parts  # a large alert is split into several records
             if count == limit:
                 return
 
 
 def _alerts(reader: TopicReader) -> Iterator[tuple[Record, Alert]]:
-    """Yield records and their alerts without end; report unreadable ones."""
+    """Yield each record with its alert, endlessly; report unreadable records."""
     while True:
         batch = reader.poll(_POLL_S)
         for unreadable in batch.unreadable:
@@ -76,7 +76,7 @@ def _alerts(reader: TopicReader) -> Iterator[tuple[Record, Alert]]:
 
 
 def _write_json(value: bytes) -> None:
-    """Write an alert unchanged, on one line."""
+    """Write an alert on one line; its bytes are unchanged unless they have a line break."""
     line = value if b"\n" not in value else msgspec.json.format(value, indent=-1)
     sys.stdout.buffer.write(line + b"\n")
     sys.stdout.buffer.flush()

@@ -1,4 +1,4 @@
-"""Topics as ``tail``, ``dlq``, ``demo``, ``serve`` and ``stop-shingles`` read them: options, texts and documents."""
+"""Options, texts and documents for the commands that read topics without a consumer group."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -25,25 +25,23 @@ def reading_options(settings: Settings, topic: str) -> KafkaOptions:
 
 def decoders_of(settings: Settings) -> dict[str, Decoder]:
     """Return the decoder of each input topic."""
-    return {
-        topic: decoder
-        for profile in settings.profiles.values()
-        for decoder in [topic_decoder(settings, profile)]
-        for topic in profile.topics
-    }
+    decoders: dict[str, Decoder] = {}
+    for profile in settings.profiles.values():
+        decoders |= dict.fromkeys(profile.topics, topic_decoder(settings, profile))
+    return decoders
 
 
 def window_documents(settings: Settings, profile: Profile, since_s: float, most_count: int) -> Iterator[Document]:
     """Yield the newest documents of the input topics of a profile, with a progress bar on standard error.
 
-    Reads without a consumer group, up to the present ends. Appended texts, deletions and records that are no documents
-    are passed over; their number goes to standard error.
+    Reads up to the end offsets at the call. Appended texts, deletions and records that are no documents are skipped;
+    their number goes to standard error.
 
     Args:
         settings: All settings.
         profile: Topics and field names.
         since_s: Time of the first records, in seconds since the epoch.
-        most_count: Most offsets that are read, the newest of all partitions.
+        most_count: Largest number of offsets to read, over all partitions; the newest are read.
 
     Raises:
         BrokerUnavailable: No broker answers.
@@ -57,7 +55,7 @@ def window_documents(settings: Settings, profile: Profile, since_s: float, most_
         for batch in span.batches():
             passed_over += len(batch.unreadable)
             for record in batch.records:
-                document = _upserted(decoder, record)
+                document = _decode_upsert(decoder, record)
                 if document is None:
                     passed_over += 1
                 else:
@@ -68,7 +66,8 @@ def window_documents(settings: Settings, profile: Profile, since_s: float, most_
         tell_prefixed(f"passed over: {counted(passed_over, 'record')} that are no whole documents")
 
 
-def _upserted(decoder: Decoder, record: Record) -> Document | None:
+def _decode_upsert(decoder: Decoder, record: Record) -> Document | None:
+    """Return the document of a record; None for other operations and for records that are no documents."""
     try:
         document = decoder.decode(record.position, record.timestamp_ms, record.key, record.value, record.headers)
     except MessageError:
@@ -91,7 +90,7 @@ class KafkaTexts:
     default: Decoder = field(default_factory=Decoder)
 
     def side(self, document_id: str, digest: str, position: Position) -> Side:
-        """Return a document with its text, or without one if the record is gone or has another document."""
+        """Return a document with its text, None if the record is gone or now has another document."""
         decoder = self.decoders.get(position.topic, self.default)
         try:
             text = fetch_text(self.fetcher, decoder, document_id, digest, position)

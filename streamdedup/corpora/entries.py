@@ -1,4 +1,4 @@
-"""The entry: a document in a corpus, or a line that could not be read as one."""
+"""Entries, which the parsers of corpora yield to the commands on files."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +21,8 @@ class Entry:
         text: Text to compare; may be empty.
         file: File name; ``archive:member`` inside an archive.
         line: Number of the first line in the file, from 1.
-        raw: The line without its end, or a table row as a JSON object. None for another format, unless the entry is
-            unreadable.
+        raw: JSON lines: the line without its end. Tables: the row as a JSON object. Other formats: None, or the
+            bytes of an unreadable entry.
         source: Source, unchanged.
         published_at: Publication time, unchanged and not interpreted.
         op: Operation; always "upsert" except in JSON lines.
@@ -54,7 +54,7 @@ class Entry:
         return None if self.problem is not None else self.id.encode()
 
     def value(self, names: Decoder = _DEFAULT_NAMES) -> bytes:
-        """Return the record value: the raw line if there is one, else a JSON object with these field names."""
+        """Return the record value: ``raw`` unchanged; without it a JSON object with the field names of ``names``."""
         if self.raw is not None:
             return self.raw
         fields = {
@@ -74,7 +74,7 @@ def line_id(file: str, line: int) -> str:
 
 
 def decoded(decoder: Decoder, file: str, line: int, raw: bytes) -> Entry:
-    """Return the document in a JSON object."""
+    """Return the entry of a JSON object; a malformed one has a ``problem`` and a ``code``."""
     default_id = line_id(file, line)
     try:
         # The default id is passed as the record key, which the decoder uses only without an id field.

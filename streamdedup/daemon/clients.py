@@ -14,7 +14,7 @@ log = structlog.get_logger("streamdedup.loop")
 
 
 class KafkaClients:
-    """Source and sink of one membership of the consumer group.
+    """The source and the sink of the loop; after ``close``, ``open`` connects new ones with a new membership.
 
     Args:
         transport: Opens source and sink.
@@ -45,21 +45,23 @@ class KafkaClients:
         return self.source, self._sink
 
     def missing_topics(self) -> frozenset[str]:
-        """Return the input topics that do not exist, as the last source knows; may be called from any thread."""
+        """Return the input topics that do not exist, by the open or the last source; callable from any thread."""
         source = self.source
         return self._missing_topics if source is None else source.missing_topics()
 
     def rewind(self, batches: list[Batch]) -> None:
-        """Make the next poll return these batches again, whose publishing must not have begun.
+        """Rewind the source to these batches; no batch may have begun to publish.
 
-        The batch with the lowest offsets must be last: the last rewind decides.
+        The batch with the lowest offsets comes last, because the last rewind of a partition decides.
         """
         if self.source is not None:
             for batch in batches:
                 self.source.rewind(batch)
 
     def confirm_membership(self) -> None:
-        """Make sure that new clients would not evict a replacement of this daemon.
+        """Raise if another process holds the static membership: new clients would evict that process.
+
+        Without an answer the loop goes on: new clients follow.
 
         Raises:
             FatalError: Another process, started because this daemon seemed dead, holds the static membership.

@@ -2,7 +2,7 @@
 
 An event is a stable name with fields, ``log.info("batch_committed", records=500)`` with structlog or
 ``logger.info("A sentence", extra={"event": "batch_committed", "records": 500})`` with the standard library; the output
-of both is the same. A log record of a library without a name is the event ``library_message``.
+of both is the same. A log record of a library, which names no event, is the event ``library_message``.
 
 The clients of Kafka and Redis log requests at debug level, with passwords and documents. Log records of the clients
 below ``warning`` never pass, at any configured level. While a server is away the clients log the same warning several
@@ -22,9 +22,9 @@ from typing import Any, Final, Literal, TextIO
 
 import structlog
 
-#: Loggers of libraries that log secrets or documents below this level; their sub-loggers inherit the level.
-#: ``kafka.net.sasl`` warns at every connection about a password in the clear, which a setting has allowed. ``uvicorn``
-#: warns at every request that is not HTTP, as often as a client sends one.
+#: Loggers of libraries that log secrets or documents below this level; their sub-loggers inherit the level, so a logger
+#: precedes its sub-loggers. ``kafka.net.sasl`` warns at each connection about a password without TLS, although the
+#: settings allow it. ``uvicorn`` warns at every request that is not HTTP, as often as a client sends one.
 CLIENT_LEVELS: Final = {
     "kafka": logging.WARNING,
     "redis": logging.WARNING,
@@ -44,8 +44,8 @@ REPEAT_S: Final = 60.0
 _REMEMBERED_LINES: Final = 1000
 #: Event of a log record without an event.
 FOREIGN_EVENT: Final = "library_message"
-#: Beginnings of lines of the Kafka client that nobody can act on: a processor that is busy with a batch delays the task
-#: of a connection, and the client takes the delay for work of the task.
+#: Beginnings of lines of the Kafka client that nobody can act on: while the processor works on a batch, the task of a
+#: connection starts late, and the client reports that the task blocked.
 _USELESS_LINES: Final = re.compile(r"Task .* blocking the event loop", re.DOTALL)
 #: Part of a line that is ignored when lines are compared.
 _DIGITS: Final = re.compile(r"\d+")
@@ -54,9 +54,9 @@ _FIRST_FIELDS: Final = ("timestamp", "level", "event", "logger")
 
 
 class ClientRepeats(logging.Filter):
-    """Passes a line of a client once in ``REPEAT_S``, useless ones never, and all lines of other loggers.
+    """Passes equal lines of clients once in ``REPEAT_S``, ``_USELESS_LINES`` never, lines of other loggers always.
 
-    Two lines are equal if they have the same logger, level and text, except for digits and arguments.
+    Two lines are equal if they have the same logger, level and unformatted message, apart from digits.
 
     Args:
         clock: Monotonic seconds.

@@ -25,7 +25,7 @@ class BucketHits(NamedTuple):
     """Candidates for one document.
 
     Attributes:
-        candidates: Shared bands by document number.
+        candidates: Shared band count by document number.
         near_capacity: Whether a bucket was at least half full.
         full: Whether a bucket was full, so that only some bucket members are candidates.
     """
@@ -36,10 +36,10 @@ class BucketHits(NamedTuple):
 
 
 class Copies(NamedTuple):
-    """Exact copies from the buckets by content.
+    """Exact copies from the content buckets.
 
     Attributes:
-        numbers: Document numbers with the same content, by row with a full bucket.
+        numbers: Document numbers with the same content, by batch row with a full bucket.
         entries: Index entries that were read for them, as many as the budget allows.
     """
 
@@ -48,10 +48,10 @@ class Copies(NamedTuple):
 
 
 def hits_by_row(rows: Sequence[int], hits: Hits) -> dict[int, BucketHits]:
-    """Return the candidates by row, for documents that have any.
+    """Return the candidates by batch row, for documents that have any.
 
     Args:
-        rows: Row for each document in the look-up.
+        rows: Batch row of each looked-up document.
         hits: Result of the look-up.
     """
     return {
@@ -62,7 +62,9 @@ def hits_by_row(rows: Sequence[int], hits: Hits) -> dict[int, BucketHits]:
 
 
 def promising_candidates(hit: BucketHits, limit: int | None) -> list[int]:
-    """Return the candidates to verify: most shared bands first, then by number, the same in every attempt.
+    """Return at most ``limit`` candidates to verify, the same in every attempt.
+
+    Of more candidates, those with most shared bands are chosen, of equal ones the smaller numbers.
 
     Args:
         hit: Candidates for a document.
@@ -77,27 +79,30 @@ def promising_candidates(hit: BucketHits, limit: int | None) -> list[int]:
 
 
 def copies_first(copies: Sequence[int], numbers: list[int]) -> list[int]:
-    """Return candidates with up to ``STORM_COPIES`` exact copies first; unchanged without copies."""
+    """Return up to ``STORM_CANDIDATES``, with up to ``STORM_COPIES`` exact copies first; unchanged without copies."""
     return list(dict.fromkeys([*copies[:STORM_COPIES], *numbers]))[:STORM_CANDIDATES] if copies else numbers
 
 
 class CopyBuckets:
-    """The buckets by content, in which exact copies are found while ordinary buckets are full.
+    """The content buckets, in which exact copies are found while ordinary buckets are full.
 
     Args:
         store: The index.
-        budget_bytes: Largest weight for index entries that are held at once, in bytes.
+        budget_bytes: Largest weight of the index entries of a chunk, and of those that are returned, in bytes.
     """
 
     def __init__(self, store: DocumentStore, budget_bytes: int = BUDGET_BYTES) -> None:
         self._store = store
         self._budget_bytes = budget_bytes
 
-    def look_up(self, batch: InsertedBatch, hits: Mapping[int, BucketHits], fences: Sequence[Fence]) -> Copies:
-        """Look up exact copies for documents with full buckets.
+    def insert_and_look_up(
+        self, batch: InsertedBatch, hits: Mapping[int, BucketHits], fences: Sequence[Fence]
+    ) -> Copies:
+        """Fill content buckets near capacity, and look up exact copies for documents with full buckets.
 
-        Once a bucket is half full, the document and all bucket members are inserted in the buckets of their contents.
-        So exact copies are found there later, when the full bucket returns few members.
+        A document with a bucket that is at least half full is inserted in the bucket of its content, and with it the
+        members of the bucket, as long as the bucket returns all of them. So exact copies are found later, when the full
+        bucket returns few members.
         """
         rows = [row for row, hit in hits.items() if hit.near_capacity]
         if not rows:
@@ -112,9 +117,9 @@ class CopyBuckets:
     ) -> tuple[FoundNearCapacity | None, dict[int, IndexEntry]]:
         """Read the members of buckets near capacity.
 
-        The buckets are looked up a second time after ``copy_removals``, and the entries are read after that: a document
-        that was deleted before the count is not found, and a document that is deleted after the count is not inserted
-        (``index.contract.BucketStore.insert_copies``).
+        The order matters: the count of removals (``copy_removals``), then the buckets once more, then the entries. A
+        document that was deleted before the count is in no bucket any more. A deletion after it changes the count, and
+        ``insert_copies`` leaves the document out.
 
         Returns:
             The members with their digests, None without any; and the entries that were read, as many as the budget
@@ -124,9 +129,10 @@ class CopyBuckets:
             return None, {}
         removals = self._store.copy_removals()
         numbers = [batch.entries[row].number for row in rows]
-        remaining = set().union(*self._store.insert_and_look_up(numbers, batch.band_keys[rows], fences).candidates)
-        # Without later arrivals: a pair with one of them belongs in the alert of the later document.
-        members = sorted(remaining & {number for row in rows for number in hits[row].candidates})
+        # Inserting the documents again changes nothing.
+        present = set().union(*self._store.insert_and_look_up(numbers, batch.band_keys[rows], fences).candidates)
+        # Members of the first look-up only: a later document has its pairs in its own alert.
+        members = sorted(present & {number for row in rows for number in hits[row].candidates})
         documents: list[tuple[int, bytes]] = []
         within_budget: dict[int, IndexEntry] = {}
         for entries in read_chunks(self._store, members, self._budget_bytes):

@@ -48,7 +48,7 @@ from streamdedup.wire import Document, Match
 #: Reason why a document is skipped because of the index, by the state of its insertion.
 _SKIPS = {InsertState.REDELIVERED: Skip.REDELIVERED, InsertState.SUPERSEDED: Skip.SUPERSEDED}
 
-#: States of documents that may have had an index entry before, and so claims.
+#: States of documents of which an earlier version or attempt may own claims, which are extended also without a match.
 _KNOWN_STATES = frozenset({InsertState.REPLACED, InsertState.REPLAYED})
 
 
@@ -105,7 +105,7 @@ class Detector:
         hits, counts = self._look_up(batch, fence_list)
         # 3. Verify.
         emitting, emission = self._emission(batch, fences)
-        exact_copies = self._copy_buckets.look_up(batch, hits, fence_list)
+        exact_copies = self._copy_buckets.insert_and_look_up(batch, hits, fence_list)
         emitting_hits = {row: hits[row] for row in emitting if row in hits}
         known_rows = {row for row in emitting if batch.states[row] in _KNOWN_STATES}
         verified = self._verifier.verify(batch, emitting_hits, exact_copies, known_rows=known_rows)
@@ -158,8 +158,8 @@ class Detector:
         """Find the rows that may emit pairs, and count indexed, replayed and silent documents.
 
         Returns:
-            Rows that may emit pairs: the offset is not below the high-water mark; and the skipped documents, whose rows
-            may be emitting too, with the counts.
+            The rows whose offset is not below the high-water mark, those of skipped documents among them; and a result
+            with the skipped documents and the counts.
         """
         emitting: list[int] = []
         skipped: list[tuple[Document, Skip]] = []
@@ -180,12 +180,14 @@ class Detector:
             fence = fence_of[document.position.topic, document.position.partition]
             if document.position.offset >= fence.high_water_mark:
                 emitting.append(row)
-                # Emitting all the same: only pairs of two warm-up documents are left out (``Comparer.within_window``).
+                # Counted as silent, although its pairs with later documents are emitted: only pairs of two warm-up
+                # documents are left out (``Comparer.within_window``).
                 is_warm_up = silent_until is not None and document.time_ms < silent_until
                 silent_count += skip is None and is_warm_up
             elif skip is None:
                 silent_count += 1
-                # With a committed offset, an operator has set the offset back. Without one, nothing explains it.
+                # With a committed offset, an operator has set the offset back. Without a commit nothing explains a
+                # record below the high-water mark.
                 unexplained_count += not fence.has_commit
         return emitting, DetectionResult(
             skipped=tuple(skipped),
@@ -204,8 +206,8 @@ class Detector:
     ) -> dict[int, PendingMatches]:
         """Save matches as pending; return by row the pending matches from this and earlier attempts at the position.
 
-        A document without a match is left out if this attempt created the entry: an earlier attempt with
-        matches would have created the entry before.
+        A document without a match whose entry is new is left out: no earlier attempt can have saved matches for it,
+        because the attempt would have created the entry.
         """
         rows = [row for row in emitting if row in matches or batch.states[row] is not InsertState.CREATED]
         if not rows:
@@ -213,6 +215,7 @@ class Detector:
         pending = []
         for row in rows:
             by_pair, document = dict(matches.get(row, {})), batch.documents[row]
+            # A replay after a later append finds another digest in the entry; the alert has the one of this append.
             digest = batch.entries[row].digest if by_pair and document.op == "append" else None
             pending.append((document.position, PendingMatches(by_pair, digest)))
         return dict(zip(rows, self._store.save_pending_matches(pending, fences), strict=True))
@@ -224,7 +227,7 @@ class Detector:
         pairs_without_match: Mapping[int, AbstractSet[bytes]],
         fences: Sequence[Fence],
     ) -> dict[int, tuple[Match, ...]]:
-        """Claim the pair for each match. Extend claims of an earlier version whose pair has no match now.
+        """Claim the pair of each match, and extend claims on pairs of earlier versions that do not match now.
 
         Args:
             batch: The inserted batch.
@@ -245,7 +248,7 @@ class Detector:
         for (row, key, match), is_own in zip(pairs, owned, strict=True):
             if is_own:
                 named = structs.replace(match, pair=key.hex())
-                if not self._options.label_bytes:  # an earlier attempt may have saved them
+                if not self._options.label_bytes:  # an earlier attempt may have saved a match with a label
                     named = structs.replace(named, label="", source=None, published_at=None)
                 matches.setdefault(row, []).append(named)
         return {row: tuple(sorted(of_row, key=lambda m: (-m.similarity, m.id))) for row, of_row in matches.items()}
@@ -270,7 +273,7 @@ class Detector:
         if not owned:
             return ()
         rows = sorted(owned)
-        # Later appends change the digest of an entry; the pending matches have that of the document after this append.
+        # The digest saved with the pending matches counts: see ``_save_pending_matches``.
         members = [
             Member(
                 entry=structs.replace(batch.entries[row], digest=pending[row].digest or batch.entries[row].digest),

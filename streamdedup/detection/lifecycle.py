@@ -59,7 +59,7 @@ class Lifecycle:
         entries = list(prepared.entries)
         for row, result in enumerate(results):
             if result.previous is not None:
-                entries[row] = _current(prepared.documents[row], entries[row], result.state, result.previous)
+                entries[row] = _entry_to_compare(prepared.documents[row], entries[row], result.state, result.previous)
         self._replace(entries, results, fences)
         collisions = [
             (document, collision(result.previous))
@@ -80,12 +80,12 @@ class Lifecycle:
     def delete(self, documents: Sequence[Document], fences: Sequence[Fence]) -> None:
         """Delete documents: remove them from their buckets, then replace the entries by deletion markers.
 
-        Claims, which consist of hashes and a position, stay until they expire. Without the claim, a replay of the other
-        document of the pair, which has pending matches, would alert the pair a second time.
+        Claims, which consist of hashes and a position, stay until they expire. Without a claim, a replay of the other
+        document would find its pending match unclaimed and alert the pair a second time.
 
         Args:
-            documents: Documents to delete. One that is not in the index gets a marker, too, against an earlier
-                version that is inserted late.
+            documents: Documents to delete. A document that is not in the index gets a marker, too, so that a delayed
+                earlier version is not inserted.
             fences: A fence for each partition.
         """
         numbers = [document_number(self._options.profile, document.id) for document in documents]
@@ -108,15 +108,15 @@ class Lifecycle:
     def _insert_last_versions(self, prepared: Prepared, fences: Sequence[Fence]) -> list[InsertResult]:
         """Insert each document's last version in the batch; return a result for each entry."""
         entries, encoded = prepared.entries, prepared.encoded
-        decided = _earlier_versions(entries)
-        if entries and not decided:
+        results = _results_within_batch(entries)
+        if entries and not results:
             return self._store.insert_entries(entries, fences, encoded)
-        rows = [row for row in range(len(entries)) if row not in decided]
+        rows = [row for row in range(len(entries)) if row not in results]
         if rows:
             encoded = None if encoded is None else [encoded[row] for row in rows]
             inserted = self._store.insert_entries([entries[row] for row in rows], fences, encoded)
-            decided = {**decided, **dict(zip(rows, inserted, strict=True))}
-        return [decided[row] for row in range(len(entries))]
+            results = {**results, **dict(zip(rows, inserted, strict=True))}
+        return [results[row] for row in range(len(entries))]
 
     def _with_appended(self, prepared: Prepared, appended: Appended) -> Prepared:
         """Return the batch with a row for each append."""
@@ -141,10 +141,10 @@ class Lifecycle:
         """Remove replaced versions from their buckets, then replace their entries."""
         rows = [row for row, result in enumerate(results) if result.state is InsertState.REPLACED]
         if rows:
-            before = {row: entry for row in rows if (entry := results[row].previous) is not None and not entry.deleted}
-            self._remove_from_buckets(list(before.values()), fences)
-            # A document that grows stays in its cluster.
-            self._leave_clusters([old for row, old in before.items() if old.cluster != entries[row].cluster], fences)
+            replaced = {row: old for row in rows if (old := results[row].previous) is not None and not old.deleted}
+            self._remove_from_buckets(list(replaced.values()), fences)
+            # An append keeps the cluster of the entry.
+            self._leave_clusters([old for row, old in replaced.items() if old.cluster != entries[row].cluster], fences)
             self._store.replace_entries([entries[row] for row in rows], fences)
 
     def _remove_from_buckets(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
@@ -156,7 +156,7 @@ class Lifecycle:
         self._store.remove_copies([(entry.number, entry.digest) for entry in entries], fences)
 
     def _leave_clusters(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
-        """Remove versions from the sets of the clusters that they joined."""
+        """Remove versions from the sets of the clusters that they joined; the first document is in no set."""
         joined = [(entry.number, entry.cluster) for entry in entries if entry.cluster != entry.number]
         if joined:
             self._store.leave_clusters(joined, fences)
@@ -175,16 +175,15 @@ def _looked_up(prepared: Prepared, results: Sequence[InsertResult]) -> list[int]
     ]
 
 
-def _current(document: Document, entry: IndexEntry, state: InsertState, stored: IndexEntry) -> IndexEntry:
-    """Return the entry that the batch goes on with, where the index had an entry before.
+def _entry_to_compare(document: Document, entry: IndexEntry, state: InsertState, stored: IndexEntry) -> IndexEntry:
+    """Return the entry that the batch looks up and compares, where the index had an entry before.
 
     - Replaced: the new version, with the document's incarnation.
     - Replayed: the entry with time and content from the first attempt. Kafka may set back a time in the future, and the
       window must be the same for all attempts.
-    - Redelivered by another partition: the stored entry. The document is looked up and compared again, because the
-      attempt at this position may have been cut short before the index was lost, and the other partition may have
-      inserted the document silently, below its high-water mark. Claims suppress pairs that were
-      alerted.
+    - Redelivered by another partition: the stored entry. It is compared again: the index may have been lost during the
+      first attempt at this position, and the other partition may have inserted the document silently since, below its
+      high-water mark. Claims suppress pairs that were alerted.
     """
     if state is InsertState.REPLACED:
         return with_incarnation(entry, stored)
@@ -209,7 +208,7 @@ def with_incarnation(entry: IndexEntry, before: IndexEntry) -> IndexEntry:
     versions belong to the same incarnation.
 
     Args:
-        entry: The version to be.
+        entry: The new version.
         before: The replaced entry: the version before, or a deletion marker.
     """
     if before.deleted:
@@ -221,24 +220,25 @@ def with_incarnation(entry: IndexEntry, before: IndexEntry) -> IndexEntry:
     return structs.replace(entry, content=structs.replace(entry.content, incarnation=incarnation))
 
 
-def _earlier_versions(entries: Sequence[IndexEntry]) -> dict[int, InsertResult]:
-    """Decide about documents with several versions in the batch: only one version of each goes to the index.
+def _results_within_batch(entries: Sequence[IndexEntry]) -> dict[int, InsertResult]:
+    """Choose among the versions of each document in the batch the one that goes to the index.
 
     Returns:
-        The result for every other row, earlier or later; empty where all numbers differ.
+        Results by row, for the rows that do not go to the index; empty where all numbers differ.
     """
-    decided: dict[int, InsertResult] = {}
+    results: dict[int, InsertResult] = {}
     if len({entry.number for entry in entries}) == len(entries):
-        return decided
-    last: dict[int, int] = {}
+        return results
+    winners: dict[int, int] = {}
     for row, entry in enumerate(entries):
-        before = last.setdefault(entry.number, row)
-        if before == row:
+        winner = winners.setdefault(entry.number, row)
+        if winner == row:
             continue
-        state = decide_version(entries[before], entry)
+        state = decide_version(entries[winner], entry)
         if state is InsertState.REPLACED:
-            decided[before] = InsertResult(InsertState.SUPERSEDED)
-            last[entry.number] = row
+            results[winner] = InsertResult(InsertState.SUPERSEDED)
+            winners[entry.number] = row
         else:
-            decided[row] = InsertResult(state, entries[before] if state is InsertState.COLLIDED else None)
-    return decided
+            # The error about a collision names the id of the other document.
+            results[row] = InsertResult(state, entries[winner] if state is InsertState.COLLIDED else None)
+    return results

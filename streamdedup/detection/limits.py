@@ -17,10 +17,10 @@ class ReachedLimits:
     """Counts for documents that reached a limit, so that some of their pairs may be missed.
 
     Attributes:
-        in_full_buckets: Documents with a full bucket, which are compared with three candidates.
+        in_full_buckets: Documents with a full bucket, each compared with ``candidates.STORM_CANDIDATES`` at most.
         over_candidates: Documents with more candidates than ``max_candidates`` and no full bucket.
-        full_buckets: How often a bucket was full.
-        dropped_candidates: Candidates that were found and not compared; a full bucket hides further ones.
+        full_buckets: Look-ups of full buckets; a document may have several.
+        dropped_candidates: Candidates that were found and not compared, without those that a full bucket hides.
     """
 
     in_full_buckets: int = 0

@@ -4,7 +4,7 @@ Run as a script, by path: ``python -P mock_child.py ADDRESS_FILE [TOPIC=PARTITIO
 to the file when it is ready. The broker is a part of librdkafka, the library inside the confluent-kafka package; the
 functions of ``rdkafka_mock.h`` have no Python interface, but the library exports them.
 
-Only the standard library is imported: the folder of the script is not on the module path.
+Nothing of streamdedup is imported: ``-P`` keeps the folder of the script off the module path.
 """
 
 import ctypes
@@ -13,11 +13,11 @@ import signal
 import sys
 from pathlib import Path
 
-#: ``RD_KAFKA_PRODUCER`` of rdkafka.h.
+#: ``RD_KAFKA_PRODUCER`` of rdkafka.h: the broker belongs to a client, of this kind.
 PRODUCER = 0
-#: Milliseconds for which a new group waits for further members. The library's default of 3000 is a multiple of every
-#: usual poll timeout, and kafka-python forgets a join whose answer arrives just as a poll ends: it then joins again,
-#: and waits for the session timeout.
+#: Milliseconds for which a new group waits for further members. kafka-python loses a join whose answer arrives just as
+#: a poll ends, joins again, and waits for the session timeout; the default of librdkafka, 3000, is a multiple of every
+#: usual poll timeout.
 REBALANCE_DELAY_MS = 0
 #: Bytes for the library's error texts.
 ERROR_BYTES = 512

@@ -5,10 +5,12 @@ A profile's index holds:
 * the *index entries*, by document number: the authority on which version of a document exists;
 * the *buckets*, sets of document numbers, one for each band and band key. Members are hints and may be out of date;
 * the *claims*: the position that owns an alerted pair;
-* per cluster the *cluster set*: the numbers of the documents that joined the first one;
+* per cluster of documents the *cluster set*: the numbers of the documents that joined the first one;
 * per partition the *fence* (the right to write, bound to a consumer-group generation), the *high-water mark* (a
   committed offset) and the *announced attempt* (the latest attempt at a batch that is completely written);
 * per position the *pending matches*: found and not yet committed.
+
+A store divides its keys among *slots*. Each slot is on one server, and a server may lose writes of its slots alone.
 
 The index lies outside the Kafka transaction that publishes alerts. These rules keep pairs from being lost or doubled:
 
@@ -19,41 +21,43 @@ The index lies outside the Kafka transaction that publishes alerts. These rules 
    (``documents.decide_version``).
 4. *pending matches saved*: ``save_pending_matches`` stores the verified matches for a position and returns them with
    those that earlier attempts stored for the position.
-5. *claim*: ``claim_pairs`` gives a pair to the position that asks first. Whichever position asks, the claim then lives
-   for two lifetimes, and at most three (``values.claim_lifetime``). A document that is inserted again also extends its
-   claims with the documents that it finds without a match, for example outside the window. A deletion marker outlives
-   all claims on its document (``values.marker_lifetime``), so that the next incarnation has other pair keys.
+5. *claim*: ``claim_pairs`` gives a pair to the position that asks first. Each request, from any position, extends the
+   life of the claim to two lifetimes of an entry at least, three at most (``values.claim_lifetime``). A document that
+   is inserted again also extends its claims on pairs that do not match now, for example outside the window. A deletion
+   marker outlives all claims on its document (``values.marker_lifetime``): a document that is inserted after its
+   deletion is a new incarnation with other pair keys.
 6. *high-water mark*: ``fence`` returns the offset below which records are indexed and emit nothing; ``finish`` raises
-   it. A high-water mark belongs to one incarnation of a topic: when Kafka has another id for the topic than the index,
-   or the partition ends below the high-water mark, the topic was deleted and created again. ``fence`` then counts the
-   next incarnation, whose high-water mark is the first offset that is read. The incarnation is part of every stored
-   position, so to all other rules the next incarnation is another partition.
+   it. A high-water mark belongs to one topic incarnation: when Kafka has another id for the topic than the index, or
+   the partition ends below the high-water mark, the topic was deleted and created again. ``fence`` then increments the
+   topic incarnation and sets its high-water mark to the first offset read. The topic incarnation is part of every
+   stored position, so for all other rules the new topic has other partitions.
 7. *fence*: every write names its generation and its writer (one index object). The write is refused when another
    generation, or another writer under the same generation, has taken the partition over.
 8. *claims seeded*: after the index was lost, or has gone back to an earlier time, claims are restored with
    ``claim_pairs`` before the daemon goes on.
 9. *remove before change*: the old version is removed from its buckets while the old entry, which names
-   the buckets, still exists; then the entry is replaced. No document removes another one: members are hints, checked
-   against the member's entry. A document inserts other documents only in the buckets of their contents
-   (``insert_copies``), and only if no removal can have happened since their entries were read.
+   the buckets, still exists; then the entry is replaced. A document never removes another document from a bucket:
+   members are hints, checked against the member's entry. A document inserts other documents with ``insert_copies``
+   only, which leaves out those that may have been removed since their entries were read.
 10. *no late or forgotten writes*: each writer numbers its calls. A server refuses a call after a later one; otherwise
     a write that timed out, was repeated, and then arrives could remove a document from a bucket in which the document
-    was inserted meanwhile. It also refuses a call if it has forgotten an acknowledged one, in whichever slot; otherwise
-    a step, such as a claim, could rely on pending matches that are gone. A cluster numbers the calls of each slot.
+    was inserted meanwhile. A server also refuses a call when an earlier acknowledged call of the writer is missing, for
+    example after a failover; otherwise a claim could rely on pending matches that are lost. One server numbers the
+    calls of all slots together, Redis Cluster those of each slot separately.
 11. *announce*: before a batch is published, ``announce`` stores the attempt id in every slot, and the same id is
-    committed with the offsets. A committed attempt that is later than the announced one shows that the store has gone
-    back to an earlier time, and the offset stored beside the announced one where the gap begins; ``fence`` compares
-    both attempts. A high-water mark below the committed offset shows nothing: a
-    crash right after a commit has that effect.
+    committed with the offsets. ``fence`` compares both attempts. If the committed attempt is later than the announced
+    one, the store has gone back to an earlier time, and the gap begins at the offset stored with the announced attempt.
+    A high-water mark below the committed offset is no sign of a loss, because a crash right after a commit also causes
+    it.
 
-Every write may be repeated at once, also after a time-out although the call took effect: the second call leads the
-detector to the same result. A crash between two calls leaves members without an entry or pending matches without a
+Every write may be repeated at once, also after a time-out although the call took effect: the detector gets the same
+pairs from the second call. A crash between two calls leaves members without an entry or pending matches without a
 commit; the replay uses both, or both expire.
 
-All methods raise ``StoreUnavailable`` when the server does not answer, is full, loading or failing over; none or a part
-has taken effect, so the batch is repeated. All methods raise ``StoreMisconfigured`` when the server refuses
-the client for good. Methods with ``fences`` raise ``BatchRefused`` when a later generation owns a partition
-or when a fence is missing, and ``IndexLost`` when the whole index is gone.
+All methods raise ``StoreUnavailable`` when the server does not answer, is full, loading or failing over. The call may
+have taken no, partial or full effect, so the batch is repeated. All methods raise ``StoreMisconfigured`` when the
+server refuses the client for good. Methods with ``fences`` raise ``BatchRefused`` when a later generation owns a
+partition or when a fence is missing, and ``IndexLost`` when the whole index is gone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -129,13 +133,13 @@ class EntryStore(EntryReading, Protocol):
         its entry named. A set lives as long as an entry, counted from the last document that joined.
 
         Args:
-            clusters: Document number, position, document number that names the cluster; the document's own number for
-                a document that joins none, whose entry is left alone.
+            clusters: Document number, position, document number that names the cluster. A document that joins no
+                cluster has its own number there, and its entry does not change.
             fences: Fences for the batch partitions.
 
         Returns:
-            The size of each cluster after the call: the first document and the members of the set, at most
-            ``CLUSTER_SIZE_CAP``, which stands for larger sizes too.
+            The size of each cluster after the call: the first document and the members of the set, capped at
+            ``CLUSTER_SIZE_CAP``.
         """
 
     def leave_clusters(self, members: Sequence[tuple[int, int]], fences: Sequence[Fence]) -> None:
@@ -185,11 +189,9 @@ class BucketStore(Protocol):
         Args:
             documents: Document numbers with content digests, inserted in order.
             fences: Fences for the batch partitions.
-            near_capacity: Other documents, which are inserted first. A document that was deleted after its entry was
-                read must not be inserted, because its number and digest would stay behind. So no document is inserted
-                if a document with the same content was removed since ``near_capacity.removals``; a store may leave out
-                further ones. A document that was found in a bucket after the count of removals was not removed before
-                the count, in the version that is read afterwards.
+            near_capacity: Other documents, which are inserted first, with ``copy_removals`` read before their entries.
+                A document is left out if a document with the same content was removed since: it may be the same one,
+                whose number and digest would stay behind. A store may leave out further documents.
 
         Returns:
             For each of ``documents`` the other members; hints, as in any bucket.
@@ -227,8 +229,9 @@ class PairStore(Protocol):
         """Claim pairs for positions.
 
         Args:
-            claims: Pair keys, each with the position that asks. ``values.PUBLISHED`` takes the pair from any position:
-                batches in progress may have claimed pairs after a store had gone back to an earlier time.
+            claims: Pair keys, each with the position that asks. The position ``values.PUBLISHED`` (rule 8) becomes the
+                owner also of a pair that another position owns: a batch in progress may have claimed it after the store
+                had gone back to an earlier time.
             fences: Fences for the batch partitions.
             extended_keys: Keys for pairs found without a match; their claims are only extended, where there are any.
 
@@ -251,10 +254,11 @@ class PartitionStore(Protocol):
     """Fences, high-water marks and announced attempts, by partition."""
 
     def partition_states(self, partitions: Sequence[Partition]) -> dict[Partition, PartitionState]:
-        """Return the partition states; those for unseen ones where there is no index or a staging index only.
+        """Return the partition states.
 
-        A partition with a committed offset has a high-water mark, because the fence precedes the commit. Without a
-        high-water mark the index was lost.
+        Without an index, or with a staging index only, each partition has the state of a partition never seen. A
+        partition with a committed offset and no high-water mark shows that the index was lost, because the fence, which
+        sets the high-water mark, precedes the commit.
         """
 
     def fence(
@@ -275,8 +279,8 @@ class PartitionStore(Protocol):
             generation: The caller's generation.
             committed: The group's committed offset, or the offset where the group starts; the high-water mark is
                 raised to this offset.
-            attempt_id: The attempt that was committed with the offset. With an empty text and no fence
-                for the partition, the consumer group is new, and the announced attempt is deleted.
+            attempt_id: The attempt that was committed with the offset. If it is empty and the index has no fence for
+                the partition, the consumer group is new, and the announced attempt is deleted.
             state: Partition state in Kafka. For a topic that was created again (``is_recreated``) the high-water
                 mark and the pending matches in the earlier incarnation are deleted.
 
@@ -298,7 +302,7 @@ class PartitionStore(Protocol):
 
         Args:
             attempt_id: Attempt name; as text greater than all earlier names.
-            fences: Fences for all batch partitions; each has the last committed attempt, which is stored, too.
+            fences: Fences for all batch partitions; the last committed attempt of each is stored beside the id.
             starts: First offset of the batch by partition, from which on a gap is replayed.
             committed: Whether the attempt itself is committed, as after a rebuild.
 
@@ -341,7 +345,7 @@ class StoreHealth(Protocol):
         """Wait until every server answers."""
 
     def stats(self) -> StoreStats:
-        """Return the fullest server's memory."""
+        """Return used memory and memory limit of the fullest server."""
 
     def count_documents(self) -> int:
         """Return the approximate document count; cheap enough for every few seconds.

@@ -8,7 +8,7 @@ client parts, and that each named test exists.
                             clients that leave nothing behind
     step_past_unreadable    record batches that the client cannot parse
     bound_decompression     record batches that decompress to gigabytes
-    all others              state of a client that has no public method
+    all others              state and actions of a client without a public method
 """
 
 import logging
@@ -50,9 +50,9 @@ MAX_REASON_CHARS = 200
 class ClosingSelector(selectors.DefaultSelector):
     """A selector whose ``close`` also closes the sockets that were registered.
 
-    A client that is closed cancels the tasks of its connections. A task that is to send a request, or to connect, then
-    leaves its socket open until the garbage collector finds the connection: often after the last poll, which sends the
-    next fetch.
+    A closed client cancels the tasks of its connections. A task that is cancelled before it has connected, or before it
+    has sent its request, leaves its socket open until garbage collection. That is common, because the last poll queues
+    the next fetch.
 
     Test: ``test_closing_a_client_closes_a_connection_with_a_request_that_is_to_be_sent``.
     """
@@ -77,13 +77,13 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
     """Return a client of ``kind``; a failure leaves nothing behind.
 
     A constructor of the client that fails leaves its network thread and its sockets open. A factory therefore records
-    the network part, and this function closes it. The time limit is that of connecting plus one request. The client
-    also closes all sockets at its own end; see ``ClosingSelector``.
+    the network part, and this function closes it. ``ClosingSelector`` closes all sockets of the client when the client
+    is closed. The limit of ``bound_decompression`` is set for the whole process.
 
     Test: ``test_an_absent_broker_is_reported_in_time_and_nothing_is_left_behind``.
 
     Raises:
-        BrokerUnavailable: No broker answers, or there is no login at present.
+        BrokerUnavailable: No broker answers, or the login provider has no credentials at present.
         FatalError: The broker refuses the client permanently.
     """
     bound_decompression(options.max_batch_bytes)
@@ -105,7 +105,7 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
         if isinstance(error, CLIENT_ERRORS):
             # A timeout only says that there is no connection. No error is chained as the cause: some texts of the
             # client contain configuration values.
-            # Of several reasons, that of a refused login is reported.
+            # A refused login comes last, so that it is the reported one of several reasons.
             reasons.sort(key=lambda reason: isinstance(reason, LOGIN_REFUSED))
             reason = reasons[-1] if reasons and isinstance(error, KafkaTimeoutError) else error
             doing = f"connect to Kafka at {options.bootstrap_servers} ({options.security_protocol})"
@@ -202,20 +202,20 @@ class UnreadableRange:
 def step_past_unreadable(consumer: Any, max_offsets: int) -> list[UnreadableRange]:
     """Make a consumer return unreadable offsets as ``UnreadableRange`` in place of records.
 
-    Unreadable are an unknown codec, a wrong checksum, a header name that is not UTF-8, a batch above the limit of
+    Unreadable means: an unknown codec, a wrong checksum, a header name that is not UTF-8, a batch above the limit of
     ``bound_decompression``. The client parses whole record batches, so the first unreadable record also hides the
-    records behind it in the same record batch. The client raises an error that names no offset, keeps the exhausted
-    parser, and then polls the parser for ever, with any timeout.
+    records behind it in the same record batch. The client raises an error that names no offset and keeps the exhausted
+    parser, so that no later poll returns, even with a timeout.
 
     Test: ``TestT8T9RecordsThatTheClientCannotParse``.
 
     Args:
         consumer: The consumer of the client.
-        max_offsets: Most unreadable offsets until the returned list is emptied; later polls return the others.
+        max_offsets: Largest number of unreadable offsets per poll; later polls return the others.
 
     Returns:
-        A list to which each range is also appended, so that a caller searches the records of a poll for ranges only
-        when there are any. The caller empties the list before each poll.
+        The ranges of the present poll, which the caller empties before each poll. While the list is empty, a caller
+        need not search the records of the poll for ranges.
     """
     ranges: list[UnreadableRange] = []
     consumer._fetcher.PartitionRecords = partial(_PartitionRecords, ranges, max_offsets)
@@ -258,8 +258,8 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
             raise
         except Exception as error:
             self.drain()  # otherwise the client polls the exhausted parser for ever
-            where = f"cannot read {Partition(*self.topic_partition)} from offset {self._next_offset()} on"
-            missing = codec_missing(error, where)
+            attempt = f"cannot read {Partition(*self.topic_partition)} from offset {self._next_offset()} on"
+            missing = codec_missing(error, attempt)
             if missing is not None:
                 raise missing from error
             room = self._max_offsets - sum(unread.last + 1 - unread.offset for unread in self._ranges)
@@ -290,7 +290,7 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
 
 
 def bound_decompression(max_bytes: int) -> None:
-    """Replace the decoders of the client by decoders that raise ``GrownTooLarge`` above ``max_bytes``.
+    """Replace the decoders of the client by decoders that raise ``DecompressedTooLarge`` above ``max_bytes``.
 
     The client decompresses a record batch to any size: two megabytes of repetitions become gigabytes, and the process
     is killed for want of memory, again after each restart. Limits of brokers count compressed bytes. With the limit
@@ -340,8 +340,8 @@ def assigned_states(consumer: Any) -> Mapping[Any, Any]:
 def drop_parked(consumer: Any) -> None:
     """Drop the records that were fetched before their partition was paused; the next fetch brings them again.
 
-    The client returns the records of a resumed partition only while it has no others in line. Of two such partitions
-    the second may wait without end, and is not fetched meanwhile: its lag would grow unseen until a rebalance.
+    The client returns the parked records of a resumed partition only when no other fetched records wait. Of two resumed
+    partitions the second may never be returned nor fetched: its lag would grow unseen until a rebalance.
 
     Test: ``test_all_partitions_are_read_after_a_hold``.
     """
@@ -413,7 +413,7 @@ def finish_rebalance(consumer: Any) -> None:
 
 
 def heartbeat_answered_at(consumer: Any) -> float:
-    """Return the monotonic time of the last answer to a heartbeat; public are only the times of sending.
+    """Return the monotonic time of the last answer to a heartbeat; the public interface has only the times of sending.
 
     Test: ``test_silence_is_detected_within_ten_seconds_and_an_answer_ends_it``.
     """
@@ -433,8 +433,7 @@ def send_heartbeat(consumer: Any) -> None:
 def watch_fencing(consumer: Any, on_fenced: Callable[[FencedInstanceIdError], None]) -> None:
     """Call ``on_fenced`` when another process has taken over the static membership.
 
-    The client logs the error of its heartbeat and goes on polling: without heartbeats, without records, and without
-    waiting.
+    The client logs the error of its heartbeat and polls on in a busy loop, without heartbeats and records.
 
     Test: ``test_a_membership_taken_over_by_another_process_is_detected_with_the_next_heartbeat``.
     """
@@ -452,7 +451,7 @@ def watch_fencing(consumer: Any, on_fenced: Callable[[FencedInstanceIdError], No
 
 
 def broker_version(admin: Any) -> tuple[int, ...]:
-    """Return the version of the broker as its requests show it; a later version may look like an earlier one.
+    """Return the broker version that the client infers from the supported requests: a lower bound.
 
     Test: ``test_times_beyond_a_limit_of_the_broker_are_reported_with_the_limit``.
     """

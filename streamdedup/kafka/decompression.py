@@ -1,7 +1,9 @@
-"""Decoders for Kafka's codecs with a size limit; ``compat.bound_decompression`` gives them to the client.
+"""Decoders for Kafka's codecs with a size limit; ``compat.bound_decompression`` gives them to the Kafka client.
 
-Each decoder imports its library itself. Without the library the client refuses the record batch before it calls the
-decoder, and the daemon names the package (``errors.codec_missing``).
+Libraries are imported on first use. Without the library the Kafka client refuses a record batch before it calls the
+decoder, and the daemon names the package (``errors.codec_missing``). For a payload that is cut or damaged the decoders
+raise an error of their library; of a cut zstd frame the part before the cut is returned, in which the client then finds
+fewer records than the batch declares.
 """
 
 import gzip
@@ -10,34 +12,34 @@ import struct
 from collections.abc import Iterator
 from functools import partial
 
-#: Bytes that are decompressed at once. One call with the whole limit (64 MiB) took three times as long for a batch of
-#: 800 kB of LZ4, because the library allocates that much.
+#: Bytes that are decompressed at once. The LZ4 library allocates the limit of each call: with 64 MiB a batch of 800 kB
+#: took three times as long.
 _CHUNK_BYTES = 1 << 20
 #: First bytes of a snappy-java frame; blocks follow, each after its length.
 _XERIAL_MAGIC = b"\x82SNAPPY\0"
 _XERIAL_HEADER_BYTES = 16
 
 
-class GrownTooLarge(ValueError):
+class DecompressedTooLarge(ValueError):
     """A record batch decompresses to more than is allowed."""
 
 
 def ungzip(payload: bytes, max_bytes: int) -> bytes:
-    """Decompress gzip; raise ``GrownTooLarge`` above ``max_bytes``."""
+    """Decompress gzip; raise ``DecompressedTooLarge`` above ``max_bytes``."""
     with gzip.GzipFile(fileobj=io.BytesIO(payload)) as reader:
-        return _joined(iter(partial(reader.read, _CHUNK_BYTES), b""), max_bytes)
+        return _join_within_limit(iter(partial(reader.read, _CHUNK_BYTES), b""), max_bytes)
 
 
 def unzstd(payload: bytes, max_bytes: int) -> bytes:
-    """Decompress zstd; raise ``GrownTooLarge`` above ``max_bytes``."""
+    """Decompress zstd; raise ``DecompressedTooLarge`` above ``max_bytes``."""
     import zstandard  # noqa: PLC0415  every command starts without it
 
     with zstandard.ZstdDecompressor().stream_reader(io.BytesIO(payload), read_across_frames=True) as reader:
-        return _joined(iter(partial(reader.read, _CHUNK_BYTES), b""), max_bytes)
+        return _join_within_limit(iter(partial(reader.read, _CHUNK_BYTES), b""), max_bytes)
 
 
 def unlz4(payload: bytes, max_bytes: int) -> bytes:
-    """Decompress one LZ4 frame; raise ``GrownTooLarge`` above ``max_bytes``, ``RuntimeError`` for a cut frame."""
+    """Decompress one LZ4 frame; raise ``DecompressedTooLarge`` above ``max_bytes``, ``RuntimeError`` if it is cut."""
     import lz4.frame  # noqa: PLC0415  every command starts without it
 
     decompressor = lz4.frame.LZ4FrameDecompressor()
@@ -49,15 +51,15 @@ def unlz4(payload: bytes, max_bytes: int) -> bytes:
                 raise RuntimeError("the LZ4 frame ends too early")
             yield decompressor.decompress(b"", max_length=_CHUNK_BYTES)
 
-    return _joined(chunks(), max_bytes)
+    return _join_within_limit(chunks(), max_bytes)
 
 
 def unsnappy(payload: bytes, max_bytes: int) -> bytes:
-    """Decompress snappy, bare or in the blocks of snappy-java; raise ``GrownTooLarge`` above ``max_bytes``."""
+    """Decompress snappy, bare or in the blocks of snappy-java; raise ``DecompressedTooLarge`` above ``max_bytes``."""
     import snappy  # noqa: PLC0415  every command starts without it
 
     blocks = list(_snappy_blocks(payload))
-    if sum(map(_snappy_bytes, blocks)) > max_bytes:
+    if sum(map(_declared_bytes, blocks)) > max_bytes:
         raise _too_large(max_bytes)
     return b"".join(map(snappy.decompress, blocks))
 
@@ -75,7 +77,7 @@ def _snappy_blocks(payload: bytes) -> Iterator[bytes]:
         start += 4 + length
 
 
-def _snappy_bytes(block: bytes) -> int:
+def _declared_bytes(block: bytes) -> int:
     """Return the decompressed length that a block declares: a varint at its beginning."""
     length = 0
     for index, byte in enumerate(block[:5]):
@@ -85,7 +87,7 @@ def _snappy_bytes(block: bytes) -> int:
     return length
 
 
-def _joined(chunks: Iterator[bytes], max_bytes: int) -> bytes:
+def _join_within_limit(chunks: Iterator[bytes], max_bytes: int) -> bytes:
     parts: list[bytes] = []
     total = 0
     for chunk in chunks:
@@ -96,5 +98,5 @@ def _joined(chunks: Iterator[bytes], max_bytes: int) -> bytes:
     return b"".join(parts)
 
 
-def _too_large(max_bytes: int) -> GrownTooLarge:
-    return GrownTooLarge(f"the record batch decompresses to more than {max_bytes:,} bytes")
+def _too_large(max_bytes: int) -> DecompressedTooLarge:
+    return DecompressedTooLarge(f"the record batch decompresses to more than {max_bytes:,} bytes")

@@ -91,8 +91,8 @@ class Batch:
         unreadable: Unreadable records, in order within each partition.
         generation: Consumer group generation at the poll; never negative.
         membership: Membership for the commit; opaque to the loop.
-        metadata: Text to commit with each offset: the attempt id, set before publishing.
-        topic_ids: Kafka's topic ids at the poll, as far as known; committed after ``metadata``.
+        metadata: Attempt id, committed as text with each offset; the loop replaces the batch by one with the id.
+        topic_ids: Kafka's topic ids at the poll, as far as known; appended to ``metadata`` in the commit.
     """
 
     records: tuple[Record, ...] = ()
@@ -114,7 +114,7 @@ class Batch:
         return iter(sorted([*positions, *(record.position for record in self.unreadable)]))
 
     def in_incarnations(self, incarnations: Mapping[Partition, int]) -> "Batch":
-        """Return the batch with partition incarnations in its positions."""
+        """Return the batch with the topic incarnation in each position; 0, the first one, is the default."""
         if not any(incarnations.values()):
             return self
 
@@ -183,10 +183,9 @@ class Source(Protocol):
         """
 
     def first_since(self, times_ms: Mapping[Partition, int]) -> dict[Partition, int]:
-        """Return for each partition the offset of its first record of a time or later.
+        """Return for each partition the offset of its first record with this time or a later one.
 
-        Without such a record, the offset behind the last committed one; a record that arrives meanwhile has at least
-        this offset.
+        Without such a record, the end of the committed records: every later record has at least this offset.
 
         Args:
             times_ms: Record time by partition, milliseconds since the epoch.
@@ -230,8 +229,8 @@ class Source(Protocol):
     def confirm(self) -> None:
         """Check that the group counts this process among its members at this moment.
 
-        Only for a static member, which may have been frozen while another process took its place and generation. A
-        dynamic member begins a new generation when it joins, and sends no request.
+        Only a static member asks: another process may have taken over its instance id and generation while this one was
+        frozen. A dynamic member joins with a new generation, and sends no request.
 
         Raises:
             BrokerUnavailable: The process is no member, or the group did not answer; open a new source.
@@ -303,7 +302,7 @@ class ReadProgress:
 
 
 class Span(Protocol):
-    """The records that topics held when it was opened, from given times on; a context manager.
+    """A bounded read of topics, from start positions to the ends at opening; a context manager.
 
     Attributes:
         total_count: Offsets to read; aborted and compacted records leave offsets without a record.
@@ -315,14 +314,14 @@ class Span(Protocol):
         """Yield all records, in order within each partition; empty batches while the end of a transaction is awaited.
 
         Raises:
-            BrokerUnavailable: Kafka sent nothing more.
+            BrokerUnavailable: Kafka stopped sending before the end.
         """
 
     def done_count(self) -> int:
         """Return how many of ``total_count`` are read."""
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Begin to read."""
 
     def __exit__(self, *_error: object) -> None:
         """Close the client."""
@@ -361,15 +360,15 @@ class History(Protocol):
     ) -> Span:
         """Read topics.
 
-        Each partition is read from its first record of the given time or later. Later records with earlier times are
-        read too, so that no record since that time is left out in any order of times.
+        Each partition is read from its first record with the given time or a later one. Every record behind that one is
+        read, also with an earlier time, so that times in disorder lose nothing.
 
         Args:
             topics: Topic names.
             since_ms: Record time to begin at, in milliseconds since the epoch, for all or by partition; None or absent
                 for the oldest record.
-            ends: Offset to stop at, by partition; partitions without one are not read. None for the present ends, with
-                the records of open transactions, whose end is awaited.
+            ends: Offset to stop at, by partition; partitions without one are not read. None for the present ends; the
+                end of transactions that are open below them is awaited.
             starts: Offset to begin at, by partition, instead of a time.
 
         Raises:
@@ -379,7 +378,7 @@ class History(Protocol):
 
 
 class TopicFollower(Protocol):
-    """Reads all committed records in topics outside any group, without end.
+    """Reads all committed records in topics outside any group, endlessly.
 
     Attributes:
         beginnings: First offset by partition at construction.

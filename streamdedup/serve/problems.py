@@ -1,8 +1,8 @@
 """Errors of the HTTP service as problem details (RFC 9457).
 
 The ``type`` of a problem is stable: a URN whose last part is a name from ``PROBLEMS``. The ``title`` belongs to the
-type; ``detail`` describes the occurrence and contains nothing of a text. ``OutageLog`` logs failures that end no
-request, such as those of Kafka.
+type; ``detail`` describes the occurrence and never contains text of a document. ``OutageLog`` logs outages of servers,
+of which most fail no request.
 """
 
 from http import HTTPStatus
@@ -52,7 +52,7 @@ PROBLEMS: Final[dict[str, tuple[int, str]]] = {
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A problem as it is sent.
+    """Body of the answer to a request that failed.
 
     Attributes:
         type: URN of the kind of problem.
@@ -92,7 +92,7 @@ class RequestProblem(Exception):
             self.headers["www-authenticate"] = "Bearer"
 
 
-#: Delay in ``Retry-After`` while Redis does not answer, in seconds.
+#: Delay in ``Retry-After`` while Redis does not answer or the index does not exist, in seconds.
 _STORE_RETRY_S: Final = 2
 
 
@@ -103,7 +103,8 @@ class IndexAbsentError(StreamdedupError):
 def problem_of(error: Exception) -> RequestProblem:  # noqa: PLR0911  one for each kind of error
     """Return the problem that reports an error of a request.
 
-    Errors of the store name servers and users, so their texts are for the log only.
+    Errors of the store may name servers and users, so their texts are for the log only; an ``IndexMismatch``, which is
+    a ``FatalError`` too, names parameters only. A ``MessageError`` of a look-up has one of three codes.
     """
     match error:
         case RequestProblem():
@@ -118,9 +119,9 @@ def problem_of(error: Exception) -> RequestProblem:  # noqa: PLR0911  one for ea
             return RequestProblem("index-unusable")
         case MessageError(code=ErrorCode.MISSING_SCOPE):
             return RequestProblem("missing-scope", str(error), field="scope")
-        case MessageError(code=ErrorCode.INVALID_FIELD):  # only of ``detection.scope.query_scope``
+        case MessageError(code=ErrorCode.INVALID_FIELD):  # a scope in a profile without scopes (``query_scope``)
             return RequestProblem("no-scopes", str(error), field="scope")
-        case MessageError():
+        case MessageError():  # ``ID_COLLISION``
             return RequestProblem("id-collision", str(error), field="id")
         case _:
             return RequestProblem("internal")
@@ -153,7 +154,7 @@ class OutageLog:
         self.failed_with(error=type(error).__name__, reason=reason)
 
     def failed_with(self, **facts: str) -> None:
-        """Report a failure by the further fields of its event."""
+        """Report a failure; ``facts`` become fields of the log event."""
         if not self._is_failing:
             event = f"{self._source}_unavailable"
             log.warning(event, **self._fields, **facts)

@@ -253,13 +253,15 @@ class Profile(Section):
     def fingerprint(self) -> dict[str, object]:
         """Return everything that determines a text's band keys and sketch, in values that JSON can hold.
 
-        An index may be continued with another profile exactly if both fingerprints are equal. ``exact_limit`` is part
-        of the fingerprint: otherwise the same two texts would be compared exactly or by estimate, depending on the time
-        of their insertion. Not part of it are ``threshold``, the keys of containment and ``min_recall`` (bands and
-        rows, which may follow from them, are), ``min_words``, ``min_shared_bands``, the rules of suppression, the names
-        of fields, ``label_bytes``, retention and caps: they select documents and pairs, and change nothing stored. That
-        the index keeps sources is part of it, and so is ``scope_field``: by another field, stored documents would be in
-        wrong scopes. A newer ``unicode`` changes few characters, and causes a warning only.
+        An index may be continued with another profile exactly if both fingerprints are equal.
+
+        - Included for a reason that is not obvious: ``exact_limit``, because the same two texts would be compared
+          exactly or by estimate, depending on the time of their insertion; ``scope_field``, because stored documents
+          would be in wrong scopes; whether the index keeps sources. Another ``unicode`` version changes few characters,
+          and causes a warning only.
+        - Excluded, because nothing stored depends on them: ``threshold``, the keys of containment and ``min_recall``
+          (but bands and rows, which may follow from them, are included), ``min_words``, ``min_shared_bands``, the rules
+          of suppression, the names of fields, ``label_bytes``, retention and caps.
         """
         banding = self.banding()
         return {
@@ -323,7 +325,7 @@ class Profile(Section):
         return choose_banding(self.least_jaccard(similarity), self.min_recall, self.permutations, self.min_shared_bands)
 
     def hints(self) -> Iterator[tuple[str, str]]:
-        """Yield key and text where the bands miss ``min_recall``, by theory or by ``max_candidates``."""
+        """Yield key and text of a warning: bands reach less than ``min_recall``, or ``max_candidates`` cuts pairs."""
         banding, similarity = self.banding(), self.least_similarity()
         reached = self.recall(similarity)
         if reached < self.min_recall:
@@ -333,17 +335,19 @@ class Profile(Section):
                 "meant"
             )
             yield "bands", text
-        false = false_candidates(banding, self.least_jaccard(similarity), unit=self.shingle_unit)
-        # Longer shingles of characters have fewer candidates than those measured.
-        is_known = self.shingle_unit == "word" or self.shingle_size <= DEFAULT_SIZES["char"]
-        if is_known and self.max_candidates is not None and false > self.max_candidates:
+        candidates = false_candidates(banding, self.least_jaccard(similarity), unit=self.shingle_unit)
+        # The estimate was measured with shingles of 5 characters; longer ones have fewer candidates.
+        is_estimated = self.shingle_unit == "word" or self.shingle_size <= DEFAULT_SIZES["char"]
+        if is_estimated and self.max_candidates is not None and candidates > self.max_candidates:
             text = (
-                f"is {self.max_candidates}, but {banding} (bands x rows) give a document some {false:,.0f} candidates "
-                f"below similarity {similarity:g} in an index of {REFERENCE_DOCUMENTS:,} texts like Reuters articles: "
-                "pairs are missed; more rows with more permutations give fewer (streamdedup tune chooses them), or "
-                "raise max_candidates and bucket_cap"
+                f"is {self.max_candidates}, but {banding} (bands x rows) give a document some {candidates:,.0f} "
+                f"candidates below similarity {similarity:g} in an index of {REFERENCE_DOCUMENTS:,} texts like Reuters "
+                "articles: pairs are missed; more rows with more permutations give fewer (streamdedup tune chooses "
+                "them), or raise max_candidates and bucket_cap"
             )
             yield "max_candidates", text
+
+    # The base class calls every method ``_check_...``; each yields the key and the text of its mistakes.
 
     def _check_bands(self) -> Iterator[tuple[str, str]]:
         if (self.bands is None) != (self.rows is None):
@@ -351,7 +355,7 @@ class Profile(Section):
                 ("bands", "is missing; rows needs it") if self.bands is None else ("rows", "is missing; bands needs it")
             )
         elif self.bands is not None and self.rows is not None:
-            yield from self._given_banding(Banding(self.bands, self.rows))
+            yield from self._explicit_banding_mistakes(Banding(self.bands, self.rows))
         else:
             try:
                 self.banding()
@@ -368,7 +372,7 @@ class Profile(Section):
             yield "containment_min_similarity", text
 
     def _check_shingle_counts(self) -> Iterator[tuple[str, str]]:
-        """Yield ``min_shingles`` if it needs more shingles than the index counts: one above ``exact_limit``."""
+        """Yield ``min_shingles`` above ``exact_limit`` + 1, the count of all longer texts: no pair would be left."""
         if self.exact_limit is not None and self.min_shingles > self.exact_limit + 1:
             text = f"is {self.min_shingles}; it may be {self.exact_limit + 1} at most, one above exact_limit"
             yield "min_shingles", text
@@ -396,7 +400,7 @@ class Profile(Section):
     def _check_stop_lists(self) -> Iterator[tuple[str, str]]:
         if self.shingle_unit == "char" and self.stop_words != NO_STOPS:
             yield "stop_words", 'is for shingle_unit = "word" only'
-        # Which stop shingles fit depends on the stop words, so a mistake in these ends the check.
+        # The stop shingles were learnt with the stop words, so a mistake in the stop words ends the check.
         for key, noun in (("stop_words", "word"), ("stop_shingles", "shingle")):
             path = getattr(self, key)
             try:
@@ -418,7 +422,8 @@ class Profile(Section):
         if self.default_scope is not None and self.scope_field is None:
             yield "default_scope", "needs scope_field"
 
-    def _given_banding(self, banding: Banding) -> Iterator[tuple[str, str]]:
+    def _explicit_banding_mistakes(self, banding: Banding) -> Iterator[tuple[str, str]]:
+        """Yield mistakes of ``bands`` and ``rows``; a missed ``min_recall`` is one only if given, else a hint."""
         used = f"{banding.bands} bands of {banding.rows} rows"
         if banding.permutations > self.permutations:
             yield "bands", f"{used} need {banding.permutations} permutations; there are {self.permutations}"

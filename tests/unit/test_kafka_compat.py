@@ -25,7 +25,7 @@ from kafka.structs import TopicPartition
 from streamdedup.errors import BrokerUnavailable, CodecMissing
 from streamdedup.kafka import compat
 from streamdedup.kafka.compat import bound_decompression
-from streamdedup.kafka.decompression import GrownTooLarge, ungzip, unlz4, unsnappy, unzstd
+from streamdedup.kafka.decompression import DecompressedTooLarge, ungzip, unlz4, unsnappy, unzstd
 from streamdedup.kafka.errors import codec_missing, described, translated
 from streamdedup.kafka.options import KafkaOptions
 from tests import servers
@@ -225,7 +225,7 @@ def test_content_is_decompressed_up_to_the_limit_and_not_beyond(name, content, t
     content *= times
     assert decompress(compress(content), len(content)) == content
     if content:
-        with pytest.raises(GrownTooLarge, match=r"more than .* bytes$"):
+        with pytest.raises(DecompressedTooLarge, match=r"more than .* bytes$"):
             decompress(compress(content), len(content) - 1)
 
 
@@ -235,7 +235,7 @@ def test_a_few_bytes_that_would_grow_to_many_cost_little_memory(name):
     bomb = compress(bytes(BOMB_BYTES))
     tracemalloc.start()
     try:
-        with pytest.raises(GrownTooLarge):
+        with pytest.raises(DecompressedTooLarge):
             decompress(bomb, LIMIT_BYTES)
         assert tracemalloc.get_traced_memory()[1] < 3 * LIMIT_BYTES
     finally:
@@ -258,10 +258,10 @@ def test_snappy_is_measured_before_anything_is_decompressed(monkeypatch):
     monkeypatch.setattr("snappy.decompress", lambda block: block)
     block = stored_as_snappy(b"x" * 100)
     assert unsnappy(block, 100) == block[20:]
-    with pytest.raises(GrownTooLarge):
+    with pytest.raises(DecompressedTooLarge):
         unsnappy(block, 99)
     bare = bytes([0x80, 0x80, 0x80, 0x80, 0x04, 0])  # declares a length of a gigabyte
-    with pytest.raises(GrownTooLarge):
+    with pytest.raises(DecompressedTooLarge):
         unsnappy(bare, 1 << 29)
     with pytest.raises(ValueError, match="negative"):
         unsnappy(block[:16] + struct.pack(">i", -4) + block[20:], 1000)
@@ -275,5 +275,5 @@ def test_the_clients_parsers_use_them(monkeypatch):
     bound_decompression(1000)
     assert legacy_records.gzip_decode(codec.gzip_encode(b"x" * 1000)) == b"x" * 1000
     for name in CODECS:
-        with pytest.raises(GrownTooLarge):
+        with pytest.raises(DecompressedTooLarge):
             getattr(default_records, f"{name}_decode")(CODECS[name][0](b"x" * 1001))

@@ -28,25 +28,26 @@ class RedisEntries(RedisPart):
         """See ``EntryStore.insert_entries``."""
         results = [InsertResult(InsertState.CREATED)] * len(entries)
         encoded = encode_entries(entries) if encoded is None else encoded
-        # Reply: a byte with the state of each member, then number (from 1) and stored entry of members with one.
+        # Reply of a call: a string with one state byte per entry; then, for each entry that was stored before, its
+        # index in the call (from 1) and the stored entry.
         groups, replies = self._call_with_entries("insert_entries", [self._lifetime], entries, encoded, fences)
-        for members, (states, *stored) in zip(groups, replies, strict=True):
-            if not any(states):  # all CREATED
+        for indexes, (states, *stored) in zip(groups, replies, strict=True):
+            if set(states) == {InsertState.CREATED}:
                 continue
-            changed = [members[member - 1] for member in stored[::2]]
+            changed = [indexes[number - 1] for number in stored[::2]]
             with damage_translated():
                 previous = decode_entries([entries[index].number for index in changed], stored[1::2])
             entry_of = dict(zip(changed, previous, strict=True))
-            for index, state in zip(members, states, strict=True):
+            for index, state in zip(indexes, states, strict=True):
                 if state != InsertState.CREATED:
                     results[index] = InsertResult(InsertState(state), entry_of.get(index))
         return results
 
     def replace_entries(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
         """See ``EntryStore.replace_entries``."""
-        # First make an empty call to the buckets of each slot. The call raises the slot's call number (rule 10 of
-        # `index.contract`). A server that goes back later loses the removals from buckets together with this number,
-        # and so refuses the entries.
+        # The entries rely on the removals from buckets, which are in other slots. An empty removal in the slot of each
+        # entry increments the call number there (rule 10 of `index.contract`). A failover that loses the removals also
+        # loses this increment, and the new master refuses the entries.
         script, encoded = f"remove_{self.options.bucket_layout}", self._encoded(fences)
         self._run(
             [
@@ -70,15 +71,19 @@ class RedisEntries(RedisPart):
         numbers = np.array([entry.number for entry in entries], ">i8")
         lengths = np.array([len(data) for data in encoded], ">u4")
         calls, encoded_fences = [], self._encoded(fences)
-        for slot, members in groups.items():
-            of_slot = b"".join([encoded[index] for index in members])
-            joined = (numbers[members].tobytes(), lengths[members].tobytes(), of_slot)
+        for slot, indexes in groups.items():
+            slot_entries = b"".join([encoded[index] for index in indexes])
+            joined = (numbers[indexes].tobytes(), lengths[indexes].tobytes(), slot_entries)
             arguments = [self._keys.entries(slot), *lifetimes, *joined]
-            calls.append(self._fenced_call(script, slot, encoded_fences, arguments, len(members)))
+            calls.append(self._fenced_call(script, slot, encoded_fences, arguments, len(indexes)))
         return list(groups.values()), self._run(calls)
 
     def set_clusters(self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]) -> list[int]:
-        """See ``EntryStore.set_clusters``; the entries in one round trip, the sets in a second one."""
+        """See ``EntryStore.set_clusters``.
+
+        The first round trip writes the cluster into each entry, the second one updates the cluster sets. The reply for
+        an entry is the number of the cluster that it named before, empty where the entry has another position.
+        """
         joining = [(number, position, cluster) for number, position, cluster in clusters if cluster != number]
         slots = [self._keys.entry_slot(number) for number, _, _ in joining]
         arguments = [
@@ -86,13 +91,14 @@ class RedisEntries(RedisPart):
             for number, position, cluster in joining
         ]
         calls = self._calls_by_slot("set_clusters", slots, fences, lambda slot: [self._keys.entries(slot)], arguments)
-        before = iter(_in_order(slots, self._run(calls)))
+        replies = iter(_in_order(slots, self._run(calls)))
         changes: list[tuple[str, int, int]] = []
         for number, _, cluster in clusters:
-            stored = b"" if cluster == number else next(before)  # b"": in no other cluster, or left alone
-            if stored and stored not in (encode_number(cluster), encode_number(number)):
-                changes.append(("-", decode_number(stored), number))
-            changes.append(("+" if stored else "=", cluster, number))
+            previous = b"" if cluster == number else next(replies)
+            if previous and previous not in (encode_number(cluster), encode_number(number)):
+                changes.append(("-", decode_number(previous), number))
+            # A repeated attempt joins the same cluster again, which changes nothing.
+            changes.append(("+" if previous else "=", cluster, number))
         sizes = self._change_cluster_sets(changes, fences)
         return [size for (change, _, _), size in zip(changes, sizes, strict=True) if change != "-"]
 
