@@ -41,7 +41,7 @@ def find_neighbours(
         entries: The documents; each id's first counts.
         profile: Profile with shingles and similarity measure.
         document_id: The document.
-        top: Most neighbours to return, at least 1.
+        top: Largest number of neighbours to return, at least 1.
         threshold: Least similarity.
 
     Raises:

@@ -302,8 +302,8 @@ def split_documents(documents: Sequence[Document], size: int, characters: int) -
 
     Args:
         documents: Documents in one profile.
-        size: Most documents in a chunk.
-        characters: Most characters in a chunk with several documents.
+        size: Largest number of documents in a chunk.
+        characters: Largest number of characters in a chunk with several documents.
     """
     chunk: list[Document] = []
     length = 0

@@ -27,7 +27,7 @@ class LoopOptions:
         on_index_lost: Reaction to committed offsets that the index does not know: end, continue without the lost
             documents (their pairs are missed), or rebuild the index.
         breaker: When dead letters halt the daemon.
-        batch_records: Most records in a batch.
+        batch_records: Largest number of records in a batch.
         copy_headers: Names of the record headers to copy to alerts; a dead letter that is too large drops them last.
     """
 

@@ -1,7 +1,7 @@
 """Rebuilds a lost index, or fills the gap of an index that has gone back: replays committed records, publishes nothing.
 
 No daemon can take over a partition meanwhile: a document that is compared with half of an index would miss its pairs
-with the other half for ever. A lost index is built as a staging index (``index.staging``). An index with a gap keeps
+with the other half forever. A lost index is built as a staging index (``index.staging``). An index with a gap keeps
 its entries; its announced attempts show the gap until all of it is replayed.
 
 Steps, for each profile:

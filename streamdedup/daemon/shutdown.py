@@ -27,7 +27,7 @@ WATCHDOG_LOOKS = 10
 #: Signals within this time of the first signal are one request, in seconds: a wrapper may signal the process and its
 #: group.
 SAME_WISH_S = 0.5
-#: Most calls that are shown of a thread.
+#: Largest number of calls that are shown of a thread.
 MAX_CALLS = 40
 
 
@@ -105,7 +105,7 @@ class StopSignals:
 class Watchdog:
     """Ends the process when ``tick`` was not called for ``limit_s``, while the context is open.
 
-    The watchdog covers waits without a time limit: a client that spins, or blocks for ever. Its thread runs even then,
+    The watchdog covers waits without a time limit: a client that spins, or blocks forever. Its thread runs even then,
     and the process may be restarted at any point.
     """
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from streamdedup.wire import Document
 
-#: Most bytes in a stored source or publication time.
+#: Largest number of bytes in a stored source or publication time.
 PART_BYTES: Final = 32
 #: A first line that fills less than this share of a label is continued by the next line.
 _SHORT_LINE: Final = 0.15
@@ -75,7 +75,7 @@ def label_of(text: str, limit_bytes: int) -> str:
 
     Args:
         text: The text.
-        limit_bytes: Most bytes in UTF-8. A label ends between two words where that loses less than half of it.
+        limit_bytes: Limit of bytes in UTF-8. A label ends between two words where that loses less than half of it.
     """
     label, rest = "", text.lstrip()[: _READ_CHARACTERS * limit_bytes]
     while rest and _size(label) < _SHORT_LINE * limit_bytes:

@@ -9,7 +9,7 @@ from streamdedup.index.documents import IndexEntry
 #: reply and decoded. The candidates of an ordinary chunk of 1,000 documents weigh less than
 #: 2 MB, so that they are read in one round trip; 3,000 candidates of 24 kB are read in nine.
 BUDGET_BYTES = 8 * 1_048_576
-#: Most entries in a request: a reply ends where the budget does, and the request names each entry again
+#: Largest number of entries in a request: a reply ends where the budget does, and the request names each entry again
 #: that did not fit in.
 _REQUEST_ENTRIES = 2_000
 

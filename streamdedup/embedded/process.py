@@ -32,7 +32,7 @@ STOP_DEADLINE_S = 10.0
 POLL_INTERVAL_S = 0.02
 #: Bytes from the end of a server's log in an error message.
 LOG_TAIL_BYTES = 3000
-#: Most starts of a server with new ports, after another process took the ports.
+#: Largest number of starts of a server with new ports, after another process took the ports.
 PORT_ATTEMPTS = 3
 #: Text in the log of every server whose port is taken.
 PORT_TAKEN = "ddress already in use"

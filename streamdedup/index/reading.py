@@ -71,7 +71,7 @@ def hits_of_members(numbers: Sequence[int], buckets: Sequence[Sequence[Sequence[
     Args:
         numbers: n document numbers.
         buckets: Bucket members for each document; a bucket without members may be left out.
-        bucket_cap: Most members in a bucket; None for no limit.
+        bucket_cap: Largest number of members in a bucket; None for no limit.
     """
     candidates: list[dict[int, int]] = []
     full: Counter[int] = Counter()

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from streamdedup.position import Partition, Position
 
-#: Most members of a full bucket that are returned for a document, which is not inserted.
+#: Largest number of members of a full bucket that are returned for a document, which is not inserted.
 SHOWN_OF_FULL = 2
 #: Largest number of members of a bucket of exact copies.
 COPIES_CAP = 8

@@ -12,6 +12,6 @@
     compat         the only use of private parts of the client
 
 The client has traps that lose or duplicate records (an unchecked future, a reused producer, a membership read too late,
-a poll that spins without end). The code names each trap, and ``tests/integration/test_kafka_traps.py`` has a test for
+a poll that spins endlessly). The code names each trap, and ``tests/integration/test_kafka_traps.py`` has a test for
 each.
 """

@@ -257,7 +257,7 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
             self.drain()
             raise
         except Exception as error:
-            self.drain()  # otherwise the client polls the exhausted parser for ever
+            self.drain()  # otherwise the client polls the exhausted parser forever
             attempt = f"cannot read {Partition(*self.topic_partition)} from offset {self._next_offset()} on"
             missing = codec_missing(error, attempt)
             if missing is not None:
@@ -402,7 +402,7 @@ def finish_rebalance(consumer: Any) -> None:
 
     When the leader of the group joins again because a topic has new partitions, and the poll ends between the join and
     the answer, the client considers itself joined. The client then never reads the answer, sends no heartbeats and
-    fetches nothing, for ever.
+    fetches nothing, forever.
 
     Test: ``test_t15_a_rebalance_whose_end_falls_between_two_polls_is_finished``.
     """

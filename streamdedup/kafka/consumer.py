@@ -303,7 +303,7 @@ class KafkaSource:
     def _retry_or_break(self, event: str, error: Exception, message: str, pause_s: float) -> None:
         """Log and wait after a retriable error of a poll; raise any other, and refuse further polls.
 
-        The parser of the client may keep an exhausted fetch, on which the next poll would spin without end.
+        The parser of the client may keep an exhausted fetch, on which the next poll would spin endlessly.
         """
         if not is_retriable(error):
             self._broken = "a poll failed"

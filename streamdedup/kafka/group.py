@@ -38,7 +38,7 @@ SILENT_S = 5.0
 RENEW_S = 300.0
 #: Time limit for an answer, in seconds; a later answer is overdue.
 ANSWER_S = 1.0
-#: Most silence that one check adds, in seconds: a process that was frozen, or that worked on a long batch, gets the
+#: Largest silence that one check adds, in seconds: a process that was frozen, or that worked on a long batch, gets the
 #: time to read the answers that have arrived. A waiting loop checks more often.
 LONGEST_CHECK_S = 3.0
 

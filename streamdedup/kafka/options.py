@@ -24,7 +24,7 @@ RECONNECT_BACKOFF_MAX_MS = 2_000
 #: How long a fetch may wait at the broker for data, in milliseconds.
 FETCH_MAX_WAIT_MS = 500
 
-#: Most bytes of one fetch from one broker, and of one partition in it.
+#: Largest number of bytes of one fetch from one broker, and of one partition in it.
 FETCH_MAX_BYTES, PARTITION_FETCH_MAX_BYTES = 16 * 1_048_576, 2 * 1_048_576
 
 #: Age at which a consumer renews its metadata, in milliseconds: the longest delay until it detects that a topic was
@@ -64,9 +64,9 @@ class KafkaOptions:
         sasl_kerberos_service_name: Service name of the brokers.
         compression: Codec of sent records; None for brokers in memory. A topic's ``compression.type`` decides on the
             stored form.
-        max_poll_records: Most records in one batch.
+        max_poll_records: Largest number of records in one batch.
         max_request_bytes: Largest output record.
-        max_batch_bytes: Most decompressed bytes of one record batch, so that a few compressed bytes cannot fill the
+        max_batch_bytes: Limit of decompressed bytes of one record batch, so that a few compressed bytes cannot fill the
             memory; 64 times the default limit of a broker on the compressed bytes.
         connect_timeout_s: Time limit for opening a client.
         session_timeout_s: Longest time without a heartbeat; then the group reassigns the partitions of a member.

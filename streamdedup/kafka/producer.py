@@ -24,9 +24,9 @@ from streamdedup.kafka.protocols import Batch, Message
 #: Time limit of a commit beyond the transaction timeout, in seconds. At that time the broker has aborted or completed
 #: the transaction, so a longer wait brings no information.
 COMMIT_MARGIN_S = 5.0
-#: Most unacknowledged records of a ``Feeder``: two record batches of small records for each of a few partitions.
+#: Limit of unacknowledged records of a ``Feeder``: two record batches of small records for each of a few partitions.
 MAX_IN_FLIGHT_RECORDS = 5_000
-#: Most unacknowledged bytes of keys, values and headers of a ``Feeder``.
+#: Largest number of unacknowledged bytes of keys, values and headers of a ``Feeder``.
 MAX_IN_FLIGHT_BYTES = 16 * 1_048_576
 
 
@@ -208,8 +208,8 @@ class Feeder:
     Args:
         options: How to connect, and the limits of the producer. ``delivery`` shows the abilities of the broker: without
             transactions it has no producer ids either. Group, input topics and transactional id are not used.
-        max_in_flight_records: Most unacknowledged records.
-        max_in_flight_bytes: Most unacknowledged bytes of keys, values and headers; a longer record goes alone.
+        max_in_flight_records: Largest number of unacknowledged records.
+        max_in_flight_bytes: Limit of unacknowledged bytes of keys, values and headers; a longer record goes alone.
 
     Attributes:
         delivered_count: Records known to be stored.

@@ -166,7 +166,7 @@ class Source(Protocol):
 
         Args:
             timeout_s: Longest wait in seconds.
-            max_records: Most records of this batch, at least 1; None for the usual number.
+            max_records: Largest number of records of this batch, at least 1; None for the usual number.
 
         Raises:
             BrokerSilent: The message system has stopped answering; poll or hold again, the source goes on by itself.

@@ -39,7 +39,7 @@ LOOK_BACK = 100
 #: Longest wait for the end of an open transaction, in seconds: the broker's default ``transaction.max.timeout.ms``, and
 #: a minute for the broker to abort the transaction.
 OPEN_TRANSACTION_S = 960.0
-#: Most records from a committed offset on among which the first one with a time is searched.
+#: Largest number of records from a committed offset on among which the first one with a time is searched.
 MAX_SEARCHED = 1_000
 
 
@@ -239,7 +239,7 @@ class KafkaSpan(SpanReader):
         options: How to connect, and ``topics`` to read. Group, delivery and transactional id are not used.
         since_ms: See ``kafka.protocols.History.open``.
         ends: See ``kafka.protocols.History.open``.
-        most_count: Most offsets to read, the newest ones; the same percentage of each partition.
+        most_count: Largest number of offsets to read, the newest ones; the same percentage of each partition.
         starts: See ``kafka.protocols.History.open``.
 
     Raises:

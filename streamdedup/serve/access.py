@@ -43,7 +43,7 @@ App = Callable[[Any, Any, Any], Awaitable[None]]
 
 #: Paths that probes call without a token and beside the limit of requests.
 PROBES: Final = frozenset({"/livez", "/readyz"})
-#: Paths of answers without end, once they have begun.
+#: Paths of answers that never end once they have begun.
 _STREAMS: Final = frozenset({"/v1/alerts", "/v1/dead-letters"})
 #: Files of the page: the document, and the beginning of the paths of the others.
 _PAGE, _PAGE_FILES = "/", "/page/"
@@ -180,9 +180,9 @@ class Limits:
     Attributes:
         max_body_bytes: Longest body of a request, at least eight of the longest texts: JSON may escape a character with
             six.
-        max_bodies_bytes: Most bytes of the bodies of requests in progress, together. A process needs several times as
+        max_bodies_bytes: Limit of the bytes in bodies of requests in progress. A process needs several times as
             much memory while it answers them.
-        max_requests: Most requests in progress. One pass answers 128 texts, so more requests only wait for longer.
+        max_requests: Limit of requests in progress. One pass answers 128 texts, so more requests only wait for longer.
         max_connections: Most open connections, below the limit of open files that most systems have, 1,024.
         timeout_s: Time for the head of a request, and then until the answer must have begun and ended, in seconds: far
             above the time of the largest batch, and below the patience of proxies, 30 s or more.

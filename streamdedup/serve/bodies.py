@@ -40,7 +40,7 @@ def lookup_body(result: LookupResult, limit: int) -> LookupBody:
 
     Args:
         result: Result of the look-up.
-        limit: Most matches to return.
+        limit: Largest number of matches to return.
     """
     return LookupBody(
         digest=result.digest.hex(),
@@ -61,7 +61,7 @@ def document_body(entry: IndexEntry, cluster_id: str | None, label_bytes: int) -
     Args:
         entry: Its index entry.
         cluster_id: Id of the first document of its cluster, if the index still has that document.
-        label_bytes: Most bytes in a label; 0 for no label, source and publication time.
+        label_bytes: Largest number of bytes in a label; 0 for no label, source and publication time.
     """
     topic, partition, offset, _ = entry.position
     sketch, caption = entry.content.sketch, read_caption(entry.content.caption, label_bytes)

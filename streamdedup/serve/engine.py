@@ -61,7 +61,7 @@ class ServedProfile:
         similarity: Name of the measure.
         retention_s: Window of comparison, in seconds.
         max_text_bytes: Longest text, in bytes of UTF-8.
-        bucket_cap: Most documents in a bucket; None for no limit.
+        bucket_cap: Largest number of documents in a bucket; None for no limit.
         fingerprint: Parameters that the index must have been built with.
         decoder: Decodes the records of the input topics.
         reader: The index.

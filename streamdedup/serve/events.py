@@ -12,11 +12,11 @@ import msgspec
 
 from streamdedup.serve.problems import RequestProblem
 
-#: Most partitions of a topic: an id of so many has at most 10,250 characters.
+#: Largest number of partitions of a topic: an id of so many has at most 10,250 characters.
 MAX_PARTITIONS: Final = 500
-#: Most offsets between the id of a client and the present end that are read again.
+#: Largest number of offsets between the id of a client and the present end that are read again.
 MAX_MISSED: Final = 10_000
-#: Most offsets before the end with which a new stream may begin.
+#: Largest number of offsets before the end with which a new stream may begin.
 MAX_RECENT: Final = 1_000
 #: Content type of the stream.
 MEDIA_TYPE: Final = "text/event-stream"

@@ -35,7 +35,7 @@ from streamdedup.serve.subscriber import EventBatch, StreamChunk, Subscriber
 
 T = TypeVar("T")
 
-#: Most subscribers of one stream: half of the connections (``access.Limits``) for both streams together.
+#: Largest number of subscribers of one stream: half of the connections (``access.Limits``) for both streams together.
 MAX_SUBSCRIBERS: Final = 128
 #: Longest wait for records in one call of a reader, in seconds; a reader is closed after so long at the latest.
 _POLL_S: Final = 0.5
@@ -226,7 +226,7 @@ class Feed:
                 self._stop_tail()
 
     async def chunks(self, subscriber: Subscriber) -> AsyncGenerator[StreamChunk, None]:
-        """Yield what to send, without end; ends where the stream of the subscriber ends."""
+        """Yield events to send, endlessly; ends where the stream of the subscriber ends."""
         yield subscriber.gap or StreamChunk(format_start(subscriber.event_id), {})
         if not subscriber.is_live:
             async for chunk in self._missed(subscriber):

@@ -23,7 +23,7 @@ class PassLimits:
 
     Attributes:
         count: Most questions.
-        weight: Most weight of the questions together.
+        weight: Largest weight of the questions together.
     """
 
     count: int

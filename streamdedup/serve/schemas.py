@@ -9,12 +9,12 @@ from streamdedup.serve.problems import Problem
 from streamdedup.text.alignment import MAX_WORDS
 from streamdedup.wire import MAX_ID_BYTES, Match
 
-#: Most texts of one batch request.
+#: Largest number of texts of one batch request.
 MAX_BATCH_TEXTS: Final = 500
-#: Most matches of one answer, and their number unless the request says otherwise.
+#: Largest number of matches of one answer, and their number unless the request says otherwise.
 MAX_MATCHES: Final = 1_000
 DEFAULT_MATCHES: Final = 100
-#: Most matches of the answer to one batch: the default for each of its texts.
+#: Largest number of matches of the answer to one batch: the default for each of its texts.
 MAX_BATCH_MATCHES: Final = MAX_BATCH_TEXTS * DEFAULT_MATCHES
 
 #: Form of a document id, for the OpenAPI document; ``requests.check_id`` refuses other ids. Its limit is in bytes of

@@ -16,7 +16,7 @@ from streamdedup.serve.problems import RequestProblem
 
 #: Longest head of a request, in bytes; up to one read from the socket (256 KiB) may come on top.
 MAX_HEAD_BYTES: Final = 65_536
-#: Most requests of one connection that wait for the answer to the one before.
+#: Largest number of requests of one connection that wait for the answer to the one before.
 MAX_PIPELINED: Final = 16
 #: Connections beyond the limit, for probes. To displace a probe, a flood has to open as many connections between the
 #: moment at which the probe connects and its request.
@@ -30,7 +30,7 @@ class LimitedProtocol(HttpToolsProtocol):
     """One connection, with limits that uvicorn 0.54 lacks: number, time and size of a head, waiting requests, stalls.
 
     A body has the limits of ``access``. Without a limit of time a client that sends one byte in a minute keeps its
-    connection for ever; without a limit of size httptools collects a header of any length.
+    connection forever; without a limit of size httptools collects a header of any length.
 
     Probes have connections beyond the limit, so that idle clients cannot make a supervisor end the process. Until such
     a connection has sent its request, a newer one may displace it.

@@ -232,7 +232,7 @@ def choose_banding(
     Args:
         threshold: Similarity at which the recall is promised, above 0, at most 1.
         min_recall: Share to find among pairs at the threshold, above 0, at most 1.
-        max_permutations: Most signature values to use.
+        max_permutations: Largest number of signature values to use.
         shared: Bands m that a pair must share.
         documents: Documents in the index, for the expected false candidates.
 

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from streamdedup.text.unicode_ranges import SOLO_RANGES
 
-#: Most words of a text that is aligned.
+#: Largest number of words of a text that is aligned.
 MAX_WORDS: Final = 10_000
 #: An equal part of at most so many characters between two changes, spaces aside, belongs to the change.
 _MIN_EQUAL_CHARS: Final = 3

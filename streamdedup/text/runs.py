@@ -1,4 +1,4 @@
-"""Arrays of consecutive runs: documents one behind the other, each with a start and a length.
+"""Arrays of consecutive runs: concatenated documents, each with a start and a length.
 
 counts     3  0  2          run lengths
 offsets    0  3  3  5       run starts, and the end after the last
@@ -23,7 +23,7 @@ def offsets_of(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def joined_offsets(parts: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Return the offsets of all parts, at least one, one behind the other; each part has its own from 0 on."""
+    """Return the offsets of all parts, at least one, concatenated; each part counts its own from 0."""
     return offsets_of(np.concatenate([np.diff(part) for part in parts]))
 
 

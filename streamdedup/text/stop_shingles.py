@@ -33,8 +33,8 @@ from streamdedup.text.unicode_tables import variants_version
 
 #: First line of a file.
 HEADER = "streamdedup stop shingles, version 1"
-#: Most counts at the same time, one for each shingle and one more for each source with it; 370 MB at most (measured).
-#: Beyond it the rarest are forgotten.
+#: Limit of counts at the same time, one for each shingle and one more for each source with it; 370 MB at most
+#: (measured). Beyond it the rarest are forgotten.
 MOST_COUNTED = 4_000_000
 #: Default share of the documents; measurements are in `docs/text.md`.
 DEFAULT_SHARE = 0.05
@@ -215,13 +215,13 @@ def learn_stop_shingles(
     Documents with the same shingles count once in each source, so that a text with many copies is no boilerplate. The
     counts are exact up to `MOST_COUNTED` counts. Beyond that the rarest are forgotten (lossy counting; Manku and
     Motwani, 2002): the count of a shingle may then be too high by the forgotten occurrences, never too low,
-    so that no stop shingle is missed. A source with fewer documents than that number allows is passed over.
+    so that no stop shingle is missed. A source with fewer documents than that number allows is skipped.
 
     Args:
         documents: Texts with their sources, None or empty without one; read once.
         options: Shingle options; `bag` and `stop_shingles` are ignored.
         share: Above 0, up to 1.
-        least_source_documents: Sources with fewer different documents are passed over.
+        least_source_documents: Sources with fewer different documents are skipped.
 
     Raises:
         ValueError: A share outside that range, or too small for the shingles that can be counted.

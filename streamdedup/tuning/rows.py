@@ -61,7 +61,7 @@ class Workload:
         collection: Documents in the collection from which the sample was drawn.
         share: Share of the collection in the sample, above 0, at most 1.
         permutations: Signature values in the profile.
-        most_permutations: Most signature values to try, as many as the studies' signatures have.
+        most_permutations: Largest number of signature values to try, as many as the studies' signatures have.
         limits: The profile's limits for storms.
     """
 

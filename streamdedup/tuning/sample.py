@@ -47,7 +47,7 @@ def draw_sample(documents: Iterable[tuple[str, str, str | None, str | None]], si
 
     Args:
         documents: Ids, texts, sources and scopes.
-        size: Most documents to keep, at least 1.
+        size: Largest number of documents to keep, at least 1.
     """
     chance = random.Random(_SEED)  # noqa: S311  no secret depends on it
     reservoir: list[tuple[int, str, str, str | None, str | None]] = []

@@ -20,7 +20,7 @@ Reason = Literal["similarity", "containment"]
 
 #: Version of the alert format; it is raised by a change that subscribers of the version before would misread.
 ALERT_VERSION: Final = 1
-#: Most matches in one alert message; a further message holds the rest.
+#: Largest number of matches in one alert message; a further message holds the rest.
 DEFAULT_MAX_MATCHES: Final = 100
 #: Bytes in one alert message, key and framing included; well below Kafka's default limit, 1,048,576.
 DEFAULT_MAX_ALERT_BYTES: Final = 900_000
@@ -195,7 +195,7 @@ def encode_alert(
 
     Args:
         alert: The alert; its matches are sorted here.
-        max_matches: Most matches in a message, at least 1.
+        max_matches: Largest number of matches in a message, at least 1.
         max_bytes: Limit on a message, with its key (the document id), headers and framing; at least
             ``MIN_ALERT_BYTES``.
         header_bytes: Bytes of the message headers, at most ``MAX_COPIED_BYTES``.

@@ -3,9 +3,9 @@
 from collections.abc import Collection, Iterable
 from typing import Final
 
-#: Most bytes of copied headers in one message, framing included: room for a W3C trace context with baggage.
+#: Limit of bytes of copied headers in one message, framing included: room for a W3C trace context with baggage.
 MAX_COPIED_BYTES: Final = 8_192
-#: Most bytes that a header needs beside its name and value: two lengths, as variable-length numbers.
+#: Largest number of bytes that a header needs beside its name and value: two lengths, as variable-length numbers.
 HEADER_OVERHEAD_BYTES: Final = 10
 
 #: Names and values that can be sent.

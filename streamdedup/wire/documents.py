@@ -22,7 +22,8 @@ from streamdedup.wire.formats.registry import Registry, RegistryFormat
 
 Op = Literal["upsert", "append", "delete"]
 
-#: Most UTF-8 bytes in an id, a source, a publication time or a scope: a message with 100 matches stays far below 1 MB.
+#: Limit of UTF-8 bytes in an id, a source, a publication time or a scope: a message with 100 matches stays far below 1
+#: MB.
 MAX_ID_BYTES: Final = 1_024
 #: Bytes in the stored form of a scope. Two of 100,000 scopes have the same form with a probability of 3 in 10^10.
 SCOPE_BYTES: Final = 8

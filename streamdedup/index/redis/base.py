@@ -36,7 +36,7 @@ class RedisIndexOptions:
         shards: Slots for each band; 1 except on a cluster.
         lifetime_ms: Time to live for index entries, members and pending matches after the last write, in milliseconds;
             None for ever. Claims live twice as long, at least.
-        bucket_cap: Most members in a bucket; None for no limit.
+        bucket_cap: Largest number of members in a bucket; None for no limit.
         bucket_layout: Bucket layout, by name (``redis.buckets``).
     """
 

@@ -104,7 +104,7 @@ class Keys:
 
         Args:
             band_keys: Band keys, (n, bands).
-            rows_of_call: Most rows in one call.
+            rows_of_call: Largest number of rows in one call.
         """
         big_endian = band_keys.astype(">u4")
         shard_of = (band_keys.astype(np.uint64) * np.uint64(self._shards)) >> np.uint64(32)

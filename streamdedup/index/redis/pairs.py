@@ -14,7 +14,7 @@ from streamdedup.index.redis.servers import Command
 from streamdedup.index.values import Fence, claim_lifetime
 from streamdedup.position import Position
 
-#: Most pairs in one call; a storm of copies may find hundreds of thousands in a batch.
+#: Largest number of pairs in one call; a storm of copies may find hundreds of thousands in a batch.
 _MAX_CALL_PAIRS: Final = 2_000
 #: The last bytes of a pair key: the field of a claim in its page. The first 4 bytes decide on the slot.
 _FIELD_BYTES = 12

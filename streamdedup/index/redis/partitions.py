@@ -22,7 +22,7 @@ from streamdedup.position import Partition, PartitionIncarnation, Position
 #: Time to live of a fence that is not renewed. A daemon frozen for longer could wake up unfenced; a consumer group that
 #: was deleted starts again at generation one and would be refused as long.
 FENCE_LIFETIME_MS = 7 * 86_400_000
-#: Most records before a committed offset whose pending matches may still be stored: several of the largest batches.
+#: Limit of records before a committed offset whose pending matches may still be stored: several of the largest batches.
 _UNMARKED_RECORDS = 20_000
 
 

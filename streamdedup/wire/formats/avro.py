@@ -30,11 +30,11 @@ from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats.fields import Schema
 from streamdedup.wire.formats.registry import CompiledSchema, RegisteredSchema, Write, nested
 
-#: Most nesting levels in a value whose schema allows more: far below the limit of Python's stack, so that the outcome
-#: is the same at every call.
+#: Limit of nesting levels in a value whose schema allows more: far below the limit of Python's stack, so that the
+#: outcome is the same at every call.
 MAX_DEPTH: Final = 50
 
-#: Most bytes of a decimal that becomes part of a document: 308 digits.
+#: Largest number of bytes of a decimal that becomes part of a document: 308 digits.
 MAX_DECIMAL_BYTES: Final = 128
 
 # Logical type of the values that fastavro returns as ``_Unconverted``, and the attribute with the type in the schema.

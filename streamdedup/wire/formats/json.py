@@ -15,7 +15,7 @@ from streamdedup.errors import DecodeError
 from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats.fields import Headers, Schema
 
-#: Most nesting levels in a value: far above any sensible message and far below any interpreter's stack, so that the
+#: Limit of nesting levels in a value: far above any sensible message and far below any interpreter's stack, so that the
 #: outcome is the same on every Python.
 MAX_DEPTH: Final = 256
 

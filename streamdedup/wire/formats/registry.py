@@ -24,7 +24,7 @@ from streamdedup.errors import DecodeError, RegistryMisconfigured, RegistryUnava
 from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats.fields import Headers, Schema
 
-#: Most bytes of an answer; schemas have some kilobytes.
+#: Largest number of bytes of an answer; schemas have some kilobytes.
 MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
 #: Header in which newer serializers send the id; the value is then not framed.
 ID_HEADER: Final = "__value_schema_id"
