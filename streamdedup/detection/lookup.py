@@ -102,8 +102,8 @@ class StoredCluster(NamedTuple):
 
     Attributes:
         members: Its documents, the first one included, in the order of their record times, then of their ids.
-        size: Number of documents, with those that have expired since they joined; at most ``CLUSTER_SIZE_CAP``, which
-            stands for more too: not all documents are members then.
+        size: Number of documents, with those that have expired since they joined. ``CLUSTER_SIZE_CAP`` means as many or
+            more, of which not all are members.
     """
 
     members: tuple[ClusterMember, ...]

@@ -46,7 +46,7 @@ class Content(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         sketch: Shingle hashes or signature, for comparing.
         token_count: Tokens in the text, at most ``MAX_COUNT``.
-        element_count: Tokens or characters, whichever make up shingles, at most ``MAX_COUNT``.
+        element_count: Tokens or characters, of which the shingles consist, at most ``MAX_COUNT``.
         tail: 64-bit hashes of the last elements, one fewer than in a shingle; all elements where the text is shorter.
             An append makes the shingles across the seam from these hashes.
         stop_only: Whether all shingles are stop shingles; the sketch then consists of these.

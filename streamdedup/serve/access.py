@@ -95,7 +95,7 @@ class Tokens:
         return cls(_read_tokens(path), path, state)
 
     def allow(self, authorization: bytes) -> bool:
-        """Tell whether an Authorization header has one of the tokens; takes the same time whichever one."""
+        """Tell whether an Authorization header has one of the tokens, in the same time for every token."""
         self._read_again_if_changed()
         scheme, _, token = authorization.partition(b" ")
         digest = sha256(token.strip()).digest()

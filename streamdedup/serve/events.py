@@ -1,7 +1,7 @@
 """Form of a stream: server-sent events, and the ids from which a stream resumes.
 
 An id names the topic and the next offset of each of its partitions, in the order of the partitions:
-``duplicates:17,4,0``. It states all that was sent before, whichever partition the last event came from.
+``duplicates:17,4,0``. So every id states what was sent before, in all partitions.
 """
 
 import re

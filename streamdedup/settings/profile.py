@@ -417,7 +417,7 @@ class Profile(Section):
         for key in ("id_field", "published_at_field", "source_field", "op_field", "scope_field"):
             name = getattr(self, key)
             if name is not None and name in owners:
-                yield key, f"is {name}, and so is one of {owners[name]}; each needs a field of its own"
+                yield key, f"is {name}, which {owners[name]} names already; each needs a field of its own"
             owners.setdefault(name, key)
         if self.default_scope is not None and self.scope_field is None:
             yield "default_scope", "needs scope_field"

@@ -154,8 +154,8 @@ class Alert(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         complete: Whether all candidates were compared; not where a bucket was full or there were too many candidates.
         suppressed: Further near-duplicates that profile rules suppress, counted by rule.
         cluster_label: First words of the first document in the cluster; empty without a label.
-        cluster_size: Documents in the cluster when the alert was made, at most 1,000, which stands for more too; None
-            in alerts from releases without it.
+        cluster_size: Documents in the cluster when the alert was made; 1,000 means 1,000 or more. None in alerts from
+            releases without it.
     """
 
     schema_version: Literal[1]
