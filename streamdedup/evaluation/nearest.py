@@ -27,7 +27,7 @@ class NearestDocuments:
     """The documents of a stream that are most similar to a target document, compared chunk by chunk.
 
     Args:
-        target: Shingle set of the target document, of length 1; documents of its scope are compared.
+        target: Shingles and scope of the target document alone; documents of its scope are compared.
         max_neighbours: Documents to keep, at least 1.
         threshold: Least similarity; a neighbour shares at least one shingle in any case.
         measure: Similarity measure.

@@ -36,9 +36,9 @@ class Truth(NamedTuple):
 
     Attributes:
         pairs: The true pairs that no rule suppresses.
-        computed: True: ``pairs`` come from the exact join, and a found pair is right if its exact similarity or
-            containment reaches the threshold. False: ``pairs`` come from a file, and a found pair is right if it is in
-            the file.
+        computed: True: ``pairs`` come from the exact join; a found pair is right if its exact similarity reaches the
+            threshold or the pair fulfils the rule of containment. False: ``pairs`` come from a file; a found pair
+            is right if it is in the file.
         ignores_threshold: The file lists pairs without similarities, so pairs below the threshold count, too.
     """
 
@@ -81,9 +81,10 @@ class Scores(NamedTuple):
         exact_recall: Recall among the true pairs that the detector compares exactly.
         exact_precision: Precision among the found pairs that it reports as exact.
         estimated_recall: Recall among the true pairs that it estimates, from ``recall_limit`` on.
-        estimated_precision: Share of the pairs reported as estimated that are not below ``precision_limit``.
+        estimated_precision: Precision among the pairs that it reports as estimated; with a computed truth, each limit
+            of the profile is lower by three standard errors.
         recall_limit: The threshold plus three standard errors, at most 1.
-        precision_limit: The threshold minus three standard errors.
+        precision_limit: The threshold minus three standard errors, at least 0.
         containment_recall: Recall among the true pairs below the threshold.
         containment_precision: Precision among the found pairs with a similarity below the threshold.
         ranges: Recall by similarity range.
@@ -187,7 +188,7 @@ def without_suppressed(
     """
     if suppression is None:
         return pairs
-    # Stop shingles do not count for ``min_shingles``.
+    # Stop shingles do not count, but a document that has nothing else keeps them.
     shingle_counts = np.where(sets.stop_only, 0, sets.sizes)
     is_short = np.minimum(shingle_counts[pairs.left], shingle_counts[pairs.right]) < suppression.min_shingles
     keys = [source_key(source) if source else None for source in sources]

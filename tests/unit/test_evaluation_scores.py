@@ -101,11 +101,11 @@ def test_a_missed_pair_by_containment_has_its_reason():
     assert scores.estimated_precision.share == 1.0
 
 
-def test_bands_of_similarity_add_up_to_the_whole():
+def test_similarity_ranges_add_up_to_the_whole():
     texts = edited(60, of=6)
     scores, _ = evaluated([*texts, texts[0]])
-    assert sum(band.recall.hits for band in scores.ranges) == scores.recall.hits
-    assert sum(band.recall.total for band in scores.ranges) == scores.recall.total
+    assert sum(part.recall.hits for part in scores.ranges) == scores.recall.hits
+    assert sum(part.recall.total for part in scores.ranges) == scores.recall.total
     assert scores.ranges[0].low >= 0.5
     assert len(scores.ranges) > 3
     assert (scores.ranges[-1].low, scores.ranges[-1].high) == (1.0, 1.0)
@@ -284,14 +284,14 @@ def test_a_document_that_misses_its_pairs_as_a_whole_is_counted():
     assert scores.recall.effective <= 7
 
 
-def test_judged_pairs_without_similarities_count_whole_in_the_band_of_their_similarity():
+def test_judged_pairs_without_similarities_count_whole_in_the_range_of_their_similarity():
     texts = [words(*range(20)), words(*range(12), 50, 51, 52, 53, 54, 55, 56, 57), words(*range(20))]
     sets = shingle_sets(Shingler(OPTIONS.shingles), texts)
     left, right = np.array([0, 0]), np.array([1, 2])
     judged = Truth(Pairs(left, right, similarities(sets, left, right)), computed=False, ignores_threshold=True)
     scores, _ = evaluated(texts, truth=judged)
     assert scores.recall == Rate(1, 2)
-    assert [(band.low, band.high, band.recall) for band in scores.ranges] == [
+    assert [(part.low, part.high, part.recall) for part in scores.ranges] == [
         (0.4, 0.45, Rate(0, 1)), (1.0, 1.0, Rate(1, 1)),
     ]  # fmt: skip
     assert scores.missed == {Miss.DISSIMILAR: 1}
@@ -302,7 +302,7 @@ def test_judged_pairs_without_similarities_count_whole_in_the_band_of_their_simi
 
 def test_equal_texts_have_a_range_of_their_own_also_just_below_1():
     scores, _ = evaluated(["a b c d", "a b c d"], replace(OPTIONS, threshold=0.9996))
-    assert [(each.low, each.high, each.recall) for each in scores.ranges] == [(1.0, 1.0, Rate(1, 1))]
+    assert [(part.low, part.high, part.recall) for part in scores.ranges] == [(1.0, 1.0, Rate(1, 1))]
 
 
 def test_the_precision_limit_is_never_negative():
