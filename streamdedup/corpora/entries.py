@@ -8,8 +8,8 @@ from streamdedup.errors import MessageError
 from streamdedup.position import Position
 from streamdedup.wire import Decoder, Op, encode_fields
 
-#: The default field names of documents.
-_DEFAULT_NAMES: Final = Decoder()
+#: Has the default field names of documents.
+_DEFAULT_DECODER: Final = Decoder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +53,18 @@ class Entry:
         """Record key: the id, so that all document versions share a partition. None if unreadable."""
         return None if self.problem is not None else self.id.encode()
 
-    def value(self, names: Decoder = _DEFAULT_NAMES) -> bytes:
-        """Return the record value: ``raw`` unchanged; without it a JSON object with the field names of ``names``."""
+    def value(self, decoder: Decoder = _DEFAULT_DECODER) -> bytes:
+        """Return the record value: ``raw`` unchanged; without it a JSON object with the field names of a decoder."""
         if self.raw is not None:
             return self.raw
         fields = {
-            names.id_field: self.id,
-            names.text_fields[0]: self.text,
-            names.source_field: self.source,
-            names.published_at_field: self.published_at,
+            decoder.id_field: self.id,
+            decoder.text_fields[0]: self.text,
+            decoder.source_field: self.source,
+            decoder.published_at_field: self.published_at,
         }
-        if names.scope_field is not None:
-            fields[names.scope_field] = self.scope
+        if decoder.scope_field is not None:
+            fields[decoder.scope_field] = self.scope
         return encode_fields(fields)
 
 
@@ -73,7 +73,7 @@ def line_id(file: str, line: int) -> str:
     return f"{Path(file).name}:{line}"
 
 
-def decoded(decoder: Decoder, file: str, line: int, raw: bytes) -> Entry:
+def decode_entry(decoder: Decoder, file: str, line: int, raw: bytes) -> Entry:
     """Return the entry of a JSON object; a malformed one has a ``problem`` and a ``code``."""
     default_id = line_id(file, line)
     try:

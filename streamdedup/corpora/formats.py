@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
-from streamdedup.corpora.entries import Entry, decoded, line_id
+from streamdedup.corpora.entries import Entry, decode_entry, line_id
 from streamdedup.corpora.reuters import REUTERS_STARTS, REUTERS_SUFFIXES, read_reuters
 from streamdedup.corpora.sources import ByteStream, Lines, starts_with
 from streamdedup.corpora.tables import Columns, read_table
@@ -44,7 +44,7 @@ class FileFormat:
 def _read_jsonl(stream: ByteStream, decoder: Decoder, _: Columns) -> Iterator[Entry]:
     """Yield the documents in JSON lines."""
     for number, raw in Lines(stream).filled():
-        yield decoded(decoder, stream.name, number, raw)
+        yield decode_entry(decoder, stream.name, number, raw)
 
 
 def _read_text(stream: ByteStream, _: Decoder, __: Columns) -> Iterator[Entry]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from streamdedup.corpora import sources
-from streamdedup.corpora.entries import Entry, decoded, line_id
+from streamdedup.corpora.entries import Entry, decode_entry, line_id
 from streamdedup.corpora.sources import ByteStream, Lines
 from streamdedup.errors import CorpusError
 from streamdedup.wire import Decoder, ErrorCode, encode_fields
@@ -87,7 +87,7 @@ def read_table(
             header = _read_header(feed, cells, problem, columns, decoder)
             continue
         if problem is None:
-            yield decoded(decoder, stream.name, feed.line, encode_fields(header.document(cells)))
+            yield decode_entry(decoder, stream.name, feed.line, encode_fields(header.document(cells)))
         else:
             default_id = line_id(stream.name, feed.line)
             yield Entry(default_id, "", stream.name, feed.line, feed.raw, problem=problem, code=code)

@@ -84,7 +84,7 @@ class Detector:
                from its buckets first, then replace its entry.
             2. Insert in buckets and look up candidates.
             3. Verify the candidates: window, shared bands, similarity or containment, suppression rules. For a document
-               with a full bucket, candidates also come from the buckets by content (``CopyBuckets``).
+               with a full bucket, candidates also come from the content buckets (``CopyBuckets``).
             4. Save the matches as pending, and add the pending matches that an earlier attempt at the position saved.
             5. Claim the pairs.
             6. Find the cluster for each document with pairs.
@@ -180,8 +180,7 @@ class Detector:
             fence = fence_of[document.position.topic, document.position.partition]
             if document.position.offset >= fence.high_water_mark:
                 emitting.append(row)
-                # Counted as silent, although its pairs with later documents are emitted: only pairs of two warm-up
-                # documents are left out (``Comparer.within_window``).
+                # Pairs of two warm-up documents are left out by ``Comparer.within_window``.
                 is_warm_up = silent_until is not None and document.time_ms < silent_until
                 silent_count += skip is None and is_warm_up
             elif skip is None:

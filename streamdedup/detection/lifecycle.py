@@ -93,12 +93,13 @@ class Lifecycle:
         markers, removed = [], []
         for document, number in zip(documents, numbers, strict=True):
             stored = entries.get(number)
-            is_stored = stored is not None and not stored.deleted
-            if stored is not None and is_stored and stored.id != document.id:
+            if stored is not None and stored.deleted:
+                stored = None
+            if stored is not None and stored.id != document.id:
                 continue  # the number belongs to another document, so this one is not in the index
             marker = deletion_marker(number, document.position, document.time_ms)
             markers.append(marker)
-            if stored is not None and is_stored and decide_version(stored, marker) is InsertState.REPLACED:
+            if stored is not None and decide_version(stored, marker) is InsertState.REPLACED:
                 removed.append(stored)
         self._remove_from_buckets(removed, fences)
         self._leave_clusters(removed, fences)
@@ -119,7 +120,7 @@ class Lifecycle:
         return [results[row] for row in range(len(entries))]
 
     def _with_appended(self, prepared: Prepared, appended: Appended) -> Prepared:
-        """Return the batch with a row for each append."""
+        """Return the batch with a row for each append; all entries are stored, so none is left to append or encode."""
         if not appended.rows:
             return prepared
         entries = [entry for _, entry, _ in appended.rows]
@@ -131,10 +132,10 @@ class Lifecycle:
         first = len(prepared.entries)
         band_keys = self._band_keys(contents)
         return Prepared(
-            [*prepared.documents, *(document for document, _, _ in appended.rows)],
-            [*prepared.entries, *entries],
-            np.concatenate([prepared.band_keys, band_keys]),
-            {**prepared.skips, **{first + row: reason for row, reason in skips.items()}},
+            documents=[*prepared.documents, *(document for document, _, _ in appended.rows)],
+            entries=[*prepared.entries, *entries],
+            band_keys=np.concatenate([prepared.band_keys, band_keys]),
+            skips={**prepared.skips, **{first + row: reason for row, reason in skips.items()}},
         )
 
     def _replace(self, entries: Sequence[IndexEntry], results: Sequence[InsertResult], fences: Sequence[Fence]) -> None:
@@ -148,7 +149,7 @@ class Lifecycle:
             self._store.replace_entries([entries[row] for row in rows], fences)
 
     def _remove_from_buckets(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
-        """Remove versions from their buckets, and from the buckets by content."""
+        """Remove versions from their buckets and content buckets."""
         if not entries:
             return
         keys = self._band_keys([entry.content for entry in entries])
@@ -201,7 +202,7 @@ def _is_inserted_elsewhere(document: Document, state: InsertState, stored: Index
     )
 
 
-def with_incarnation(entry: IndexEntry, before: IndexEntry) -> IndexEntry:
+def with_incarnation(entry: IndexEntry, stored: IndexEntry) -> IndexEntry:
     """Return a version with its document's incarnation.
 
     A document that is inserted after its deletion begins a new incarnation, whose pairs are alerted anew; its later
@@ -209,12 +210,12 @@ def with_incarnation(entry: IndexEntry, before: IndexEntry) -> IndexEntry:
 
     Args:
         entry: The new version.
-        before: The replaced entry: the version before, or a deletion marker.
+        stored: The replaced entry: the earlier version, or a deletion marker.
     """
-    if before.deleted:
-        incarnation: bytes | None = blake2b(before.position.key.encode(), digest_size=8).digest()
+    if stored.deleted:
+        incarnation: bytes | None = blake2b(stored.position.key.encode(), digest_size=8).digest()
     else:
-        incarnation = before.content.incarnation
+        incarnation = stored.content.incarnation
     if incarnation is None:
         return entry
     return structs.replace(entry, content=structs.replace(entry.content, incarnation=incarnation))

@@ -201,8 +201,8 @@ class DetectionResult:
         pending_positions: Positions with pending matches in the index, to be deleted after the commit.
         indexed_count: Documents whose version is in the index.
         replayed_count: Indexed documents that an earlier attempt had inserted.
-        silent_count: Indexed documents that may emit nothing: committed before, or with a record time
-            before ``silent_until_ms``.
+        silent_count: Indexed documents that were committed before and emit nothing, and those with a record time before
+            ``silent_until_ms``, whose pairs with each other are left out.
         unexplained_count: Silent documents in partitions without a committed offset: no operator has set the offset
             back, so Kafka has lost it.
         deleted_count: Requests to delete a document, in the index or not.

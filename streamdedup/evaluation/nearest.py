@@ -10,8 +10,12 @@ from streamdedup.similarity.containment import Contained, Overlaps
 from streamdedup.similarity.measures import Measure
 
 #: The smaller one of a document and its neighbour; both where their sizes are equal.
-Smaller = Literal["document", "neighbour", "both"]
-_SMALLER: Final[Mapping[Contained, Smaller]] = {"left": "document", "right": "neighbour", "both": "both"}
+ContainedDocument = Literal["document", "neighbour", "both"]
+_DOCUMENT_BY_SIDE: Final[Mapping[Contained, ContainedDocument]] = {
+    "left": "document",
+    "right": "neighbour",
+    "both": "both",
+}
 
 
 class Neighbour(NamedTuple):
@@ -20,7 +24,7 @@ class Neighbour(NamedTuple):
     id: str
     similarity: float
     containment: float
-    contained: Smaller
+    contained: ContainedDocument
 
 
 class NearestDocuments:
@@ -61,7 +65,7 @@ class NearestDocuments:
         self.compared_count += int(is_compared.sum())
         near_overlaps = overlaps.of(near.tolist())
         neighbours = [
-            Neighbour(ids[index], similarity, containment, _SMALLER[contained])
+            Neighbour(ids[index], similarity, containment, _DOCUMENT_BY_SIDE[contained])
             for index, similarity, containment, contained in zip(
                 near.tolist(),
                 similarities[near].tolist(),

@@ -39,23 +39,23 @@ class Growth(NamedTuple):
     near: float
     per_document: float
 
-    def at(self, documents: float) -> float:
-        """Return the number in an index with so many documents."""
-        return self.near + self.per_document * documents
+    def at(self, index_size: float) -> float:
+        """Return the number in an index with ``index_size`` documents."""
+        return self.near + self.per_document * index_size
 
 
-def growth(pairs: NDArray[np.float64], documents: int, share: float) -> Growth:
+def growth(pairs: NDArray[np.float64], sample_size: int, share: float) -> Growth:
     """Return the growth in candidates or matches (module docstring).
 
     Args:
         pairs: Pair count in a sample; infinite where the pairs are too many to list.
-        documents: Sample documents.
+        sample_size: Documents in the sample.
         share: Share of the collection, and so of the neighbours in time, in the sample; above 0, at most 1.
     """
     everywhere, across = pairs.tolist()
-    if not documents or everywhere == np.inf:
-        return Growth(everywhere if documents else 0.0, 0.0)
-    return Growth(max(everywhere - 2 * across, 0.0) / documents / share, 4 * across / documents**2)
+    if not sample_size or everywhere == np.inf:
+        return Growth(everywhere if sample_size else 0.0, 0.0)
+    return Growth(max(everywhere - 2 * across, 0.0) / sample_size / share, 4 * across / sample_size**2)
 
 
 class DistinctSets(NamedTuple):
@@ -185,14 +185,21 @@ def shared_pairs(keys: NDArray[np.uint32], sets: DistinctSets) -> tuple[NDArray[
 def largest_bucket_of_each(keys: NDArray[np.uint32], sets: DistinctSets) -> NDArray[np.int64]:
     """Return the document count of the largest bucket of each set, int64 (n_sets,); see ``candidate_counts``."""
     largest = np.zeros(len(keys), np.int64)
-    for band in _bands(keys, sets):
+    for band in _buckets_by_band(keys, sets):
         documents = np.repeat(band.documents, band.lengths)
         largest[band.order] = np.maximum(largest[band.order], documents)
     return largest
 
 
-class _Band(NamedTuple):
-    """One band's buckets: sets bucket by bucket; start, length and document count per bucket."""
+class _BandBuckets(NamedTuple):
+    """The buckets of one band.
+
+    Attributes:
+        order: int64 (n_sets,); set numbers, bucket by bucket.
+        starts: int64 (n_buckets,); index of the first set of each bucket in ``order``.
+        lengths: int64 (n_buckets,); sets in each bucket.
+        documents: int64 (n_buckets,); documents in each bucket.
+    """
 
     order: NDArray[np.int64]
     starts: NDArray[np.int64]
@@ -200,13 +207,13 @@ class _Band(NamedTuple):
     documents: NDArray[np.int64]
 
 
-def _bands(keys: NDArray[np.uint32], sets: DistinctSets) -> Iterator[_Band]:
+def _buckets_by_band(keys: NDArray[np.uint32], sets: DistinctSets) -> Iterator[_BandBuckets]:
     for column in keys.T:
         order = np.argsort(column, kind="stable")
         ordered = column[order]
         starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)])
         documents = np.add.reduceat(sets.copies[order], starts) if starts.size else np.empty(0, np.int64)
-        yield _Band(order, starts, np.diff(np.append(starts, len(order))), documents)
+        yield _BandBuckets(order, starts, np.diff(np.append(starts, len(order))), documents)
 
 
 def _pair_codes(keys: NDArray[np.uint32], sets: DistinctSets) -> Iterator[NDArray[np.int64]]:
@@ -215,7 +222,7 @@ def _pair_codes(keys: NDArray[np.uint32], sets: DistinctSets) -> Iterator[NDArra
     Ends before the band with which there are more than ``MOST_CANDIDATES``.
     """
     room = MOST_CANDIDATES
-    for order, starts, lengths, _ in _bands(keys, sets):
+    for order, starts, lengths, _ in _buckets_by_band(keys, sets):
         room -= int((lengths * (lengths - 1) // 2).sum())
         if room < 0:
             return

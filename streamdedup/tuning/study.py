@@ -107,9 +107,9 @@ class Study:
         self.documents = np.arange(len(texts)) if documents is None else documents
         started = time.perf_counter()
         numbers = self.documents.tolist()
-        of_documents = [scopes[number] for number in numbers] if scopes else ()
+        used_scopes = [scopes[number] for number in numbers] if scopes else ()
         if sets is None:
-            sets = shingle_sets(Shingler(options), [texts[number] for number in numbers], of_documents)
+            sets = shingle_sets(Shingler(options), [texts[number] for number in numbers], used_scopes)
         self.sets = sets
         self.shingle_s = time.perf_counter() - started
         self.distinct = distinct_sets(self.sets, min_words)
@@ -122,8 +122,8 @@ class Study:
         self._by_rule = np.zeros(len(self.pairs.left), np.bool_)
         if rule is not None:
             self._by_rule = self.distinct.contained(self.pairs, rule)
-        #: Rows of the bands and their keys, as many as the signature has: those of the last number of rows.
-        self._widest: tuple[int, NDArray[np.uint32]] | None = None
+        #: The last number of rows, and the keys of as many such bands as the signature has.
+        self._last_keys: tuple[int, NDArray[np.uint32]] | None = None
         self._first_shared = cache(self._first_shared_of)
 
     @property
@@ -163,8 +163,12 @@ class Study:
 
     def band_keys(self, banding: Banding) -> NDArray[np.uint32]:
         """Return the band keys for all distinct sets within their scopes, uint32 (n_sets, bands)."""
-        if self._widest is not None and self._widest[0] == banding.rows and banding.bands <= self._widest[1].shape[1]:
-            return self._widest[1][:, : banding.bands]
+        if (
+            self._last_keys is not None
+            and self._last_keys[0] == banding.rows
+            and banding.bands <= self._last_keys[1].shape[1]
+        ):
+            return self._last_keys[1][:, : banding.bands]
         parts = [np.empty((0, banding.bands), np.uint32)]
         parts += [
             banding.band_keys(self._signatures[low : low + _BATCH]) for low in range(0, len(self._signatures), _BATCH)
@@ -177,7 +181,7 @@ class Study:
 
     def _first_shared_of(self, rows: int) -> NDArray[np.int64]:
         keys = self.band_keys(Banding(self._signatures.shape[1] // rows, rows))
-        self._widest = rows, keys
+        self._last_keys = rows, keys
         return first_shared_bands(keys, self.pairs.left, self.pairs.right)
 
     def candidates(self, banding: Banding) -> NDArray[np.float64]:
@@ -200,25 +204,26 @@ class Study:
         return Recall(total, edited, measured, expected)
 
     def unlucky_share(self, banding: Banding, threshold: float) -> float | None:
-        """Return the share of the documents with alerted pairs that find none of them; None without pairs.
+        """Return the share of unlucky documents among those with alerted pairs; None without pairs.
 
-        The pairs of a document are missed together, because they share its signature. So the share is the mean over
-        several parts of the signatures, as many as there are, at most ``_MOST_PARTS``.
+        A document is unlucky if the banding finds none of its alerted pairs. The pairs of a document are missed
+        together, because they share its signature. So the share is the mean over disjoint parts of the signatures,
+        each as long as ``banding`` needs, at most ``_MOST_PARTS``.
         """
         pairs, copies, width = self.pairs.where(self.alerted(threshold)), self.distinct.copies, banding.permutations
         paired = copies > 1
         paired[pairs.left] = paired[pairs.right] = True
-        parts = min(_MOST_PARTS, self._signatures.shape[1] // width)
-        unlucky = 0
-        for part in range(parts):
+        part_count = min(_MOST_PARTS, self._signatures.shape[1] // width)
+        unlucky_count = 0
+        for part in range(part_count):
             found = np.zeros(len(pairs.left), np.bool_)
             for column in banding.band_keys(self._signatures[:, part * width : (part + 1) * width]).T:
                 found |= column[pairs.left] == column[pairs.right]
-            lucky = copies > 1
-            lucky[pairs.left[found]] = lucky[pairs.right[found]] = True
-            unlucky += int(copies[paired & ~lucky].sum())
-        documents = int(copies[paired].sum())
-        return unlucky / parts / documents if documents else None
+            has_found = copies > 1
+            has_found[pairs.left[found]] = has_found[pairs.right[found]] = True
+            unlucky_count += int(copies[paired & ~has_found].sum())
+        paired_count = int(copies[paired].sum())
+        return unlucky_count / part_count / paired_count if paired_count else None
 
     def compared_shares(
         self, banding: Banding, scales: Scales, limits: StormLimits, related_from: float = 0.0

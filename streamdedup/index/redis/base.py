@@ -99,7 +99,7 @@ class RedisReading:
         distinct = list(dict.fromkeys(numbers))
         groups = by_slot(self._keys.entry_slot(number) for number in distinct)
         keys = [[self._keys.entry(distinct[index]) for index in members] for members in groups.values()]
-        replies = self._servers.ask_all([Command(of_slot[0], ("MGET", *of_slot)) for of_slot in keys])
+        replies = self._servers.ask_all([Command(slot_keys[0], ("MGET", *slot_keys)) for slot_keys in keys])
         stored = {
             distinct[index]: data
             for members, values in zip(groups.values(), replies, strict=True)

@@ -78,8 +78,8 @@ def check_redis(
 def _reached(servers: Servers, name: str, info: Mapping[str, Any], address: str) -> Finding:
     valkey = info.get("valkey_version")
     software = f"Valkey {valkey}" if valkey else f"Redis {info.get('redis_version')}"
-    where = address if servers.mode == "single" else name
-    return Finding.ok("redis", "Redis", f"Redis at {where} answers: {software}, {servers.mode}")
+    shown = address if servers.mode == "single" else name
+    return Finding.ok("redis", "Redis", f"Redis at {shown} answers: {software}, {servers.mode}")
 
 
 def _of_master(what: str, address: str, info: Mapping[str, Any]) -> Iterator[Finding]:
@@ -110,8 +110,8 @@ def _memory(what: str, info: Mapping[str, Any]) -> Finding:
 def _set_config(address: str, key: str, value: str) -> str:
     """Return the command line that changes a setting of a server; ``address`` is a path or host and port."""
     host, colon, port = address.rpartition(":")
-    where = ["-h", host, "-p", port] if colon else ["-s", address]
-    return shlex.join(["redis-cli", *where, "CONFIG", "SET", key, value])
+    server = ["-h", host, "-p", port] if colon else ["-s", address]
+    return shlex.join(["redis-cli", *server, "CONFIG", "SET", key, value])
 
 
 def _persistence(what: str, address: str, info: Mapping[str, Any]) -> Finding:

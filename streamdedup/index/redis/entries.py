@@ -82,7 +82,8 @@ class RedisEntries(RedisPart):
         """See ``EntryStore.set_clusters``.
 
         The first round trip writes the cluster into each entry, the second one updates the cluster sets. The reply for
-        an entry is the number of the cluster that it named before, empty where the entry has another position.
+        an entry is the number of the cluster that it named before: the number of the document itself for a document
+        outside clusters; empty where the entry is missing or has another position.
         """
         joining = [(number, position, cluster) for number, position, cluster in clusters if cluster != number]
         slots = [self._keys.entry_slot(number) for number, _, _ in joining]
@@ -128,6 +129,8 @@ def _in_order(slots: Sequence[int], replies: Sequence[Sequence[Any]]) -> list[An
     """Return the replies for elements of calls by slot in the order of the elements."""
     groups = by_slot(slots).values()
     by_index = {
-        index: reply for group, of in zip(groups, replies, strict=True) for index, reply in zip(group, of, strict=True)
+        index: reply
+        for indexes, slot_replies in zip(groups, replies, strict=True)
+        for index, reply in zip(indexes, slot_replies, strict=True)
     }
     return [by_index[index] for index in range(len(slots))]

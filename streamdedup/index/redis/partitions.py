@@ -47,12 +47,12 @@ class RedisPartitions(RedisPart):
         if announced < attempt_id:
             raise IndexLost(f"the index has gone back to an earlier time: it lacks committed batches of {partition}")
         fence = Fence(partition, generation, committed)
-        ((before, offset, incarnation, recreated),) = self._run([self._high_water_mark_call(fence, committed, state)])
-        if before >= 0:
+        ((previous, offset, incarnation, recreated),) = self._run([self._high_water_mark_call(fence, committed, state)])
+        if previous >= 0:
             # Pending matches of positions that were committed without ``finish``, or that will never be committed.
             committed_in = PartitionIncarnation(*partition, incarnation - recreated)
-            end = before + _UNMARKED_RECORDS if recreated else offset
-            offsets = range(max(before, end - _UNMARKED_RECORDS), end)
+            end = previous + _UNMARKED_RECORDS if recreated else offset
+            offsets = range(max(previous, end - _UNMARKED_RECORDS), end)
             self._drop_pending_matches(map(committed_in.position_at, offsets))
         return Fence(partition, generation, offset, attempt_id, incarnation, bool(recreated))
 

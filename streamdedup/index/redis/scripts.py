@@ -159,8 +159,8 @@ class ScriptRunner:
         name, keys, arguments, _ = call
         script = _script(_read("_key_in_error") + self._scripts[name].source)
         self._servers.ask_masters("SCRIPT LOAD", script.source)
-        again = self._servers.send([Command(keys[0], ("EVALSHA", script.sha, len(keys), *keys, *arguments))])
-        named = _NAMED_KEY.match(str(again[0]))
+        replies = self._servers.send([Command(keys[0], ("EVALSHA", script.sha, len(keys), *keys, *arguments))])
+        named = _NAMED_KEY.match(str(replies[0]))
         raise wrong_type(named[1] if named else shown_key(keys[0].partition(b"}")[0]) + "}...") from reply
 
     def _check_fences(self, text: str) -> None:
