@@ -180,7 +180,7 @@ class Detector:
             fence = fence_of[document.position.topic, document.position.partition]
             if document.position.offset >= fence.high_water_mark:
                 emitting.append(row)
-                # Pairs of two warm-up documents are left out by ``Comparer.within_window``.
+                # A warm-up document may emit, too: ``Comparer.within_window`` leaves out only pairs of two of them.
                 is_warm_up = silent_until is not None and document.time_ms < silent_until
                 silent_count += skip is None and is_warm_up
             elif skip is None:

@@ -89,12 +89,10 @@ class Lifecycle:
             fences: A fence for each partition.
         """
         numbers = [document_number(self._options.profile, document.id) for document in documents]
-        entries = self._store.get_entries(numbers)
+        entries = {number: entry for number, entry in self._store.get_entries(numbers).items() if not entry.deleted}
         markers, removed = [], []
         for document, number in zip(documents, numbers, strict=True):
             stored = entries.get(number)
-            if stored is not None and stored.deleted:
-                stored = None
             if stored is not None and stored.id != document.id:
                 continue  # the number belongs to another document, so this one is not in the index
             marker = deletion_marker(number, document.position, document.time_ms)
@@ -120,7 +118,10 @@ class Lifecycle:
         return [results[row] for row in range(len(entries))]
 
     def _with_appended(self, prepared: Prepared, appended: Appended) -> Prepared:
-        """Return the batch with a row for each append; all entries are stored, so none is left to append or encode."""
+        """Return the batch with a row for each append.
+
+        Encoded entries are left out: only the insertion, which precedes, uses them.
+        """
         if not appended.rows:
             return prepared
         entries = [entry for _, entry, _ in appended.rows]

@@ -163,12 +163,10 @@ class Study:
 
     def band_keys(self, banding: Banding) -> NDArray[np.uint32]:
         """Return the band keys for all distinct sets within their scopes, uint32 (n_sets, bands)."""
-        if (
-            self._last_keys is not None
-            and self._last_keys[0] == banding.rows
-            and banding.bands <= self._last_keys[1].shape[1]
-        ):
-            return self._last_keys[1][:, : banding.bands]
+        if self._last_keys is not None:
+            rows, last_keys = self._last_keys
+            if rows == banding.rows and banding.bands <= last_keys.shape[1]:
+                return last_keys[:, : banding.bands]
         parts = [np.empty((0, banding.bands), np.uint32)]
         parts += [
             banding.band_keys(self._signatures[low : low + _BATCH]) for low in range(0, len(self._signatures), _BATCH)
@@ -216,11 +214,11 @@ class Study:
         part_count = min(_MOST_PARTS, self._signatures.shape[1] // width)
         unlucky_count = 0
         for part in range(part_count):
-            found = np.zeros(len(pairs.left), np.bool_)
+            is_found = np.zeros(len(pairs.left), np.bool_)
             for column in banding.band_keys(self._signatures[:, part * width : (part + 1) * width]).T:
-                found |= column[pairs.left] == column[pairs.right]
+                is_found |= column[pairs.left] == column[pairs.right]
             has_found = copies > 1
-            has_found[pairs.left[found]] = has_found[pairs.right[found]] = True
+            has_found[pairs.left[is_found]] = has_found[pairs.right[is_found]] = True
             unlucky_count += int(copies[paired & ~has_found].sum())
         paired_count = int(copies[paired].sum())
         return unlucky_count / part_count / paired_count if paired_count else None
