@@ -37,11 +37,7 @@ class DeadLetterBreaker:
         self._recent: dict[str, deque[bool]] = defaultdict(lambda: deque(maxlen=options.window))
 
     def check(self, batch: Batch, dead_letters: Sequence[FailedRecord]) -> None:
-        """Check a batch before its dead letters are published.
-
-        Args:
-            batch: The batch.
-            dead_letters: Its records that would become dead letters.
+        """Check a batch and its records that would become dead letters, before they are published.
 
         Raises:
             DeadLetterBurst: With this batch, more than ``limit`` among a topic's last ``window`` records would be dead

@@ -85,8 +85,9 @@ class _Refusals(NamedTuple):
 
 def gaps(losses: Iterable[Loss]) -> dict[Partition, Gap] | None:
     """Return the gap by partition; None where the index as a whole is lost."""
-    found = {loss.partition: loss.gap for loss in losses}
-    return None if None in found.values() else {partition: gap for partition, gap in found.items() if gap is not None}
+    by_partition = {loss.partition: loss.gap for loss in losses}
+    gaps_only = {partition: gap for partition, gap in by_partition.items() if gap is not None}
+    return gaps_only if len(gaps_only) == len(by_partition) else None
 
 
 def committed_attempt(committed: CommittedOffset | None) -> str:
@@ -221,9 +222,9 @@ class PartitionOwnership:
                 than that, as in an idle daemon, do not count together.
         """
         now_s = self._clock()
-        before = self._refusals
-        is_same = before is not None and before.generation == generation and now_s - before.last_s <= _STALE_FENCE_S
-        first_s = before.first_s if before is not None and is_same else now_s
+        last = self._refusals
+        is_continued = last is not None and last.generation == generation and now_s - last.last_s <= _STALE_FENCE_S
+        first_s = last.first_s if last is not None and is_continued else now_s
         self._refusals = _Refusals(generation, first_s, now_s)
         if now_s - first_s > _STALE_FENCE_S:
             raise StaleFence(
@@ -267,9 +268,9 @@ class PartitionOwnership:
         """
         for pipeline, partitions in self._by_pipeline(ends):
             positions = detected[pipeline.name].pending_positions if pipeline.name in detected else ()
-            of_pipeline = {partition: ends[partition] for partition in partitions}
             try:
-                pipeline.index.finish(of_pipeline, positions, [fences[partition] for partition in partitions])
+                committed = {partition: ends[partition] for partition in partitions}
+                pipeline.index.finish(committed, positions, [fences[partition] for partition in partitions])
             except (StoreUnavailable, BatchRefused) as error:
                 log.info("mark_missed", reason=str(error))
                 self._fences.clear()
@@ -344,15 +345,15 @@ def _loss(partition: Partition, committed: CommittedOffset, state: PartitionStat
     """
     if not committed.offset:
         return None  # set by an operator, before anything was read
-    where = f"offset {committed.offset} of {partition} is committed, but the index"
+    offset_text = f"offset {committed.offset} of {partition} is committed, but the index"
     if state.high_water_mark is None:
-        reason = f"{where} has never seen this partition: it was lost, or it is another one"
+        reason = f"{offset_text} has never seen this partition: it was lost, or it is another one"
         # With committed attempts of other partitions the index is that of the group, and this partition is new. Without
         # an attempt of its own, a rebuild that ends half-way would leave no trace of the gap.
         is_new = bool(latest and committed_attempt(committed))
         return Loss(partition, committed, reason, Gap(0, _attempt_ms(latest)) if is_new else None)
     if state.announced < committed_attempt(committed):
-        reason = f"{where} does not know of it: it has gone back to an earlier time"
+        reason = f"{offset_text} does not know of it: it has gone back to an earlier time"
         return Loss(partition, committed, reason, _gap(committed, state, latest) if latest else None)
     return None
 

@@ -295,17 +295,12 @@ class _Rebuild:
     def _take_over(self) -> dict[Partition, Fence]:
         index = self._pipeline.index
         states = index.partition_states(list(self._committed))
-        return {
+        fences = {}
+        for partition, committed in self._committed.items():
             # The announced attempts show the gap to the next process if this one ends now.
-            partition: index.fence(
-                partition,
-                self._generation,
-                committed.offset,
-                states[partition].announced,
-                BrokerState(committed.topic_id),
-            )
-            for partition, committed in self._committed.items()
-        }
+            announced, state = states[partition].announced, BrokerState(committed.topic_id)
+            fences[partition] = index.fence(partition, self._generation, committed.offset, announced, state)
+        return fences
 
     def _announce(self, fences: Mapping[Partition, Fence]) -> None:
         """Announce the committed attempts of the partitions that were replayed."""

@@ -66,12 +66,12 @@ class Seeds:
 
     def restore_incarnations(self) -> None:
         """Give documents their incarnations, where the deletion was not replayed because Kafka no longer has it."""
-        known = {number: bytes.fromhex(text) for number, (_, text) in self._incarnations.items() if text}
-        index, numbers = self._pipeline.index, list(known)
+        incarnations = {number: bytes.fromhex(text) for number, (_, text) in self._incarnations.items() if text}
+        index, numbers = self._pipeline.index, list(incarnations)
         for first in range(0, len(numbers), SEED_PAIRS):
             entries = index.get_entries(numbers[first : first + SEED_PAIRS])
             lacking = [entry for entry in entries.values() if not entry.deleted and entry.content.incarnation is None]
-            restored = [_restored(entry, known[entry.number]) for entry in lacking]
+            restored = [_restored(entry, incarnations[entry.number]) for entry in lacking]
             index.replace_entries(list(chain.from_iterable(restored)), self._fences)
 
 

@@ -41,11 +41,7 @@ class StopSignals:
     Only the main thread may open the context.
     """
 
-    def __init__(
-        self,
-        on_stop: Callable[[], None] | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, on_stop: Callable[[], None] | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         """Prepare.
 
         Args:

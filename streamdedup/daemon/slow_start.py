@@ -67,21 +67,13 @@ class SlowStart:
         """
         if replayed_count and not (self._is_grown or self._undone_count or self._is_repeat_logged):
             self._is_repeat_logged = True
-            log.warning(
-                "batch_repeated",
-                documents=replayed_count,
-                reason=_REPEATED,
-            )
+            log.warning("batch_repeated", documents=replayed_count, reason=_REPEATED)
         if self._limit == self._batch_records:
             self._is_grown, self._undone_count = True, 0
         self._limit = min(2 * self._limit, self._batch_records)
 
     def restart(self, records_count: int) -> None:
-        """Begin at one record again after a batch that was undone for its time or its membership.
-
-        Args:
-            records_count: Records in the batch.
-        """
+        """Begin at one record again after a batch that was undone for its time or its membership."""
         self._limit, self._is_grown = 1, False
         self._undone_count += 1
         if self._undone_count == 1:

@@ -22,6 +22,8 @@ from streamdedup.similarity.sketch import Sketcher
 from streamdedup.text.shingles import Shingler
 from streamdedup.wire import Document, ErrorCode, content_digest
 
+_UNKNOWN_DOCUMENT = "there is no document of this id to append to: it was never indexed, was deleted, or has expired"
+
 
 class Appended(NamedTuple):
     """Result of appends.
@@ -58,10 +60,6 @@ class Appender:
         """Append texts to documents, at most one to each.
 
         The entries are not stored yet, because the stored ones have to be removed from their buckets first.
-
-        Args:
-            appends: The texts.
-            fences: A fence for each partition.
         """
         if not appends:
             return Appended()
@@ -74,7 +72,7 @@ class Appender:
         refused: list[tuple[Document, MessageError]] = []
         for document, entry, state in zip(appends, stored, states, strict=True):
             if entry is None or document.position in missing:
-                refused.append((document, _unknown_document()))
+                refused.append((document, MessageError(ErrorCode.UNKNOWN_DOCUMENT, _UNKNOWN_DOCUMENT)))
             elif state is InsertState.COLLIDED:
                 refused.append((document, collision(entry)))
             elif state is InsertState.REPLAYED:
@@ -138,13 +136,6 @@ def collision(stored: IndexEntry | None) -> MessageError:
     stored_id = "" if stored is None else stored.id
     text = f"the id shares its document number with the id {stored_id!r}, which is indexed already"
     return MessageError(ErrorCode.ID_COLLISION, text)
-
-
-def _unknown_document() -> MessageError:
-    return MessageError(
-        ErrorCode.UNKNOWN_DOCUMENT,
-        "there is no document of this id to append to: it was never indexed, was deleted, or has expired",
-    )
 
 
 def _identified_as(document: Document, entry: IndexEntry) -> IndexEntry:

@@ -98,8 +98,8 @@ def _visible(text: str) -> str:
         text = "".join(
             [
                 character
-                for at, character in enumerate(text)
-                if character.isprintable() or character.isspace() or _joins(text, at)
+                for index, character in enumerate(text)
+                if character.isprintable() or character.isspace() or _joins(text, index)
             ]
         )
     elif "  " not in text and text[:1] != " " and text[-1:] != " ":
@@ -107,11 +107,11 @@ def _visible(text: str) -> str:
     return " ".join(text.split())
 
 
-def _joins(text: str, at: int) -> bool:
+def _joins(text: str, index: int) -> bool:
     """Tell whether a character is a joiner between two letters or their marks."""
-    if text[at] not in _JOINERS or not 0 < at < len(text) - 1:
+    if text[index] not in _JOINERS or not 0 < index < len(text) - 1:
         return False
-    return all(unicodedata.category(text[beside])[0] in "LM" for beside in (at - 1, at + 1))
+    return all(unicodedata.category(text[beside])[0] in "LM" for beside in (index - 1, index + 1))
 
 
 def _cut(text: str, limit_bytes: int) -> str:

@@ -61,15 +61,7 @@ class Clusters:
         self._options = options
 
     def join(self, members: Sequence[Member], fences: Sequence[Fence]) -> list[Joined]:
-        """Place documents in clusters, in order, and store the clusters they join.
-
-        Args:
-            members: The documents.
-            fences: A fence for each partition.
-
-        Returns:
-            The cluster of each document.
-        """
+        """Place documents in clusters, in order, and store the clusters they join; return the cluster of each."""
         entries = self._store.get_entries(
             [number for member in members for number in (member.best, member.entry.number)]
         )

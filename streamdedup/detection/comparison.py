@@ -99,10 +99,7 @@ class Comparer:
         return window is None or abs(a.time_ms - b.time_ms) <= window
 
     def near_duplicates(
-        self,
-        batch: Prepared,
-        rows_of: Mapping[int, Sequence[int]],
-        entries: Mapping[int, IndexEntry],
+        self, batch: Prepared, rows_of: Mapping[int, Sequence[int]], entries: Mapping[int, IndexEntry]
     ) -> dict[tuple[int, int], tuple[bytes, Match]]:
         """Compare a chunk of candidates; pairs with equal contents are compared once.
 

@@ -123,16 +123,11 @@ class Detector:
         )
 
     def delete(self, documents: Sequence[Document], fences: Mapping[Partition, Fence]) -> DetectionResult:
-        """Delete documents from the index; a deletion marker replaces each entry.
+        """Delete documents from the index; a deletion marker replaces each entry. Raises as ``index`` does.
 
         Args:
             documents: Documents to delete, in position order within each partition.
             fences: Fence by partition.
-
-        Raises:
-            StoreUnavailable: Repeat the batch.
-            BatchRefused: Another daemon owns a partition; drop the batch.
-            IndexLost: The index is gone.
         """
         self._lifecycle.delete(documents, list(fences.values()))
         return DetectionResult(deleted_count=len(documents))
@@ -232,7 +227,7 @@ class Detector:
             batch: The inserted batch.
             pending: Pending matches by row.
             pairs_without_match: Pair keys without a match, by row; an earlier version may have claimed these pairs.
-            fences: A fence for each partition.
+            fences: Fences of the batch partitions.
 
         Returns:
             Matches whose pair the row's position owns, the most similar first, by row.
@@ -260,15 +255,7 @@ class Detector:
         verified: Verification,
         fences: Sequence[Fence],
     ) -> tuple[Detection, ...]:
-        """Return a detection for each row with pairs, placed in its best match's cluster.
-
-        Args:
-            batch: The inserted batch.
-            pending: Pending matches by row.
-            owned: Matches to publish, by row.
-            verified: Verification result.
-            fences: A fence for each partition.
-        """
+        """Return a detection for each row with pairs (``owned``), placed in its best match's cluster."""
         if not owned:
             return ()
         rows = sorted(owned)

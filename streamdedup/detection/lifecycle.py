@@ -14,13 +14,7 @@ from streamdedup.detection.appending import Appended, Appender, collision
 from streamdedup.detection.model import DetectorOptions, InsertedBatch, Prepared, document_number
 from streamdedup.detection.preparation import Preparer
 from streamdedup.index.contract import Index
-from streamdedup.index.documents import (
-    IndexEntry,
-    InsertResult,
-    InsertState,
-    decide_version,
-    deletion_marker,
-)
+from streamdedup.index.documents import IndexEntry, InsertResult, InsertState, decide_version, deletion_marker
 from streamdedup.index.values import Fence
 from streamdedup.wire import Document
 
@@ -44,10 +38,6 @@ class Lifecycle:
             1. Insert entries for new documents; only the last version where the batch has several.
             2. Append to documents.
             3. Remove the replaced versions from their buckets, then replace their entries.
-
-        Args:
-            prepared: The batch.
-            fences: A fence for each partition.
         """
         # 1. Insert.
         results = self._insert_last_versions(prepared, fences)
@@ -86,7 +76,7 @@ class Lifecycle:
         Args:
             documents: Documents to delete. A document that is not in the index gets a marker, too, so that a delayed
                 earlier version is not inserted.
-            fences: A fence for each partition.
+            fences: Fences of their partitions.
         """
         numbers = [document_number(self._options.profile, document.id) for document in documents]
         entries = {number: entry for number, entry in self._store.get_entries(numbers).items() if not entry.deleted}

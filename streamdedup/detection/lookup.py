@@ -322,15 +322,9 @@ class IndexLookup:
         return replace(comparison, is_match=comparison.is_match and not prepared.skips)
 
     def _find(self, prepared: Prepared, rows: Sequence[int], threshold: float) -> list[_RowMatches]:
-        """Look up rows and compare them with their candidates.
+        """Look up rows and compare them with their candidates; return the near-duplicates for each row.
 
-        Args:
-            prepared: The documents.
-            rows: Rows to look up.
-            threshold: Least similarity for a match; matches by the containment rule are returned too.
-
-        Returns:
-            The near-duplicates for each row.
+        ``threshold`` is the least similarity for a match; matches by the containment rule are returned too.
         """
         if not rows:
             return []

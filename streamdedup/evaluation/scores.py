@@ -209,10 +209,10 @@ def score(truth: Truth, findings: Findings, options: DetectorOptions, sets: Shin
         sets: All documents' shingles.
         ids: All document ids.
     """
-    found, expected = findings.pairs, truth.pairs
+    reported, expected = findings.pairs, truth.pairs
     if not truth.ignores_threshold:
         expected = expected.where(near_duplicates(expected, options, sets))
-    is_found = np.isin(_codes(expected, ids), _codes(found, ids))
+    is_found = np.isin(_codes(expected, ids), _codes(reported, ids))
     exact = compared_exactly(expected, options, sets)
     recall_limit = min(options.threshold + _tolerance(options), 1.0)
     sure = ~exact & (expected.similarities >= recall_limit)
@@ -220,24 +220,24 @@ def score(truth: Truth, findings: Findings, options: DetectorOptions, sets: Shin
     missed = expected.where(~is_found)
     reasons = MissClassifier(options, sets, findings).reasons(missed)
     if truth.computed:
-        compared = found._replace(similarities=similarities(sets, found.left, found.right, options.measure))
+        compared = reported._replace(similarities=similarities(sets, reported.left, reported.right, options.measure))
         right = near_duplicates(compared, options, sets)
         nearly_right = near_duplicates(compared, _tolerant(options), sets)
     else:
-        right = np.isin(_codes(found, ids), _codes(expected, ids))
+        right = np.isin(_codes(reported, ids), _codes(expected, ids))
         # A pair of the file below the threshold is no mistake of an estimate.
-        nearly_right = np.isin(_codes(found, ids), _codes(truth.pairs, ids))
+        nearly_right = np.isin(_codes(reported, ids), _codes(truth.pairs, ids))
     return Scores(
         recall=_rate(expected, is_found),
-        precision=_rate(found, right),
+        precision=_rate(reported, right),
         exact_recall=_rate(expected, is_found, exact),
-        exact_precision=_rate(found, right, findings.exact),
+        exact_precision=_rate(reported, right, findings.exact),
         estimated_recall=_rate(expected, is_found, sure),
-        estimated_precision=_rate(found, nearly_right, ~findings.exact),
+        estimated_precision=_rate(reported, nearly_right, ~findings.exact),
         recall_limit=recall_limit,
         precision_limit=precision_limit(options),
         containment_recall=_rate(expected, is_found, below),
-        containment_precision=_rate(found, right, found.similarities < options.threshold),
+        containment_precision=_rate(reported, right, reported.similarities < options.threshold),
         ranges=_ranges(expected, is_found, 0.0 if truth.ignores_threshold else options.least_similarity),
         missed={reason: count for reason in Miss if (count := Counter(reasons)[reason])},
         examples=_examples(missed, reasons),

@@ -213,11 +213,9 @@ class PairStore(Protocol):
     def save_pending_matches(
         self, pending: Sequence[tuple[Position, PendingMatches]], fences: Sequence[Fence]
     ) -> list[PendingMatches]:
-        """Save pending matches; return everything that is saved for each position.
+        """Save matches by position; return everything that is saved for each position.
 
-        Args:
-            pending: Matches by position. The match that was saved first for a pair is kept, and so is the digest.
-            fences: Fences for the batch partitions.
+        The match that was saved first for a pair is kept, and so is the digest.
         """
 
     def claim_pairs(

@@ -56,10 +56,11 @@ class Sketch(msgspec.Struct, frozen=True, eq=False, gc=False):
         values = self.signature if self.hashes is None else self.hashes
         return 0 if values is None else values.nbytes
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Sketch):
+    def __eq__(self, sketch: object) -> bool:
+        if not isinstance(sketch, Sketch):
             return NotImplemented
-        return self.count == other.count and _same(self.hashes, other.hashes) and _same(self.signature, other.signature)
+        is_same_count = self.count == sketch.count
+        return is_same_count and _same(self.hashes, sketch.hashes) and _same(self.signature, sketch.signature)
 
     #: Holds arrays, so it cannot be a key.
     __hash__ = None  # type: ignore[assignment]

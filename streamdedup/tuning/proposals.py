@@ -257,8 +257,8 @@ def _alerts(study: Study, left: NDArray[np.int64], right: NDArray[np.int64], thr
     if study.rule is not None:
         alerted |= contained(sets, left, right, study.rule)
     enough = sets.token_counts >= study.min_words
-    kept: NDArray[np.bool_] = alerted & enough[left] & enough[right]
-    return kept
+    alerted &= enough[left] & enough[right]
+    return alerted
 
 
 def learning_command(row: TuningRow, name: str, profile: Profile, arguments: tuple[str, ...]) -> str:

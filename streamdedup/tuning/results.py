@@ -200,7 +200,7 @@ def _example(compared: ComparedSettings, study: Study, number: int) -> dict[str,
 def _excerpts(*texts: str) -> tuple[str, str]:
     """Return two texts in one line each, cut to whole words around the first difference."""
     lines = [" ".join(text.split()) for text in texts]
-    same = next((at for at, (a, b) in enumerate(zip(*lines, strict=False)) if a != b), min(map(len, lines)))
+    same = next((index for index, (a, b) in enumerate(zip(*lines, strict=False)) if a != b), min(map(len, lines)))
     start = max(0, min(same - _EXAMPLE_CHARS // 3, max(map(len, lines)) - _EXAMPLE_CHARS))
     left, right = (_excerpt(line, start) for line in lines)
     return left, right

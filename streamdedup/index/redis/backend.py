@@ -10,7 +10,7 @@ from streamdedup.index.backend import IndexParameters, ServerFacts
 from streamdedup.index.redis.admin import RedisUpkeep
 from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.index.redis.checks import check_redis
-from streamdedup.index.redis.connection import check_server, read_facts
+from streamdedup.index.redis.connection import check_server, read_facts, software
 from streamdedup.index.redis.keys import Keys
 from streamdedup.index.redis.reader import RedisIndexReader
 from streamdedup.index.redis.servers import Servers
@@ -149,10 +149,9 @@ class RedisBackend:
 
 def _server_facts(address: str, info: Mapping[str, Any]) -> ServerFacts:
     """Return the facts of a server from its reply to ``INFO``."""
-    valkey = info.get("valkey_version")
     return ServerFacts(
         address=address,
-        software=f"Valkey {valkey}" if valkey else f"Redis {info.get('redis_version')}",
+        software=software(info),
         used_bytes=info.get("used_memory"),
         limit_bytes=info.get("maxmemory") or None,
         eviction_policy=info.get("maxmemory_policy"),

@@ -9,7 +9,7 @@ from redis.exceptions import NoPermissionError
 
 from streamdedup.errors import StoreMisconfigured, StoreUnavailable
 from streamdedup.findings import Finding
-from streamdedup.index.redis.connection import check_policy, read_facts, store_name
+from streamdedup.index.redis.connection import check_policy, read_facts, software, store_name
 from streamdedup.index.redis.errors import GRANT
 from streamdedup.index.redis.scripts import load_scripts
 from streamdedup.index.redis.servers import Command, Servers
@@ -76,10 +76,8 @@ def check_redis(
 
 
 def _reached(servers: Servers, name: str, info: Mapping[str, Any], address: str) -> Finding:
-    valkey = info.get("valkey_version")
-    software = f"Valkey {valkey}" if valkey else f"Redis {info.get('redis_version')}"
     shown = address if servers.mode == "single" else name
-    return Finding.ok("redis", "Redis", f"Redis at {shown} answers: {software}, {servers.mode}")
+    return Finding.ok("redis", "Redis", f"Redis at {shown} answers: {software(info)}, {servers.mode}")
 
 
 def _of_master(what: str, address: str, info: Mapping[str, Any]) -> Iterator[Finding]:

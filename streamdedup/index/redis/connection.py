@@ -182,6 +182,12 @@ def check_server(servers: Servers) -> list[str]:
     return warnings
 
 
+def software(info: Mapping[str, Any]) -> str:
+    """Return product and version from a server's reply to ``INFO``."""
+    valkey = info.get("valkey_version")
+    return f"Valkey {valkey}" if valkey else f"Redis {info.get('redis_version')}"
+
+
 def store_name(servers: Servers, address: str) -> str:
     """Return the noun phrase for a master; cluster masters are named by their addresses."""
     return f"the store {address}" if servers.mode == "cluster" else "the store"

@@ -110,9 +110,7 @@ class RedisEntries(RedisPart):
     def _change_cluster_sets(self, changes: Sequence[tuple[str, int, int]], fences: Sequence[Fence]) -> list[int]:
         """Change the sets of clusters, in order; return the size of each cluster.
 
-        Args:
-            changes: ``+``, ``-`` or ``=`` (only the size), the number that names the cluster, the document number.
-            fences: Fences for the batch partitions.
+        A change is ``+``, ``-`` or ``=`` (only the size), the number that names the cluster, the document number.
         """
         slots = [self._keys.entry_slot(cluster) for _, cluster, _ in changes]
         arguments = [(change, encode_number(cluster), number) for change, cluster, number in changes]

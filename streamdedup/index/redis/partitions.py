@@ -59,10 +59,7 @@ class RedisPartitions(RedisPart):
     def _set_fences(self, partition: Partition, generation: int, *, keep_announced: bool) -> str:
         """Set a partition fence in every slot; return the earliest announced attempt.
 
-        Args:
-            partition: The partition.
-            generation: Generation of the fence.
-            keep_announced: False for a new consumer group: the attempts of the group before it are forgotten.
+        ``keep_announced`` is false for a new consumer group: the attempts of the group before it are forgotten.
         """
         value = encode_fence(generation, self._name)
         replies = self._run(
@@ -104,10 +101,7 @@ class RedisPartitions(RedisPart):
     def partition_states(self, partitions: Sequence[Partition]) -> dict[Partition, PartitionState]:
         """See ``PartitionStore.partition_states``."""
         keys = [
-            [
-                self._keys.high_water_mark(partition),
-                *(self._keys.announced(slot, partition) for slot in self._slots),
-            ]
+            [self._keys.high_water_mark(partition), *(self._keys.announced(slot, partition) for slot in self._slots)]
             for partition in partitions
         ]
         home = self._keys.fingerprint

@@ -30,10 +30,7 @@ class RedisStagingIndex:
     """
 
     def __init__(
-        self,
-        servers: Servers,
-        store: RedisIndex,
-        on_keys: Callable[[int], None] = lambda _count: None,
+        self, servers: Servers, store: RedisIndex, on_keys: Callable[[int], None] = lambda _count: None
     ) -> None:
         self.store = store
         self._servers = servers
