@@ -15,7 +15,7 @@ from streamdedup.similarity.lsh import BAND_BYTES
 from streamdedup.similarity.sketch import keeps_hashes
 from streamdedup.tuning.rows import TuningRow, Workload
 
-#: Bytes of an index entry besides its sketch: key, id, digest, position and place in the lists of expiry.
+#: Bytes of an index entry besides its sketch: key, id, digest, position, and the server's entry for its expiry.
 ENTRY_BYTES: Final = 300
 #: Bytes of a caption: label, source and publication time.
 CAPTION_BYTES: Final = 110

@@ -63,16 +63,16 @@ class MeasuredProposal(NamedTuple):
 
 
 class Proposals(NamedTuple):
-    """Trials, the recommendation first and all proposals together last, and reasons for missing ones."""
+    """The recommendation first, then the proposals, all of them together last; and reasons for missing ones."""
 
-    trials: list[MeasuredProposal]
+    measured: list[MeasuredProposal]
     warnings: list[str]
 
     def section(self, name: str) -> str:
-        """Return the settings-file section of the last trial; its stop shingles are in ``stops_file``."""
-        trial = self.trials[-1]
-        stops = {} if trial.learnt is None else {"stop_shingles": stops_file(name)}
-        return settings_section(name, trial.profile.model_copy(update=stops), trial.row)
+        """Return the settings-file section of the last proposal; its stop shingles are in ``stops_file``."""
+        proposal = self.measured[-1]
+        stops = {} if proposal.learnt is None else {"stop_shingles": stops_file(name)}
+        return settings_section(name, proposal.profile.model_copy(update=stops), proposal.row)
 
 
 def stops_file(profile: str) -> str:
@@ -87,7 +87,7 @@ def study_proposals(compared: ComparedSettings, progress: Progress) -> Proposals
         bench = _Bench(compared)
         step(1)
     base = tuned_profile(question.profile, row)
-    first = bench.trial("as recommended", base, None, row)
+    first = bench.proposal("as recommended", base, None, row)
     changes = dict(_changes(base, row.study, bench))
     count = row.study.documents_count
     with progress("proposals", len(changes) * count) as bench.step:
@@ -95,12 +95,12 @@ def study_proposals(compared: ComparedSettings, progress: Progress) -> Proposals
             bench.measured(name, base.model_copy(update=change), stops=name == STOPS)
             for name, change in changes.items()
         ]
-    helpful = _helpful([trial for trial in measured if trial is not None], first)
+    helpful = _helpful([proposal for proposal in measured if proposal is not None], first)
     if len(helpful) < 2:
         return Proposals([first, *helpful], bench.warnings)
-    update = {key: value for trial in helpful for key, value in changes[trial.name].items()}
+    update = {key: value for proposal in helpful for key, value in changes[proposal.name].items()}
     with progress(ALL, count) as bench.step:
-        stops = any(trial.learnt is not None for trial in helpful)
+        stops = any(proposal.learnt is not None for proposal in helpful)
         together = bench.measured(ALL, base.model_copy(update=update), stops=stops)
     if together is None:
         bench.warnings.append("all proposals together reach the minimum recall with no bands")
@@ -126,12 +126,12 @@ def _changes(base: Profile, study: Study, bench: "_Bench") -> Iterator[tuple[str
 
 def _helpful(measured: Sequence[MeasuredProposal], first: MeasuredProposal) -> list[MeasuredProposal]:
     """Return the improvements; stop shingles among them remove the boilerplate of the others."""
-    learns = any(trial.learnt is not None and _is_helpful(trial, first) for trial in measured)
-    return [trial for trial in measured if _is_helpful(trial, first, without_boilerplate=learns)]
+    learns = any(proposal.learnt is not None and _is_helpful(proposal, first) for proposal in measured)
+    return [proposal for proposal in measured if _is_helpful(proposal, first, without_boilerplate=learns)]
 
 
-def _is_helpful(trial: MeasuredProposal, first: MeasuredProposal, *, without_boilerplate: bool = False) -> bool:
-    """Tell whether a trial is an improvement that concerns at least ``_LEAST_CHANGE`` of the recommended pairs.
+def _is_helpful(proposal: MeasuredProposal, first: MeasuredProposal, *, without_boilerplate: bool = False) -> bool:
+    """Tell whether a proposal is an improvement that concerns at least ``_LEAST_CHANGE`` of the recommended pairs.
 
     - ``stop_shingles``: counts the boilerplate pairs that disappear; at least half of the lost pairs must be such.
     - ``min_words``: counts the lost pairs.
@@ -139,14 +139,14 @@ def _is_helpful(trial: MeasuredProposal, first: MeasuredProposal, *, without_boi
 
     ``without_boilerplate``: ignore boilerplate among gained pairs; proposed stop shingles remove it.
     """
-    if trial.name == STOPS:
-        removed = first.boilerplate - trial.boilerplate
-        changed = removed if 2 * removed >= trial.lost else 0
-    elif trial.name.startswith("min_words"):
-        changed = trial.lost
+    if proposal.name == STOPS:
+        removed = first.boilerplate - proposal.boilerplate
+        changed = removed if 2 * removed >= proposal.lost else 0
+    elif proposal.name.startswith("min_words"):
+        changed = proposal.lost
     else:
-        boilerplate = 0 if without_boilerplate else max(trial.boilerplate - first.boilerplate, 0)
-        changed = trial.gained - trial.lost - 2 * boilerplate
+        boilerplate = 0 if without_boilerplate else max(proposal.boilerplate - first.boilerplate, 0)
+        changed = proposal.gained - proposal.lost - 2 * boilerplate
     return changed > 0 and changed >= _LEAST_CHANGE * first.pairs
 
 
@@ -156,7 +156,7 @@ class _Bench:
     Attributes:
         texts: The texts.
         learnt: Stop shingles of words; None without any.
-        warnings: Reasons for missing trials.
+        warnings: Reasons for missing proposals.
         step: Called with the newly joined documents' count.
     """
 
@@ -216,10 +216,10 @@ class _Bench:
             sets=study.sets if options == self._row.options else None,
         )
         rows = rows_of(changed, workload, (threshold,), (self._row.min_recall,))
-        return self.trial(name, profile, learnt, rows[0]) if rows and rows[0].reached else None
+        return self.proposal(name, profile, learnt, rows[0]) if rows and rows[0].reached else None
 
-    def trial(self, name: str, profile: Profile, learnt: Learnt | None, row: TuningRow) -> MeasuredProposal:
-        """Return a measured row as a trial."""
+    def proposal(self, name: str, profile: Profile, learnt: Learnt | None, row: TuningRow) -> MeasuredProposal:
+        """Return a row as a proposal, with the pairs that it adds to and removes from the recommended ones."""
         before, after, threshold = self._row.study, row.study, self._row.threshold
         left, right, weights = _alerted(before, threshold)
         lost = float(weights[~_alerts(after, left, right, threshold)].sum())

@@ -67,10 +67,10 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
 
 
 def _proposals(compared: ComparedSettings, proposals: Proposals) -> dict[str, Any]:
-    question, (first, *others) = compared.question, proposals.trials
-    learnt = proposals.trials[-1].learnt
+    question, (first, *others) = compared.question, proposals.measured
+    learnt = proposals.measured[-1].learnt
     return {
-        "proposals": [_trial(compared, trial) for trial in (first, *others)] if others else [],
+        "proposals": [_proposal(compared, proposal) for proposal in (first, *others)] if others else [],
         "proposed": {
             "toml": proposals.section(question.name),
             "stop_shingles": None if learnt is None else learnt.stops.encoded(),
@@ -81,11 +81,15 @@ def _proposals(compared: ComparedSettings, proposals: Proposals) -> dict[str, An
     }
 
 
-def _trial(compared: ComparedSettings, trial: MeasuredProposal) -> dict[str, Any]:
-    row = _row(compared, trial.row)
+def _proposal(compared: ComparedSettings, proposal: MeasuredProposal) -> dict[str, Any]:
+    row = _row(compared, proposal.row)
     counted = ("pairs", "gained", "lost", "boilerplate")
     taken = ("bands", "rows", "bytes_per_document", "candidates_that_stay", "candidates_forecast", "documents_per_s")
-    return {"name": trial.name, **{key: getattr(trial, key) for key in counted}, **{key: row[key] for key in taken}}
+    return {
+        "name": proposal.name,
+        **{key: getattr(proposal, key) for key in counted},
+        **{key: row[key] for key in taken},
+    }
 
 
 def _row(compared: ComparedSettings, row: TuningRow) -> dict[str, Any]:
