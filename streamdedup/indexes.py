@@ -121,7 +121,7 @@ def _connections(redis: Redis, *, from_replicas: bool) -> Servers:
 def _security(redis: Redis) -> dict[str, Any]:
     """Return the Redis client's keyword arguments for TLS and login."""
     if redis.credential_provider is not None:
-        login = login_of_provider("redis.credential_provider", redis.credential_provider)
+        login = login_of_provider(redis.credential_provider)
         return redis.tls_arguments() | {"credential_provider": login}
     file_key = "password_file" if redis.password_file else "url_file" if redis.url_file else None
     return redis.tls_arguments() | _login_arguments(redis.login, file_key)

@@ -18,13 +18,7 @@ from streamdedup.detection.lookup import IndexLookup, LookupQuery
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.detection.scope import query_scope
 from streamdedup.detection.writing import IndexWriter, chunks
-from streamdedup.errors import (
-    DecodeError,
-    DocumentTooLarge,
-    IndexNotWritable,
-    SettingsError,
-    StoreUnavailable,
-)
+from streamdedup.errors import DecodeError, DocumentTooLarge, IndexNotWritable, SettingsError, StoreUnavailable
 from streamdedup.index import contract
 from streamdedup.index.fingerprints import MAINTAINED_BY_PROGRAMS
 from streamdedup.index.memory import MemoryIndex

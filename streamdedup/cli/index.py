@@ -11,13 +11,7 @@ from typing import Annotated
 import typer
 
 from streamdedup.cli.assembly import kafka_options, rebuilder
-from streamdedup.cli.guards import (
-    YesOption,
-    confirm,
-    refuse_members,
-    refuse_while_daemons_run,
-    require_confirmable,
-)
+from streamdedup.cli.guards import YesOption, confirm, refuse_members, refuse_while_daemons_run, require_confirmable
 from streamdedup.cli.index_status import collect_status, is_lost, render_status
 from streamdedup.cli.output import counting, measuring, tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings, with_same_settings
@@ -219,11 +213,7 @@ def _rebuild(
 
 
 @index.command()
-def prepare(
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    profile: ProfileOption = None,
-) -> None:
+def prepare(config: ConfigOption = None, assignments: SetOption = None, profile: ProfileOption = None) -> None:
     """Build the index for changed settings beside the old one, while the daemons with the old settings go on.
 
     The settings name another redis.key_prefix and the same group. The command reads the committed records, publishes
@@ -273,7 +263,7 @@ def _prepare(settings: Settings, names: Sequence[str], backend: Backend, progres
         for name in names:
             # An index that was not begun yet has never seen any partition, which is a loss too.
             topics = settings.profiles[name].topics
-            of_profile = {each: offset for each, offset in committed.items() if each.topic in topics}
+            of_profile = {partition: offset for partition, offset in committed.items() if partition.topic in topics}
             index = backend.index(name)
             if builder.begin(name, partial(find_losses, index, of_profile)):
                 count += builder.rebuild(name, committed, _NO_GENERATION, lambda: None, progress, missing)
@@ -310,11 +300,7 @@ def _group_membership(settings: Settings) -> Iterator[tuple[KafkaSource, int]]:
 
 
 @index.command()
-def unfence(
-    config: ConfigOption = None,
-    assignments: SetOption = None,
-    yes: YesOption = False,
-) -> None:
+def unfence(config: ConfigOption = None, assignments: SetOption = None, yes: YesOption = False) -> None:
     """Let a consumer group write to the index again after it was deleted, which resets its generations.
 
     Stop all daemons of the group first: the index could not tell a running daemon from its successor. The command

@@ -68,11 +68,7 @@ def _group(settings: Settings) -> tuple[GroupState | None, str | None]:
 
 
 def _profile(
-    settings: Settings,
-    name: str,
-    backend: Backend,
-    group: GroupState | None,
-    on_keys: Callable[[int], None] | None,
+    settings: Settings, name: str, backend: Backend, group: GroupState | None, on_keys: Callable[[int], None] | None
 ) -> dict[str, Any]:
     upkeep, index = backend.upkeep(name), backend.index(name)
     stored = upkeep.fingerprint()

@@ -8,13 +8,7 @@ from typing import Annotated
 import typer
 
 from streamdedup.cli.collection import BATCH_DOCUMENTS, first_versions
-from streamdedup.cli.options import (
-    CorpusOptions,
-    OutputOption,
-    ShingleSettings,
-    chosen_profile,
-    with_options,
-)
+from streamdedup.cli.options import CorpusOptions, OutputOption, ShingleSettings, chosen_profile, with_options
 from streamdedup.cli.output import batches, output_to, tell
 from streamdedup.cli.rendering.terminal import printable
 from streamdedup.corpora import Entry

@@ -24,12 +24,7 @@ from streamdedup.daemon.metrics import Metrics
 from streamdedup.daemon.shutdown import STOP_TIMEOUT_S, StopSignals, StopTimer, Watchdog, exit_at_once, thread_stacks
 from streamdedup.detection.model import Skip
 from streamdedup.detection.suppression import SuppressionRule
-from streamdedup.errors import (
-    EXIT_FORCED,
-    EXIT_STALLED,
-    SettingsError,
-    TransientError,
-)
+from streamdedup.errors import EXIT_FORCED, EXIT_STALLED, SettingsError, TransientError
 from streamdedup.findings import Finding, warnings_of
 from streamdedup.index.backend import Backend
 from streamdedup.indexes import connect_backend, detector_options
@@ -108,15 +103,7 @@ def _end_at_once(event: str, code: int) -> Callable[[str], None]:
     """Return an action that ends the process even if its main thread is stuck."""
 
     def end(reason: str) -> None:
-        line = logs.last_line(
-            event,
-            level="critical",
-            logger="streamdedup.run",
-            reason=reason,
-            exit_code=code,
-            threads=thread_stacks(),
-        )
-        exit_at_once(line, code)
+        exit_at_once(logs.last_line(event, reason=reason, exit_code=code, threads=thread_stacks()), code)
 
     return end
 

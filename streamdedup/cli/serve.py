@@ -2,7 +2,6 @@
 
 import signal
 import socket
-import time
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from types import FrameType
@@ -21,6 +20,7 @@ from streamdedup.daemon import logs
 from streamdedup.detection.lookup import IndexLookup
 from streamdedup.errors import SettingsError
 from streamdedup.index.backend import Backend
+from streamdedup.index.values import wall_clock_ms
 from streamdedup.indexes import connect_backend, detector_options
 from streamdedup.kafka.admin import check_topics
 from streamdedup.kafka.options import KafkaOptions
@@ -65,7 +65,7 @@ def run_service(settings: Settings) -> None:
         listener = stack.enter_context(_listen(api.host, api.port))
         backend = stack.enter_context(connect_backend(settings, from_replicas=api.read_from == "replica"))
         profiles = _served_profiles(settings, backend)
-        engine = stack.enter_context(closing(Engine(profiles, metrics, _now_ms)))
+        engine = stack.enter_context(closing(Engine(profiles, metrics, wall_clock_ms)))
         of_texts = replace(kafka_options(settings), connect_timeout_s=_TEXTS_S, fetch_timeout_s=_TEXTS_S)
         aligner = TextAligner(lambda: open_fetcher(of_texts), _TEXTS_S)
         stack.callback(aligner.close)
@@ -96,10 +96,6 @@ def _feeds(settings: Settings, metrics: ServeMetrics) -> Feeds:
         return Feed(kind, topic, lambda: SpanReader(options), metrics)
 
     return Feeds(feed(ALERTS, settings.kafka.duplicates_topic), feed(DEAD_LETTERS, settings.kafka.dead_letter_topic))
-
-
-def _now_ms() -> float:
-    return time.time() * 1000
 
 
 def open_fetcher(options: KafkaOptions) -> RecordFetcher:

@@ -151,15 +151,11 @@ def writes_json() -> bool:
     return any(isinstance(handler, _LogHandler) and handler.json_lines for handler in logging.getLogger().handlers)
 
 
-def last_line(
-    event: str, *, level: str, logger: str, reason: str, exit_code: int, threads: Mapping[str, Sequence[str]]
-) -> str:
-    """Return the last log line of a process that may be stuck, without taking a lock of ``logging``.
+def last_line(event: str, *, reason: str, exit_code: int, threads: Mapping[str, Sequence[str]]) -> str:
+    """Return the last log line of a daemon that may be stuck, without taking a lock of ``logging``.
 
     Args:
         event: Name of the event.
-        level: Level of the event.
-        logger: Name of the logger.
         reason: Why the process ends.
         exit_code: Exit code of the process.
         threads: Calls of each thread. Where the log is not JSON, they precede the line, one call a line.
@@ -168,7 +164,7 @@ def last_line(
         calls = [line for name, stack in threads.items() for line in (f"thread {name}:", *(f"  {c}" for c in stack))]
         return "\n".join([*calls, f"streamdedup: {reason}; exiting with {exit_code}"])
     timestamp = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-    first = {"timestamp": timestamp, "level": level, "event": event, "logger": logger}
+    first = {"timestamp": timestamp, "level": "critical", "event": event, "logger": "streamdedup.run"}
     return json.dumps({**first, "exit_code": exit_code, "reason": reason, "threads": threads})
 
 

@@ -277,7 +277,8 @@ class _Rebuild:
                 self._gap = None
                 self._staging.clear(self._tick)
                 fences = self._take_over()
-            count = self._replay(fences, now_ms) if self._gap is None else self._replay_gap(fences, self._gap)
+            missing = None if self._gap is None else self._gap_batches(self._gap)
+            count = self._replay(fences, now_ms) if missing is None else self._index(missing, fences)
             # 4. Seed.
             self._seed(duplicates_topic, list(fences.values()))
             # 5. Announce and complete. The announcement ends a gap for all processes.
@@ -371,11 +372,8 @@ class _Rebuild:
                     return True
         return False
 
-    def _replay_gap(self, fences: Mapping[Partition, Fence], gap: Mapping[Partition, Gap]) -> int:
-        """Replay the missing records of each partition; return their number."""
-        return self._index(self._gap_batches(gap), fences)
-
     def _gap_batches(self, gap: Mapping[Partition, Gap]) -> Iterator[Batch]:
+        """Yield the missing records of each partition."""
         ends = {partition: self._committed[partition].offset for partition in gap if partition in self._committed}
         starts = {partition: gap[partition].start for partition in ends}
         return self._batches(sorted({partition.topic for partition in ends}), None, ends, starts)

@@ -1,6 +1,6 @@
 """The window that a rebuild replays: the record times at which it begins, and the records in it."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from streamdedup.errors import MessageError
@@ -31,7 +31,8 @@ def rebuild_window(
         kept_ms: Retention plus slack, in milliseconds.
         now_ms: The present, in milliseconds since the epoch.
     """
-    slowest = _earliest((read.time_ms for read in progress.values() if not read.is_read), now_ms)
+    unread = [read.time_ms for read in progress.values() if not read.is_read and read.time_ms is not None]
+    slowest = min([now_ms, *unread])
     starts: dict[Partition, int | None] = {}
     for partition, read in progress.items():
         if read.time_ms is None:
@@ -60,10 +61,6 @@ def with_earliest_start(
         else replace(read, time_ms=max(read.time_ms, first_ms))
         for partition, read in progress.items()
     }
-
-
-def _earliest(times: Iterable[int | None], default: int) -> int:
-    return min([time for time in times if time is not None] + [default])
 
 
 def _latest_read(progress: Mapping[Partition, ReadProgress], topic: str, now_ms: int) -> int:

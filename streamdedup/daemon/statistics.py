@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 
@@ -40,15 +40,12 @@ class Statistics:
     Args:
         metrics: Metrics to update.
         indexes: Indexes by profile, all on one server.
-        clock: Monotonic seconds, to limit repeated log lines.
     """
 
-    def __init__(
-        self, metrics: Metrics, indexes: Mapping[str, StoreHealth], clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, metrics: Metrics, indexes: Mapping[str, StoreHealth]) -> None:
         self._metrics = metrics
         self._indexes = indexes
-        self._repeats = RepeatLimit(log, clock)
+        self._repeats = RepeatLimit(log)
         self._summary: Counter[str] = Counter()
         self._summary_at = time.monotonic()
         self._limits: dict[str, ReachedLimits] = {}

@@ -121,10 +121,7 @@ def _suppressed_by_row(
 
 
 def _pair_keys(
-    batch: Prepared,
-    rows_of: Mapping[int, Sequence[int]],
-    entries: Mapping[int, IndexEntry],
-    rows: AbstractSet[int],
+    batch: Prepared, rows_of: Mapping[int, Sequence[int]], entries: Mapping[int, IndexEntry], rows: AbstractSet[int]
 ) -> Iterator[tuple[int, bytes]]:
     """Yield the pair keys for some rows and their candidates in a chunk, as row and key."""
     if rows:

@@ -219,10 +219,7 @@ class PairStore(Protocol):
         """
 
     def claim_pairs(
-        self,
-        claims: Sequence[tuple[bytes, Position]],
-        fences: Sequence[Fence],
-        extended_keys: Sequence[bytes] = (),
+        self, claims: Sequence[tuple[bytes, Position]], fences: Sequence[Fence], extended_keys: Sequence[bytes] = ()
     ) -> list[bool]:
         """Claim pairs for positions.
 

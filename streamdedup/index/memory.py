@@ -227,10 +227,7 @@ class MemoryIndex(MemoryPartitions):
         return saved
 
     def claim_pairs(
-        self,
-        claims: Sequence[tuple[bytes, Position]],
-        fences: Sequence[Fence],
-        extended_keys: Sequence[bytes] = (),
+        self, claims: Sequence[tuple[bytes, Position]], fences: Sequence[Fence], extended_keys: Sequence[bytes] = ()
     ) -> list[bool]:
         """See ``PairStore.claim_pairs``."""
         self._check_fences(fences)

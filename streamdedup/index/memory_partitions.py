@@ -6,14 +6,7 @@ from streamdedup.errors import BatchRefused, IndexLost
 from streamdedup.index.documents import PendingMatches
 from streamdedup.index.entries import StoredAttempt
 from streamdedup.index.expiring import ExpiringDict
-from streamdedup.index.values import (
-    UNKNOWN_BROKER_STATE,
-    BrokerState,
-    Fence,
-    Fingerprint,
-    PartitionState,
-    is_recreated,
-)
+from streamdedup.index.values import UNKNOWN_BROKER_STATE, BrokerState, Fence, Fingerprint, PartitionState, is_recreated
 from streamdedup.position import Partition, Position
 
 

@@ -95,8 +95,8 @@ def latest_offsets(options: KafkaOptions, partitions: Collection[Partition]) -> 
         FatalError: The broker refuses the client permanently.
     """
     with admin_client(options) as admin:
-        asked = {TopicPartition(*partition): OffsetSpec.LATEST for partition in partitions}
-        offsets = admin.list_partition_offsets(asked)
+        specs = {TopicPartition(*partition): OffsetSpec.LATEST for partition in partitions}
+        offsets = admin.list_partition_offsets(specs)
     return {Partition(*partition): latest.offset for partition, latest in offsets.items()}
 
 
@@ -133,12 +133,10 @@ class CreatedTopics:
 
     Attributes:
         created: Names of the new topics.
-        existed: Names of the existing topics, which are unchanged.
-        partition_counts: Partition counts by existing topic, if the user may describe the topic.
+        partition_counts: Partition counts of the other topics, which are unchanged, if the user may describe them.
     """
 
     created: tuple[str, ...]
-    existed: tuple[str, ...]
     partition_counts: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -188,7 +186,7 @@ def create_topics(
             for topic in (admin.describe_topics(existed) if existed else ())
             if kafka_errors.for_code(topic["error_code"]) is kafka_errors.NoError
         }
-    return CreatedTopics(tuple(sorted(created)), tuple(sorted(existed)), existing_counts)
+    return CreatedTopics(tuple(sorted(created)), existing_counts)
 
 
 def _extend_retention(admin: Any, requests: Mapping[str, dict[str, Any]], kept_ms: Mapping[str, int]) -> None:
@@ -310,7 +308,6 @@ class TopicNeed:
         compaction_loss: Compaction consequence, following "it is compacted, which"; None where compaction is
             allowed.
         kept_ms: Least record retention, in milliseconds; None for any.
-        kept_for: Purpose of the kept records, for the operator.
     """
 
     name: str
@@ -318,7 +315,6 @@ class TopicNeed:
     message_bytes: int | None = None
     compaction_loss: str | None = None
     kept_ms: int | None = None
-    kept_for: str = "a rebuild of the index"
 
 
 def _check_topics(admin: Any, options: KafkaOptions, needs: Sequence[TopicNeed]) -> Iterator[Finding]:
@@ -416,8 +412,8 @@ def _check_retention(options: KafkaOptions, need: TopicNeed, settings: Mapping[s
         changes[RETENTION_BYTES] = str(UNLIMITED)
     if lacks:
         text = (
-            f"topic {need.name} keeps records {' and '.join(lacks)}; {need.kept_for} needs all records of the last "
-            f"{duration_text(need.kept_ms)}"
+            f"topic {need.name} keeps records {' and '.join(lacks)}; a rebuild of the index needs all records of the "
+            f"last {duration_text(need.kept_ms)}"
         )
         command = alter_topic(options, need.name, changes)
         yield Finding.warning("topic_retention", f"topic {need.name}", text, command)

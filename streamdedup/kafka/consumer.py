@@ -16,14 +16,7 @@ from streamdedup.errors import BrokerUnavailable, FatalError, MembershipEnded, S
 from streamdedup.kafka import compat
 from streamdedup.kafka.compat import UnreadableRange
 from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, is_retriable, translated
-from streamdedup.kafka.group import (
-    FencingWatch,
-    SilenceWatch,
-    TopicWatch,
-    fetch_committed,
-    offsets_of,
-    partitions_of,
-)
+from streamdedup.kafka.group import FencingWatch, SilenceWatch, TopicWatch, fetch_committed, offsets_of, partitions_of
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Record, SourceStats, Unreadable
 from streamdedup.position import Partition, Position

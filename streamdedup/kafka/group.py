@@ -67,13 +67,13 @@ class SilenceWatch:
         self._checked_at = clock()
         self._silent_s = 0.0
         self._asked_at = 0.0
-        self._question: Any = None
+        self._request: Any = None
 
     def answered(self) -> None:
         """Reset the silence after a poll that returned something."""
         self._checked_at = self._clock()
         self._silent_s = 0.0
-        self._question = None
+        self._request = None
 
     def check(self) -> None:
         """Raise when answers have been overdue for too long.
@@ -98,16 +98,16 @@ class SilenceWatch:
     def _is_answered(self, now_s: float) -> bool | None:
         """Return whether the last answer came in time; None while the answer is not due."""
         if self._consumer.group_metadata().state == MemberState.STABLE:
-            self._question = None
+            self._request = None
             answered_at = compat.heartbeat_answered_at(self._consumer)
             return now_s - answered_at <= self._options.heartbeat_interval_s + ANSWER_S
-        if self._question is None:
+        if self._request is None:
             self._asked_at = now_s
-        elif self._question.succeeded():
-            self._question = None
+        elif self._request.succeeded():
+            self._request = None
             return True
-        if self._question is None or self._question.failed():
-            self._question = compat.request_metadata(self._consumer)
+        if self._request is None or self._request.failed():
+            self._request = compat.request_metadata(self._consumer)
         return False if now_s - self._asked_at > ANSWER_S else None
 
 

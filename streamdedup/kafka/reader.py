@@ -276,11 +276,10 @@ class KafkaSpan(SpanReader):
         if not times_ms:
             return dict(self.beginnings)
         starts = self._consumer.offsets_for_times(times_ms, timeout_ms=round(self._options.fetch_timeout_s * 1000))
-        found = {Partition(*partition): starts.get(partition) for partition in times_ms}
-        starts_by_time = {
-            partition: self.ends[partition] if start is None else start.offset for partition, start in found.items()
+        return self.beginnings | {
+            Partition(*partition): self.ends[partition] if (start := starts.get(partition)) is None else start.offset
+            for partition in times_ms
         }
-        return self.beginnings | starts_by_time
 
     def _starts_from(self, starts: Mapping[Partition, int]) -> dict[Partition, int]:
         """Return the given offsets, or the first ones of partitions that have lost them."""

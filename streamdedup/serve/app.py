@@ -125,9 +125,7 @@ async def document(profile: FromPath[str], document_id: _DocumentId, engine: Nam
 
 @get("/v1/profiles/{profile:str}/documents/{document_id:str}/matches", responses=_problems(404, 422))
 async def document_matches(
-    profile: FromPath[str],
-    document_id: _DocumentId,
-    engine: NamedDependency[Engine],
+    profile: FromPath[str], document_id: _DocumentId, engine: NamedDependency[Engine]
 ) -> DocumentMatchesBody:
     """Return the near-duplicates of a document of the index, and its cluster."""
     served, decoded_id = _profile(engine, profile), decode_path_id(document_id)
@@ -342,11 +340,7 @@ def _openapi_route(dependencies: Dependencies) -> HTTPRouteHandler:
 
 
 def create_app(
-    engine: Engine,
-    aligner: TextAligner,
-    feeds: Feeds,
-    metrics: ServeMetrics,
-    max_body_bytes: int,
+    engine: Engine, aligner: TextAligner, feeds: Feeds, metrics: ServeMetrics, max_body_bytes: int
 ) -> Litestar:
     """Return the application.
 

@@ -1,6 +1,6 @@
 """Bodies of responses, from the results of look-ups."""
 
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from streamdedup.detection.captions import read_caption
 from streamdedup.detection.lookup import DocumentComparison, LookupResult, StoredCluster
@@ -42,17 +42,21 @@ def lookup_body(result: LookupResult, limit: int) -> LookupBody:
         result: Result of the look-up.
         limit: Largest number of matches to return.
     """
-    return LookupBody(
-        digest=result.digest.hex(),
-        skipped=_SKIPS.get(result.skipped),
-        redelivery=result.redelivery,
-        matches=list(result.matches[:limit]),
-        matches_count=len(result.matches),
-        complete=result.complete,
-        threshold=result.threshold,
-        recall=result.recall,
-        suppressed={rule.value: count for rule, count in result.suppressed.items()},
-    )
+    skipped, redelivery = _SKIPS.get(result.skipped), result.redelivery
+    return LookupBody(skipped=skipped, redelivery=redelivery, **_result_fields(result, limit))
+
+
+def _result_fields(result: LookupResult, limit: int) -> dict[str, Any]:
+    """Return the fields that look-ups of texts and of stored documents share."""
+    return {
+        "digest": result.digest.hex(),
+        "matches": list(result.matches[:limit]),
+        "matches_count": len(result.matches),
+        "complete": result.complete,
+        "threshold": result.threshold,
+        "recall": result.recall,
+        "suppressed": {rule.value: count for rule, count in result.suppressed.items()},
+    }
 
 
 def document_body(entry: IndexEntry, cluster_id: str | None, label_bytes: int) -> DocumentBody:
@@ -99,18 +103,8 @@ def cluster_body(first_id: str | None, cluster: StoredCluster) -> ClusterBody:
 
 def document_matches_body(entry: IndexEntry, cluster: ClusterBody, result: LookupResult) -> DocumentMatchesBody:
     """Return the near-duplicates of a stored document as they are sent."""
-    return DocumentMatchesBody(
-        id=entry.id,
-        digest=entry.digest.hex(),
-        cluster_id=cluster.id,
-        cluster=cluster,
-        matches=list(result.matches[:MAX_MATCHES]),
-        matches_count=len(result.matches),
-        complete=result.complete,
-        threshold=result.threshold,
-        recall=result.recall,
-        suppressed={rule.value: count for rule, count in result.suppressed.items()},
-    )
+    fields = _result_fields(result, MAX_MATCHES)
+    return DocumentMatchesBody(id=entry.id, cluster_id=cluster.id, cluster=cluster, **fields)
 
 
 def compare_body(

@@ -132,10 +132,7 @@ class Engine:
     """
 
     def __init__(
-        self,
-        profiles: Mapping[str, ServedProfile],
-        metrics: ServeMetrics,
-        now_ms: Callable[[], float],
+        self, profiles: Mapping[str, ServedProfile], metrics: ServeMetrics, now_ms: Callable[[], float]
     ) -> None:
         self.profiles = profiles
         self._metrics = metrics

@@ -14,13 +14,7 @@ from streamdedup.settings.redis import Redis
 from streamdedup.settings.root import Settings
 from streamdedup.settings.schema import SECTIONS
 from streamdedup.settings.units import counted, write_text
-from streamdedup.similarity.lsh import (
-    BAND_BYTES,
-    REFERENCE_DOCUMENTS,
-    Banding,
-    banding_cost,
-    false_candidates,
-)
+from streamdedup.similarity.lsh import BAND_BYTES, REFERENCE_DOCUMENTS, Banding, banding_cost, false_candidates
 
 #: Replacement of a secret in shown settings.
 HIDDEN = '"***"'

@@ -195,10 +195,7 @@ def shared_bands(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> NDArray
 
 
 def false_candidates(
-    banding: Banding,
-    threshold: float,
-    documents: int = REFERENCE_DOCUMENTS,
-    unit: Literal["word", "char"] = "word",
+    banding: Banding, threshold: float, documents: int = REFERENCE_DOCUMENTS, unit: Literal["word", "char"] = "word"
 ) -> float:
     """Estimate the candidates below the threshold for a new document, as on Reuters-21578.
 

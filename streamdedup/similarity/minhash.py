@@ -79,12 +79,7 @@ class HashFamily:
         return f"HashFamily(permutations={self.permutations}, seed={self.seed:#x})"
 
     def sign(
-        self,
-        hashes: NDArray[np.uint32],
-        offsets: NDArray[np.int64],
-        *,
-        permutations: int | None = None,
-        skip: int = 0,
+        self, hashes: NDArray[np.uint32], offsets: NDArray[np.int64], *, permutations: int | None = None, skip: int = 0
     ) -> NDArray[np.uint32]:
         """Sign a document batch; a document's signature does not depend on the batch it comes in.
 

@@ -21,16 +21,7 @@ from streamdedup.text.element_hashes import (
 )
 from streamdedup.text.normalise import Folded, fold
 from streamdedup.text.runs import offsets_of
-from streamdedup.text.unicode_tables import (
-    CODE_POINT,
-    LETTER,
-    MARK,
-    NUMBER,
-    SOLO,
-    SPACE,
-    FoldOptions,
-    kind,
-)
+from streamdedup.text.unicode_tables import CODE_POINT, LETTER, MARK, NUMBER, SOLO, SPACE, FoldOptions, kind
 
 
 def _ascii_table(*, letters_only: bool) -> bytes:

@@ -100,11 +100,7 @@ class ComparedSettings(NamedTuple):
 
 
 def compare_settings(
-    question: Question,
-    sample: Sample,
-    progress: Progress,
-    share: float = 1.0,
-    earlier: ComparedSettings | None = None,
+    question: Question, sample: Sample, progress: Progress, share: float = 1.0, earlier: ComparedSettings | None = None
 ) -> ComparedSettings:
     """Compare settings on a share of a sample that is not empty.
 

@@ -120,12 +120,7 @@ class Decoder:
         self.value_format = make_format(self.format, self._schema, self.registry)
 
     def decode(
-        self,
-        position: Position,
-        timestamp_ms: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers = (),
+        self, position: Position, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers = ()
     ) -> Document:
         """Decode one record.
 

@@ -45,11 +45,10 @@ class RenewedLogin(CredentialProvider):
         return result
 
 
-def login_of_provider(source: str, name: str) -> RenewedLogin:
-    """Return the logins of a credential provider of the Redis client.
+def login_of_provider(name: str) -> RenewedLogin:
+    """Return the logins of a credential provider of the Redis client, the setting ``redis.credential_provider``.
 
     Args:
-        source: Key of the setting.
         name: ``package:function``; the function returns the provider, and is called at the first login.
     """
     providers: list[CredentialProvider] = []
@@ -60,4 +59,4 @@ def login_of_provider(source: str, name: str) -> RenewedLogin:
             providers.append(getattr(importlib.import_module(module), function)())
         return providers[0].get_credentials()
 
-    return RenewedLogin(source, read)
+    return RenewedLogin("redis.credential_provider", read)

@@ -48,10 +48,7 @@ class RedisPairs(RedisPart):
         return saved
 
     def claim_pairs(
-        self,
-        claims: Sequence[tuple[bytes, Position]],
-        fences: Sequence[Fence],
-        extended_keys: Sequence[bytes] = (),
+        self, claims: Sequence[tuple[bytes, Position]], fences: Sequence[Fence], extended_keys: Sequence[bytes] = ()
     ) -> list[bool]:
         """See ``PairStore.claim_pairs``."""
         pair_keys = [*(pair_key for pair_key, _ in claims), *extended_keys]
