@@ -52,7 +52,8 @@ def main() -> int:
     """Run the benchmarks; return the number of failures."""
     arguments = parse_arguments()
     print("\n".join(f"{name}: {value}" for name, value in report.environment().items()), flush=True)
-    failed, absent = [], []
+    failed: list[str] = []
+    absent: list[str] = []
     for name, more in runs(arguments):
         begun_s = time.monotonic()
         command = [sys.executable, "-m", f"benchmarks.{name}", *more, "--output", str(arguments.output.resolve())]

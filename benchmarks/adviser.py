@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import datasets, report
-from benchmarks.datasets import OpenSet
+from benchmarks.datasets import Corpus
 from benchmarks.scans import Pair, all_pairs, as_set, scan
 from streamdedup.cli.tune import RECALLS, SIZES, THRESHOLDS
 from streamdedup.evaluation.pairs import Pairs, ShingleSets, contained, shingle_sets
@@ -41,11 +41,12 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SETS)}; all of them unless named")
     parser.add_argument("--time", type=float, default=TIME_S, metavar="SECONDS", help="for the comparison of settings")
     arguments = parser.parse_args()
-    pairs_rows, unlucky_rows = [], []
+    pairs_rows: list[list[object]] = []
+    unlucky_rows: list[list[object]] = []
     for name in arguments.names or SETS[: 1 if arguments.quick else None]:
         documents = datasets.read(name)
         if arguments.quick:
-            documents = OpenSet(name, documents.documents[:QUICK_DOCUMENTS], documents.sources[:QUICK_DOCUMENTS])
+            documents = Corpus(name, documents.documents[:QUICK_DOCUMENTS], documents.sources[:QUICK_DOCUMENTS])
         for rows, of_set in zip((pairs_rows, unlucky_rows), trial(documents, arguments.time), strict=True):
             rows.extend(of_set)
     columns = ["set, settings", "pairs", "of boilerplate", "cross-source copies", "found", "changed keys"]
@@ -57,7 +58,7 @@ def main() -> None:
     report.Report("adviser", arguments.quick, setting, [*pairs_rows, *unlucky_rows], tables).show(arguments.output)
 
 
-def trial(documents: OpenSet, time_s: float) -> tuple[list[list[object]], list[list[object]]]:
+def trial(documents: Corpus, time_s: float) -> tuple[list[list[object]], list[list[object]]]:
     """Return the rows of a set for both tables."""
     default = named_profile(None, documents.profiles[0], {"topics": documents.name})
     results = tuned(documents, default, time_s)
@@ -83,7 +84,7 @@ def trial(documents: OpenSet, time_s: float) -> tuple[list[list[object]], list[l
     return rows, unlucky
 
 
-def tuned(documents: OpenSet, profile: Profile, time_s: float) -> dict[str, Any]:
+def tuned(documents: Corpus, profile: Profile, time_s: float) -> dict[str, Any]:
     """Return the results of the last round of ``tune``."""
     own = profile.shingle_options()
     kinds = [own, *(replace(own, unit=unit, size=size) for unit in SIZES for size in SIZES[unit])]
@@ -108,7 +109,7 @@ def changed_keys(before: Profile, after: Profile) -> Iterator[str]:
 class Judge:
     """Counts the pairs of a set by a profile, with those of boilerplate and the cross-source copies."""
 
-    def __init__(self, documents: OpenSet) -> None:
+    def __init__(self, documents: Corpus) -> None:
         self._documents = documents
         learnt = learn_stop_shingles(zip(documents.texts, documents.sources, strict=True), WORDS, DEFAULT_SHARE)
         self._words = shingle_sets(Shingler(WORDS), documents.texts)

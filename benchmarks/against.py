@@ -7,7 +7,6 @@ the same topic, each round on an empty index, and the best round of each counts.
 """
 
 import subprocess
-from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks import datasets, report
@@ -25,8 +24,7 @@ def main() -> None:
     if not (arguments.other / ".venv" / "bin" / "python").exists():
         parser.error(f"{arguments.other} has no .venv; make one there with the project installed")
     texts = datasets.load(arguments.documents)
-    with ExitStack() as stack:
-        world = World(stack, arguments.redis)
+    with World.started(arguments.redis) as world:
         world.fill("all", texts.documents)
         entries = [
             Entry(OTHER, "all", lambda job: [world.daemon(job, checkout=arguments.other)]),

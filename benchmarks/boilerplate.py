@@ -19,7 +19,7 @@ import gzip
 import itertools
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -55,9 +55,9 @@ PAYWALL_THRESHOLD = 0.8
 class Judged(NamedTuple):
     """Texts with their sources, and a judge of pairs: "same text", "copy", "boilerplate only" or "unknown"."""
 
-    texts: list[str]
+    texts: Sequence[str]
     judge: Callable[[Pair], str]
-    sources: list[str | None]
+    sources: Sequence[str | None]
 
 
 def main() -> None:
@@ -147,15 +147,9 @@ def rows_of(name: str, judged: Judged, threshold: float) -> Iterator[list[object
 def row(name: str, judged: Judged, before: set[Pair], after: set[Pair]) -> list[object]:
     """Return the number of pairs of each kind, and of those that an option loses and gains."""
     present, lost = Counter(map(judged.judge, after)), Counter(map(judged.judge, before - after))
-    kinds = [
-        present["boilerplate only"],
-        present["same text"],
-        present["copy"],
-        lost["same text"],
-        lost["copy"],
-        lost["unknown"],
-    ]
-    return [name, len(after), *kinds, len(after - before)]
+    present_counts = [present[kind] for kind in ("boilerplate only", "same text", "copy")]
+    lost_counts = [lost[kind] for kind in ("same text", "copy", "unknown")]
+    return [name, len(after), *present_counts, *lost_counts, len(after - before)]
 
 
 if __name__ == "__main__":

@@ -57,9 +57,8 @@ def run_datasketch(arguments: argparse.Namespace) -> None:
     """Consume with datasketch."""
     from benchmarks import peers  # noqa: PLC0415  the bare loop needs no datasketch
 
-    banding = Banding(arguments.bands, arguments.rows)
     plain = arguments.way == peers.PLAIN
-    index = peers.redis_index(arguments.redis, banding, plain=plain)
+    index = peers.redis_index(arguments.redis, Banding(arguments.bands, arguments.rows), plain=plain)
     step, sign = peers.WAYS[arguments.way], peers.sign_plainly if plain else peers.sign
     consumer = KafkaConsumer(
         arguments.topic,
@@ -73,7 +72,7 @@ def run_datasketch(arguments: argparse.Namespace) -> None:
     for records in batches(consumer):
         documents = [json.loads(record.value) for record in records]
         ids = [document["id"] for document in documents]
-        matches = step(index, banding, ids, sign(document["text"] for document in documents))
+        matches = step(index, ids, sign(document["text"] for document in documents))
         for document_id, others in zip(ids, matches, strict=True):
             if others:
                 value = json.dumps({"id": document_id, "matches": others}).encode()
@@ -96,7 +95,8 @@ def run_bare(arguments: argparse.Namespace) -> None:
     producer.init_transactions()
     for records in batches(consumer):
         producer.begin_transaction()
-        for record in copies(records) if arguments.copies else records[::RECORDS_PER_ALERT]:
+        awaited = (record for record in records if load.is_awaited(record.key))
+        for record in awaited if arguments.copies else records[::RECORDS_PER_ALERT]:
             producer.send(arguments.output, key=record.key, value=record.value)
         ends = {partition: consumer.position(partition) for partition in consumer.assignment()}
         offsets = {partition: OffsetAndMetadata(offset, "", -1) for partition, offset in ends.items()}
@@ -107,11 +107,6 @@ def run_bare(arguments: argparse.Namespace) -> None:
 def is_at_work(process: ManagedProcess) -> bool:
     """Tell whether a consumer of this module has partitions to read."""
     return AT_WORK in process.log_path.read_text(encoding="utf-8")
-
-
-def copies(records: list[Any]) -> list[Any]:
-    """Return the records for which `benchmarks.latency` awaits an alert."""
-    return [record for record in records if load.is_awaited(record.key)]
 
 
 def batches(consumer: Any) -> Iterator[list[Any]]:

@@ -8,13 +8,14 @@ with the rule (containment 0.8, similarity 0.5), each on an index in memory. ``-
 """
 
 import time
-from typing import Any, NamedTuple
+from dataclasses import astuple, dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import datasets, report
-from benchmarks.datasets import OpenSet
+from benchmarks.datasets import Corpus
 from streamdedup.cli.collection import empty_index
 from streamdedup.cli.output import batches
 from streamdedup.evaluation.join import join
@@ -32,6 +33,19 @@ from streamdedup.text.shingles import Shingler
 CONTAINMENT = 0.8
 MIN_SIMILARITY = 0.5
 MIN_SHINGLES = 20
+#: Columns of the table, and their formats.
+COLUMNS = {
+    "set": "",
+    "profile": "",
+    f"contained from {CONTAINMENT:g}": "",
+    f"similarity from {MIN_SIMILARITY:g}": "",
+    "found at threshold 0.8": "",
+    "found with the rule": "",
+    "pairs below the threshold": "",
+    "precision": ".4f",
+    "µs a document": ",.0f",
+    "with the rule": ",.0f",
+}
 #: Documents of one batch.
 BATCH = 500
 
@@ -58,7 +72,8 @@ class Scanned(NamedTuple):
     document_us: float
 
 
-class Contained(NamedTuple):
+@dataclass(frozen=True)
+class Contained:
     """Pairs by containment of one set.
 
     Attributes:
@@ -69,7 +84,7 @@ class Contained(NamedTuple):
         by_threshold: Existing pairs that the threshold finds.
         by_rule: Existing pairs that the rule finds.
         below: Pairs below the threshold that the rule alerts.
-        right: Those of ``below`` that are ``within_reach``.
+        precision: Share of ``below`` that is ``within_reach``; empty without any.
         without_us: Processor time of a document without the rule.
         with_us: Processor time of a document with the rule.
     """
@@ -81,7 +96,7 @@ class Contained(NamedTuple):
     by_threshold: int
     by_rule: int
     below: int
-    right: int
+    precision: float | str
     without_us: float
     with_us: float
 
@@ -91,21 +106,18 @@ def main() -> None:
     parser = report.parser(__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these sets")
     arguments = parser.parse_args()
-    if arguments.quick:
-        sets = [datasets.sample("articles")]
-    else:
-        sets = [datasets.read(name) for name in arguments.names or datasets.names() or [datasets.REUTERS]]
     contained = []
+    sets = [datasets.sample("articles")] if arguments.quick else datasets.selected(arguments.names)
     for documents in sets:
         for profile in documents.profiles:
             contained.append(measure(documents, profile))
             print(contained[-1], flush=True)
-    setting: dict[str, Any] = {"rule": f"containment from {CONTAINMENT}, similarity from {MIN_SIMILARITY}"}
-    results = [entry._asdict() for entry in contained]
-    report.Report("containment", arguments.quick, setting, results, {"pairs": table(contained)}).show(arguments.output)
+    setting = {"rule": f"containment from {CONTAINMENT}, similarity from {MIN_SIMILARITY}"}
+    tables = {"pairs": report.table(COLUMNS, map(astuple, contained))}
+    report.Report("containment", arguments.quick, setting, contained, tables).show(arguments.output)
 
 
-def measure(documents: OpenSet, name: str) -> Contained:
+def measure(documents: Corpus, name: str) -> Contained:
     """Measure a set with a profile."""
     plain = named_profile(None, name, {})
     sets = shingle_sets(Shingler(plain.shingle_options()), documents.texts)
@@ -123,7 +135,7 @@ def measure(documents: OpenSet, name: str) -> Contained:
         by_threshold=int(np.isin(_codes(existing, sets), by_threshold).sum()),
         by_rule=int(np.isin(_codes(existing, sets), by_rule).sum()),
         below=len(below),
-        right=int(np.isin(below, _codes(within_reach, sets)).sum()),
+        precision=float(np.isin(below, _codes(within_reach, sets)).mean()) if below.size else "",
         without_us=without.document_us,
         with_us=with_rule.document_us,
     )
@@ -137,7 +149,7 @@ def contained_pairs(sets: ShingleSets) -> Pairs:
     return pairs._replace(left=large[pairs.left], right=large[pairs.right])
 
 
-def scanned(documents: OpenSet, name: str, profile: Profile) -> Scanned:
+def scanned(documents: Corpus, name: str, profile: Profile) -> Scanned:
     """Find the pairs of a set by a profile, on an index in memory."""
     made = (document_at(number, *document) for number, document in enumerate(documents.documents))
     trial = Trial(detector_options(name, profile), empty_index(profile))
@@ -151,22 +163,6 @@ def scanned(documents: OpenSet, name: str, profile: Profile) -> Scanned:
 def _codes(pairs: Pairs, sets: ShingleSets) -> NDArray[np.int64]:
     """Return a number that identifies each pair."""
     return pairs.left * len(sets.sizes) + pairs.right
-
-
-def table(contained: list[Contained]) -> report.Table:
-    """Return the pairs of each set, and the price of the rule."""
-    rows: list[list[object]] = [
-        [
-            *entry[:7],
-            f"{entry.right / entry.below:.4f}" if entry.below else "",
-            f"{entry.without_us:,.0f}",
-            f"{entry.with_us:,.0f}",
-        ]
-        for entry in contained
-    ]
-    head = ["set", "profile", f"contained from {CONTAINMENT:g}", f"similarity from {MIN_SIMILARITY:g}"]
-    head += ["found at threshold 0.8", "found with the rule", "pairs below the threshold", "precision"]
-    return report.table([*head, "µs a document", "with the rule"], rows)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import os
 import random
 import string
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count, islice
 from pathlib import Path
 from statistics import median
@@ -53,23 +53,11 @@ class Text(NamedTuple):
 
 
 class Corpus(NamedTuple):
-    """Documents of a benchmark, and the name of their collection."""
+    """Documents that have a text, and the name of their collection; a source is None where a document names none."""
 
     name: str
     documents: list[Text]
-
-    @property
-    def texts(self) -> list[str]:
-        """The texts without ids."""
-        return [document.text for document in self.documents]
-
-
-class OpenSet(NamedTuple):
-    """A set of documents that have a text; a source is None where the document names none."""
-
-    name: str
-    documents: list[Text]
-    sources: list[str | None]
+    sources: Sequence[str | None] = ()
 
     @property
     def texts(self) -> list[str]:
@@ -104,12 +92,17 @@ def names() -> list[str]:
     return sorted(file.name.partition(".")[0] for file in files)
 
 
-def read(name: str) -> OpenSet:
+def read(name: str) -> Corpus:
     """Return an open set; of documents with the same id the first only."""
     return read_file(name, find(name))
 
 
-def read_file(name: str, path: Path) -> OpenSet:
+def selected(selection: Sequence[str]) -> list[Corpus]:
+    """Return the open sets with these names; all of them without names."""
+    return [read(name) for name in selection or names() or [REUTERS]]
+
+
+def read_file(name: str, path: Path) -> Corpus:
     """Return the documents of a file that have a text; of documents with the same id the first only."""
     decoder = Decoder(source_field=SOURCE_FIELDS.get(name, "source"))
     documents: dict[str, Text] = {}
@@ -118,10 +111,10 @@ def read_file(name: str, path: Path) -> OpenSet:
         if entry.problem is None and entry.op == "upsert" and entry.text and entry.id not in documents:
             documents[entry.id] = Text(entry.id, entry.text)
             sources.append(entry.source or None)
-    return OpenSet(name, list(documents.values()), sources)
+    return Corpus(name, list(documents.values()), sources)
 
 
-def sample(kind: str) -> OpenSet:
+def sample(kind: str) -> Corpus:
     """Return the articles or the reviews of the project's sample, which holds damaged records on purpose."""
     return read_file(kind, SAMPLE / f"{kind}.jsonl")
 

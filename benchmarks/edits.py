@@ -52,12 +52,18 @@ class Tools(NamedTuple):
         return drawn[:count]
 
 
+#: Makes a copy of a text at a strength.
+Apply = Callable[[str, float, Tools], str]
+#: Changes one word or letter.
+Change = Callable[[str, Tools], str]
+
+
 class Edit(NamedTuple):
     """A kind of edit: its name, its strengths, and its function."""
 
     name: str
     strengths: tuple[tuple[str, float], ...]
-    apply: Callable[[str, float, Tools], str]
+    apply: Apply
 
 
 def parts_of(text: str) -> tuple[list[str], str]:
@@ -68,15 +74,25 @@ def parts_of(text: str) -> tuple[list[str], str]:
     return words, " "
 
 
-def _each_word(text: str, share: float, tools: Tools, change: Callable[[str], str]) -> str:
-    """Change this share of the words, each by chance."""
-    words, joint = parts_of(text)
-    return joint.join(change(word) if tools.chance.random() < share else word for word in words)
+def in_words(change: Change) -> Apply:
+    """Return an edit that changes a share of the words, each by chance."""
+
+    def apply(text: str, share: float, tools: Tools) -> str:
+        words, joint = parts_of(text)
+        return joint.join(change(word, tools) if tools.chance.random() < share else word for word in words)
+
+    return apply
 
 
-def _each_letter(text: str, share: float, tools: Tools, change: Callable[[str], str]) -> str:
-    """Change this share of the letters, each by chance."""
-    return "".join(change(letter) if letter.isalpha() and tools.chance.random() < share else letter for letter in text)
+def in_letters(change: Change) -> Apply:
+    """Return an edit that changes a share of the letters, each by chance."""
+
+    def apply(text: str, share: float, tools: Tools) -> str:
+        return "".join(
+            change(letter, tools) if letter.isalpha() and tools.chance.random() < share else letter for letter in text
+        )
+
+    return apply
 
 
 def cut_end(text: str, share: float, _: Tools) -> str:
@@ -112,11 +128,6 @@ def reorder(text: str, share: float, tools: Tools) -> str:
     return parts_of(text)[1].join(sentences)
 
 
-def replace_words(text: str, share: float, tools: Tools) -> str:
-    """Replace words by words of other texts."""
-    return _each_word(text, share, tools, lambda _: tools.words(1)[0])
-
-
 def synonyms(text: str, share: float, tools: Tools) -> str:
     """Replace words that a list of synonyms knows."""
 
@@ -133,8 +144,9 @@ def drop_words(text: str, share: float, tools: Tools) -> str:
     return joint.join(word for word in words if tools.chance.random() >= share)
 
 
-def _misspelt(word: str, chance: random.Random) -> str:
+def misspell(word: str, tools: Tools) -> str:
     """Return a word with one letter swapped with the next, dropped, doubled, or another."""
+    chance = tools.chance
     index = chance.randrange(len(word))
     kind = chance.randrange(4)
     if kind == 0 and index + 1 < len(word):
@@ -143,58 +155,29 @@ def _misspelt(word: str, chance: random.Random) -> str:
     return word[:index] + middle + word[index + 1 :]
 
 
-def misspell_words(text: str, share: float, tools: Tools) -> str:
-    """Make one mistake in words."""
-    return _each_word(text, share, tools, lambda word: _misspelt(word, tools.chance))
+def look_alike(letter: str, _: Tools) -> str:
+    """Return the Cyrillic letter that looks the same as a Latin one."""
+    return LOOK_ALIKES.get(letter, letter)
 
 
-def misspell_letters(text: str, share: float, tools: Tools) -> str:
-    """Make a mistake at letters: many in a long word."""
-    return _each_letter(text, share, tools, lambda letter: _misspelt(letter, tools.chance))
+def unseen(letter: str, tools: Tools) -> str:
+    """Return a letter with an invisible character behind it."""
+    return letter + tools.chance.choice(UNSEEN)
 
 
-def look_alike(text: str, share: float, tools: Tools) -> str:
-    """Write Cyrillic letters for the Latin ones that look the same."""
-    return _each_letter(text, share, tools, lambda letter: LOOK_ALIKES.get(letter, letter))
+def accent(letter: str, _: Tools) -> str:
+    """Return a vowel with an accent."""
+    return unicodedata.normalize("NFC", f"{letter}\u0301") if letter in _VOWELS else letter
 
 
-def unseen(text: str, share: float, tools: Tools) -> str:
-    """Insert invisible characters after letters."""
-    return _each_letter(text, share, tools, lambda letter: letter + tools.chance.choice(UNSEEN))
-
-
-def accents(text: str, share: float, tools: Tools) -> str:
-    """Add accents to vowels."""
-
-    def change(letter: str) -> str:
-        return unicodedata.normalize("NFC", f"{letter}\u0301") if letter in _VOWELS else letter
-
-    return _each_letter(text, share, tools, change)
-
-
-def full_width(text: str, share: float, tools: Tools) -> str:
-    """Write letters in their full-width forms."""
-    return _each_letter(text, share, tools, lambda letter: chr(ord(letter) + 0xFEE0) if letter.isascii() else letter)
-
-
-def capitals(text: str, share: float, tools: Tools) -> str:
-    """Write words in capitals."""
-    return _each_word(text, share, tools, str.upper)
+def full_width(letter: str, _: Tools) -> str:
+    """Return the full-width form of a letter of ASCII."""
+    return chr(ord(letter) + 0xFEE0) if letter.isascii() else letter
 
 
 def no_punctuation(text: str, _share: float, _: Tools) -> str:
     """Drop all punctuation, so that separated parts become one word."""
     return _PUNCTUATION.sub("", text)
-
-
-def commas(text: str, share: float, tools: Tools) -> str:
-    """Insert commas after words."""
-    return _each_word(text, share, tools, lambda word: f"{word},")
-
-
-def white_space(text: str, share: float, tools: Tools) -> str:
-    """Break lines behind words."""
-    return _each_word(text, share, tools, lambda word: f"{word}\n\t ")
 
 
 def run_together(text: str, share: float, tools: Tools) -> str:
@@ -212,18 +195,18 @@ EDITS = (
     Edit("words of others in front", _shares(0.1, 0.25, 0.5, 1.0), prepend),
     Edit("part quoted in as many words of others", _shares(0.25, 0.5, 1.0), quote),
     Edit("sentences reordered", (("two swapped", 0), ("all", 1)), reorder),
-    Edit("words replaced", _shares(0.01, 0.02, 0.05, 0.1, 0.2), replace_words),
+    Edit("words replaced", _shares(0.01, 0.02, 0.05, 0.1, 0.2), in_words(lambda _, tools: tools.words(1)[0])),
     Edit("synonyms, where a list has one", _shares(0.5, 1.0), synonyms),
     Edit("words left out", _shares(0.01, 0.02, 0.05, 0.1), drop_words),
-    Edit("a typo in words", _shares(0.01, 0.02, 0.05, 0.1), misspell_words),
-    Edit("typos at letters", _shares(0.01, 0.02, 0.05), misspell_letters),
+    Edit("a typo in words", _shares(0.01, 0.02, 0.05, 0.1), in_words(misspell)),
+    Edit("typos at letters", _shares(0.01, 0.02, 0.05), in_letters(misspell)),
     Edit("spaces left out", _shares(0.02, 0.1, 1.0), run_together),
-    Edit("accents on vowels", _shares(0.02, 0.1, 1.0), accents),
-    Edit("Cyrillic look-alikes of letters", _shares(0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0), look_alike),
-    Edit("unseen characters behind letters", _shares(0.1, 1.0), unseen),
-    Edit("full-width letters", _shares(0.1, 1.0), full_width),
-    Edit("capitals", _shares(0.2, 1.0), capitals),
+    Edit("accents on vowels", _shares(0.02, 0.1, 1.0), in_letters(accent)),
+    Edit("Cyrillic look-alikes of letters", _shares(0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0), in_letters(look_alike)),
+    Edit("unseen characters behind letters", _shares(0.1, 1.0), in_letters(unseen)),
+    Edit("full-width letters", _shares(0.1, 1.0), in_letters(full_width)),
+    Edit("capitals", _shares(0.2, 1.0), in_words(lambda word, _: word.upper())),
     Edit("punctuation left out", (("all", 1),), no_punctuation),
-    Edit("commas behind words", _shares(0.02, 0.2, 1.0), commas),
-    Edit("lines broken behind words", _shares(0.02, 0.2, 1.0), white_space),
+    Edit("commas behind words", _shares(0.02, 0.2, 1.0), in_words(lambda word, _: f"{word},")),
+    Edit("lines broken behind words", _shares(0.02, 0.2, 1.0), in_words(lambda word, _: f"{word}\n\t ")),
 )

@@ -7,7 +7,6 @@ each counts. The peers get fewer documents, because they are slower; that their 
 """
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 
 from benchmarks import datasets, peers, report
 from benchmarks.ours import default_banding
@@ -27,8 +26,7 @@ def main() -> None:
     usual = {"documents": 57_129, "peer_documents": 3_000, "rounds": 3}
     arguments = report.arguments_of(report.parser(__doc__), quick, usual)
     texts = datasets.load(arguments.documents)
-    with ExitStack() as stack:
-        world = World(stack, arguments.redis)
+    with World.started(arguments.redis) as world:
         world.fill("all", texts.documents)
         world.fill("few", texts.documents[: arguments.peer_documents])
         entries, bandings = contenders(world)
@@ -67,33 +65,30 @@ def rates(rounds: Rounds, bandings: Mapping[str, Banding]) -> report.Table:
     best = best_of(rounds)
     for name, measured in best.items():
         banding = bandings.get(name)
-        shown = ["", ""] if banding is None else [str(banding), f"{banding.probability(peers.THRESHOLD):.2f}"]
+        shown = ["", ""] if banding is None else [banding, banding.probability(peers.THRESHOLD)]
         ratio = best[OURS].documents_per_s / measured.documents_per_s
         slowest = min(round_.documents_per_s for round_ in rounds[name])
-        shown += [f"{measured.documents_per_s:,.0f}", f"{slowest:,.0f}"]
-        rows.append([name, *shown, "" if name in (OURS, BARE) else f"{ratio:.1f}x"])
-    columns = ["", "bands x rows", "finds at 0.8", "documents/s", "slowest round", "streamdedup is faster"]
-    return report.Table(columns, rows)
+        faster = "" if name in (OURS, BARE) else f"{ratio:.1f}x"
+        rows.append([name, *shown, measured.documents_per_s, slowest, faster])
+    columns = {"": "", "bands x rows": "", "finds at 0.8": ".2f", "documents/s": ",.0f", "slowest round": ",.0f"}
+    return report.table(columns | {"streamdedup is faster": ""}, rows)
 
 
 def processes(best: Mapping[str, Round]) -> report.Table:
     """Return the table of the processor time of each process for a document."""
-    rows = [
-        [name, *(f"{us:,.0f}" for us in measured.cpu_us.values()), f"{sum(measured.cpu_us.values()):,.0f}"]
-        for name, measured in best.items()
-    ]
-    return report.Table(["processor time, µs a document", *best[OURS].cpu_us, "together"], rows)
+    columns = {"processor time, µs a document": ""} | dict.fromkeys([*best[OURS].cpu_us, "together"], ",.0f")
+    used = {name: measured.cpu_us.values() for name, measured in best.items()}
+    return report.table(columns, [[name, *used_us, sum(used_us)] for name, used_us in used.items()])
 
 
 def stages(ours: Round) -> report.Table:
     """Return the table of the daemon's stages: those of its loop, then the preparing beside the loop."""
     total_us = 1e6 / ours.documents_per_s
     spent = {name: ours.stages_us[name] for name in STAGES}
-    spent["the rest"] = total_us - sum(spent.values())
-    rows = [[name, f"{us:.0f}", f"{us / total_us:.0%}"] for name, us in [*spent.items(), ("together", total_us)]]
-    return report.Table(
-        ["stage", "µs a document", "share"], [*rows, [BESIDE, f"{ours.stages_us.get(BESIDE, 0):.0f}", ""]]
-    )
+    spent |= {"the rest": total_us - sum(spent.values()), "together": total_us}
+    rows = [[name, us, us / total_us] for name, us in spent.items()]
+    beside = [BESIDE, ours.stages_us.get(BESIDE, 0), ""]
+    return report.table({"stage": "", "µs a document": ".0f", "share": ".0%"}, [*rows, beside])
 
 
 if __name__ == "__main__":

@@ -7,11 +7,10 @@ The schemas are in a private registry. `benchmarks.world` defines a round; the b
 
 import json
 from collections.abc import Mapping
-from contextlib import ExitStack
 from io import BytesIO
 from typing import Any
 
-import fastavro  # type: ignore[import-untyped]
+import fastavro
 import msgspec
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
@@ -32,18 +31,16 @@ def main() -> None:
     quick, usual = {"documents": 10_000, "rounds": 2}, {"documents": 30_000, "rounds": 3}
     arguments = report.arguments_of(report.parser(__doc__), quick, usual)
     texts = datasets.load(arguments.documents)
-    with ExitStack() as stack:
-        world = World(stack, arguments.redis)
-        url = stack.enter_context(make_registry()).url
-        with SchemaRegistryClient({"url": url}) as client:
-            ids = {
-                "avro": client.register_schema("avro", Schema(json.dumps(AVRO), "AVRO")),
-                "protobuf": client.register_schema("protobuf", Schema(PROTOBUF, "PROTOBUF")),
+    with World.started(arguments.redis) as world, make_registry() as registry:
+        with SchemaRegistryClient({"url": registry.url}) as client:
+            encoders = {
+                "json": msgspec.json.encode,
+                "avro": avro(client.register_schema("avro", Schema(json.dumps(AVRO), "AVRO"))),
+                "protobuf": protobuf(client.register_schema("protobuf", Schema(PROTOBUF, "PROTOBUF"))),
             }
-        encoders = {"json": msgspec.json.encode, "avro": avro(ids["avro"]), "protobuf": protobuf(ids["protobuf"])}
         for name, encode in encoders.items():
             world.fill(name, texts.documents, encode)
-        entries = [Entry(name, name, daemon(world, name, url)) for name in encoders]
+        entries = [Entry(name, name, daemon(world, name, registry.url)) for name in encoders]
         rounds = in_turns(world, "json", entries, arguments.rounds)
         setting = setting_of(world, f"{texts.name}: {len(texts.documents):,}", rounds)
     tables = {"rates": rates(rounds, "format", "times JSON")}

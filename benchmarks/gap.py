@@ -12,10 +12,10 @@ import random
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import count, islice
-from typing import NamedTuple
 
 import msgspec
 import redis
@@ -31,7 +31,8 @@ WORDS, VOCABULARY, COPY_EVERY = 120, [f"w{number}" for number in range(20_000)],
 PATIENCE_S = 3600.0
 
 
-class Rebuilt(NamedTuple):
+@dataclass(frozen=True)
+class Rebuilt:
     """What was lost, whether only a gap was filled, the records read, and seconds since the start of the daemon."""
 
     name: str
@@ -46,9 +47,10 @@ def main() -> None:
     """Measure, print, write."""
     quick, usual = {"documents": 50_000, "behind": 20_000}, {"documents": 1_000_000, "behind": 20_000}
     arguments = report.arguments_of(report.parser(__doc__), quick, usual)
-    with ExitStack() as stack:
-        world = World(stack, arguments.redis)
-        client = stack.enter_context(redis.Redis.from_url(world.redis.url, socket_timeout=PATIENCE_S))
+    with (
+        World.started(arguments.redis) as world,
+        redis.Redis.from_url(world.redis.url, socket_timeout=PATIENCE_S) as client,
+    ):
         job, texts = world.empty_job(), documents(random.Random(1))
         index(world, job, texts, arguments.documents - arguments.behind)
         client.save()
@@ -63,8 +65,8 @@ def main() -> None:
         setting = {"documents": f"{arguments.documents:,} of {WORDS} words", "servers": world.servers()}
     if (gap.is_gap, whole.is_gap) != (True, False):
         raise ServerError(f"not a gap and a whole rebuild, but {gap} and {whole}")
-    results = [gap._asdict(), whole._asdict()]
-    report.Report("gap", arguments.quick, setting, results, {"times": times([gap, whole])}).show(arguments.output)
+    results = [gap, whole]
+    report.Report("gap", arguments.quick, setting, results, {"times": times(results)}).show(arguments.output)
 
 
 def documents(rng: random.Random) -> Iterator[Text]:
@@ -80,10 +82,8 @@ def index(world: World, job: Job, texts: Iterator[Text], further: int) -> None:
     """Send documents, and run a daemon until they are committed."""
     wanted = world.committed_count(job) + further
     servers.fill(world.address, job.topic, islice(texts, further), msgspec.json.encode)
-    with closing(world.daemon(job)) as daemon:
-        daemon.start()
+    with world.daemon(job) as daemon:
         daemon.wait_until(lambda: world.committed_count(job) >= wanted, PATIENCE_S)
-        daemon.stop()
 
 
 def rebuilt(world: World, job: Job, name: str) -> Rebuilt:
@@ -93,20 +93,20 @@ def rebuilt(world: World, job: Job, name: str) -> Rebuilt:
         daemon.start(PATIENCE_S)
         ready_s = time.time() - begun_s
         lines = daemon.log_path.read_text(encoding="utf-8").splitlines()
-        daemon.stop()
     events = {event["event"]: event for event in (json.loads(line) for line in lines if line.startswith("{"))}
     begin, end = (events[f"index_{step}"] for step in ("rebuild_begun", "rebuilt"))
-    at_s = [datetime.fromisoformat(event["timestamp"]).timestamp() - begun_s for event in (begin, end)]
-    return Rebuilt(name, begin["gap"], end["records"], *at_s, ready_s)
+    begin_s, end_s = (datetime.fromisoformat(event["timestamp"]).timestamp() - begun_s for event in (begin, end))
+    return Rebuilt(name, begin["gap"], end["records"], begin_s, end_s, ready_s)
 
 
 def times(rows: list[Rebuilt]) -> report.Table:
     """Return the table of times, and how many times faster an index is complete than after a whole rebuild."""
     cells = [
-        [name, records, *(f"{value:.1f}" for value in (*times_s, rows[-1].complete_s / times_s[1]))]
-        for name, _, records, *times_s in rows
+        [row.name, row.records, row.begun_s, row.complete_s, row.ready_s, rows[-1].complete_s / row.complete_s]
+        for row in rows
     ]
-    return report.table(["lost", "records read", "begun after, s", "complete, s", "ready, s", "times faster"], cells)
+    titles = ("begun after, s", "complete, s", "ready, s", "times faster")
+    return report.table({"lost": "", "records read": "", **dict.fromkeys(titles, ".1f")}, cells)
 
 
 if __name__ == "__main__":

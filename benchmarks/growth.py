@@ -16,27 +16,29 @@ the servers: *bare commands*, the two of layout "sets" alone (SADD and PEXPIREAT
 equal length. Their cost grows with the index as well: more keys than the caches of the processor hold.
 """
 
-import argparse
+import itertools
 import math
 import sys
 import time
+from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import redis
 
 from benchmarks import datasets, report, servers
-from benchmarks.ours import Index, index_on, settings_for
+from benchmarks.ours import Index, default_profile, index_on
 from streamdedup.index.redis.buckets import LAYOUTS
 from streamdedup.text.runs import offsets_of, ranges
 from streamdedup.text.shingles import ShingleBatch, Shingler
 
+#: Documents in the index, ascending.
 SIZES = (100_000, 300_000, 450_000, 600_000, 1_000_000, 1_500_000, 2_000_000, 3_000_000)
 #: Documents before each size that are measured.
 MEASURED = 20_000
@@ -50,6 +52,17 @@ BARE_DOCUMENTS = 500
 MEMORY_SHARE = 0.8
 #: Factor of the number of a copy; odd, so that different numbers below 2^32 have different products.
 SPREAD = 0x9E3779B1
+#: Columns of the table, and their formats.
+COLUMNS = {
+    "server": "",
+    "bucket_layout": "",
+    "documents": "",
+    "server, µs, mean": ".1f",
+    "times the first": ".2f",
+    "client, µs": ".1f",
+    "documents/s": ",.0f",
+    "bytes a document": ",.0f",
+}
 
 
 @dataclass(frozen=True)
@@ -75,36 +88,24 @@ class Point:
     documents_per_s: float
     bytes_a_document: float
 
-    @property
-    def contender(self) -> tuple[str, str]:
-        """Server and layout."""
-        return self.server, self.layout
-
-
-class Member(NamedTuple):
-    """A document: article ``article`` in copy ``copy``."""
-
-    copy: int
-    article: int
-
 
 class CopyShingler:
     """Replaces the shingler of a detector: the text of a document is the number of its copy and of its article.
 
     Args:
-        articles: Shingles of all articles.
+        texts: All articles.
     """
 
-    def __init__(self, articles: ShingleBatch) -> None:
-        self._articles = articles
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._articles = Shingler(default_profile().shingle_options()).shingle(texts)
+        self.articles_count = len(texts)
 
     def shingle(self, texts: Sequence[str]) -> ShingleBatch:
         """Return the shingles of each document."""
-        members = [Member(*map(int, text.split())) for text in texts]
-        articles = np.array([member.article for member in members], np.int64)
-        numbers = np.array([member.copy * SPREAD % 2**32 for member in members], np.uint32)
+        copies, articles = np.array([text.split() for text in texts]).astype(np.int64).reshape(-1, 2).T
         all_of = self._articles
         counts = np.diff(all_of.offsets)[articles]
+        numbers = (copies * SPREAD % 2**32).astype(np.uint32)
         hashes = all_of.hashes[ranges(all_of.offsets[articles], counts)] ^ np.repeat(numbers, counts)
         places = np.repeat(np.arange(len(texts), dtype=np.uint64), counts)
         ordered = np.sort((places << np.uint64(32)) | hashes)
@@ -122,61 +123,45 @@ class CopyShingler:
 
 def main() -> None:
     """Measure, print, write."""
-    arguments = parse_arguments()
+    arguments = report.arguments_of(report.parser(__doc__), {"sizes": (1_000, 3_000)}, {"sizes": SIZES})
     texts = datasets.load()
-    options = settings_for().profiles["articles"].shingle_options()
-    shingler = CopyShingler(Shingler(options).shingle(texts.texts))
+    shingler = CopyShingler(texts.texts)
     programs = servers.redis_programs(arguments.redis)
-    points = list(shown(measured_bare(programs[0], arguments.sizes)))
-    for program in programs:
-        for layout in LAYOUTS:
-            points += shown(measured(program, layout, arguments.sizes, shingler, len(texts.documents)))
+    points = []
+    for program, layout in [(programs[0], BARE), *itertools.product(programs, LAYOUTS)]:
+        for point in measured(program, layout, arguments.sizes, shingler):
+            print(point, file=sys.stderr, flush=True)
+            points.append(point)
     setting = {
         "documents": f"{texts.name}, copies with other shingle hashes",
         "server": "the mean of all documents since the size before",
-        "client": f"the last {min(MEASURED, min(arguments.sizes) // 2):,} documents before each size",
+        "client": f"the last {last_count(arguments.sizes):,} documents before each size",
         "left out": ", ".join(left_out(points, arguments.sizes)) or "nothing",
     }
-    results = [asdict(point) for point in points]
-    report.Report("growth", arguments.quick, setting, results, {"costs": costs(points)}).show(arguments.output)
+    report.Report("growth", arguments.quick, setting, points, {"costs": costs(points)}).show(arguments.output)
 
 
-def shown(points: Iterable[Point]) -> Iterator[Point]:
-    """Yield points, each printed when it has been measured."""
-    for point in points:
-        print(point, file=sys.stderr, flush=True)
-        yield point
-
-
-def measured_bare(program: str, sizes: Sequence[int]) -> Iterator[Point]:
-    """Measure the two commands of layout "sets" alone."""
-    with servers.make_redis(program) as server, redis.Redis.from_url(server.url) as client:
-        bands = settings_for().profiles["articles"].banding().bands
-        yield from BareGrowth(client, server.pid, bands).points(sizes)
-
-
-def measured(program: str, layout: str, sizes: Sequence[int], shingler: CopyShingler, articles: int) -> Iterator[Point]:
-    """Measure one layout on one server."""
+def measured(program: str, layout: str, sizes: Sequence[int], shingler: CopyShingler) -> Iterator[Point]:
+    """Measure one layout, or the bare commands, on one server."""
     with ExitStack() as stack:
         server = stack.enter_context(servers.make_redis(program))
         client = stack.enter_context(redis.Redis.from_url(server.url))
-        index = stack.enter_context(index_on(server.url, **{"redis.bucket_layout": layout}))
-        index.detector._preparer.shingler = shingler  # type: ignore[assignment]  # noqa: SLF001  has the one method used
-        yield from IndexGrowth(index, client, server.pid, layout, articles).points(sizes)
+        growth: Growth
+        if layout == BARE:
+            growth = BareGrowth(client, server.pid, BARE)
+        else:
+            index = stack.enter_context(index_on(server.url, **{"redis.bucket_layout": layout}))
+            growth = IndexGrowth(client, server.pid, layout, index, shingler)
+        yield from growth.points(sizes)
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = report.parser(__doc__ or "")
-    parser.add_argument("--sizes", type=int, nargs="+", help="documents in the index, ascending")
-    parser.add_argument("--redis", metavar="PROGRAM", help="Redis server program")
-    arguments = parser.parse_args()
-    arguments.sizes = arguments.sizes or ([1_000, 3_000] if arguments.quick else [*SIZES])
-    return arguments
+def last_count(sizes: Sequence[int]) -> int:
+    """Return the number of documents before each size that are measured."""
+    return min(MEASURED, min(sizes) // 2)
 
 
-class Meter:
-    """Measures a server and its client between two sizes of the index.
+class Growth(ABC):
+    """Fills one server, and measures the server and its client between two sizes.
 
     Args:
         client: A client of the server, empty.
@@ -189,50 +174,52 @@ class Meter:
         self._pid = pid
         self._layout = layout
         self._empty_bytes = servers.used_bytes(client)
-        self._documents = 0
-        self._used_s = servers.cpu_s(pid)
-
-    def used_bytes(self) -> int:
-        """Return the memory of the index."""
-        return servers.used_bytes(self._client) - self._empty_bytes
-
-    def point(self, size: int, count: int, insert: Callable[[], None]) -> Point:
-        """Call ``insert``, which inserts the last ``count`` documents before a size, and return the costs."""
-        client_s, begun_s = time.process_time(), time.monotonic()
-        insert()
-        seconds = time.monotonic() - begun_s
-        client_us = 1e6 * (time.process_time() - client_s) / count
-        used_s = servers.cpu_s(self._pid)
-        redis_us = 1e6 * (used_s - self._used_s) / (size - self._documents)
-        self._documents, self._used_s = size, used_s
-        name, each_bytes = servers.name_of_redis(self._client), self.used_bytes() / size
-        return Point(name, self._layout, size, redis_us, client_us, count / seconds, each_bytes)
-
-
-class BareGrowth:
-    """Fills one server with sets of one member each, without scripts.
-
-    Args:
-        client: A client of the server, empty.
-        pid: Process id of the server.
-        bands: Sets for each document.
-    """
-
-    def __init__(self, client: "redis.Redis", pid: int, bands: int) -> None:
-        self._client = client
-        self._bands = bands
         self._filled = 0
-        self._meter = Meter(client, pid, BARE)
-        self._keys = np.random.default_rng(1)
+
+    @abstractmethod
+    def fill(self, size: int) -> None:
+        """Insert documents until there are so many."""
+
+    @abstractmethod
+    def further(self, size: int) -> Callable[[], None]:
+        """Return a function that inserts the documents up to a size, which have been prepared."""
 
     def points(self, sizes: Sequence[int]) -> Iterator[Point]:
-        """Measure at each size."""
+        """Measure at each size that the machine has memory for."""
+        count, before, before_s = last_count(sizes), 0, servers.cpu_s(self._pid)
         for size in sizes:
-            measured = min(MEASURED, min(sizes) // 2)
-            self._fill(size - measured)
-            yield self._meter.point(size, measured, partial(self._fill, size))
+            if not self._fits(size):
+                return
+            self.fill(size - count)
+            insert = self.further(size)
+            client_s, begun_s = time.process_time(), time.monotonic()
+            insert()
+            seconds = time.monotonic() - begun_s
+            client_us = 1e6 * (time.process_time() - client_s) / count
+            used_s = servers.cpu_s(self._pid)
+            redis_us = 1e6 * (used_s - before_s) / (size - before)
+            name, size_bytes = servers.name_of_redis(self._client), self._used_bytes() / size
+            yield Point(name, self._layout, size, redis_us, client_us, count / seconds, size_bytes)
+            self._filled, before, before_s = size, size, used_s
 
-    def _fill(self, size: int) -> None:
+    def _used_bytes(self) -> int:
+        return servers.used_bytes(self._client) - self._empty_bytes
+
+    def _fits(self, size: int) -> bool:
+        if not self._filled:
+            return True
+        return self._used_bytes() * (size / self._filled - 1) < MEMORY_SHARE * available_bytes()
+
+
+class BareGrowth(Growth):
+    """Fills one server with sets of one member each, without scripts: the two commands of layout "sets" alone."""
+
+    def __init__(self, client: "redis.Redis", pid: int, layout: str) -> None:
+        self._bands = default_profile().banding().bands
+        self._keys = np.random.default_rng(1)
+        super().__init__(client, pid, layout)
+
+    def fill(self, size: int) -> None:
         """Insert documents until there are so many."""
         expiry = int(time.time() * 1000) + 86_400_000
         for first in range(self._filled, size, BARE_DOCUMENTS):
@@ -246,108 +233,75 @@ class BareGrowth:
             pipeline.execute()
         self._filled = size
 
+    def further(self, size: int) -> Callable[[], None]:
+        """Return a function that makes and inserts the documents up to a size."""
+        return partial(self.fill, size)
 
-class IndexGrowth:
-    """Fills one index.
 
-    Args:
-        index: The index, empty.
-        client: A client of its server.
-        pid: Process id of the server.
-        layout: Bucket layout.
-        articles: Documents in one copy.
-    """
+class IndexGrowth(Growth):
+    """Fills one index, which is empty, with copies of the articles of a shingler; the first arguments as above."""
 
-    def __init__(self, index: Index, client: "redis.Redis", pid: int, layout: str, articles: int) -> None:
+    def __init__(self, client: "redis.Redis", pid: int, layout: str, index: Index, shingler: CopyShingler) -> None:
+        super().__init__(client, pid, layout)
         self._index = index
-        self._articles = articles
-        self._filled = 0
-        self._meter = Meter(client, pid, layout)
-
-    def points(self, sizes: Sequence[int]) -> Iterator[Point]:
-        """Measure at each size that the machine has memory for."""
-        for size in sizes:
-            if not self._fits(size):
-                return
-            measured = min(MEASURED, min(sizes) // 2)
-            self.fill(size - measured)
-            batches = self._prepare(size - measured, size)
-            yield self._meter.point(size, measured, partial(self._insert, batches))
-            self._filled = size
-
-    def _fits(self, size: int) -> bool:
-        if not self._filled:
-            return True
-        return self._meter.used_bytes() * (size / self._filled - 1) < MEMORY_SHARE * available_bytes()
+        index.detector._preparer.shingler = shingler  # type: ignore[assignment]  # noqa: SLF001  has the one method used
+        self._articles_count = shingler.articles_count
 
     def fill(self, size: int) -> None:
         """Index documents until there are so many; the next ones are prepared meanwhile."""
-        firsts = range(self._filled, size, CHUNK)
         with ThreadPoolExecutor(max_workers=1) as thread:
-            made = [thread.submit(self._prepare, first, min(first + CHUNK, size)) for first in firsts[:1]]
-            for number in range(len(firsts)):
-                batches = made.pop().result()
-                made = [
-                    thread.submit(self._prepare, first, min(first + CHUNK, size))
-                    for first in firsts[number + 1 : number + 2]
-                ]
+            following: Future[list[Any]] | None = None
+            for first in [*range(self._filled, size, CHUNK), None]:
+                batches = following.result() if following else []
+                following = None if first is None else thread.submit(self._prepare, first, min(first + CHUNK, size))
                 self._insert(batches)
         self._filled = size
+
+    def further(self, size: int) -> Callable[[], None]:
+        """Return a function that indexes the documents up to a size, which have been prepared."""
+        return partial(self._insert, self._prepare(self._filled, size))
 
     def _insert(self, batches: Iterable[Any]) -> None:
         for batch in batches:
             self._index.index(batch)
 
     def _prepare(self, first: int, last: int) -> list[Any]:
-        members = (Member(*divmod(number, self._articles)) for number in range(first, last))
+        members = (divmod(number, self._articles_count) for number in range(first, last))
         documents = [datasets.Text(f"{copy}-{article}", f"{copy} {article}") for copy, article in members]
         return self._index.prepare(documents, first)
 
 
 def available_bytes() -> float:
     """Return the available memory of the machine; infinite where the system does not report it."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return float("inf")
-    (line,) = (line for line in lines if line.startswith("MemAvailable:"))
-    return 1024.0 * int(line.split()[1])
+    memory = report.first_after("/proc/meminfo", "MemAvailable")
+    return math.inf if memory is None else 1024.0 * int(memory.split()[0])
 
 
 def left_out(points: Sequence[Point], sizes: Sequence[int]) -> list[str]:
     """Return the sizes that were not measured."""
-    done = {(point.contender, point.documents) for point in points}
+    done: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for point in points:
+        done[point.server, point.layout].add(point.documents)
     return [
         f"{layout} at {size:,} on {server}"
-        for server, layout in dict.fromkeys(point.contender for point in points)
+        for (server, layout), measured_sizes in done.items()
         for size in sizes
-        if ((server, layout), size) not in done
+        if size not in measured_sizes
     ]
 
 
 def costs(points: Sequence[Point]) -> report.Table:
     """Return the table."""
-    first: dict[tuple[str, str], Point] = {}
+    first: dict[tuple[str, str], float] = {}
     rows = []
     for point in points:
-        first_point = first.setdefault(point.contender, point)
+        first_us = first.setdefault((point.server, point.layout), point.redis_us)
         # A quick run may take less than one tick of the clock of processor time.
-        times = point.redis_us / first_point.redis_us if first_point.redis_us else math.nan
-        values = [f"{point.redis_us:.1f}", f"{times:.2f}", f"{point.client_us:.1f}"]
-        rates = [f"{point.documents_per_s:,.0f}", f"{point.bytes_a_document:,.0f}"]
+        times = point.redis_us / first_us if first_us else math.nan
         name = BARE if point.layout == BARE else f'"{point.layout}"'
-        rows.append([point.server, name, f"{point.documents:,}", *values, *rates])
-    columns = [
-        "server",
-        "bucket_layout",
-        "documents",
-        "server, µs, mean",
-        "times the first",
-        "client, µs",
-        "documents/s",
-        "bytes a document",
-    ]
-    return report.Table(columns, rows)
+        client = [point.client_us, point.documents_per_s, point.bytes_a_document]
+        rows.append([point.server, name, point.documents, point.redis_us, times, *client])
+    return report.table(COLUMNS, rows)
 
 
 if __name__ == "__main__":

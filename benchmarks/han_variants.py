@@ -8,6 +8,7 @@ definition: a new one needs new indexes for profiles that fold variants.
 
 import argparse
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -29,8 +30,11 @@ def main() -> None:
     arguments = parser.parse_args()
     names = ", ".join(["TSCharacters", "STCharacters", *_REGIONS, "JPShinjitaiCharacters"])
     sys.stdout.write(_HEAD.format(names=names, version=arguments.version))
-    for representative, variants in sorted(classes(folding(arguments.folder)).items()):
-        print(representative + "".join(sorted(variants)))
+    variants: dict[str, list[str]] = defaultdict(list)
+    for character, representative in folding(arguments.folder).items():
+        variants[representative].append(character)
+    for representative in sorted(variants):
+        print(representative + "".join(sorted(variants[representative])))
 
 
 def folding(folder: Path) -> dict[str, str]:
@@ -67,14 +71,6 @@ def _add(folds: dict[str, str], equal: Mapping[str, str]) -> None:
         if character not in folds and character not in representatives and character != representative:
             folds[character] = representative
             representatives.add(representative)
-
-
-def classes(folds: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the characters that are folded to each representative."""
-    by_representative: dict[str, list[str]] = {}
-    for character, representative in folds.items():
-        by_representative.setdefault(representative, []).append(character)
-    return by_representative
 
 
 if __name__ == "__main__":

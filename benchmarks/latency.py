@@ -1,6 +1,6 @@
 """From the producer of a document to a subscriber of its alert, in milliseconds, at several steady rates.
 
-    python -m benchmarks.latency [--quick] [--rates 20 1000 3500] [--seconds 20] [--redis PROGRAM]
+    python -m benchmarks.latency [--quick] [--rates 20 1000 3500] [--seconds 15] [--redis PROGRAM]
 
 Some documents are near-duplicates of one sent a second before, and their alerts are awaited: the time counts from the
 moment at which the producer's schedule wanted to send the document (`benchmarks.load`) to the moment at which a
@@ -12,28 +12,28 @@ First the bare loop runs once at the highest rate, uncounted: the code of a brok
 compiled, so that its transactions take twice as long.
 """
 
-import argparse
 import json
 import os
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from benchmarks import consumers, datasets, load, report, servers
+from benchmarks.servers import ModuleProcess
 from benchmarks.world import Job, World
 from streamdedup.embedded import ManagedProcess, ServerError
 
 OURS, BARE = "streamdedup", "bare loop"
-#: Records a second.
-RATES = (20, 1_000, 3_500)
+#: Records a second, and counted seconds of a run.
+USUAL = {"rates": (20, 1_000, 3_500), "seconds": 15.0}
+QUICK = {"rates": (20, 1_000), "seconds": 2.0}
 #: Seconds of each run that are not counted.
 WARM_S = 3.0
 #: Seconds between a near-duplicate and its original.
@@ -49,15 +49,6 @@ SHARES = {100: 2, 100_000: 20}
 LINGERS_MS = {100: 0, 100_000: 5}
 #: Fewest alerts awaited at a low rate, where the run is made longer for it.
 LEAST_ALERTS = 600
-
-
-@dataclass(frozen=True)
-class Contender:
-    """A name, a factory of its process, and a check that the process reads."""
-
-    name: str
-    make: Callable[[Job], ManagedProcess]
-    is_at_work: Callable[[ManagedProcess], bool]
 
 
 @dataclass(frozen=True)
@@ -87,26 +78,14 @@ class Measured:
     others_share: float
 
 
-class End(ManagedProcess):
+class End(ModuleProcess):
     """One end of the measurement, a process of `benchmarks.load`."""
 
     def __init__(self, end: str, kafka: str, topic: str, *more: str) -> None:
-        super().__init__(end)
-        self._arguments = [end, "--kafka", kafka, "--topic", topic, *more]
+        # A process works in its own directory.
+        super().__init__("load", end, "--kafka", kafka, "--topic", topic, *more, "--output", "result.json")
+        self.name = end
         self.result_path = self.directory / "result.json"
-
-    def command(self) -> list[str]:
-        """Return the command line."""
-        return [
-            sys.executable,
-            "-W",
-            "ignore",
-            "-m",
-            "benchmarks.load",
-            *self._arguments,
-            "--output",
-            str(self.result_path),
-        ]
 
     def is_ready(self) -> bool:
         """Return whether the process is connected."""
@@ -125,22 +104,20 @@ class End(ManagedProcess):
 
 def main() -> None:
     """Measure, print, write."""
-    arguments = parse_arguments()
+    arguments = report.arguments_of(report.parser(__doc__), QUICK, USUAL)
     measurements: list[Measured] = []
-    with ExitStack() as stack:
-        world = World(stack, arguments.redis)
-        contenders = [
-            Contender(BARE, lambda job: world.consumer(job, "bare", "--copies"), consumers.is_at_work),
-            Contender(OURS, world.daemon, lambda _: True),
-        ]
+    with World.started(arguments.redis) as world:
+        makers: dict[str, Callable[[Job], ManagedProcess]] = {
+            BARE: lambda job: world.consumer(job, "bare", "--copies"),
+            OURS: world.daemon,
+        }
         highest = max(arguments.rates)
-        path = world.folder / "warm-up"
-        measure(world, contenders[0], highest, path, documents_of(highest, arguments.seconds, path))
+        path = world.folder / "documents"
+        measure(world, BARE, makers[BARE], highest, path, documents_of(highest, arguments.seconds, path))
         for rate in arguments.rates:
-            path = world.folder / f"documents-{rate}"
             count = documents_of(rate, arguments.seconds, path)
-            for contender in contenders:
-                measurements.append(measure(world, contender, rate, path, count))
+            for name, make in makers.items():
+                measurements.append(measure(world, name, make, rate, path, count))
                 print(measurements[-1], file=sys.stderr, flush=True)
         setting = {
             "documents": "Reuters" if datasets.path_of(datasets.REUTERS) else "sample",
@@ -148,41 +125,26 @@ def main() -> None:
             "other programs": f"{max(run.others_share for run in measurements):.0%} of the machine at most",
             "producer": f"late by at most {max(run.late_p99_ms for run in measurements):.1f} ms (99 of 100 records)",
         }
-    results = [asdict(entry) for entry in measurements]
-    report.Report("latency", arguments.quick, setting, results, {"rates": table(measurements)}).show(arguments.output)
-
-
-def parse_arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = report.parser(__doc__ or "")
-    parser.add_argument("--rates", type=int, nargs="+", help="records a second")
-    parser.add_argument("--seconds", type=float, help="counted time of a run; 15 unless --quick")
-    parser.add_argument("--redis", metavar="PROGRAM", help="Redis server program")
-    arguments = parser.parse_args()
-    arguments.rates = arguments.rates or list(RATES[:2] if arguments.quick else RATES)
-    arguments.seconds = arguments.seconds or (2.0 if arguments.quick else 15.0)
-    return arguments
+    tables = {"rates": table(measurements)}
+    report.Report("latency", arguments.quick, setting, measurements, tables).show(arguments.output)
 
 
 def documents_of(rate: int, seconds: float, path: Path) -> int:
     """Write the documents of a run, one a line; return their number."""
     count = round((WARM_S + max(seconds, min(LEAST_ALERTS * 2 / rate, seconds * 4))) * rate)
     texts = (text for text in datasets.load(2 * count).texts if len(text) >= LEAST_CHARACTERS)
-    with path.open("wb") as file:
-        for number, text in enumerate(in_pairs(texts, rate, count)):
-            key = key_of(number, rate)
-            file.write(b"%s\t%s\n" % (key.encode(), msgspec.json.encode({"id": key, "text": text})))
+    load.write_documents(path, ((key_of(number, rate), text) for number, text in in_pairs(texts, rate, count)))
     return count
 
 
-def in_pairs(texts: Iterator[str], rate: int, count: int) -> Iterator[str]:
-    """Yield texts, among them near-duplicates of the text ``LAG_S`` before, as soon as there is one."""
+def in_pairs(texts: Iterator[str], rate: int, count: int) -> Iterator[tuple[int, str]]:
+    """Yield numbered texts, among them near-duplicates of the text ``LAG_S`` before, as soon as there is one."""
     lag = lag_of(rate)
     sent: deque[str] = deque(maxlen=lag)
     for number in range(count):
         text = f"{sent[0]} repeated as number {number}" if is_copy(number, rate) else next(texts)
         sent.append(text)
-        yield text
+        yield number, text
 
 
 def is_copy(number: int, rate: int) -> bool:
@@ -206,7 +168,9 @@ def lag_of(rate: int) -> int:
     return max(1, round(rate * LAG_S)) // 2 * 2 + 1
 
 
-def measure(world: World, contender: Contender, rate: int, documents: Path, count: int) -> Measured:
+def measure(
+    world: World, name: str, make: Callable[[Job], ManagedProcess], rate: int, documents: Path, count: int
+) -> Measured:
     """Run one contender at one rate.
 
     Raises:
@@ -216,16 +180,15 @@ def measure(world: World, contender: Contender, rate: int, documents: Path, coun
     copies = [number for number in range(count) if is_copy(number, rate)]
     limit_s = load.PATIENCE_S + 2 * count / rate
     with ExitStack() as stack:
-        process = stack.enter_context(closing(contender.make(job)))
-        process.start()
-        process.wait_until(lambda: contender.is_at_work(process), load.PATIENCE_S)
+        process = stack.enter_context(make(job))
+        if name == BARE:
+            process.wait_until(lambda: consumers.is_at_work(process), load.PATIENCE_S)
         options = ["--documents", str(documents.resolve()), "--rate", str(rate)]
         options += ["--linger-ms", str(of_rate(LINGERS_MS, rate))]
         producer = End("produce", world.address, job.topic, *options)
         subscriber = End("subscribe", world.address, job.output, "--count", str(len(copies)))
         for end in (subscriber, producer):
-            stack.enter_context(closing(end))
-            end.start()
+            stack.enter_context(end)
         pids = [process.pid, world.redis.pid, world.kafka_pid, os.getpid()]
         begun_s, busy_s, cpu_s = time.monotonic(), servers.busy_s(), sum(map(servers.cpu_s, pids))
         sent, seen = producer.result(limit_s), subscriber.result(limit_s)
@@ -233,30 +196,23 @@ def measure(world: World, contender: Contender, rate: int, documents: Path, coun
         all_s = (time.monotonic() - begun_s) * (os.cpu_count() or 1)
         others = max(0.0, servers.busy_s() - busy_s - used_s) / all_s
     awaited = [number for number in copies if number >= WARM_S * rate]
-    due_s = {number: sent["begin_s"] + number / rate for number in awaited}
     arrived_s = {number: seen["arrived_s"].get(key_of(number, rate)) for number in awaited}
-    taken = [1000 * (at_s - due_s[number]) for number, at_s in arrived_s.items() if at_s is not None]
+    taken = [1000 * (at_s - sent["begin_s"] - number / rate) for number, at_s in arrived_s.items() if at_s is not None]
     if not taken:
-        raise ServerError(f"{contender.name}: no alert arrived")
+        raise ServerError(f"{name}: no alert arrived")
     p50, p99, longest = np.percentile(taken, [50, 99, 100]).tolist()
     late = float(np.percentile(sent["late_ms"], 99))
-    return Measured(contender.name, rate, len(awaited), len(awaited) - len(taken), p50, p99, longest, late, others)
+    return Measured(name, rate, len(awaited), len(awaited) - len(taken), p50, p99, longest, late, others)
 
 
 def table(measurements: Sequence[Measured]) -> report.Table:
-    """Return the table of latencies, a row for each rate."""
-    by_rate: dict[int, dict[str, Measured]] = {}
-    for entry in measurements:
-        by_rate.setdefault(entry.rate, {})[entry.name] = entry
+    """Return the table of latencies, a row for each rate; the measurements of a rate follow each other."""
     rows = [
-        [
-            f"{rate:,}/s",
-            *(f"{value:.0f}" for name in (BARE, OURS) for value in (by_name[name].p50_ms, by_name[name].p99_ms)),
-        ]
-        for rate, by_name in by_rate.items()
+        [f"{bare.rate:,}/s", bare.p50_ms, bare.p99_ms, ours.p50_ms, ours.p99_ms]
+        for bare, ours in zip(measurements[::2], measurements[1::2], strict=True)
     ]
-    columns = ["produce to subscriber, ms", *(f"{name}, {part}" for name in (BARE, OURS) for part in ("p50", "p99"))]
-    return report.Table(columns, rows)
+    columns = [f"{name}, {part}" for name in (BARE, OURS) for part in ("p50", "p99")]
+    return report.table({"produce to subscriber, ms": "", **dict.fromkeys(columns, ".0f")}, rows)
 
 
 if __name__ == "__main__":

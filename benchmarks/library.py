@@ -10,12 +10,12 @@ shingles differ; pairs that it prints beyond the truth are counted as such.
 import re
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from benchmarks import datasets, report
 from benchmarks.datasets import REPOSITORY
+from benchmarks.scans import all_pairs, as_set
 from streamdedup import Profile
-from streamdedup.evaluation.join import join
 from streamdedup.evaluation.pairs import shingle_sets
 from streamdedup.text.shingles import Shingler
 
@@ -27,15 +27,8 @@ Pair = tuple[str, str]
 
 
 class Outcome(NamedTuple):
-    """Result of one program.
+    """Pairs that a program printed, and its time, imports included."""
 
-    Attributes:
-        lines: Lines of the program that are not blank.
-        pairs: Pairs that it printed.
-        seconds: Time of the program, its imports included.
-    """
-
-    lines: int
     pairs: set[Pair]
     seconds: float
 
@@ -45,19 +38,15 @@ def main() -> None:
     arguments = report.arguments_of(report.parser(__doc__), {"documents": 1_000}, {"documents": 0})
     texts = datasets.load(arguments.documents)
     truth = true_pairs(texts.documents)
-    outcomes = [run(program, texts.documents) for program in programs(LIBRARY_PAGE.read_text(encoding="utf-8"))]
+    rows = []
+    for name, program in zip(NAMES, programs(LIBRARY_PAGE.read_text(encoding="utf-8")), strict=True):
+        pairs, seconds = run(program, texts.documents)
+        recall = len(pairs & truth) / len(truth) if truth else "no pairs"
+        rows.append([name, lines_of(program), recall, len(pairs - truth), seconds])
     setting = {"documents": f"{texts.name}: {len(texts.documents):,}", "pairs": len(truth)}
-    results = [
-        {
-            "name": name,
-            "lines": outcome.lines,
-            "seconds": outcome.seconds,
-            "recall": len(outcome.pairs & truth) / len(truth) if truth else None,
-            "others": len(outcome.pairs - truth),
-        }
-        for name, outcome in zip(NAMES, outcomes, strict=True)
-    ]
-    report.Report("library", arguments.quick, setting, results, {"programs": table(results)}).show(arguments.output)
+    columns = {"program": "", "lines of code": "", "recall": ".4f", "other pairs": "", "seconds": ".1f"}
+    tables = {"programs": report.table(columns, rows)}
+    report.Report("library", arguments.quick, setting, rows, tables).show(arguments.output)
 
 
 def programs(page: str) -> tuple[str, str]:
@@ -81,7 +70,7 @@ def run(program: str, documents: Sequence[tuple[str, str]]) -> Outcome:
 
     started = time.perf_counter()
     exec(program, {"documents": documents, "print": collect})
-    return Outcome(lines_of(program), printed, time.perf_counter() - started)
+    return Outcome(printed, time.perf_counter() - started)
 
 
 def true_pairs(documents: Sequence[tuple[str, str]]) -> set[Pair]:
@@ -89,26 +78,8 @@ def true_pairs(documents: Sequence[tuple[str, str]]) -> set[Pair]:
     profile = Profile().section
     sets = shingle_sets(Shingler(profile.shingle_options()), [text for _, text in documents])
     ids = [document_id for document_id, _ in documents]
-    pairs: set[Pair] = set()
-    for block in join(sets.hashes, sets.offsets, profile.threshold):
-        for left, right in zip(block.left.tolist(), block.right.tolist(), strict=True):
-            pairs.add((min(ids[left], ids[right]), max(ids[left], ids[right])))
-    return pairs
-
-
-def table(results: Sequence[dict[str, Any]]) -> report.Table:
-    """Return the table of both programs."""
-    rows = [
-        [
-            str(result["name"]),
-            str(result["lines"]),
-            "no pairs" if result["recall"] is None else f"{result['recall']:.4f}",
-            f"{result['others']:,}",
-            f"{result['seconds']:.1f}",
-        ]
-        for result in results
-    ]
-    return report.Table(["program", "lines of code", "recall", "other pairs", "seconds"], rows)
+    pairs = as_set(all_pairs(sets.hashes, sets.offsets, profile.threshold))
+    return {(min(ids[left], ids[right]), max(ids[left], ids[right])) for left, right in pairs}
 
 
 if __name__ == "__main__":

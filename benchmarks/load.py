@@ -12,9 +12,11 @@ import argparse
 import gc
 import json
 import time
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.structs import TopicPartition
 
@@ -38,7 +40,7 @@ def main() -> None:
     parser.add_argument("end", choices=["produce", "subscribe"])
     for name in ("kafka", "topic"):
         parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--documents", type=Path, help="what to send: key, tab and value, one a line")
+    parser.add_argument("--documents", type=Path, help="what to send, of write_documents")
     parser.add_argument("--rate", type=float, help="records a second")
     parser.add_argument("--linger-ms", type=int, default=0, help="time for which the producer collects records")
     parser.add_argument("--count", type=int, help="awaited keys")
@@ -52,6 +54,13 @@ def main() -> None:
     else:
         outcome = subscribe(arguments.kafka, arguments.topic, arguments.count)
     arguments.output.write_text(json.dumps(outcome), encoding="utf-8")
+
+
+def write_documents(path: Path, documents: Iterable[tuple[str, str]]) -> None:
+    """Write documents (id, text) for the producer: key, tab and value, one a line."""
+    with path.open("wb") as file:
+        for document_id, text in documents:
+            file.write(b"%s\t%s\n" % (document_id.encode(), msgspec.json.encode({"id": document_id, "text": text})))
 
 
 def produce(kafka: str, topic: str, documents: Path, rate: float, linger_ms: int) -> dict[str, object]:

@@ -8,7 +8,6 @@ number of documents. Also on Valkey, which the extra "demo" brings. The peer kee
 verify with, no position, no expiry.
 """
 
-import argparse
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -32,6 +31,10 @@ OURS: dict[str, dict[str, Any]] = {
     'streamdedup, "char", exact_limit "none"': {"shingle_unit": "char", "exact_limit": "none"},
     "streamdedup, label_bytes 0": {"label_bytes": 0},
 }
+#: Columns of the table and their formats; ratios are to streamdedup with the same bands and the default settings.
+COLUMNS = {"": "", "bands x rows": "", "bytes a document": ",.0f", "times ours with the same bands": ".1f"}
+#: Fills the index on the server with a URL.
+Fill = Callable[[str], None]
 
 
 def main() -> None:
@@ -39,87 +42,66 @@ def main() -> None:
     arguments = report.arguments_of(report.parser(__doc__), {"documents": 1_000}, {"documents": 0})
     texts = datasets.load(arguments.documents)
     default, theirs = default_banding(), peers.own_banding()
-    fresh = Fresh(arguments.redis, len(texts.documents))
-
-    def ours(**keys: Any) -> float:
-        return fresh.bytes_after(lambda url: fill_ours(url, texts.documents, keys))
-
-    sizes = [(name, default, ours(**keys)) for name, keys in OURS.items()]
-    sizes.append(("streamdedup", theirs, ours(bands=theirs.bands, rows=theirs.rows)))
-    sizes += peer_sizes(fresh, texts.documents, (default, theirs))
-    setting = {"documents": f"{texts.name}: {len(texts.documents):,}", "server": fresh.name}
+    fills: list[tuple[str, Banding, Fill]] = [
+        *((name, default, partial(fill_ours, texts.documents, keys)) for name, keys in OURS.items()),
+        ("streamdedup", theirs, partial(fill_ours, texts.documents, {"bands": theirs.bands, "rows": theirs.rows})),
+        *peer_fills(texts.documents, (default, theirs)),
+    ]
+    sizes: list[tuple[str, Banding, float]] = []
+    for name, banding, fill in fills:
+        server_name, size = measured(arguments.redis, len(texts.documents), fill)
+        sizes.append((name, banding, size))
+    setting = {"documents": f"{texts.name}: {len(texts.documents):,}", "server": server_name}
     for program in servers.redis_programs(arguments.redis)[1:]:
-        fresh = Fresh(program, len(texts.documents))
         for layout in LAYOUTS:
-            size = ours(**{"redis.bucket_layout": layout})
-            sizes.append((f'streamdedup, "{layout}" on {fresh.name}', default, size))
-    show(arguments, setting, sizes)
+            fill = partial(fill_ours, texts.documents, {"redis.bucket_layout": layout})
+            server_name, size = measured(program, len(texts.documents), fill)
+            sizes.append((f'streamdedup, "{layout}" on {server_name}', default, size))
+    ours = {banding: size for name, banding, size in sizes if name == "streamdedup"}
+    rows = [[name, banding, size, size / ours[banding]] for name, banding, size in sizes]
+    tables = {"bytes": report.table(COLUMNS, rows)}
+    report.Report("memory", arguments.quick, setting, rows, tables).show(arguments.output)
 
 
-class Fresh:
-    """A new server for each measurement: emptying one may free its memory later."""
+def measured(program: str | None, count: int, fill: Fill) -> tuple[str, float]:
+    """Return the name of a server, and the bytes for each of so many documents that filling the server takes.
 
-    def __init__(self, program: str | None, count: int) -> None:
-        self._program = program
-        self._count = count
-        self.name = ""
-
-    def bytes_after(self, fill: Callable[[str], None]) -> float:
-        """Return the bytes for each document that filling a server takes."""
-        with servers.make_redis(self._program) as server, redis.Redis.from_url(server.url) as client:
-            self.name = servers.name_of_redis(client)
-            before = servers.used_bytes(client)
-            fill(server.url)
-            return (servers.used_bytes(client) - before) / self._count
+    The server is a new one: emptying one may free its memory later.
+    """
+    with servers.make_redis(program) as server, redis.Redis.from_url(server.url) as client:
+        # Asked first, so that the buffers of the client are no part of the growth.
+        name = servers.name_of_redis(client)
+        before = servers.used_bytes(client)
+        fill(server.url)
+        return name, (servers.used_bytes(client) - before) / count
 
 
-def fill_ours(url: str, documents: list[datasets.Text], keys: dict[str, Any]) -> None:
+def fill_ours(documents: list[datasets.Text], keys: dict[str, Any], url: str) -> None:
     """Place documents in our index."""
     with index_on(url, **keys) as index:
         for prepared in index.prepare(documents):
             index.index(prepared)
 
 
-def peer_sizes(
-    fresh: Fresh, documents: list[datasets.Text], bandings: tuple[Banding, ...]
-) -> list[tuple[str, Banding, float]]:
-    """Return what datasketch takes: as it comes, and with ids and band values as small as it allows."""
-    ids = [document.id for document in documents]
+def peer_fills(documents: list[datasets.Text], bandings: tuple[Banding, ...]) -> list[tuple[str, Banding, Fill]]:
+    """Return how datasketch is filled: as it comes, and with ids and band values as small as it allows."""
     signed = peers.sign(document.text for document in documents)
+    ids = [document.id for document in documents]
     small = {"prepickle": False, "hashfunc": lambda values: crc32(values).to_bytes(4)}
-    sizes = []
-    for name, names, options in (
+    ways: tuple[tuple[str, list[Any], dict[str, Any]], ...] = (
         ("datasketch", ids, {}),
-        ("datasketch, small keys", [document_id.encode() for document_id in ids], small),
-    ):
-        for banding in bandings:
-            fill = partial(fill_peer, banding=banding, options=options, names=names, signed=signed)
-            sizes.append((name, banding, fresh.bytes_after(fill)))
-    return sizes
-
-
-def fill_peer(url: str, banding: Banding, options: dict[str, Any], names: list[Any], signed: list[Any]) -> None:
-    """Place documents in datasketch's index."""
-    peers.insert_all(peers.redis_index(url, banding, **options), banding, names, signed)
-
-
-def show(arguments: argparse.Namespace, setting: dict[str, Any], sizes: list[tuple[str, Banding, float]]) -> None:
-    """Print and write everything; ratios are to streamdedup with the same bands and the default settings."""
-    ours = {banding: size for name, banding, size in sizes if name == "streamdedup"}
-    columns = ["", "bands x rows", "bytes a document", "times ours with the same bands"]
-    rows = [[name, str(banding), f"{size:,.0f}", f"{size / ours[banding]:.1f}"] for name, banding, size in sizes]
-    results = [
-        {
-            "name": name,
-            "bands": banding.bands,
-            "rows": banding.rows,
-            "bytes_per_document": size,
-            "times_ours": size / ours[banding],
-        }
-        for name, banding, size in sizes
+        ("datasketch, small keys", list(map(str.encode, ids)), small),
+    )
+    return [
+        (name, banding, partial(fill_peer, list(zip(keys, signed, strict=True)), banding, options))
+        for name, keys, options in ways
+        for banding in bandings
     ]
-    tables = {"bytes": report.Table(columns, rows)}
-    report.Report("memory", arguments.quick, setting, results, tables).show(arguments.output)
+
+
+def fill_peer(documents: list[tuple[Any, Any]], banding: Banding, options: dict[str, Any], url: str) -> None:
+    """Place documents in datasketch's index."""
+    peers.insert_all(peers.redis_index(url, banding, **options), documents)
 
 
 if __name__ == "__main__":

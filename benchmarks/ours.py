@@ -10,7 +10,7 @@ from streamdedup.detection.model import DetectionResult, Prepared
 from streamdedup.index import contract as index_contract
 from streamdedup.indexes import connect_backend, detector_options
 from streamdedup.position import Partition, Position
-from streamdedup.settings import Settings
+from streamdedup.settings import Profile, Settings
 from streamdedup.similarity.lsh import Banding
 from streamdedup.wire import Document
 
@@ -25,19 +25,13 @@ class Index:
 
     def __init__(self, settings: Settings, store: index_contract.Index) -> None:
         profile = settings.profiles[PROFILE]
-        self.banding: Banding = profile.banding()
         self.detector = Detector(detector_options(PROFILE, profile), store)
         self._store = store
         store.open(profile.fingerprint())
         self._fence = store.fence(PARTITION, 1, 0)
 
     def prepare(self, documents: Sequence[Text], first_offset: int = 0) -> list[Prepared]:
-        """Return the documents in batches, computed and not yet indexed.
-
-        Args:
-            documents: The documents.
-            first_offset: Offset of the first one; the others follow it.
-        """
+        """Return the documents in batches, computed and not yet indexed; the first has the first offset."""
         now_ms = time.time_ns() // 1_000_000
         made = [
             Document(document.id, document.text, Position(*PARTITION, offset), now_ms)
@@ -57,13 +51,22 @@ class Index:
 def settings_for(url: str = "redis://localhost:6379/0", **keys: object) -> Settings:
     """Return the default settings with some changed: keys of the profile, or of another section by their full name."""
     prefixed = {key if "." in key else f"profiles.{PROFILE}.{key}": value for key, value in keys.items()}
-    needed = {"kafka.bootstrap_servers": "localhost:9092", "redis.url": url, f"profiles.{PROFILE}.topics": PROFILE}
-    return Settings.load(None, needed | prefixed, environ={})
+    return Settings.load(None, needed_keys(url) | prefixed, environ={})
+
+
+def needed_keys(url: str) -> dict[str, object]:
+    """Return the keys without a default; nothing connects to this Kafka."""
+    return {"kafka.bootstrap_servers": "localhost:9092", "redis.url": url, f"profiles.{PROFILE}.topics": PROFILE}
 
 
 def default_banding() -> Banding:
     """Return the bands and rows of a profile that says nothing about them."""
-    return settings_for().profiles[PROFILE].banding()
+    return default_profile().banding()
+
+
+def default_profile() -> Profile:
+    """Return the profile that the index has by default."""
+    return settings_for().profiles[PROFILE]
 
 
 @contextmanager

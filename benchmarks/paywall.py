@@ -1,17 +1,12 @@
 """A news collection in which one publisher adds a paywall notice to the teasers of some articles.
 
-    python -m benchmarks.paywall FILE.jsonl
-
-writes it. The articles are those of masakhane_news in ../shared/data, with the language as the source. English ones are
+The articles are those of masakhane_news in ../shared/data, with the language as the source. English ones are
 teasers of some 30 words there. The first 140 of these that differ from each other are followed by the same notice,
 which was written for this benchmark. 40 of them are published without the notice by a second source. So all wrong pairs
 are pairs of articles with the notice, and all real ones are known: those of the articles without the notice, and each
 teaser with its second publication.
 """
 
-import json
-import sys
-from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import datasets
@@ -47,16 +42,8 @@ protection and the list of companies that deliver for us are linked at the foot 
 
 
 class Article(NamedTuple):
-    """An article.
+    """An article; ``original`` is the text without the notice."""
 
-    Attributes:
-        id: Its id; that of a second publication ends in "/again".
-        text: Its text.
-        source: Its source.
-        original: The text without the notice.
-    """
-
-    id: str
     text: str
     source: str
     original: str
@@ -68,26 +55,14 @@ def articles() -> list[Article]:
     made: list[Article] = []
     again: list[Article] = []
     teasers: set[str] = set()
-    for (document_id, text), language in zip(documents.documents, documents.sources, strict=True):
+    for text, language in zip(documents.texts, documents.sources, strict=True):
         source = language or ""
         is_teaser = source == SOURCE and TEASER_WORDS[0] <= len(text.split()) <= TEASER_WORDS[1]
         if not is_teaser or len(teasers) == NOTICES or text in teasers:
-            made.append(Article(document_id, text, source, text))
+            made.append(Article(text, source, text))
             continue
         teasers.add(text)
-        made.append(Article(document_id, f"{text}\n\n{NOTICE}", source, text))
+        made.append(Article(f"{text}\n\n{NOTICE}", source, text))
         if len(again) < TWICE:
-            again.append(Article(f"{document_id}/again", text, SECOND_SOURCE, text))
+            again.append(Article(text, SECOND_SOURCE, text))
     return made + again
-
-
-def main() -> None:
-    """Write the collection."""
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    lines = (json.dumps({"id": article.id, "text": article.text, "source": article.source}) for article in articles())
-    Path(sys.argv[1]).write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

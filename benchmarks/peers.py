@@ -23,16 +23,10 @@ def python_shingles(text: str) -> list[str]:
     return list(map(" ".join, zip(words, words[1:], words[2:], strict=False))) or [" ".join(words)]
 
 
-def sign_shingles(shingles: Iterable[Iterable[str]], permutations: int = PERMUTATIONS) -> list[MinHash]:
-    """Return datasketch's signatures, made in bulk, which is its fastest way; it wants bytes, each once."""
-    return list(
-        MinHash.bulk(([shingle.encode() for shingle in set(distinct)] for distinct in shingles), num_perm=permutations)
-    )
-
-
 def sign(texts: Iterable[str]) -> list[MinHash]:
-    """Return datasketch's signatures of texts."""
-    return sign_shingles(map(python_shingles, texts))
+    """Return datasketch's signatures, made in bulk, which is its fastest way; it wants bytes, each once."""
+    distinct = ([shingle.encode() for shingle in set(python_shingles(text))] for text in texts)
+    return list(MinHash.bulk(distinct, num_perm=PERMUTATIONS))
 
 
 def sign_plainly(texts: Iterable[str]) -> list[MinHash]:
@@ -52,19 +46,11 @@ def own_banding() -> Banding:
     return Banding(index.b, index.r)
 
 
-def memory_index(banding: Banding) -> MinHashLSH:
-    """Return an empty index in this process."""
-    return MinHashLSH(num_perm=PERMUTATIONS, params=(banding.bands, banding.rows))
-
-
 def redis_index(url: str, banding: Banding, *, plain: bool = False, **options: Any) -> MinHashLSH:
     """Return datasketch's index on a Redis server; not plain, its pipelines are no transactions, which is faster."""
     address = urlsplit(url)
-    config = {
-        "type": "redis",
-        "basename": b"peer",
-        "redis": {"host": address.hostname, "port": address.port},
-    }
+    server = {"host": address.hostname, "port": address.port}
+    config = {"type": "redis", "basename": b"peer", "redis": server}
     if not plain:
         config["redis_buffer"] = {"transaction": False}
     params = (banding.bands, banding.rows)
@@ -72,32 +58,31 @@ def redis_index(url: str, banding: Banding, *, plain: bool = False, **options: A
 
 
 #: Looks up and inserts documents (ids, signatures); returns for each those that it met.
-Step = Callable[[MinHashLSH, Banding, Sequence[str], Sequence[MinHash]], list[list[str]]]
+Step = Callable[[MinHashLSH, Sequence[str], Sequence[MinHash]], list[list[str]]]
 
 
-def by_the_batch(index: MinHashLSH, banding: Banding, ids: Sequence[str], signed: Sequence[MinHash]) -> list[list[str]]:
+def by_the_batch(index: MinHashLSH, ids: Sequence[str], signed: Sequence[MinHash]) -> list[list[str]]:
     """Query each document, and insert all of them in one session.
 
     Documents of one batch cannot see each other in the index, so they are compared in one of the batch's own.
     """
-    batch = memory_index(banding)
+    batch = MinHashLSH(num_perm=PERMUTATIONS, params=(index.b, index.r))
     matches = []
     for document_id, signature in zip(ids, signed, strict=True):
         matches.append([*index.query(signature), *batch.query(signature)])
         batch.insert(document_id, signature, check_duplication=False)
-    insert_all(index, banding, ids, signed)
+    insert_all(index, zip(ids, signed, strict=True))
     return matches
 
 
-def insert_all(index: MinHashLSH, _: Banding, ids: Sequence[str], signed: Sequence[MinHash]) -> list[list[str]]:
-    """Insert documents in one session, which sends them in one pipeline for each band, and look up nothing."""
+def insert_all(index: MinHashLSH, documents: Iterable[tuple[Any, MinHash | LeanMinHash]]) -> None:
+    """Insert documents (id, signature) in one session, which sends them in one pipeline for each band."""
     with index.insertion_session() as session:
-        for document_id, signature in zip(ids, signed, strict=True):
+        for document_id, signature in documents:
             session.insert(document_id, signature, check_duplication=False)
-    return []
 
 
-def as_documented(index: MinHashLSH, _: Banding, ids: Sequence[str], signed: Sequence[MinHash]) -> list[list[str]]:
+def as_documented(index: MinHashLSH, ids: Sequence[str], signed: Sequence[MinHash]) -> list[list[str]]:
     """Query and insert each document with what the library does by default."""
     matches = []
     for document_id, signature in zip(ids, signed, strict=True):
@@ -106,7 +91,7 @@ def as_documented(index: MinHashLSH, _: Banding, ids: Sequence[str], signed: Seq
     return matches
 
 
-def pipelined(index: MinHashLSH, _: Banding, ids: Sequence[str], signed: Sequence[MinHash]) -> list[list[str]]:
+def pipelined(index: MinHashLSH, ids: Sequence[str], signed: Sequence[MinHash]) -> list[list[str]]:
     """Look up and insert all documents of a batch in one pipeline, in turn, so that they see each other.
 
     The library has no method for it: the commands are those of its storage classes.
@@ -136,10 +121,8 @@ WAYS: dict[str, Step] = {"pipelined": pipelined, "by the batch": by_the_batch, P
 def fill(index: MinHashLSH, texts: Sequence[str], count: int) -> None:
     """Insert so many documents: copies of texts that do not resemble each other, by their signatures."""
     signed = sign(texts)
-    with index.insertion_session() as session:
-        for number in range(count):
-            copy, article = divmod(number, len(signed))
-            session.insert(f"{copy}-{article}", copied(signed[article], copy), check_duplication=False)
+    numbers = (divmod(number, len(signed)) for number in range(count))
+    insert_all(index, ((f"{copy}-{article}", copied(signed[article], copy)) for copy, article in numbers))
 
 
 def copied(signature: MinHash, copy: int) -> LeanMinHash:

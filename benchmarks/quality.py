@@ -7,18 +7,17 @@ is an exact join. Then a daemon on private servers processes the same documents,
 found in memory. ``--quick`` takes the project's sample instead, at one threshold.
 """
 
-import argparse
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from benchmarks import datasets, report
-from benchmarks.datasets import OpenSet
+from benchmarks.datasets import Corpus
 from benchmarks.world import World
 from streamdedup.cli.collection import empty_index
 from streamdedup.cli.evaluate import evaluate_documents
@@ -89,12 +88,15 @@ class Measured:
 
 def main() -> None:
     """Measure, print, write."""
-    arguments = _arguments()
-    sets = _sets(arguments)
+    parser = report.parser(__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these sets")
+    parser.add_argument("--no-daemon", action="store_true", help="leave out the daemon and its servers")
+    arguments = report.arguments_of(parser, {}, {})
+    sample = ("articles", "reviews")
+    sets = list(map(datasets.sample, sample)) if arguments.quick else datasets.selected(arguments.names)
     measured: list[Measured] = []
     limited: list[tuple[str, Measured]] = []
-    with ExitStack() as stack:
-        world = None if arguments.no_daemon else World(stack, arguments.redis)
+    with nullcontext() if arguments.no_daemon else World.started(arguments.redis) as world:
         for documents in sets:
             of_set = _measure(documents, world, THRESHOLDS[: 1 if arguments.quick else None])
             measured += of_set
@@ -111,22 +113,7 @@ def main() -> None:
         sys.exit("the daemon's pairs differ from those of scan")
 
 
-def _arguments() -> argparse.Namespace:
-    parser = report.parser(__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="only these sets")
-    parser.add_argument("--no-daemon", action="store_true", help="leave out the daemon and its servers")
-    parser.add_argument("--redis", metavar="PROGRAM", help="Redis server program")
-    return parser.parse_args()
-
-
-def _sets(arguments: argparse.Namespace) -> list[OpenSet]:
-    if arguments.quick:
-        return [datasets.sample("articles"), datasets.sample("reviews")]
-    names = arguments.names or datasets.names() or [datasets.REUTERS]
-    return [datasets.read(name) for name in names]
-
-
-def _measure(documents: OpenSet, world: World | None, thresholds: tuple[float, ...]) -> list[Measured]:
+def _measure(documents: Corpus, world: World | None, thresholds: tuple[float, ...]) -> list[Measured]:
     """Measure a set with each profile at each threshold."""
     measured = []
     if world is not None:
@@ -144,7 +131,7 @@ def _measure(documents: OpenSet, world: World | None, thresholds: tuple[float, .
     return measured
 
 
-def _with_limits(documents: OpenSet, first: Measured) -> list[tuple[str, Measured]]:
+def _with_limits(documents: Corpus, first: Measured) -> list[tuple[str, Measured]]:
     """Measure a set with all limits, if the lowest leaves enough pairs to estimates."""
     limited = []
     for limit in EXACT_LIMITS:
@@ -154,7 +141,7 @@ def _with_limits(documents: OpenSet, first: Measured) -> list[tuple[str, Measure
     return limited
 
 
-def _evaluated(documents: OpenSet, name: str, threshold: float, seed: int = DEFAULT_SEED, **keys: object) -> Measured:
+def _evaluated(documents: Corpus, name: str, threshold: float, seed: int = DEFAULT_SEED, **keys: object) -> Measured:
     """Find the pairs in memory and score them; ``keys`` are further ones of the profile."""
     profile = named_profile(None, name, {"threshold": threshold, **keys})
     made = (document_at(number, *document) for number, document in enumerate(documents.documents))
@@ -162,7 +149,7 @@ def _evaluated(documents: OpenSet, name: str, threshold: float, seed: int = DEFA
     return Measured(documents.name, name, threshold, evaluate_documents(made, options, empty_index(profile)))
 
 
-def _with_daemon(world: World, documents: OpenSet, measured: Measured) -> Measured:
+def _with_daemon(world: World, documents: Corpus, measured: Measured) -> Measured:
     """Run a daemon over the set, and compare its pairs with those found in memory."""
     keys = KEYS[measured.profile] | {"threshold": measured.threshold}
     alerted: Counter[tuple[str, ...]] = Counter()
@@ -198,11 +185,11 @@ def _sets_table(measured: Sequence[Measured]) -> report.Table:
     rows = []
     for entry in measured:
         scores = entry.evaluation.scores
-        counts = [f"{len(entry.evaluation.ids):,}", f"{scores.recall.total:,}"]
+        counts = [len(entry.evaluation.ids), scores.recall.total]
         shares = [_share(scores.recall), _bounds(scores.recall), _share(entry.other_recall), _share(scores.precision)]
-        rows.append([entry.name, entry.profile, f"{entry.threshold}", *counts, *shares, _daemon_cell(entry)])
+        rows.append([entry.name, entry.profile, entry.threshold, *counts, *shares, _daemon_cell(entry)])
     head = ["set", "profile", "threshold", "documents", "pairs", "recall", "95 % by document"]
-    return report.Table([*head, f"recall, seed {OTHER_SEED}", "precision", "daemon beside scan"], rows)
+    return report.table([*head, f"recall, seed {OTHER_SEED}", "precision", "daemon beside scan"], rows)
 
 
 def _limits_table(limited: Sequence[tuple[str, Measured]]) -> report.Table:
@@ -211,8 +198,8 @@ def _limits_table(limited: Sequence[tuple[str, Measured]]) -> report.Table:
     for limit, entry in limited:
         scores = entry.evaluation.scores
         shares = [_share(scores.recall), _share(scores.precision)]
-        rows.append([entry.name, limit, f"{scores.recall.total:,}", *shares, f"{entry.sketch_bytes:,}"])
-    return report.Table(["set", "exact_limit", "pairs", "recall", "precision", "sketch, bytes a document"], rows)
+        rows.append([entry.name, limit, scores.recall.total, *shares, entry.sketch_bytes])
+    return report.table(["set", "exact_limit", "pairs", "recall", "precision", "sketch, bytes a document"], rows)
 
 
 if __name__ == "__main__":

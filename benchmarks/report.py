@@ -5,8 +5,8 @@ import importlib.metadata
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -33,12 +33,15 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def arguments_of(
-    parser: argparse.ArgumentParser, quick: Mapping[str, int], usual: Mapping[str, int]
+    parser: argparse.ArgumentParser, quick: Mapping[str, Any], usual: Mapping[str, Any]
 ) -> argparse.Namespace:
-    """Read a command line whose numbers depend on ``--quick`` unless they are given."""
+    """Read a command line whose numbers, or tuples of numbers, depend on ``--quick`` unless they are given."""
     parser.add_argument("--redis", metavar="PROGRAM", help="Redis server program")
-    for name in usual:
-        parser.add_argument(f"--{name.replace('_', '-')}", type=int, help=f"{usual[name]:,} unless --quick")
+    for name, value in usual.items():
+        numbers, nargs = (value, "+") if isinstance(value, tuple) else ((value,), None)
+        shown = " ".join(f"{number:,}" for number in numbers)
+        option = f"--{name.replace('_', '-')}"
+        parser.add_argument(option, type=type(numbers[0]), nargs=nargs, help=f"{shown} unless --quick")
     arguments = parser.parse_args()
     for name, number in (quick if arguments.quick else usual).items():
         if getattr(arguments, name) is None:
@@ -57,12 +60,7 @@ class Table:
         """Return the table for a screen."""
         lines = [self.columns, *self.rows]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        return "\n".join(
-            "  ".join(
-                [name.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True))]
-            )
-            for name, *rest in lines
-        )
+        return "\n".join("  ".join([name.ljust(widths[0]), *map(str.rjust, rest, widths[1:])]) for name, *rest in lines)
 
     def markdown(self) -> str:
         """Return the table for a page."""
@@ -70,15 +68,21 @@ class Table:
         return "\n".join(f"| {' | '.join(line)} |" for line in [self.columns, rule, *self.rows]) + "\n"
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
-    """Return a table of numbers and texts; whole numbers get commas, None becomes a dash."""
-    return Table(list(columns), [[_cell(value) for value in row] for row in rows])
+def table(columns: Sequence[str] | Mapping[str, str], rows: Iterable[Iterable[object]]) -> Table:
+    """Return a table of numbers and texts; None becomes a dash.
+
+    Args:
+        columns: The titles, or by title the format of the column's numbers. Whole numbers without a format get commas.
+        rows: Values in the order of the columns.
+    """
+    formats = columns.values() if isinstance(columns, Mapping) else [""] * len(columns)
+    return Table(list(columns), [[_cell(*cell) for cell in zip(row, formats, strict=True)] for row in rows])
 
 
-def _cell(value: object) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+def _cell(value: object, number_format: str) -> str:
+    if value is None or isinstance(value, str):
+        return "-" if value is None else value
+    return format(value, number_format or ("," if isinstance(value, int) else ""))
 
 
 def percent(share: float | None, digits: int = 1) -> str:
@@ -94,7 +98,7 @@ class Report:
         name: Name of the benchmark and of its file.
         quick: The short form was run, whose numbers say little.
         setting: Documents, servers and parameters.
-        results: The numbers, as measured.
+        results: The numbers, as measured; dataclasses among them are written field by field.
         tables: The numbers as tables, by the name that pages use.
     """
 
@@ -117,21 +121,15 @@ class Report:
         """Write NAME.json into a folder; return its path."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self.name}.json"
-        content = {
-            "name": self.name,
-            "quick": self.quick,
-            "setting": {**self.setting, **environment()},
-            "results": self.results,
-            "tables": {name: {"columns": made.columns, "rows": made.rows} for name, made in self.tables.items()},
-        }
-        path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        content = vars(self) | {"setting": self.setting | environment()}
+        path.write_text(json.dumps(content, default=asdict, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         return path
 
 
 def environment() -> dict[str, str]:
     """Return machine, versions and time of a measurement."""
-    processor = _first_after("/proc/cpuinfo", "model name") or platform.processor() or platform.machine()
-    memory = _first_after("/proc/meminfo", "MemTotal")
+    processor = first_after("/proc/cpuinfo", "model name") or platform.processor() or platform.machine()
+    memory = first_after("/proc/meminfo", "MemTotal")
     gibibytes = f", {int(memory.split()[0]) / 2**20:.0f} GiB" if memory else ""
     return {
         "machine": f"{processor}, {os.cpu_count()} cores{gibibytes}, {platform.system()} {platform.release()}",
@@ -140,7 +138,7 @@ def environment() -> dict[str, str]:
     }
 
 
-def _first_after(path: str, name: str) -> str | None:
+def first_after(path: str, name: str) -> str | None:
     """Return the value of the first line ``name : value`` of a system file, None without such a line."""
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()

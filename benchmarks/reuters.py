@@ -8,6 +8,7 @@ candidates verified by signature and by the original sets, the nearest neighbour
 ``--quick`` takes two shingle sizes and a thousand articles, and the project's sample where the collection is absent.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
@@ -43,7 +44,7 @@ SEED = 21578
 
 
 class Cleaned(NamedTuple):
-    """The articles: ids, words, and their number at each step."""
+    """Ids and words of the articles that are left, the number of all articles, and of those with a body."""
 
     ids: list[str]
     words: list[list[str]]
@@ -202,26 +203,15 @@ def over_bandings(signed: Signed) -> Table:
     return table((*columns, "theory from 0.8", "found from 0.8", "found from 0.5"), rows)
 
 
-def neighbours(candidates: Verified, document: int) -> list[tuple[int, float, float]]:
-    """Return (other, similarity by original, by signature) of the related candidates of a document, nearest first."""
-    related = [
-        (left if right == document else right, original, estimated)
-        for (left, right), original, estimated in zip(
-            candidates.pairs, candidates.by_original.tolist(), candidates.by_signature.tolist(), strict=True
-        )
-        if document in (left, right) and original >= RELATED
-    ]
-    return sorted(related, key=lambda neighbour: (-neighbour[1], neighbour[0]))
-
-
 def neighbours_table(ids: Sequence[str], candidates: Verified) -> Table:
     """Return the nearest neighbours of four articles: the first ones in each situation."""
-    near = [
-        pair
-        for pair, similarity in zip(candidates.pairs, candidates.by_original.tolist(), strict=True)
-        if similarity >= RELATED
-    ]
-    degrees = np.bincount(np.array(near, np.int64).ravel(), minlength=len(ids))
+    neighbours: dict[int, list[tuple[int, float, float]]] = defaultdict(list)
+    similarities = zip(candidates.by_original.tolist(), candidates.by_signature.tolist(), strict=True)
+    for (left, right), (original, estimated) in zip(candidates.pairs, similarities, strict=True):
+        if original >= RELATED:
+            neighbours[left].append((right, original, estimated))
+            neighbours[right].append((left, original, estimated))
+    degrees = np.array([len(neighbours[document]) for document in range(len(ids))])
     situations = {
         f"{TOP} found": degrees >= TOP,
         f"fewer than {TOP}": (degrees > 1) & (degrees < TOP),
@@ -233,10 +223,9 @@ def neighbours_table(ids: Sequence[str], candidates: Verified) -> Table:
         if not fits.any():
             continue
         document = int(np.argmax(fits))
-        all_of_them = neighbours(candidates, document)
-        nearest = all_of_them[:TOP]
-        shown = [f"{ids[number]}: {original:.3f} ({estimated:.2f})" for number, original, estimated in nearest]
-        rows.append([situation, ids[document], len(all_of_them), ", ".join(shown) or "none"])
+        nearest = sorted(neighbours[document], key=lambda entry: (-entry[1], entry[0]))[:TOP]
+        shown = [f"{ids[neighbour]}: {original:.3f} ({estimated:.2f})" for neighbour, original, estimated in nearest]
+        rows.append([situation, ids[document], len(neighbours[document]), ", ".join(shown) or "none"])
     return table(("situation", "article", "neighbours", f"nearest {TOP}: similarity (estimate)"), rows)
 
 

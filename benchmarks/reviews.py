@@ -8,13 +8,11 @@ the default profile for reviews.
 ``--quick`` takes the reviews of the project's sample.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from benchmarks import datasets, report
 from benchmarks.report import percent
-from benchmarks.scans import all_pairs, as_set
+from benchmarks.scans import Pair, all_pairs, as_set
 from streamdedup.evaluation.pairs import Pairs
 from streamdedup.settings.presets import named_profile
 from streamdedup.similarity.lsh import shared_bands
@@ -35,13 +33,6 @@ WAYS = {
 }
 
 
-class Way(NamedTuple):
-    """One way of making shingles on one set."""
-
-    batch: ShingleBatch
-    pairs: Pairs
-
-
 def main() -> None:
     """Compare the ways on all sets, print, write."""
     arguments = report.parser(__doc__).parse_args()
@@ -57,38 +48,35 @@ def main() -> None:
 
 def rows_of(texts: list[str]) -> list[list[object]]:
     """Return the rows of all ways on one set."""
-    rows, default = [], None
+    rows: list[list[object]] = []
+    default: set[Pair] | None = None
     for title, options in WAYS.items():
         batch = Shingler(options).shingle(texts)
-        way = Way(batch, all_pairs(batch.hashes, batch.offsets, PROFILE.threshold))
-        default = default or way
-        rows.append(row_of(title, options, way, default))
+        joined = all_pairs(batch.hashes, batch.offsets, PROFILE.threshold)
+        pairs = as_set(joined)
+        default = pairs if default is None else default
+        rows.append(
+            [
+                title,
+                f"{np.diff(batch.offsets).mean():.1f}",
+                percent(float(np.mean(batch.element_counts <= options.size))),
+                len(pairs),
+                int(np.sum(joined.similarities < 1)),
+                percent(recall(batch, joined)),
+                len(pairs - default),
+                len(default - pairs),
+            ]
+        )
     return rows
 
 
-def row_of(title: str, options: ShingleOptions, way: Way, default: Way) -> list[object]:
-    """Return the row of one way, beside the default."""
-    pairs, default_pairs = as_set(way.pairs), as_set(default.pairs)
-    counts = np.diff(way.batch.offsets)
-    return [
-        title,
-        f"{counts.mean():.1f}",
-        percent(float(np.mean(way.batch.element_counts <= options.size))),
-        len(pairs),
-        int(np.sum(way.pairs.similarities < 1)),
-        percent(recall(way)),
-        len(pairs - default_pairs),
-        len(default_pairs - pairs),
-    ]
-
-
-def recall(way: Way) -> float | None:
+def recall(batch: ShingleBatch, pairs: Pairs) -> float | None:
     """Return the share of the pairs that share a band of the default banding."""
-    banding = PROFILE.banding()
-    if not way.pairs.left.size:
+    if not pairs.left.size:
         return None
-    keys = banding.band_keys(HashFamily(banding.permutations).sign(way.batch.hashes, way.batch.offsets))
-    return float(np.mean(shared_bands(keys[way.pairs.left], keys[way.pairs.right]) > 0))
+    banding = PROFILE.banding()
+    keys = banding.band_keys(HashFamily(banding.permutations).sign(batch.hashes, batch.offsets))
+    return float(np.mean(shared_bands(keys[pairs.left], keys[pairs.right]) > 0))
 
 
 if __name__ == "__main__":

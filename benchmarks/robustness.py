@@ -8,7 +8,7 @@ sketches reaches the threshold, as the detector does below the caps. All random 
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -65,11 +65,14 @@ LEAST_CHANGED = 0.1
 _SEED = 20
 
 
-class Verdicts(NamedTuple):
-    """Judged pairs: their similarities, and which are found; float64 and bool, shape (n,)."""
+class Outcome(NamedTuple):
+    """Mean similarity of copies, and the share of them that is found."""
 
-    similarities: NDArray[np.float64]
-    is_found: NDArray[np.bool_]
+    similarity: float
+    is_found: float
+
+    def __str__(self) -> str:
+        return f"{self.similarity:.2f}, {percent(self.is_found, 0)}"
 
 
 class Judge:
@@ -87,28 +90,19 @@ class Judge:
         family = HashFamily(self.profile.permutations)
         self._sketcher = Sketcher(family, self.profile.exact_limit, self._banding.permutations)
 
-    def judge(self, originals: Sequence[str], copies: Sequence[str]) -> Verdicts:
+    def judge(self, originals: Sequence[str], copies: Sequence[str]) -> Outcome:
         """Compare originals[i] with copies[i] for every i."""
         left, left_keys = self._prepare(originals)
         right, right_keys = self._prepare(copies)
         similarities = self._sketcher.similarities(left, right).values
         shared = shared_bands(left_keys, right_keys) >= self.profile.min_shared_bands
-        return Verdicts(similarities, shared & (similarities >= self.profile.threshold))
+        is_found = shared & (similarities >= self.profile.threshold)
+        return Outcome(float(np.mean(similarities)), float(np.mean(is_found)))
 
     def _prepare(self, texts: Sequence[str]) -> tuple[list[Sketch], NDArray[np.uint32]]:
         batch = self._shingler.shingle(texts)
         sketches, values = self._sketcher.make(batch.hashes, batch.offsets)
         return sketches, self._banding.band_keys(values)
-
-
-class Outcome(NamedTuple):
-    """Mean similarity of copies, and the share of them that is found."""
-
-    similarity: float
-    is_found: float
-
-    def __str__(self) -> str:
-        return f"{self.similarity:.2f}, {percent(self.is_found, 0)}"
 
 
 class Column(NamedTuple):
@@ -162,7 +156,7 @@ def spaceless(texts: list[str]) -> list[Column]:
 def edits_table(columns: Sequence[Column], edits: Sequence[Edit] = EDITS) -> Table:
     """Return mean similarity and share found, a row for each edit and strength."""
     rows = [
-        [edit.name, label, *(tried(column, edit.apply, strength) for column in columns)]
+        [edit.name, label, *(tried(column, edit, strength) for column in columns)]
         for edit in edits
         for label, strength in edit.strengths
     ]
@@ -174,15 +168,14 @@ def typical(edits: Table) -> Table:
     return Table(edits.columns, [row for row in edits.rows if TYPICAL.get(row[0]) == row[1]])
 
 
-def tried(column: Column, edit: Callable[[str, float, Tools], str], strength: float) -> Outcome | None:
+def tried(column: Column, edit: Edit, strength: float) -> Outcome | None:
     """Return the result for copies of the texts that the edit changes; None if the edit changes too few."""
     tools = Tools(random.Random(_SEED), column.texts)
-    copies = [edit(text, strength, tools) for text in column.texts]
+    copies = [edit.apply(text, strength, tools) for text in column.texts]
     changed = [(text, copy) for text, copy in zip(column.texts, copies, strict=True) if text != copy]
     if len(changed) < max(2, LEAST_CHANGED * len(copies)):
         return None
-    verdicts = column.judge.judge(*zip(*changed, strict=True))
-    return Outcome(float(np.mean(verdicts.similarities)), float(np.mean(verdicts.is_found)))
+    return column.judge.judge(*zip(*changed, strict=True))
 
 
 if __name__ == "__main__":

@@ -9,11 +9,10 @@ them, so that more of them are hardly faster. The processor time of each tells w
 core each.
 """
 
-from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from benchmarks import datasets, report, servers
-from benchmarks.world import Entry, Job, Round, World, best_of, in_turns, rates, results_of, setting_of
+from benchmarks.world import Entry, Make, Round, World, best_of, in_turns, rates, results_of, setting_of
 from tests.redis_sets import redis_cluster
 
 
@@ -46,10 +45,9 @@ def main() -> None:
     quick, usual = {"documents": 60_000, "rounds": 1}, {"documents": 190_430, "rounds": 2}
     arguments = report.arguments_of(report.parser(__doc__), quick, usual)
     texts = datasets.load(arguments.documents)
-    with ExitStack() as stack:
-        world = World(stack, arguments.redis)
-        cluster = stack.enter_context(redis_cluster(servers.redis_program(arguments.redis), MASTERS))
-        world.add_cluster([(node, client) for node, client in zip(cluster.nodes, cluster.clients, strict=True)])
+    program = servers.redis_programs(arguments.redis)[0]
+    with World.started(program) as world, redis_cluster(program, MASTERS) as cluster:
+        world.add_cluster(cluster.nodes, cluster.clients)
         world.fill("all", texts.documents)
         entries = [Entry(str(setup), "all", maker(world, setup), COUNTED) for setup in SETUPS]
         rounds = in_turns(world, "all", entries, arguments.rounds)
@@ -60,72 +58,34 @@ def main() -> None:
     report.Report("scale", arguments.quick, setting, results_of(rounds), tables).show(arguments.output)
 
 
-def maker(world: World, setup: Setup) -> Any:
+def maker(world: World, setup: Setup) -> Make:
     """Return a factory of the daemons."""
-
-    def make(job: Job) -> list[Any]:
-        return [world.daemon(job, shards=setup.shards) for _ in range(setup.daemons)]
-
-    return make
-
-
-class Capacity(NamedTuple):
-    """Speed of a setup with a core for each process, in documents a second.
-
-    Attributes:
-        daemons: All daemons, if they never wait.
-        redis: All Redis servers, when the busiest is always at work.
-        kafka: The broker.
-        in_turns: All daemons, if each waits while Redis works for it.
-    """
-
-    daemons: float
-    redis: float
-    kafka: float
-    in_turns: float
-
-    @property
-    def most(self) -> float:
-        """Every process works all the time."""
-        return min(self.daemons, self.redis, self.kafka)
-
-    @property
-    def least(self) -> float:
-        """Daemons and Redis take turns."""
-        return min(self.in_turns, self.redis, self.kafka)
-
-    @property
-    def limit(self) -> str:
-        """The process that limits ``most``."""
-        return min((self.daemons, "daemon"), (self.redis, "Redis"), (self.kafka, "Kafka"))[1]
-
-
-def capacity(setup: Setup, measured: Round) -> Capacity:
-    """Return the speed of a setup, from measured processor times.
-
-    Args:
-        setup: The setup.
-        measured: Processor time of each process for a document, all daemons and all Redis servers together.
-    """
-    daemon_us, redis_us, kafka_us = (measured.cpu_us[name] for name in ("consumer", "Redis", "Kafka"))
-    return Capacity(
-        daemons=1e6 * setup.daemons / daemon_us,
-        redis=1e6 / measured.busiest_us,
-        kafka=1e6 / kafka_us,
-        in_turns=1e6 * setup.daemons / (daemon_us + redis_us),
-    )
+    return lambda job: [world.daemon(job, shards=setup.shards) for _ in range(setup.daemons)]
 
 
 def cores(best: dict[Setup, Round]) -> report.Table:
-    """Return the table of speeds with a core for each process."""
+    """Return the table of speeds with a core for each process, from measured processor times.
+
+    The most documents a second are those of the slowest process if every process works all the time, the busiest of
+    the Redis servers for all of them. The least are those of daemons that wait while Redis works for them.
+    """
     rows = []
     for setup, measured in best.items():
-        limits = capacity(setup, measured)
-        shown = [f"{value:,.0f}" for value in (limits.daemons, limits.redis, limits.kafka)]
-        busiest = report.percent(measured.busiest_us / measured.cpu_us["Redis"], 0)
-        rows.append([str(setup), busiest, *shown, f"{limits.least:,.0f} to {limits.most:,.0f}", limits.limit])
-    columns = ["with a core each", "busiest Redis", "daemons", "Redis", "Kafka", "documents/s", "limited by"]
-    return report.Table(columns, rows)
+        daemon_us, redis_us, kafka_us = (measured.cpu_us[name] for name in ("consumer", "Redis", "Kafka"))
+        limits = {"daemon": setup.daemons / daemon_us, "Redis": 1 / measured.busiest_us, "Kafka": 1 / kafka_us}
+        most = min(limits.values())
+        least = min(setup.daemons / (daemon_us + redis_us), limits["Redis"], limits["Kafka"])
+        rows.append(
+            [
+                setup,
+                report.percent(measured.busiest_us / redis_us, 0),
+                *(1e6 * limit for limit in limits.values()),
+                f"{1e6 * least:,.0f} to {1e6 * most:,.0f}",
+                min(limits, key=limits.__getitem__),
+            ]
+        )
+    columns = {"with a core each": "", "busiest Redis": "", "daemons": ",.0f", "Redis": ",.0f", "Kafka": ",.0f"}
+    return report.table(columns | {"documents/s": "", "limited by": ""}, rows)
 
 
 if __name__ == "__main__":

@@ -14,26 +14,22 @@ All processes share the machine: generator, service, Redis, and with a daemon Ka
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
-from urllib.error import URLError
 from urllib.request import urlopen
 
-import msgspec
 import redis
 
 from benchmarks import datasets, growth, latency, load, report, servers, vegeta
 from benchmarks.datasets import Text
-from benchmarks.ours import default_banding, index_on, settings_for
+from benchmarks.ours import default_banding, index_on, needed_keys
 from benchmarks.world import Job, World
 from streamdedup.embedded import ManagedProcess
 from streamdedup.embedded.process import LOOPBACK
-from streamdedup.text.shingles import Shingler
 from tests.support.ports import free_ports
 
 OURS, BESIDE, PEER = "streamdedup", "streamdedup, beside a daemon", "datasketch + FastAPI"
@@ -56,6 +52,18 @@ UNPAUSED_SHARE = 0.5
 LINGER_MS = 5
 #: Time that the producer beside the service needs beyond the measurements, in seconds.
 SPARE_S = 30.0
+#: Columns of the table, of all fields of a measurement but the last, and their formats.
+COLUMNS = {
+    "one process": "",
+    "p50, ms": ".1f",
+    "p99, ms": ".1f",
+    "p99, median round": ".1f",
+    "longest, ms": ".0f",
+    "failed": "",
+    "processor, ms a request": ".2f",
+    "requests/s without pause": ",.0f",
+    "texts/s in batches": ",.0f",
+}
 
 
 @dataclass(frozen=True)
@@ -84,7 +92,7 @@ class Measured:
     cpu_ms: float
     requests_per_s: float
     texts_per_s: float
-    indexed_per_s: float = 0.0
+    indexed_per_s: float
 
 
 class Service(ManagedProcess):
@@ -92,15 +100,14 @@ class Service(ManagedProcess):
 
     Args:
         name: Name of the process.
-        command_at: Returns the command line for a port.
         ready_path: Path that answers 200 when the service is ready.
+        command: The command line, with ``{port}`` for the port.
     """
 
-    def __init__(self, name: str, command_at: Callable[[int], list[str]], ready_path: str) -> None:
+    def __init__(self, name: str, ready_path: str, *command: str) -> None:
         super().__init__(name)
-        self._command_at = command_at
         self._ready_path = ready_path
-        self._port = 0
+        self._command = command
 
     def choose_ports(self) -> None:
         """Choose a port."""
@@ -108,7 +115,7 @@ class Service(ManagedProcess):
 
     def command(self) -> list[str]:
         """Return the command line."""
-        return self._command_at(self._port)
+        return [part.replace("{port}", str(self._port)) for part in self._command]
 
     def url(self, path: str) -> str:
         """Return the address of a path."""
@@ -119,7 +126,7 @@ class Service(ManagedProcess):
         try:
             with urlopen(self.url(self._ready_path), timeout=5) as response:
                 return bool(response.status == 200)
-        except (URLError, OSError):
+        except OSError:
             return False
 
 
@@ -144,23 +151,22 @@ def main() -> None:
     arguments = report.arguments_of(report.parser(__doc__), QUICK, USUAL)
     fed_count = round((arguments.seconds * (arguments.rounds + 2 * UNPAUSED_SHARE) + SPARE_S) * arguments.daemon_rate)
     documents = documents_of(fed_count, arguments.lookups)
-    with TemporaryDirectory(prefix="streamdedup-bench-") as folder, ExitStack() as stack:
-        world = World(stack, arguments.redis)
+    with TemporaryDirectory(prefix="streamdedup-bench-") as folder:
         bench = Bench(arguments, documents, Path(folder))
-        setting = {
-            "documents": f"{documents.name}, in copies with other hashes: {arguments.documents:,} in each index",
-            "load": f"{arguments.rate} requests/s for {arguments.seconds} s, {arguments.rounds} times",
-            "without pause": f"{CLIENTS} clients; batches of {BATCH_TEXTS} texts: {BATCH_CLIENTS} clients",
-            "servers": world.servers(),
-            "generator": "vegeta 12",
-        }
-        measured = bench.ours(world)
-        stack.close()
+        with World.started(arguments.redis) as world:
+            servers_name = world.servers()
+            measured = bench.ours(world)
         measured.append(bench.peer(arguments.redis))
-    setting["daemon"] = f"{measured[1].indexed_per_s:,.0f} documents/s indexed, {arguments.daemon_rate:,} produced"
-    tables = {"lookups": table(measured)}
-    results = [asdict(entry) for entry in measured]
-    report.Report("serve", arguments.quick, setting, results, tables).show(arguments.output)
+    setting = {
+        "documents": f"{documents.name}, in copies with other hashes: {arguments.documents:,} in each index",
+        "load": f"{arguments.rate} requests/s for {arguments.seconds} s, {arguments.rounds} times",
+        "without pause": f"{CLIENTS} clients; batches of {BATCH_TEXTS} texts: {BATCH_CLIENTS} clients",
+        "servers": servers_name,
+        "generator": "vegeta 12",
+        "daemon": f"{measured[1].indexed_per_s:,.0f} documents/s indexed, {arguments.daemon_rate:,} produced",
+    }
+    tables = {"lookups": report.table(COLUMNS, [astuple(entry)[:-1] for entry in measured])}
+    report.Report("serve", arguments.quick, setting, measured, tables).show(arguments.output)
 
 
 def documents_of(fed_count: int, lookups_count: int) -> Documents:
@@ -197,37 +203,32 @@ class Bench:
         """Measure our service, alone and beside a daemon."""
         job = world.empty_job()
         fill(world.redis.url, world.redis.pid, self._documents, self._arguments.documents)
-        service = Service("serve", lambda port: serve_command(world.redis.url, port), "/readyz")
+        keys = needed_keys(world.redis.url) | {"api.port": "{port}"}
+        sets = [part for key, value in keys.items() for part in ("--set", f"{key}={value}")]
         path = "/v1/profiles/articles/lookup"
-        with closing(service), ExitStack() as stack:
-            service.start()
+        with Service("serve", "/readyz", sys.executable, "-m", "streamdedup", "serve", *sets) as service:
             alone = self._measure(OURS, service, path, lambda: 0)
-            daemon = world.daemon(job)
-            stack.enter_context(closing(daemon))
-            daemon.start()
-            producer = stack.enter_context(closing(self._producer(world, job)))
-            producer.start()
-            daemon.wait_until(lambda: world.committed_count(job) > 0, load.PATIENCE_S)
-            return [alone, self._measure(BESIDE, service, path, lambda: world.committed_count(job))]
+            with world.daemon(job) as daemon, self._producer(world, job):
+                daemon.wait_until(lambda: world.committed_count(job) > 0, load.PATIENCE_S)
+                return [alone, self._measure(BESIDE, service, path, lambda: world.committed_count(job))]
 
     def peer(self, redis_program: str | None) -> Measured:
         """Measure the service with datasketch."""
         from benchmarks import peers  # noqa: PLC0415  needs the extra "bench"
 
+        banding = default_banding()
         with servers.make_redis(redis_program) as server:
-            index = peers.redis_index(server.url, default_banding())
+            index = peers.redis_index(server.url, banding)
             peers.fill(index, [text for _, text in self._documents.indexed], self._arguments.documents)
-            with closing(Service("peer", lambda port: peer_command(server.url, port), "/livez")) as service:
-                service.start()
+            options = ["--redis", server.url, "--bands", str(banding.bands), "--rows", str(banding.rows)]
+            command = [sys.executable, "-W", "ignore", "-m", "benchmarks.lookup_peer", "--port", "{port}", *options]
+            with Service("peer", "/livez", *command) as service:
                 return self._measure(PEER, service, "/lookup", lambda: 0)
 
     def _producer(self, world: World, job: Job) -> ManagedProcess:
         """Return the producer of the documents that the daemon indexes."""
         path = self._folder / "documents"
-        with path.open("wb") as file:
-            for document in self._documents.fed:
-                value = msgspec.json.encode({"id": document.id, "text": document.text})
-                file.write(b"%s\t%s\n" % (document.id.encode(), value))
+        load.write_documents(path, self._documents.fed)
         rate = str(self._arguments.daemon_rate)
         options = ["--documents", str(path), "--rate", rate, "--linger-ms", str(LINGER_MS)]
         return latency.End("produce", world.address, job.topic, *options)
@@ -270,60 +271,11 @@ class Bench:
 
 def fill(url: str, pid: int, documents: Documents, count: int) -> None:
     """Index documents: copies of the texts with other shingle hashes, of which the first has those of the texts."""
-    texts = [text for _, text in documents.indexed]
-    shingles = Shingler(settings_for().profiles["articles"].shingle_options()).shingle(texts)
+    shingler = growth.CopyShingler([text for _, text in documents.indexed])
     with redis.Redis.from_url(url) as client, index_on(url) as index:
-        index.detector._preparer.shingler = growth.CopyShingler(shingles)  # type: ignore[assignment]  # noqa: SLF001  it has the one method used here
-        growth.IndexGrowth(index, client, pid, "sets", len(texts)).fill(count)
+        growth.IndexGrowth(client, pid, "sets", index, shingler).fill(count)
         if client.dbsize() < count:
             raise RuntimeError(f"{client.dbsize():,} keys in place of an index of {count:,} documents")
-
-
-def serve_command(redis_url: str, port: int) -> list[str]:
-    """Return the command line of our service."""
-    keys = {
-        "kafka.bootstrap_servers": "localhost:9092",
-        "redis.url": redis_url,
-        "profiles.articles.topics": "articles",
-        "api.port": port,
-    }
-    sets = [part for key, value in keys.items() for part in ("--set", f"{key}={value}")]
-    return [sys.executable, "-m", "streamdedup", "serve", *sets]
-
-
-def peer_command(redis_url: str, port: int) -> list[str]:
-    """Return the command line of the service with datasketch."""
-    banding = default_banding()
-    numbers = ["--port", str(port), "--bands", str(banding.bands), "--rows", str(banding.rows)]
-    return [sys.executable, "-W", "ignore", "-m", "benchmarks.lookup_peer", "--redis", redis_url, *numbers]
-
-
-def table(measured: Sequence[Measured]) -> report.Table:
-    """Return the measurements of all services."""
-    rows = [
-        [
-            entry.name,
-            f"{entry.p50_ms:.1f}",
-            f"{entry.p99_ms:.1f}",
-            f"{entry.p99_median_ms:.1f}",
-            f"{entry.longest_ms:.0f}",
-            f"{entry.failed:,}",
-            f"{entry.cpu_ms:.2f}",
-            f"{entry.requests_per_s:,.0f}",
-            f"{entry.texts_per_s:,.0f}",
-        ]
-        for entry in measured
-    ]
-    head = [
-        "one process",
-        "p50, ms",
-        "p99, ms",
-        "p99, median round",
-        "longest, ms",
-        "failed",
-        "processor, ms a request",
-    ]
-    return report.Table([*head, "requests/s without pause", "texts/s in batches"], rows)
 
 
 if __name__ == "__main__":

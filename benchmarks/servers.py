@@ -2,25 +2,38 @@
 
 import os
 import shutil
+import sys
 from collections.abc import Iterable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import redis
-from kafka import KafkaAdminClient
-from kafka.errors import KafkaError
 
 from benchmarks.datasets import Text
-from streamdedup.embedded import RedisServer
-from streamdedup.embedded.redis import find_redis
+from streamdedup.embedded import ManagedProcess, RedisServer, find_redis
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.producer import Feeder
-from tests.servers import kafka_jars
-from tests.support.kafka import KAFKA_VERSION, KafkaServer
 
-#: The Redis server program, if installed; else that of the wheel.
-REDIS_PROGRAM = "redis-server"
+
+class ModuleProcess(ManagedProcess):
+    """A module of the benchmarks as a process, ready as soon as it runs.
+
+    Args:
+        module: Name of the module.
+        arguments: Its command line.
+    """
+
+    def __init__(self, module: str, *arguments: str) -> None:
+        super().__init__(module)
+        self._command = [sys.executable, "-W", "ignore", "-m", f"benchmarks.{module}", *arguments]
+
+    def command(self) -> list[str]:
+        """Return the command line."""
+        return self._command
+
+    def is_ready(self) -> bool:
+        """Return whether the process runs."""
+        return self.is_running()
 
 
 def make_redis(program: str | None = None) -> RedisServer:
@@ -29,12 +42,7 @@ def make_redis(program: str | None = None) -> RedisServer:
     Raises:
         MissingToolError: There is no such program.
     """
-    return RedisServer(redis_program(program))
-
-
-def redis_program(program: str | None = None) -> str | None:
-    """Return the Redis server program to take; None for the one in the wheel."""
-    return program or (REDIS_PROGRAM if shutil.which(REDIS_PROGRAM) else None)
+    return RedisServer(redis_programs(program)[0])
 
 
 def redis_programs(program: str | None = None) -> list[str]:
@@ -43,21 +51,8 @@ def redis_programs(program: str | None = None) -> list[str]:
     Args:
         program: The only one.
     """
-    return [program] if program else list(dict.fromkeys([redis_program() or find_redis(), find_redis()]))
-
-
-def make_kafka() -> KafkaServer:
-    """Return a broker that runs as fast as it can, not started yet.
-
-    Raises:
-        MissingToolError: Java or Maven is not installed.
-    """
-    return KafkaServer(kafka_jars(), fast_start=False)
-
-
-def name_of_kafka() -> str:
-    """Return name and version of the broker."""
-    return f"Apache Kafka {KAFKA_VERSION}, one node"
+    installed = shutil.which("redis-server")
+    return [program] if program else list(dict.fromkeys([installed or find_redis(), find_redis()]))
 
 
 def name_of_redis(client: "redis.Redis") -> str:
@@ -98,26 +93,9 @@ def busy_s() -> float:
     return (user + nice + system + interrupts + soft_interrupts + stolen) / os.sysconf("SC_CLK_TCK")
 
 
-def create_topic(kafka: str, name: str, partitions: int) -> None:
-    """Create a topic and wait until its partitions have leaders."""
-    with closing(KafkaAdminClient(bootstrap_servers=kafka.split(","))) as admin:
-        admin.create_topics({name: {"num_partitions": partitions, "replication_factor": 1}}, wait_for_metadata=True)
-
-
 def fill(kafka: str, topic: str, documents: Iterable[Text], encode: Any) -> None:
     """Send documents to a topic, each keyed by its id, and wait until all are stored."""
     options = KafkaOptions(bootstrap_servers=kafka, group_id="none", topics=(topic,), transactional_id="none")
     with Feeder(options) as feeder:
         for document in documents:
             feeder.send(topic, document.id.encode(), encode({"id": document.id, "text": document.text}))
-
-
-def committed_count(admin: Any, group: str) -> int:
-    """Return the sum of a group's committed offsets; 0 while it has no coordinator yet."""
-    try:
-        offsets = admin.list_group_offsets(group)[group]
-    except KafkaError as error:
-        if not error.retriable:
-            raise
-        return 0
-    return sum(max(0, stored.offset) for stored in offsets.values())

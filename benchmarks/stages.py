@@ -9,10 +9,9 @@ scripts too. The peer is datasketch, pipelined, on as many documents in batches 
 is that of the index stage alone, in elapsed time.
 """
 
-import argparse
 import time
 from collections.abc import Callable
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, TypeVar
 
 import redis
@@ -24,6 +23,14 @@ from streamdedup.detection.model import Prepared
 from streamdedup.index.redis.buckets import LAYOUTS
 
 PEER = "datasketch, pipelined"
+#: Columns of the table, and their formats.
+COLUMNS = {
+    "": "",
+    **dict.fromkeys(("prepare, µs", "index, µs", "Redis, µs", "elapsed, µs"), ".1f"),
+    "documents/s": ",.0f",
+    "commands": ".1f",
+    "bytes a document": ",.0f",
+}
 T = TypeVar("T")
 
 
@@ -57,7 +64,14 @@ def main() -> None:
         "server": server_name,
         "rounds": arguments.rounds,
     }
-    show(arguments, setting, rounds)
+    least = {name: Round(*map(min, zip(*map(astuple, made), strict=True))) for name, made in rounds.items()}
+    rows = []
+    for name, lowest in least.items():
+        *times_us, commands, memory_bytes = astuple(lowest)
+        rows.append([name, *times_us, 1e6 / lowest.elapsed_us, commands, memory_bytes])
+    results = [{"name": name, "least": least[name], "rounds": made} for name, made in rounds.items()]
+    tables = {"stages": report.table(COLUMNS, rows)}
+    report.Report("stages", arguments.quick, setting, results, tables).show(arguments.output)
 
 
 def measured(url: str, client: "redis.Redis", layout: str, documents: list[datasets.Text]) -> Round:
@@ -74,14 +88,13 @@ def measured(url: str, client: "redis.Redis", layout: str, documents: list[datas
 
 def measured_peer(url: str, client: "redis.Redis", _: str, documents: list[datasets.Text]) -> Round:
     """Look up and insert all documents with datasketch on an empty server, in batches."""
-    banding = default_banding()
-    index = peers.redis_index(url, banding)
+    index = peers.redis_index(url, default_banding())
     ids = [document.id for document in documents]
 
     def index_all(signed: list[MinHash]) -> None:
         for first in range(0, len(ids), BATCH_DOCUMENTS):
             batch = slice(first, first + BATCH_DOCUMENTS)
-            peers.pipelined(index, banding, ids[batch], signed[batch])
+            peers.pipelined(index, ids[batch], signed[batch])
 
     return costs(client, len(ids), lambda: peers.sign(document.text for document in documents), index_all)
 
@@ -116,32 +129,6 @@ def commands_count(client: "redis.Redis") -> int:
     """Return how many commands the server has executed, those of scripts included."""
     statistics: dict[str, Any] = client.info("commandstats")
     return sum(int(command["calls"]) for command in statistics.values())
-
-
-def show(arguments: argparse.Namespace, setting: dict[str, Any], rounds: dict[str, list[Round]]) -> None:
-    """Print and write everything."""
-    columns = [
-        "",
-        "prepare, µs",
-        "index, µs",
-        "Redis, µs",
-        "elapsed, µs",
-        "documents/s",
-        "commands",
-        "bytes a document",
-    ]
-    rows, results = [], []
-    for name, measured_rounds in rounds.items():
-        lowest = Round(*map(min, zip(*map(astuple, measured_rounds), strict=True)))
-        times = (lowest.prepare_us, lowest.index_us, lowest.redis_us, lowest.elapsed_us)
-        rate = f"{1e6 / lowest.elapsed_us:,.0f}"
-        counts = (f"{lowest.commands:.1f}", f"{lowest.memory_bytes:,.0f}")
-        rows.append([name, *(f"{value:.1f}" for value in times), rate, *counts])
-        results.append(
-            {"name": name, "least": asdict(lowest), "rounds": [asdict(one_round) for one_round in measured_rounds]}
-        )
-    tables = {"stages": report.Table(columns, rows)}
-    report.Report("stages", arguments.quick, setting, results, tables).show(arguments.output)
 
 
 if __name__ == "__main__":

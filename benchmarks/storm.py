@@ -8,15 +8,12 @@ near-duplicate of all before. `benchmarks.world` defines a round.
 
 import random
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
 from itertools import islice
-from typing import Any
-
-import msgspec
 
 from benchmarks import report
 from benchmarks.datasets import Text
 from benchmarks.world import Entry, World, in_turns, rates, results_of, setting_of
+from streamdedup.wire import decode_alert
 
 #: Words of each text, and words to choose from.
 WORDS, VOCABULARY = 150, 20_000
@@ -26,12 +23,12 @@ def main() -> None:
     """Measure, print, write."""
     quick, usual = {"documents": 6_000, "rounds": 1}, {"documents": 100_000, "rounds": 1}
     arguments = report.arguments_of(report.parser(__doc__), quick, usual)
-    with ExitStack() as stack:
-        world = World(stack, arguments.redis)
+    with World.started(arguments.redis) as world:
         entries = []
         for name, texts in STREAMS.items():
             topic = name.partition(":")[0]
-            world.fill(topic, list(islice(documents(texts(random.Random(1))), arguments.documents)))
+            drawn = islice(texts(random.Random(1)), arguments.documents)
+            world.fill(topic, [Text(f"d{number}", text) for number, text in enumerate(drawn)])
             entries.append(Entry(name, topic, lambda job: [world.daemon(job)]))
         rounds = in_turns(world, "ordinary", entries, arguments.rounds)
         copies = world.outputs["copies"]
@@ -40,12 +37,6 @@ def main() -> None:
         setting["alerts of exact copies that name none"] = f"{without} of {len(copies):,}"
     tables = {"rates": rates(rounds, "stream")}
     report.Report("storm", arguments.quick, setting, results_of(rounds), tables).show(arguments.output)
-
-
-def documents(texts: Iterable[str]) -> Iterator[Text]:
-    """Yield texts as documents."""
-    for number, text in enumerate(texts):
-        yield Text(f"d{number}", text)
 
 
 def words(rng: random.Random, count: int) -> list[str]:
@@ -94,12 +85,8 @@ def alerts_without_exact_copy(values: Iterable[bytes]) -> int:
 
     A pair of copies is alerted once, so each alert of a copy but the first finds one that came before.
     """
-    count = 0
-    for value in values:
-        alert: dict[str, Any] = msgspec.json.decode(value)
-        digest = alert["document"]["digest"]
-        count += all(match["digest"] != digest for match in alert["matches"])
-    return count
+    alerts = map(decode_alert, values)
+    return sum(all(match.digest != alert.document.digest for match in alert.matches) for alert in alerts)
 
 
 if __name__ == "__main__":

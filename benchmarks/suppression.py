@@ -12,7 +12,7 @@ A pair is real if the two articles without the notice are near-duplicates. For e
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from benchmarks import report
@@ -38,7 +38,7 @@ RULES: dict[str, Mapping[str, object]] = {
 def main() -> None:
     """Measure, print, write."""
     arguments = report.parser(__doc__).parse_args()
-    made = collection(articles())[: 300 if arguments.quick else None]
+    made = collection()[: 300 if arguments.quick else None]
     with tempfile.TemporaryDirectory() as folder:
         rows = list(measure(made, Path(folder)))
     setting = {"articles": f"{len(made):,} of {len({article.source for article in made})} sources"}
@@ -47,16 +47,12 @@ def main() -> None:
     report.Report("suppression", arguments.quick, setting, rows, tables).show(arguments.output)
 
 
-def collection(base: Iterable[Article]) -> list[Article]:
+def collection() -> list[Article]:
     """Return the articles with the locked ones and the print views."""
-    base = list(base)
+    base = articles()
     plain = [article for article in base if article.source == SOURCE and article.text == article.original]
-    locked = [
-        Article(f"{article.id}/locked", NOTICE, (SOURCE, WEEKEND)[number % 2], "")
-        for number, article in enumerate(plain[:LOCKED])
-    ]
-    printed = [article._replace(id=f"{article.id}/print") for article in plain[LOCKED : LOCKED + PRINTED]]
-    return base + locked + printed
+    locked = [Article(NOTICE, (SOURCE, WEEKEND)[number % 2], "") for number in range(min(LOCKED, len(plain)))]
+    return base + locked + plain[LOCKED : LOCKED + PRINTED]
 
 
 def measure(made: list[Article], folder: Path) -> Iterator[list[object]]:

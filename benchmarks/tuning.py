@@ -7,7 +7,6 @@ round of each counts.
 """
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from typing import Any
 
 from benchmarks import datasets, report
@@ -36,8 +35,7 @@ def main() -> None:
     quick, usual = {"documents": 20_000, "rounds": 1}, {"documents": 38_086, "rounds": 2}
     arguments = report.arguments_of(report.parser(__doc__), quick, usual)
     texts = datasets.load(arguments.documents)
-    with ExitStack() as stack:
-        world = World(stack, arguments.redis)
+    with World.started(arguments.redis) as world:
         world.fill("all", texts.documents)
         entries = [Entry(name, "all", daemon(world, *keys)) for name, keys in ROWS.items()]
         entries = [entry for entry in entries if not arguments.quick or entry.name in QUICK]

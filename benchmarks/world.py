@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from operator import sub
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,16 @@ from typing import Any
 import msgspec
 import redis
 from kafka import KafkaAdminClient
+from kafka.errors import KafkaError
 
 from benchmarks import servers
 from benchmarks.datasets import REPOSITORY, Text
-from benchmarks.report import Table
+from benchmarks.report import Table, table
+from benchmarks.servers import ModuleProcess
 from streamdedup.cli.demo_servers import DaemonProcess, forget_settings
 from streamdedup.embedded import ManagedProcess, RedisServer, ServerError
-from tests.servers import fresh_name, read_topic
-from tests.support.kafka import KafkaServer
+from tests.servers import create_topics, fresh_name, make_kafka, read_topic
+from tests.support.kafka import KAFKA_VERSION, KafkaServer
 
 #: Partitions of each topic.
 PARTITIONS = 4
@@ -37,23 +39,6 @@ LOOK_S = 0.05
 PATIENCE_S = 60.0
 #: Makes the value of a document.
 Encode = Callable[[Mapping[str, Any]], bytes]
-#: The daemon's settings: servers, names and a port, and the keys that differ from the defaults.
-SETTINGS = """\
-[kafka]
-bootstrap_servers = "{kafka}"
-group_id = "{group}"
-duplicates_topic = "{output}"
-{kafka_keys}
-[redis]
-{redis_keys}
-
-[service]
-metrics_port = {{port}}
-
-[profiles.articles]
-topics = ["{topic}"]
-{profile_keys}
-"""
 
 
 @dataclass(frozen=True)
@@ -130,22 +115,6 @@ class Job:
 Make = Callable[[Job], list[ManagedProcess]]
 
 
-class Consumer(ManagedProcess):
-    """One of the consumers of `benchmarks.consumers`."""
-
-    def __init__(self, arguments: list[str]) -> None:
-        super().__init__("consumer")
-        self._arguments = arguments
-
-    def command(self) -> list[str]:
-        """Return the command line."""
-        return [sys.executable, "-W", "ignore", "-m", "benchmarks.consumers", *self._arguments]
-
-    def is_ready(self) -> bool:
-        """Return True: nothing has to be awaited."""
-        return self.is_running()
-
-
 class OtherDaemon(DaemonProcess):
     """The daemon of another checkout of the project, with the environment in its folder ``.venv``.
 
@@ -180,31 +149,36 @@ class World:
         os.environ["PYTHONPATH"] = str(REPOSITORY)
         self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streamdedup-bench-")))
         self.redis: RedisServer = stack.enter_context(servers.make_redis(redis_program))
-        self._kafka: KafkaServer = stack.enter_context(servers.make_kafka())
+        self._kafka: KafkaServer = stack.enter_context(make_kafka(fast_start=False))
         self.address = self._kafka.bootstrap_servers
         # Deleting a large index is one command.
-        self._client = stack.enter_context(redis.Redis.from_url(self.redis.url, socket_timeout=PATIENCE_S))
+        client = stack.enter_context(redis.Redis.from_url(self.redis.url, socket_timeout=PATIENCE_S))
+        #: The single server, then the masters of a cluster; and a client of each.
+        self._masters, self._clients = [self.redis], [client]
         self._admin: Any = stack.enter_context(closing(KafkaAdminClient(bootstrap_servers=self.address)))
         self._filled: dict[str, int] = {}
-        self._cluster: Sequence[tuple[RedisServer, redis.Redis]] = ()
         #: Output of the last round, by input topic.
         self.outputs: dict[str, list[Any]] = {}
 
+    @classmethod
+    @contextmanager
+    def started(cls, redis_program: str | None) -> Iterator["World"]:
+        """Start the servers, and stop them at the end."""
+        with ExitStack() as stack:
+            yield cls(stack, redis_program)
+
     def servers(self) -> str:
         """Return names and versions of the servers."""
-        return f"{servers.name_of_kafka()}; {servers.name_of_redis(self._client)}"
+        return f"Apache Kafka {KAFKA_VERSION}, one node; {servers.name_of_redis(self._clients[0])}"
 
-    def add_cluster(self, nodes: Sequence[tuple[RedisServer, "redis.Redis"]]) -> None:
-        """Add a Redis cluster, each node with a client, for daemons on a cluster."""
-        self._cluster = nodes
-
-    def _cluster_keys(self, shards: int) -> dict[str, Any]:
-        nodes = [f"localhost:{node.port}" for node, _ in self._cluster]
-        return {"mode": "cluster", "nodes": nodes, "shards": shards}
+    def add_cluster(self, nodes: Sequence[RedisServer], clients: Sequence["redis.Redis"]) -> None:
+        """Add a Redis cluster, with a client of each node, for daemons on a cluster."""
+        self._masters += nodes
+        self._clients += clients
 
     def fill(self, topic: str, documents: list[Text], encode: Encode = msgspec.json.encode) -> None:
         """Make a topic of these documents."""
-        servers.create_topic(self.address, topic, PARTITIONS)
+        create_topics(self.address, [topic], PARTITIONS)
         servers.fill(self.address, topic, documents, encode)
         self._filled[topic] = len(documents)
 
@@ -228,24 +202,30 @@ class World:
             shards: Slots for each band, for an index in the cluster; None for the single server.
             registry: URL of a schema registry.
         """
-        text = SETTINGS.format(
-            kafka=self.address,
-            redis_keys=_toml({"url": self.redis.url} if shards is None else self._cluster_keys(shards)),
-            topic=job.topic,
-            group=job.group,
-            output=job.output,
-            kafka_keys=_toml(kafka or {}),
-            profile_keys=_toml(profile or {}),
-        )
-        text += "" if registry is None else f'[schema_registry]\nurl = "{registry}"\n'
+        names = {"bootstrap_servers": self.address, "group_id": job.group, "duplicates_topic": job.output}
+        sections: dict[str, dict[str, Any]] = {
+            "kafka": names | dict(kafka or {}),
+            "redis": {"url": self.redis.url},
+            "profiles.articles": {"topics": [job.topic], **(profile or {})},
+        }
+        if shards is not None:
+            nodes = [f"localhost:{node.port}" for node in self._masters[1:]]
+            sections["redis"] = {"mode": "cluster", "nodes": nodes, "shards": shards}
+        if registry is not None:
+            sections["schema_registry"] = {"url": registry}
+        text = "[service]\nmetrics_port = {port}\n"
+        for title, keys in sections.items():
+            # A JSON text or number is one of TOML too.
+            lines = [f"{key} = {msgspec.json.encode(value).decode()}" for key, value in keys.items()]
+            text += "\n".join([f"[{title}]", *lines, ""])
         directory = self.folder / fresh_name("daemon")
         return DaemonProcess(directory, text) if checkout is None else OtherDaemon(checkout, directory, text)
 
-    def consumer(self, job: Job, kind: str, *more: str) -> Consumer:
+    def consumer(self, job: Job, kind: str, *more: str) -> ModuleProcess:
         """Return a consumer of `benchmarks.consumers`."""
         places = ["--kafka", self.address, "--redis", self.redis.url]
         names = ["--topic", job.topic, "--group", job.group, "--output", job.output]
-        return Consumer([kind, *places, *names, *more])
+        return ModuleProcess("consumers", kind, *places, *names, *more)
 
     def measure(self, topic: str, make: Make, counted: tuple[float, float] = (0.0, 1.0)) -> Round:
         """Run processes over a topic, with an empty index, a new group and an empty output.
@@ -259,9 +239,9 @@ class World:
         job, count = self._job(topic), self._filled[topic]
         begin, end = (max(1, round(share * count)) for share in counted)
         with self._started(make(job)) as processes:
-            first = self._await(processes, job.group, begin)
-            last = self._await(processes, job.group, end)
-            self._await(processes, job.group, count)
+            first = self._await(processes, job, begin)
+            last = self._await(processes, job, end)
+            self._await(processes, job, count)
         if first.committed == last.committed:
             raise ServerError("everything was committed at once; there must be more documents")
         self.outputs[topic] = read_topic(self.address, job.output)
@@ -271,18 +251,24 @@ class World:
         """Run processes over a topic in the same way, and return the records that a subscriber gets."""
         job = self._job(topic)
         with self._started(make(job)) as processes:
-            self._await(processes, job.group, self._filled[topic])
+            self._await(processes, job, self._filled[topic])
         return [record.value for record in read_topic(self.address, job.output)]
 
     def empty_job(self) -> Job:
         """Return a job on an empty topic and an empty index."""
         topic = fresh_name("input")
-        servers.create_topic(self.address, topic, PARTITIONS)
+        create_topics(self.address, [topic], PARTITIONS)
         return self._job(topic)
 
     def committed_count(self, job: Job) -> int:
-        """Return the number of documents of a job that its consumers have committed."""
-        return servers.committed_count(self._admin, job.group)
+        """Return the number of documents of a job that its consumers have committed; 0 without a coordinator yet."""
+        try:
+            offsets = self._admin.list_group_offsets(job.group)[job.group]
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            return 0
+        return sum(max(0, stored.offset) for stored in offsets.values())
 
     @property
     def kafka_pid(self) -> int:
@@ -290,11 +276,10 @@ class World:
         return self._kafka.brokers[0].pid
 
     def _job(self, topic: str) -> Job:
-        for client in (self._client, *(client for _, client in self._cluster)):
+        for client in self._clients:
             servers.empty(client)
         job = Job(topic, fresh_name("group"), fresh_name("duplicates"))
-        for name in (job.output, f"{job.output}.dlq"):
-            servers.create_topic(self.address, name, PARTITIONS)
+        create_topics(self.address, [job.output, f"{job.output}.dlq"], PARTITIONS)
         return job
 
     @contextmanager
@@ -308,11 +293,11 @@ class World:
                 process.wait_ready()
             yield processes
 
-    def _await(self, processes: Sequence[ManagedProcess], group: str, count: int) -> Reading:
+    def _await(self, processes: Sequence[ManagedProcess], job: Job, count: int) -> Reading:
         """Wait until so many documents are committed or a process ends."""
         seen, changed_s = -1, time.monotonic()
         while True:
-            committed, now_s = servers.committed_count(self._admin, group), time.monotonic()
+            committed, now_s = self.committed_count(job), time.monotonic()
             if committed >= count:
                 return self._look(processes, committed, now_s)
             if committed != seen:
@@ -324,7 +309,7 @@ class World:
             time.sleep(LOOK_S)
 
     def _look(self, processes: Sequence[ManagedProcess], committed: int, now_s: float) -> Reading:
-        masters_s = [servers.cpu_s(server.pid) for server in (self.redis, *(node for node, _ in self._cluster))]
+        masters_s = [servers.cpu_s(server.pid) for server in self._masters]
         cpu_s = {
             "consumer": sum(servers.cpu_s(process.pid) for process in processes),
             "Redis": sum(masters_s),
@@ -333,11 +318,6 @@ class World:
         others_s = servers.busy_s() - sum(cpu_s.values()) - time.process_time()
         stages_s = _stages([process.metrics() for process in processes if isinstance(process, DaemonProcess)])
         return Reading(now_s, committed, cpu_s, others_s, stages_s, masters_s)
-
-
-def _toml(keys: Mapping[str, Any]) -> str:
-    """Return keys as lines of a settings file; a JSON text or number is one of TOML too."""
-    return "".join(f"{key} = {msgspec.json.encode(value).decode()}\n" for key, value in keys.items())
 
 
 def _stages(metrics: Sequence[str]) -> dict[str, float]:
@@ -398,21 +378,18 @@ def setting_of(world: World, documents: str, rounds: Rounds) -> dict[str, str]:
 
 
 def results_of(rounds: Rounds) -> list[dict[str, Any]]:
-    """Return the rounds as plain values that JSON can hold."""
+    """Return the rounds of each contender, and its best one."""
     best = best_of(rounds)
-    return [
-        {"name": name, "best": asdict(best[name]), "rounds": [asdict(round_) for round_ in measured]}
-        for name, measured in rounds.items()
-    ]
+    return [{"name": name, "best": best[name], "rounds": measured} for name, measured in rounds.items()]
 
 
 def rates(rounds: Rounds, title: str = "", ratio: str = "times the first") -> Table:
     """Return the table of rates, each beside that of the first contender, and of processor times."""
     best = best_of(rounds)
     first = next(iter(best.values()))
-    rows = []
-    for name, measured in best.items():
-        used = [f"{us:,.0f}" for us in measured.cpu_us.values()]
-        times = measured.documents_per_s / first.documents_per_s
-        rows.append([name, f"{measured.documents_per_s:,.0f}", f"{times:.2f}", *used])
-    return Table([title, "documents/s", ratio, *(f"{name}, µs" for name in first.cpu_us)], rows)
+    rows = [
+        [name, measured.documents_per_s, measured.documents_per_s / first.documents_per_s, *measured.cpu_us.values()]
+        for name, measured in best.items()
+    ]
+    processes = {f"{name}, µs": ",.0f" for name in first.cpu_us}
+    return table({title: "", "documents/s": ",.0f", ratio: ".2f", **processes}, rows)
