@@ -21,16 +21,7 @@ import pytest
 
 from streamdedup.embedded.process import LOOPBACK
 from tests import servers
-from tests.composed import (
-    INSTRUCTIONS,
-    PAGE_SECTION,
-    ROOT,
-    SERVICES,
-    SETTINGS_FILE,
-    binds,
-    build_context,
-    of_kind,
-)
+from tests.composed import INSTRUCTIONS, PAGE_SECTION, ROOT, SERVICES, SETTINGS_FILE, binds, build_context, of_kind
 from tests.prometheus import PrometheusServer
 from tests.support.kafka import KafkaServer
 from tests.support.ports import free_ports

@@ -25,11 +25,7 @@ from streamdedup.embedded import (
     ServerError,
     find_redis,
 )
-from tests.servers import (
-    DEADLINE_S,
-    make_redis,
-    wait_until,
-)
+from tests.servers import DEADLINE_S, make_redis, wait_until
 from tests.support import ports
 from tests.support.kafka import KafkaServer
 from tests.support.ports import free_ports

@@ -6,14 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.model.daemon import IDLE, Daemon
-from tests.model.documents import (
-    NOTHING_SUPPRESSED,
-    SOURCES,
-    Operation,
-    Suppression,
-    Texts,
-    draw_suppression,
-)
+from tests.model.documents import NOTHING_SUPPRESSED, SOURCES, Operation, Suppression, Texts, draw_suppression
 from tests.model.index import NO_ATTEMPT, SLOTS, Announced, Clock, Index
 from tests.model.kafka import Kafka
 from tests.model.rules import ALL, Rules

@@ -100,12 +100,7 @@ class Truth:
     """
 
     def __init__(
-        self,
-        kafka: Kafka,
-        texts: Texts,
-        window: int | None,
-        slack: int,
-        suppression: Suppression = NOTHING_SUPPRESSED,
+        self, kafka: Kafka, texts: Texts, window: int | None, slack: int, suppression: Suppression = NOTHING_SUPPRESSED
     ) -> None:
         self._kafka = kafka
         self._texts = texts

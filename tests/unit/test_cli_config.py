@@ -12,11 +12,7 @@ from streamdedup import __version__, errors, wire
 from streamdedup.cli import config as config_commands
 from streamdedup.cli import main as cli
 from streamdedup.cli.assembly import kafka_options
-from streamdedup.cli.settings_options import (
-    load_settings,
-    parse_assignments,
-    with_same_settings,
-)
+from streamdedup.cli.settings_options import load_settings, parse_assignments, with_same_settings
 from streamdedup.cli.topic_reading import reading_options
 from streamdedup.settings.examples import EXAMPLES
 from tests.canaries import KEY_PASSWORD

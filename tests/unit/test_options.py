@@ -10,13 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from streamdedup.cli.main import main
-from streamdedup.cli.options import (
-    ComparisonOptions,
-    MatchSettings,
-    ShingleSettings,
-    chosen_profile,
-    with_options,
-)
+from streamdedup.cli.options import ComparisonOptions, MatchSettings, ShingleSettings, chosen_profile, with_options
 from streamdedup.settings import Profile
 
 

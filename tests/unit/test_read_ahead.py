@@ -14,18 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 import structlog
-from loop_world import (
-    GROUP,
-    INPUT,
-    WORDS,
-    Act,
-    Daemon,
-    Killed,
-    Moment,
-    Sent,
-    World,
-    rebalanced,
-)
+from loop_world import GROUP, INPUT, WORDS, Act, Daemon, Killed, Moment, Sent, World, rebalanced
 
 from streamdedup.daemon import batch as stages
 from streamdedup.daemon import read_ahead

@@ -12,13 +12,7 @@ from hypothesis import strategies as st
 
 from streamdedup.text import normalise as normalise_module
 from streamdedup.text import unicode_tables
-from streamdedup.text.shingles import (
-    ENGLISH_STOP_WORDS,
-    ShingleOptions,
-    Shingler,
-    normalise,
-    parse_stop_words,
-)
+from streamdedup.text.shingles import ENGLISH_STOP_WORDS, ShingleOptions, Shingler, normalise, parse_stop_words
 from tests.thoroughness import examples
 
 _spec = importlib.util.spec_from_file_location("reference_shingles", Path(__file__).with_name("reference_shingles.py"))
