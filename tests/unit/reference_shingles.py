@@ -6,6 +6,7 @@ names instead of ranges.
 
 import functools
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from importlib import resources
 
@@ -51,10 +52,6 @@ SOLO_NAMES = (
 )
 
 
-def is_ignorable(character: str) -> bool:
-    return unicodedata.category(character) == "Cf" or ord(character) in OTHER_IGNORABLE
-
-
 #: How the names of marks begin that can be folded, and words in the names of those that cannot.
 FOLDED_NAMES = ("COMBINING ", "ARABIC ", "HEBREW ", "SYRIAC ")
 KEPT_NAMES = {"KATAKANA-HIRAGANA", "DEVANAGARI", "GRANTHA", "GLAGOLITIC", "PERMIC", "BINDU", "MUSICAL"}
@@ -68,10 +65,10 @@ def is_folded(character: str) -> bool:
 
 
 def visible(text: str, *, fold_marks: bool) -> str:
-    seen = [c for c in text if not is_ignorable(c)]
+    seen = "".join(c for c in text if unicodedata.category(c) != "Cf" and ord(c) not in OTHER_IGNORABLE)
     if not fold_marks:
-        return "".join(seen)
-    return "".join(c for c in unicodedata.normalize("NFD", "".join(seen)) if not is_folded(c))
+        return seen
+    return "".join(c for c in unicodedata.normalize("NFD", seen) if not is_folded(c))
 
 
 @functools.cache
@@ -131,15 +128,12 @@ def shingle_texts(
     *,
     unit: str = "word",
     size: int = 3,
-    letters_only: bool = False,
-    fold_marks: bool = False,
-    fold_variants: bool = False,
     stop_words: Iterable[str] = (),
     keep_white_space: bool = True,
     short_texts: str = "whole",
+    **folding: bool,
 ) -> list[tuple[str, ...]]:
     """Every shingle of a text, in order and with repetitions: a tuple of tokens, or of one string of characters."""
-    folding = {"letters_only": letters_only, "fold_marks": fold_marks, "fold_variants": fold_variants}
     if unit == "char":
         characters = normalise(text, **folding)
         if not keep_white_space:
@@ -189,14 +183,7 @@ def shingle_hashes(
     hashes = [value for value in every if value not in stop_shingles] or every
     if not bag:
         return sorted(set(hashes))
-    seen: dict[int, int] = {}
-    elements = set()
-    for value in hashes:
-        number = seen.get(value, 0)
-        seen[value] = number + 1
-        elements.add(value if number == 0 else finish(mix((value + number * 0x9B05688C2B3E6C1F) & MASK)))
+    elements = set(hashes)
+    for value, count in Counter(hashes).items():
+        elements |= {finish(mix((value + number * 0x9B05688C2B3E6C1F) & MASK)) for number in range(1, count)}
     return sorted(elements)
-
-
-def token_count(text: str, *, stop_words: Iterable[str] = (), **options: bool) -> int:
-    return len(without_stop_words(text, stop_words, **options))

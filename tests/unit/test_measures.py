@@ -72,12 +72,8 @@ def test_the_exact_join_finds_all_pairs_by_another_measure(sets, threshold):
     offsets = np.append(0, np.cumsum([len(one) for one in sets])).astype(np.int64)
     pairs = gathered(join(hashes, offsets, threshold, measure=OVERLAP))
     found = dict(zip(zip(pairs.left.tolist(), pairs.right.tolist(), strict=True), pairs.similarities, strict=True))
-    expected = {}
-    for (i, a), (j, b) in itertools.combinations(enumerate(sets), 2):
-        similarity = exact(OVERLAP, a, b)
-        if similarity >= threshold:
-            expected[i, j] = similarity
-    assert found == expected
+    every = {(i, j): exact(OVERLAP, sets[i], sets[j]) for i, j in itertools.combinations(range(len(sets)), 2)}
+    assert found == {pair: similarity for pair, similarity in every.items() if similarity >= threshold}
 
 
 def test_sketches_are_compared_by_the_measure_of_the_sketcher():

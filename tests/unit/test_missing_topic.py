@@ -10,7 +10,7 @@ BEFORE = [Sent("a", TEXT, 0), Sent("b", TEXT, 1)]
 AFTER = [Sent("c", NEW_TEXT, 0, time_ms=5), Sent("d", NEW_TEXT, 1, time_ms=5), Sent("e", TEXT, 1, time_ms=5)]
 
 
-def send(world: World, records: list[Sent]) -> None:
+def send(world: World, *records: Sent) -> None:
     """Let further records come to the input topic."""
     world.records = [*world.records, *records]
     world.positions = [*world.positions, *map(world.produce, records)]
@@ -31,8 +31,7 @@ def test_a_daemon_reports_a_deleted_topic_and_reads_it_again_when_it_is_created(
         world.turn(world.daemons[0])
         assert states(world) == (f"no such topic: {INPUT}", 0, 1)
     world.broker.create(INPUT, 2)
-    world.records, world.positions = [*BEFORE, *AFTER], [*world.positions, *map(world.produce, AFTER)]
-    world.ends = {position.topic_partition: position.offset + 1 for position in world.positions[-3:]}
+    send(world, *AFTER)
     assert world.run().wrong() == []
     assert states(world) == (None, 1, 0)
     assert world.daemons[0].metric("topics_recreated_total") == 1
@@ -50,7 +49,7 @@ def test_it_goes_on_with_its_other_topics(when):
         world.start("later")
     else:
         world.broker.rebalance(GROUP)
-    send(world, AFTER)
+    send(world, *AFTER)
     assert world.run().wrong() == []
     assert states(world) == (f"no such topic: {OTHER}", 0, 1)
 
@@ -69,7 +68,7 @@ def test_a_topic_that_is_created_after_the_start_is_read():
     world.turn(world.daemons[0])
     assert states(world) == (f"no such topic: {INPUT}", 0, 1)
     world.broker.create(INPUT, 2)
-    send(world, AFTER)
+    send(world, *AFTER)
     assert world.run().wrong() == []
     assert states(world) == (None, 1, 0)
 
@@ -80,5 +79,5 @@ def test_a_lost_index_is_rebuilt_from_the_topics_that_exist():
     world.stop_all()
     world.index.__init__()
     world.start("later")
-    send(world, AFTER)
+    send(world, *AFTER)
     assert world.run().wrong() == []

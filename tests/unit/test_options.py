@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-from pathlib import Path
 from typing import Annotated
 
 import pytest
@@ -50,7 +49,7 @@ def test_options_override_the_settings_file_and_what_is_not_given_does_not(tmp_p
         encoding="utf-8",
     )
     given = {"profile": "own", "id_field": "key", "text_fields": None, "shingle_size": 4, "threshold": 0.9}
-    chosen = chosen_profile(ComparisonOptions(["-"], config=Path(config), **given), retention="2d")
+    chosen = chosen_profile(ComparisonOptions(["-"], config=config, **given), retention="2d")
     assert (chosen.threshold, chosen.min_words, chosen.shingle_size) == (0.9, 7, 4)
     assert (chosen.id_field, chosen.text_fields) == ("key", ("title", "body"))
     assert chosen.retention_s == 2 * 86_400

@@ -2,6 +2,7 @@
 
 import re
 import zipfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -34,10 +35,8 @@ def source(name: str) -> str:
 
 @pytest.fixture
 def service():
-    made = Service(tokens=Tokens(["t" * 22]))
-    with made.client:
+    with closing(Service(tokens=Tokens(["t" * 22]))) as made, made.client:
         yield made
-    made.close()
 
 
 class TestRoutes:
@@ -71,10 +70,8 @@ class TestRoutes:
     def test_data_needs_the_token_and_another_host_gets_no_page(self, service):
         assert service.client.get("/v1/profiles").status_code == 401
         assert service.client.get("/pages").status_code == 401
-        without = Service()
-        with without.client:
+        with closing(Service()) as without, without.client:
             assert without.client.get("/", headers={"host": "example.org"}).status_code == 400
-        without.close()
 
 
 class TestFiles:

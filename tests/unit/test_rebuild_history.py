@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from loop_world import CLOCK, GROUP, Sent, World
+from test_missing_topic import send
 
 from streamdedup.daemon import batch, publisher
 from streamdedup.detection.detector import Detector
@@ -48,10 +49,7 @@ class Months:
         world = self._world
         self._now_ms = world.now_ms = FIRST_MS + round(day * DAY_MS)
         CLOCK.now_s += 1
-        sent = [replace(record, time_ms=self._now_ms) for record in records]
-        world.records = [*world.records, *sent]
-        world.positions += [world.produce(record) for record in sent]
-        world.ends = {position.topic_partition: position.offset + 1 for position in world.positions}
+        send(world, *(replace(record, time_ms=self._now_ms) for record in records))
         world.run()
 
     def lose_index(self) -> None:

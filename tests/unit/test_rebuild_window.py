@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 from loop_world import DUPLICATES, GROUP, INPUT, Sent, World
+from test_missing_topic import send
 
 from streamdedup.daemon.rebuild_window import rebuild_window
 from streamdedup.kafka.protocols import ReadProgress
@@ -88,13 +89,6 @@ def test_the_next_record_with_a_credible_time_counts(times, committed, expected)
 
 
 # A rebuild in a backlog
-
-
-def send(world, *records):
-    """Produce further records."""
-    world.records = [*world.records, *records]
-    world.positions += [world.produce(sent) for sent in records]
-    world.ends = {p.topic_partition: p.offset + 1 for p in world.positions}
 
 
 def lose_index(world):

@@ -1,7 +1,8 @@
 """A topic that is deleted and created again: every pair of its documents is alerted, and none a second time."""
 
 import pytest
-from loop_world import DUPLICATES, GROUP, INPUT, Act, Killed, Moment, Sent, World
+from loop_world import DUPLICATES, GROUP, INPUT, Killed, Moment, Sent, World
+from test_missing_topic import send
 
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.values import UNKNOWN_BROKER_STATE
@@ -24,26 +25,14 @@ AFTER = [
 
 #: Calls that a daemon makes for a batch of partitions that are new to it.
 METHODS = [
-    *(
-        "poll",
-        "committed",
-        "partition_states",
-        "fence",
-        "insert_entries",
-        "insert_and_look_up",
-        "get_entries",
-        "save_pending_matches",
-    ),
-    *("claim_pairs", "set_clusters", "announce", "publish", "commit", "finish"),
+    *("poll", "committed", "partition_states", "fence", "insert_entries", "insert_and_look_up", "get_entries"),
+    *("save_pending_matches", "claim_pairs", "set_clusters", "announce", "publish", "commit", "finish"),
 ]
 
 
-def silent_count(world: World) -> float:
-    return sum(daemon.metric("documents_silent_total") for daemon in world.everyone)
-
-
-def recreated_count(world: World) -> float:
-    return sum(daemon.metric("topics_recreated_total", topic=INPUT) for daemon in world.everyone)
+def total(world: World, metric: str) -> float:
+    """Return the sum of a metric over all daemons."""
+    return sum(daemon.metric(metric) for daemon in world.everyone)
 
 
 @pytest.fixture(params=["stopped", "running"])
@@ -62,15 +51,15 @@ def world(request) -> World:
 def test_its_pairs_are_alerted_and_none_twice(world, offsets_deleted, partitions):
     world.recreate(AFTER, partitions, offsets_deleted=offsets_deleted)
     assert world.run().wrong() == []
-    assert silent_count(world) == 0
-    assert recreated_count(world) == 1
+    assert total(world, "documents_silent_total") == 0
+    assert total(world, "topics_recreated_total") == 1
 
 
 def test_a_longer_topic_is_recognised_by_its_id_and_read_from_its_oldest_record(world):
     again = [Sent(f"x{number}", f"{NEW_TEXT} x{number // 2}", number % 2) for number in range(20)]
     world.recreate([*again, *AFTER], offsets_deleted=False)
     assert world.run().wrong() == []
-    assert silent_count(world) == 0
+    assert total(world, "documents_silent_total") == 0
 
 
 @pytest.mark.parametrize("offsets_deleted", [True, False])
@@ -79,11 +68,9 @@ def test_without_ids_a_shorter_topic_is_recognised_by_its_end(world, offsets_del
     world.index._incarnations.clear()
     world.broker.groups[GROUP].topic_ids.clear()
     world.restart(world.daemons[0])
-    world.recreate(
-        [Sent("n1", NEW_TEXT, 0, time_ms=5), Sent("n2", NEW_TEXT, 0, time_ms=5)], offsets_deleted=offsets_deleted
-    )
+    world.recreate([Sent(name, NEW_TEXT, 0, time_ms=5) for name in ("n1", "n2")], offsets_deleted=offsets_deleted)
     assert world.run().wrong() == []
-    assert silent_count(world) == 0
+    assert total(world, "documents_silent_total") == 0
 
 
 def test_a_partition_that_comes_back_later_does_not_have_the_mark_of_before(world):
@@ -91,11 +78,9 @@ def test_a_partition_that_comes_back_later_does_not_have_the_mark_of_before(worl
     world.run()
     world.broker.add_partitions(INPUT, 2)
     world.partitions = 2
-    sent = Sent("n2", NEW_TEXT, 1, time_ms=5)
-    world.records, world.positions = [*world.records, sent], [*world.positions, world.produce(sent)]
-    world.ends = {world.positions[-1].topic_partition: 1}
+    send(world, Sent("n2", NEW_TEXT, 1, time_ms=5))
     assert world.run().wrong() == []
-    assert silent_count(world) == 0
+    assert total(world, "documents_silent_total") == 0
 
 
 def test_it_may_be_created_again_several_times(world):
@@ -103,8 +88,8 @@ def test_it_may_be_created_again_several_times(world):
         texts = [Sent(f"n{number}{side}", f"{NEW_TEXT} n{number}", 0, time_ms=number + 1) for side in "ab"]
         world.recreate([*texts, *BEFORE])
         assert world.run().wrong() == []
-    assert silent_count(world) == 0
-    assert recreated_count(world) == 3
+    assert total(world, "documents_silent_total") == 0
+    assert total(world, "topics_recreated_total") == 3
 
 
 def test_offsets_set_back_in_the_new_topic_are_silent_as_ever(world):
@@ -114,8 +99,8 @@ def test_offsets_set_back_in_the_new_topic_are_silent_as_ever(world):
     world.broker.commit(GROUP, {Partition(INPUT, 0): 0, Partition(INPUT, 1): 1})
     world.start("last")
     assert world.run().wrong() == []
-    assert silent_count(world) > 0
-    assert recreated_count(world) == 1
+    assert total(world, "documents_silent_total") > 0
+    assert total(world, "topics_recreated_total") == 1
 
 
 @pytest.mark.parametrize(
@@ -137,19 +122,12 @@ def test_it_may_happen_at_any_moment_of_a_batch(method, after, killed):
 
     world = World(BEFORE, names=("one", "two")).run()
     world.broker.rebalance(GROUP)
-    gone = [Sent(f"x{number}", "heath knoll amber cedar birch", number, time_ms=1) for number in (0, 1)]
-    world.records, world.positions = [*world.records, *gone], [*world.positions, *map(world.produce, gone)]
-    world.ends = {position.topic_partition: position.offset + 1 for position in world.positions}
-    plan: Act = recreate
-    world.plan = lambda _number: plan
+    send(world, *(Sent(f"x{number}", "heath knoll amber cedar birch", number, time_ms=1) for number in (0, 1)))
+    world.plan = lambda _number: recreate
     world.run()
     assert happened
     assert [complaint for complaint in world.wrong() if not complaint.startswith("lost (('x0'")] == []
-    assert silent_count(world) == 0
-
-
-def unexplained_count(world: World) -> float:
-    return sum(daemon.metric("documents_silent_unexplained_total") for daemon in world.everyone)
+    assert total(world, "documents_silent_total") == 0
 
 
 @pytest.mark.parametrize("deleted", [True, False])
@@ -162,8 +140,8 @@ def test_silence_is_unexplained_where_the_committed_offset_is_gone_and_was_not_s
         world.broker.commit(GROUP, dict.fromkeys(world.ends, 0))
     world.start("later")
     assert world.run().wrong() == []
-    assert silent_count(world) == len(BEFORE)
-    assert unexplained_count(world) == (len(BEFORE) if deleted else 0)
+    assert total(world, "documents_silent_total") == len(BEFORE)
+    assert total(world, "documents_silent_unexplained_total") == (len(BEFORE) if deleted else 0)
 
 
 def test_a_claim_of_the_old_topic_is_not_that_of_the_same_offset_after_a_rebuild():
@@ -176,8 +154,7 @@ def test_a_claim_of_the_old_topic_is_not_that_of_the_same_offset_after_a_rebuild
     world.run()
     world.stop_all()
     world.index.__init__()
-    world.records, world.positions = [*world.records, second], [*world.positions, world.produce(second)]
-    world.ends = {world.positions[-1].topic_partition: 1}
+    send(world, second)
     world.start("later")
     assert world.run().wrong() == []
 

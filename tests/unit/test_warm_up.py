@@ -5,24 +5,12 @@ from datetime import UTC, datetime
 
 import pytest
 from loop_world import DEAD_LETTERS, OPTIONS, Sent, World
+from test_missing_topic import send
 
 from streamdedup.detection.detector import Detector
 from streamdedup.settings.units import format_moment, parse_moment
 
 TEXT = "amber birch cedar delta ember"
-
-
-def produced(world: World, *records: tuple[Sent, int]) -> None:
-    """Produce records with times of their own."""
-    for sent, time_ms in records:
-        value = b"{" if sent.code else None
-        position = world.broker.produce(
-            "articles",
-            value or b'{"id": "%s", "text": "%s"}' % (sent.id.encode(), sent.text.encode()),
-            partition=sent.partition,
-            timestamp_ms=time_ms,
-        )
-        world.ends[position.topic_partition] = position.offset + 1
 
 
 def detector_of(silent_until_ms):
@@ -35,10 +23,10 @@ def detector_of(silent_until_ms):
 @pytest.mark.parametrize("late_first", [False, True])
 def test_documents_before_the_time_are_pairs_with_later_ones_only_whichever_is_read_first(late_first):
     world = World([], make_detector=detector_of(1_000), partitions=2)
-    old = [(Sent("a", TEXT, 0), 10), (Sent("b", TEXT, 0), 999)]
-    new = [(Sent("c", TEXT, 1), 1_000), (Sent("d", TEXT, 1), 2_000)]
+    old = [Sent("a", TEXT, 0, time_ms=10), Sent("b", TEXT, 0, time_ms=999)]
+    new = [Sent("c", TEXT, 1, time_ms=1_000), Sent("d", TEXT, 1, time_ms=2_000)]
     for part in (new, old) if late_first else (old, new):
-        produced(world, *part)
+        send(world, *part)
         world.run()
     ids = sorted(tuple(sorted((x[0], y[0]))) for x, y in world.published())
     assert ids == [("a", "c"), ("a", "d"), ("b", "c"), ("b", "d"), ("c", "d")]
@@ -47,7 +35,7 @@ def test_documents_before_the_time_are_pairs_with_later_ones_only_whichever_is_r
 
 def test_a_bad_record_of_the_backlog_is_counted_and_not_published():
     world = World([], make_detector=detector_of(1_000), silent_until_ms=1_000)
-    produced(world, (Sent("x", "", 0, code="not_json"), 10), (Sent("y", "", 0, code="not_json"), 1_000))
+    send(world, *(Sent("x", "", 0, code="not_json", time_ms=time_ms) for time_ms in (10, 1_000)))
     world.run()
     assert [offset for _, offset, _ in world.dead_letters()] == [1]
     assert len(world.broker.records(DEAD_LETTERS)) == 1

@@ -1,9 +1,11 @@
 """The start of a partition without a committed offset at the window, and what a crash before the first commit does."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from loop_world import DUPLICATES, GROUP, INPUT, Daemon, Killed, Sent, World
+from test_missing_topic import send
 
 from streamdedup.daemon import batch as batches
 from streamdedup.daemon.rebuild_window import with_earliest_start
@@ -18,16 +20,10 @@ TEXT = "amber birch cedar delta ember"
 P0, P1 = Partition(INPUT, 0), Partition(INPUT, 1)
 
 
-class Clock:
-    """The wall clock of all daemons."""
-
-    now_ms = NOW_MS
-
-
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
     """Let daemons start at the window, and set their wall clock."""
-    clock = Clock()
+    clock = SimpleNamespace(now_ms=NOW_MS)
     monkeypatch.setattr(batches, "now_ms", lambda: clock.now_ms)
     begin = Daemon.__init__
 
@@ -69,9 +65,7 @@ def test_a_partition_with_old_records_only_begins_at_its_end():
     for _ in range(6):
         world.turn(world.daemons[0])
     assert world.broker.committed(GROUP) == {P1: 1}
-    world.records = [*world.records, days_ago("b", 0)]
-    world.positions.append(world.produce(world.records[-1]))
-    world.ends = {P0: 3, P1: 1}
+    send(world, days_ago("b", 0))
     assert alerted(world.run()) == [("a", "b")]
 
 
@@ -99,9 +93,7 @@ def test_behind_a_committed_offset_records_of_any_age_are_read(clock):
     clock.now_ms = NOW_MS
     world.stop_all()
     world.start("later")
-    world.records = [*world.records, days_ago("c", 298)]
-    world.positions.append(world.produce(world.records[-1]))
-    world.ends = {P0: 3}
+    send(world, days_ago("c", 298))
     assert alerted(world.run()) == [("a", "b"), ("a", "c"), ("b", "c")]
 
 
@@ -110,9 +102,7 @@ def test_a_backlog_is_read_with_one_request_for_each_takeover(clock):
     world = World([days_ago("a", 300)], partitions=1).run()
     clock.now_ms = NOW_MS
     world.stop_all()
-    world.records = [*world.records, *(days_ago(f"b{number}", 299) for number in range(20))]
-    world.positions += [world.produce(sent) for sent in world.records[1:]]
-    world.ends = {P0: 21}
+    send(world, *(days_ago(f"b{number}", 299) for number in range(20)))
     world.trace.clear()
     world.start("later")
     world.run()
@@ -181,10 +171,7 @@ def test_a_partition_of_such_a_topic_that_gets_its_first_record_later_is_read_fr
     world.recreate([days_ago("x", 300), days_ago("y", 300)], partitions=2)
     world.start("later")
     world.run()
-    late = [days_ago("z", 300, 1)]
-    world.positions += [world.produce(sent) for sent in late]
-    world.records = [*world.records, *late]
-    world.ends |= {P1: 1}
+    send(world, days_ago("z", 300, 1))
     assert {name for pair in alerted(world.run()) for name in pair} == {"a", "b", "x", "y", "z"}
 
 
