@@ -32,15 +32,36 @@ def run(capsys):
     return run_command
 
 
-def written(path, texts):
-    lines = (json.dumps({"id": name, "text": text}) for name, text in texts)
+@pytest.fixture
+def results(run):
+    """Run ``evaluate``; returns its JSON."""
+
+    def run_evaluate(*arguments):
+        code, out, _ = run("evaluate", *arguments, "--json")
+        assert code == 0
+        return json.loads(out)
+
+    return run_evaluate
+
+
+def written(path, texts=None, **sources):
+    """Write documents, those that have a source with it."""
+    lines = (
+        json.dumps({"id": name, "text": text, "source": sources.get(name)}) for name, text in texts or TEXTS.items()
+    )
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return path
 
 
+def judged(path, content):
+    """Write a truth."""
+    path.write_text(content, encoding="utf-8")
+    return "--truth", path
+
+
 @pytest.fixture
 def corpus(tmp_path):
-    return written(tmp_path / "corpus.jsonl", TEXTS.items())
+    return written(tmp_path / "corpus.jsonl")
 
 
 def settings_with(tmp_path, *rules):
@@ -52,17 +73,11 @@ def settings_with(tmp_path, *rules):
     return "--config", path
 
 
-def sourced(path, **sources):
-    lines = (json.dumps({"id": name, "text": text, "source": sources.get(name)}) for name, text in TEXTS.items())
-    path.write_text("\n".join(lines), encoding="utf-8")
-    return path
-
-
 # scan
 
 
 def test_scan_obeys_the_rules_of_the_profile_and_counts_them(run, tmp_path):
-    corpus = sourced(tmp_path / "sourced.jsonl", a="daily", b="daily", c="evening")
+    corpus = written(tmp_path / "sourced.jsonl", a="daily", b="daily", c="evening")
     code, out, err = run("scan", corpus, *settings_with(tmp_path, "ignore_same_source = true"))
     assert code == 0
     assert [line.split("\t")[:2] for line in out.splitlines()] == [["a", "c"], ["b", "c"]]
@@ -78,66 +93,52 @@ def test_scan_obeys_the_rules_of_the_profile_and_counts_them(run, tmp_path):
 # evaluate
 
 
-def test_pairs_by_containment_are_scored_and_those_of_scan_are_read(run, tmp_path):
+def test_pairs_by_containment_are_scored_and_those_of_scan_are_read(run, results, tmp_path):
     story = " ".join(f"word{at}" for at in range(40))
     added = " ".join(f"more{at}" for at in range(25))
     corpus = written(tmp_path / "corpus.jsonl", [("short", story), ("long", f"{story} {added}"), ("other", added)])
     options = "--containment-threshold", "0.9"
-    code, out, _ = run("evaluate", corpus, *options, "--json")
-    assert code == 0
-    result = json.loads(out)
+    result = results(corpus, *options)
     assert (result["recall"]["hits"], result["precision"]["share"]) == (1, 1.0)
     rule = {key: result["containment"][key] for key in ("threshold", "min_similarity", "min_shingles")}
     assert rule == {"threshold": 0.9, "min_similarity": 0.5, "min_shingles": 20}
     assert result["containment"]["recall"]["hits"] == 1
-    assert "containment" not in json.loads(run("evaluate", corpus, "--json")[1])
+    assert "containment" not in results(corpus)
 
     _, out, _ = run("evaluate", corpus, *options)
     assert "by containment from 0.9 at similarity 0.5, 0.99" in out
-    assert (
-        "0.7 candidates a document; 35 bands take about 5,075 (sets) or 630 (packed) bytes a document in Redis" in out
-    )
+    assert "0.7 candidates a document; 35 bands" in out
+    assert "; 35 bands take about 5,075 (sets) or 630 (packed) bytes a document in Redis" in out
     assert result["candidates_per_document"] == pytest.approx(2 / 3)
     assert any(line.split()[:4] == ["recall", "by", "containment", "1"] for line in out.splitlines())
 
-    pairs = tmp_path / "pairs.tsv"
     _, out, err = run("scan", corpus, *options)
     assert out == "long\tshort\t0.603175\t1.000000\tcontainment\n"
     assert "1 pair with similarity of at least 0.8 or containment of at least 0.9 (1 by containment)" in err
-    pairs.write_text(out, encoding="utf-8")
-    judged = json.loads(run("evaluate", corpus, *options, "--truth", pairs, "--json")[1])
-    assert (judged["recall"]["hits"], judged["recall"]["of"], judged["precision"]["share"]) == (1, 1, 1.0)
+    result = results(corpus, *options, *judged(tmp_path / "pairs.tsv", out))
+    assert (result["recall"]["hits"], result["recall"]["of"], result["precision"]["share"]) == (1, 1, 1.0)
 
 
-def test_suppressed_pairs_are_no_misses(run, tmp_path):
-    corpus = sourced(tmp_path / "sourced.jsonl", a="daily", b="daily", c="evening")
+def test_suppressed_pairs_are_no_misses(run, results, tmp_path):
+    corpus = written(tmp_path / "sourced.jsonl", a="daily", b="daily", c="evening")
     options = settings_with(tmp_path, "ignore_same_source = true", 'only_sources = ["daily"]')
-    code, out, _ = run("evaluate", corpus, *options, "--json")
-    assert code == 0
-    result = json.loads(out)
+    result = results(corpus, *options)
     assert (result["recall"]["hits"], result["recall"]["of"]) == (2, 2)
     assert (result["suppressed"], result["truth_pairs_suppressed"]) == ({"ignore_same_source": 1}, 1)
     _, out, _ = run("evaluate", corpus, *options)
     assert "suppressed: 1 ignore_same_source; of the truth 1 pair, not counted below\n" in out
-    truth = tmp_path / "truth.tsv"
-    truth.write_text("a\tb\na\tc\n", encoding="utf-8")
-    _, out, _ = run("evaluate", corpus, *options, "--truth", truth, "--json")
-    judged = json.loads(out)
-    assert (judged["recall"]["of"], judged["truth_pairs_suppressed"]) == (1, 1)
+    result = results(corpus, *options, *judged(tmp_path / "truth.tsv", "a\tb\na\tc\n"))
+    assert (result["recall"]["of"], result["truth_pairs_suppressed"]) == (1, 1)
 
 
-def test_short_texts_are_no_misses_under_min_shingles(run, tmp_path):
-    corpus = sourced(tmp_path / "sourced.jsonl")
-    _, out, _ = run("evaluate", corpus, *settings_with(tmp_path, "min_shingles = 9"), "--json")
-    result = json.loads(out)
+def test_short_texts_are_no_misses_under_min_shingles(results, corpus, tmp_path):
+    result = results(corpus, *settings_with(tmp_path, "min_shingles = 9"))
     assert result["suppressed"] == {"min_shingles": result["truth_pairs_suppressed"]}
     assert result["recall"]["hits"] == result["recall"]["of"] == 3 - result["truth_pairs_suppressed"] < 3
 
 
-def test_the_findings_are_scored_against_all_pairs(run, corpus):
-    code, out, _ = run("evaluate", corpus, "--threshold", "0.6", "--json")
-    assert code == 0
-    result = json.loads(out)
+def test_the_findings_are_scored_against_all_pairs(results, corpus):
+    result = results(corpus, "--threshold", "0.6")
     assert result["documents"] == 5
     assert result["truth"] == "all pairs, by an exact join"
     assert (result["recall"]["hits"], result["recall"]["of"], result["recall"]["share"]) == (3, 3, 1.0)
@@ -166,12 +167,10 @@ def test_missed_pairs_are_named_with_the_reason(run, tmp_path):
     assert "1  document passed over\n       1.0000  one  two" in out
 
 
-def test_the_truth_may_come_from_a_file(run, corpus, tmp_path):
+def test_the_truth_may_come_from_a_file(results, corpus, tmp_path):
     pairs = tmp_path / "pairs.tsv.gz"
     pairs.write_bytes(gzip.compress(b"id1\tid2\tjaccard\nb\ta\t1.0\na\td\t0.9\na\tf\t0.1\na\tnobody\t1\n"))
-    code, out, _ = run("evaluate", corpus, "--truth", pairs, "--json")
-    result = json.loads(out)
-    assert code == 0
+    result = results(corpus, "--truth", pairs)
     assert (result["recall"]["hits"], result["recall"]["of"]) == (1, 2)
     assert result["precision"]["share"] == 1.0
     assert result["truth_pairs_unknown"] == 1
@@ -181,27 +180,22 @@ def test_the_truth_may_come_from_a_file(run, corpus, tmp_path):
     ]
 
 
-def test_a_truth_without_similarities_counts_whole(run, corpus, tmp_path):
-    pairs = tmp_path / "pairs.tsv"
-    pairs.write_text("a\tb\na\tc\n\n", encoding="utf-8")
-    code, out, _ = run("evaluate", corpus, "--truth", pairs)
+def test_a_truth_without_similarities_counts_whole(run, results, corpus, tmp_path):
+    truth = judged(tmp_path / "pairs.tsv", "a\tb\na\tc\n\n")
+    code, out, _ = run("evaluate", corpus, *truth)
     assert code == 0
-    assert f"truth: {pairs}, all of its pairs" in out
+    assert f"truth: {truth[1]}, all of its pairs" in out
     assert "recall                                 1           2   0.5000" in out
     assert "  0.70 .. 0.75                         0           1   0.0000" in out
     assert "  equal                                1           1   1.0000" in out
     assert "  from 0.8                             1           2   0.5000" in out
     assert "  from 0.7                             2           2   1.0000" in out
-    _, as_json, _ = run("evaluate", corpus, "--truth", pairs, "--json")
-    judged = {one["threshold"]: one["pairs"] for one in json.loads(as_json)["judged_by_threshold"]}
-    assert (judged[0.7], judged[0.8], judged[1.0]) == (2, 1, 1)
+    counts = {step["threshold"]: step["pairs"] for step in results(corpus, *truth)["judged_by_threshold"]}
+    assert (counts[0.7], counts[0.8], counts[1.0]) == (2, 1, 1)
 
 
-def test_a_judged_pair_of_different_texts_is_not_called_equal(run, corpus, tmp_path):
-    pairs = tmp_path / "pairs.tsv"
-    pairs.write_text("a\tf\n", encoding="utf-8")
-    _, out, _ = run("evaluate", corpus, "--truth", pairs, "--json")
-    result = json.loads(out)
+def test_a_judged_pair_of_different_texts_is_not_called_equal(results, corpus, tmp_path):
+    result = results(corpus, *judged(tmp_path / "pairs.tsv", "a\tf\n"))
     (band,) = result["bands_of_similarity"]
     assert 0.0 < band["from"] < band["to"] < 0.3
     assert (band["share"], result["missed"]) == (0.0, {"similarity below the threshold": 1})
@@ -284,19 +278,15 @@ def test_the_position_of_the_document_makes_no_difference(run, tmp_path, documen
 @pytest.mark.parametrize(
     ("arguments", "lines", "said"),
     [
-        (["--id", "d"], 0, "d: none that shares a shingle, among 4 documents"),
-        (
-            ["--id", "a", "--threshold", "0.9"],
-            1,
-            "a: one with a similarity of at least 0.9, among 4 documents; 10 were",
-        ),
-        (["--id", "a", "--threshold", "0.9", "--top", "1"], 1, "a: one with a similarity of at least 0.9, among 4 doc"),
-        (["--id", "a"], 3, "a: 3 that share a shingle, among 4 documents; fewer than the 10 asked for"),
-        (["--id", "a", "--top", "3"], 3, "a: the nearest 3 of 3 that share a shingle"),
+        (["d"], 0, "d: none that shares a shingle, among 4 documents"),
+        (["a", "--threshold", "0.9"], 1, "a: one with a similarity of at least 0.9, among 4 documents; 10 were"),
+        (["a", "--threshold", "0.9", "--top", "1"], 1, "a: one with a similarity of at least 0.9, among 4 doc"),
+        (["a"], 3, "a: 3 that share a shingle, among 4 documents; fewer than the 10 asked for"),
+        (["a", "--top", "3"], 3, "a: the nearest 3 of 3 that share a shingle"),
     ],
 )
 def test_the_number_of_neighbours_is_reported(run, corpus, arguments, lines, said):
-    code, out, err = run("neighbours", corpus, *arguments)
+    code, out, err = run("neighbours", corpus, "--id", *arguments)
     assert code == 0
     assert len(out.splitlines()) == lines
     assert err.startswith(said)
@@ -331,13 +321,8 @@ def test_the_containment_of_neighbours_is_shown_where_the_profile_alerts_by_it(r
         {"id": "longer", "similarity": 38 / 68, "containment": 1.0, "contained": "document"},
         {"id": "part", "similarity": 18 / 38, "containment": 1.0, "contained": "neighbour"},
     ]
-    config = tmp_path / "streamdedup.toml"
-    servers = '[kafka]\nbootstrap_servers = "localhost:9092"\n[redis]\nurl = "redis://localhost:6379/0"\n'
-    profile = '[profiles.articles]\ntopics = ["articles"]\n'
-    expected = {"": "", "containment_threshold = 0.8\n": "\t1.000000"}
-    for rule, column in expected.items():
-        config.write_text(f"{servers}{profile}{rule}")
-        _, out, _ = run("neighbours", corpus, "--id", "story", "--config", config)
+    for rule, column in {"": "", "containment_threshold = 0.8": "\t1.000000"}.items():
+        _, out, _ = run("neighbours", corpus, "--id", "story", *settings_with(tmp_path, rule))
         assert out == f"longer\t0.558824{column}\npart\t0.473684{column}\n"
 
 

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 import structlog
-from loop_world import GROUP, INPUT, WORDS, Act, Daemon, Killed, Moment, Sent, World, rebalanced
+from loop_world import GROUP, INPUT, WORDS, Act, Daemon, Moment, Sent, World, killed, rebalanced
 
 from streamdedup.daemon import batch as stages
 from streamdedup.daemon import read_ahead
@@ -58,14 +58,14 @@ def documents(count: int, *, partitions: int = 1) -> list[Sent]:
     return [Sent(f"d{at}", " ".join(WORDS[at % 3 : at % 3 + 8]), at % partitions) for at in range(count)]
 
 
-def backlog(count: int = 12, **options) -> World:
+def backlog(count: int = 12, **options) -> tuple[World, Daemon]:
     """Return a world with a backlog, and a daemon that has committed 0 and 1 and reads ahead from the next turn on."""
     options = {"partitions": 1, "batch_size": 2, "grown": False} | options
     world = World(documents(count, partitions=options["partitions"]), **options)
     (daemon,) = world.daemons
     daemon.loop._slow_start.committed(0)
     world.turn(daemon)
-    return world
+    return world, daemon
 
 
 def ahead_of(daemon: Daemon) -> list[int]:
@@ -103,6 +103,20 @@ def once(effect: str, act: Act, *, after: bool = False) -> Callable[[int], Act |
             act(world, moment)
 
     return lambda _number: at
+
+
+def raise_once(error: Exception) -> Act:
+    def act(_world: World, _moment: Moment) -> None:
+        raise error
+
+    return act
+
+
+def fail_poll(error: Exception) -> Act:
+    def act(world: World, _moment: Moment) -> None:
+        world.broker.poll_failures = [error]
+
+    return act
 
 
 # A source and a stage without a loop
@@ -159,9 +173,9 @@ def decode(position: Position, *_record: object) -> SimpleNamespace:
     return SimpleNamespace(position=position, id=str(position.offset), text="ten letters", time_ms=1, op="upsert")
 
 
-def an_ahead(fences: dict[Partition, Fence]) -> tuple[ReadAhead, Seen]:
-    """Return a stage that may read ahead, with the fences that are held."""
-    seen = Seen()
+def an_ahead() -> tuple[ReadAhead, Seen]:
+    """Return a stage that may read ahead, and holds the fence of ``PARTITION``."""
+    seen, fences = Seen(), {PARTITION: Fence(PARTITION, 0, 0)}
     decoder = SimpleNamespace(decode=decode, value_format=Decoder().value_format)
     pipeline = SimpleNamespace(name="p", decoder=decoder, detector=seen)
     processor = stages.BatchProcessor({INPUT: pipeline}, seen.timed, seen.tick)
@@ -191,8 +205,7 @@ FULL = a_batch(*(Position(INPUT, 0, offset) for offset in range(8)))
 
 
 def test_in_a_backlog_the_next_batch_is_polled_while_a_batch_is_at_work():
-    world = backlog()
-    (daemon,) = world.daemons
+    world, daemon = backlog()
     assert (committed(world), ahead_of(daemon)) == ({0: 2}, [])  # the first batch of a partition goes alone
     world.turn(daemon)
     assert (committed(world), ahead_of(daemon)) == ({0: 4}, [4, 5])
@@ -204,28 +217,17 @@ def test_in_a_backlog_the_next_batch_is_polled_while_a_batch_is_at_work():
 
 
 def test_effects_keep_their_order():
-    world = backlog()
-    (daemon,) = world.daemons
+    world, daemon = backlog()
     world.trace.clear()
     world.turn(daemon)
     world.turn(daemon)
+    of_batch = ["poll_ahead", "insert_entries", "publish", "finish"]
     effects = [moment.effect for moment in world.trace if not moment.after]
-    first = ["poll", "poll_ahead", "insert_entries"]
-    assert [
-        effect for effect in effects if effect in {"poll", "poll_ahead", "insert_entries", "publish", "finish"}
-    ] == [
-        *first,
-        "publish",
-        "finish",
-        *first[1:],
-        "publish",
-        "finish",
-    ]
+    assert [effect for effect in effects if effect in {"poll", *of_batch}] == ["poll", *of_batch, *of_batch]
 
 
 def test_without_a_full_batch_behind_it_a_batch_is_worked_on_alone():
-    world = backlog(5)
-    (daemon,) = world.daemons
+    world, daemon = backlog(5)
     world.turn(daemon)
     assert (committed(world), ahead_of(daemon)) == ({0: 4}, [])
     world.run()
@@ -234,7 +236,7 @@ def test_without_a_full_batch_behind_it_a_batch_is_worked_on_alone():
 
 
 def test_behind_a_batch_that_is_not_full_nothing_is_polled_in_any_backlog():
-    ahead, seen = an_ahead({PARTITION: Fence(PARTITION, 0, 0)})
+    ahead, seen = an_ahead()
     small = a_batch(*(Position(INPUT, 0, offset) for offset in range(7)))
     assert ahead.read_ahead(Waiting(small), small)
     large = Batch((*small.records, Record(Position(INPUT, 0, 7), 1, None, b"")))
@@ -248,22 +250,11 @@ def test_behind_a_batch_that_is_not_full_nothing_is_polled_in_any_backlog():
 # Failures of both batches
 
 
-def make_index_lost(_world: World, _moment: Moment) -> None:
-    raise IndexLost("made to fail")
-
-
-def raise_once(error: Exception) -> Act:
-    def act(_world: World, _moment: Moment) -> None:
-        raise error
-
-    return act
-
-
 #: Failure of the current batch -> effect at which it occurs, and the act.
 FAILURES: dict[str, tuple[str, Act]] = {
     "the store is away": ("insert_and_look_up", raise_once(StoreUnavailable("made to fail"))),
     "the batch is refused": ("insert_entries", raise_once(BatchRefused("made to fail"))),
-    "the index is lost": ("announce", make_index_lost),
+    "the index is lost": ("announce", raise_once(IndexLost("made to fail"))),
     "a rebalance": ("poll_ahead", rebalanced),
     "the publication fails": ("publish", raise_once(BrokerUnavailable("made to fail"))),
     "the producer is fenced": ("publish", raise_once(ProducerFenced("made to fail"))),
@@ -273,8 +264,7 @@ FAILURES: dict[str, tuple[str, Act]] = {
 
 @pytest.mark.parametrize("failure", FAILURES)
 def test_each_failure_of_a_batch_rewinds_both_and_forgets_the_fences(failure):
-    world = backlog(on_index_lost="continue")
-    (daemon,) = world.daemons
+    world, daemon = backlog(on_index_lost="continue")
     world.turn(daemon)
     before = committed(world)
     assert ahead_of(daemon) == [4, 5]
@@ -294,8 +284,7 @@ def test_each_failure_of_a_batch_rewinds_both_and_forgets_the_fences(failure):
 
 
 def test_a_failure_between_two_batches_rewinds_the_batch_ahead():
-    world = backlog()
-    (daemon,) = world.daemons
+    world, daemon = backlog()
     world.turn(daemon)
     assert ahead_of(daemon) == [4, 5]
 
@@ -325,8 +314,7 @@ def test_dead_letters_of_both_batches_count_for_the_breaker_before_anything_of_t
 
 
 def test_a_missed_mark_does_not_rewind_the_batch_ahead():
-    world = backlog()
-    (daemon,) = world.daemons
+    world, daemon = backlog()
     world.plan = once("finish", raise_once(StoreUnavailable("made to fail")))
     world.turn(daemon)
     assert (committed(world), ahead_of(daemon)) == ({0: 4}, [4, 5])
@@ -335,8 +323,7 @@ def test_a_missed_mark_does_not_rewind_the_batch_ahead():
 
 
 def test_a_rebalance_that_the_poll_ahead_joins_is_known_before_anything_is_indexed():
-    world = backlog(partitions=2)
-    (daemon,) = world.daemons
+    world, daemon = backlog(partitions=2)
     world.turn(daemon)
     generation = world.broker.groups[GROUP].generation
     world.trace.clear()
@@ -364,17 +351,16 @@ def preparing(act: Callable[[list[str]], None]) -> type[Detector]:
     return Acting
 
 
-def fails_at(identity: str) -> Callable[[list[str]], None]:
+def fails_at_d5(error: Exception) -> Callable[[list[str]], None]:
     def act(ids: list[str]) -> None:
-        if identity in ids:
-            raise MemoryError(identity)
+        if "d5" in ids:
+            raise error
 
     return act
 
 
 def test_an_error_while_the_batch_ahead_is_prepared_is_raised_when_the_batch_before_it_is_committed():
-    world = backlog(make_detector=preparing(fails_at("d5")))
-    (daemon,) = world.daemons
+    world, daemon = backlog(make_detector=preparing(fails_at_d5(MemoryError("d5"))))
     world.turn(daemon)
     assert (committed(world), ahead_of(daemon)) == ({0: 4}, [4, 5])
     with pytest.raises(MemoryError, match="d5"):
@@ -383,12 +369,7 @@ def test_an_error_while_the_batch_ahead_is_prepared_is_raised_when_the_batch_bef
 
 
 def test_a_document_that_cannot_be_prepared_ahead_is_one_dead_letter():
-    def act(ids: list[str]) -> None:
-        if "d5" in ids:
-            raise ValueError("made to fail")
-
-    world = backlog(make_detector=preparing(act))
-    (daemon,) = world.daemons
+    world, daemon = backlog(make_detector=preparing(fails_at_d5(ValueError("made to fail"))))
     for _ in range(6):
         world.turn(daemon)
     assert committed(world) == {0: 12}
@@ -397,14 +378,9 @@ def test_a_document_that_cannot_be_prepared_ahead_is_one_dead_letter():
 
 @pytest.mark.parametrize("error", [BrokerUnavailable("made to fail"), Rejoin("made to fail")])
 def test_an_error_of_the_poll_ahead_is_raised_when_the_batch_before_it_is_committed(error):
-    world = backlog()
-    (daemon,) = world.daemons
+    world, daemon = backlog()
     clients = daemon.loop._clients.source
-
-    def poll_fails(world: World, _moment: Moment) -> None:
-        world.broker.poll_failures = [error]
-
-    world.plan = once("poll_ahead", poll_fails)
+    world.plan = once("poll_ahead", fail_poll(error))
     world.turn(daemon)
     assert committed(world) == {0: 4}
     assert daemon.loop._clients.source is clients
@@ -444,13 +420,8 @@ def test_an_error_of_a_poll_ahead_opens_new_clients_although_the_current_batch_i
 
 
 def test_before_an_error_that_ends_the_daemon_the_batch_at_work_is_committed():
-    world = backlog()
-    (daemon,) = world.daemons
-
-    def poll_fails(world: World, _moment: Moment) -> None:
-        world.broker.poll_failures = [FatalError("made to fail")]
-
-    world.plan = once("poll_ahead", poll_fails)
+    world, daemon = backlog()
+    world.plan = once("poll_ahead", fail_poll(FatalError("made to fail")))
     with pytest.raises(FatalError, match="made to fail"):
         run(world, daemon)
     assert committed(world) == {0: 4}
@@ -461,8 +432,7 @@ def test_before_an_error_that_ends_the_daemon_the_batch_at_work_is_committed():
 
 
 def test_a_stop_ends_behind_the_batch_at_work_and_leaves_no_thread():
-    world = backlog()
-    (daemon,) = world.daemons
+    world, daemon = backlog()
 
     def asked_to_stop(_world: World, moment: Moment) -> None:
         moment.daemon.stop.stopping = True
@@ -486,8 +456,7 @@ def test_a_stop_waits_for_a_chunk_that_is_being_prepared():
             started.set()
             assert go_on.wait(60)
 
-    world = backlog(make_detector=preparing(act))
-    (daemon,) = world.daemons
+    world, daemon = backlog(make_detector=preparing(act))
     world.turn(daemon)
     assert started.wait(60)
     assert len(threads()) == 1
@@ -502,13 +471,8 @@ def test_a_stop_waits_for_a_chunk_that_is_being_prepared():
 
 
 def test_a_killed_daemon_leaves_both_batches_to_the_next():
-    world = backlog()
-    (daemon,) = world.daemons
+    world, daemon = backlog()
     world.turn(daemon)
-
-    def killed(_world: World, _moment: Moment) -> None:
-        raise Killed
-
     world.plan = once("claim_pairs", killed)
     world.run()
     assert daemon not in world.daemons
@@ -574,19 +538,17 @@ def test_no_batch_is_prepared_twice_also_in_a_topic_that_was_created_again():
 
 def test_a_chunk_that_was_taken_is_not_kept(monkeypatch):
     monkeypatch.setattr(stages, "CHUNK_DOCUMENTS", 2)
-    batch = a_batch(*(Position(INPUT, 0, offset) for offset in range(8)))
-    ahead, _ = an_ahead({PARTITION: Fence(PARTITION, 0, 0)})
-    assert ahead.read_ahead(Waiting(batch), FULL)
-    ahead.poll(Waiting(batch))
-    chunks = [weakref.ref(places) for places in prepared_chunks(ahead, batch)]
+    ahead, _ = an_ahead()
+    assert ahead.read_ahead(Waiting(FULL), FULL)
+    ahead.poll(Waiting(FULL))
+    chunks = [weakref.ref(places) for places in prepared_chunks(ahead, FULL)]
     gc.collect()
     assert [chunk() for chunk in chunks] == [None] * 4
 
 
 def test_a_discarded_batch_is_prepared_no_further(monkeypatch):
     monkeypatch.setattr(stages, "CHUNK_DOCUMENTS", 1)
-    batch = a_batch(*(Position(INPUT, 0, offset) for offset in range(8)))
-    ahead, seen = an_ahead({PARTITION: Fence(PARTITION, 0, 0)})
+    ahead, seen = an_ahead()
     begun, go_on = threading.Event(), threading.Event()
 
     def prepare(documents):
@@ -595,7 +557,7 @@ def test_a_discarded_batch_is_prepared_no_further(monkeypatch):
         seen.threads_of.update(dict.fromkeys([document.position.offset for document in documents], 0))
 
     seen.prepare = prepare
-    assert ahead.read_ahead(Waiting(batch), FULL)
+    assert ahead.read_ahead(Waiting(FULL), FULL)
     assert begun.wait(60)
     waiting = threading.Thread(target=ahead.discard)
     waiting.start()
@@ -608,7 +570,7 @@ def test_a_discarded_batch_is_prepared_no_further(monkeypatch):
 
 def test_a_batch_that_does_not_fit_in_memory_beside_another_is_prepared_alone():
     batch = a_batch(Position(INPUT, 0, 0))
-    ahead, seen = an_ahead({PARTITION: Fence(PARTITION, 0, 0)})
+    ahead, seen = an_ahead()
     original = seen.prepare
 
     def prepare(documents):
@@ -627,7 +589,7 @@ def test_without_another_thread_the_loop_prepares_the_batch(monkeypatch):
         raise RuntimeError("can't start new thread")
 
     first, second = (a_batch(Position(INPUT, 0, offset)) for offset in (0, 1))
-    ahead, seen = an_ahead({PARTITION: Fence(PARTITION, 0, 0)})
+    ahead, seen = an_ahead()
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", start)
         assert ahead.read_ahead(Waiting(first), FULL)
@@ -644,13 +606,12 @@ def test_without_another_thread_the_loop_prepares_the_batch(monkeypatch):
 
 
 def test_a_batch_of_a_partition_without_a_fence_is_polled_ahead_and_prepared_afterwards():
-    other = Partition(INPUT, 1)
     polled = a_batch(Position(INPUT, 0, 7), Position(INPUT, 1, 0))
-    ahead, seen = an_ahead({PARTITION: Fence(PARTITION, 0, 0)})
+    ahead, seen = an_ahead()
     assert ahead.read_ahead(Waiting(polled), FULL)
     assert ahead.poll(Waiting(polled)) is polled
     assert threads() == []
-    batch = polled.in_incarnations({PARTITION: 0, other: 3})
+    batch = polled.in_incarnations({PARTITION: 0, Partition(INPUT, 1): 3})
     (chunk,) = prepared_chunks(ahead, batch)
     assert chunk == [Position(INPUT, 0, 7), Position(INPUT, 1, 0, 3)]
     assert set(seen.threads_of.values()) == {threading.get_ident()}
@@ -661,15 +622,13 @@ def test_of_a_batch_ahead_only_so_much_text_is_prepared_ahead(monkeypatch):
     monkeypatch.setattr(read_ahead, "MOST_CHARACTERS", 44)
     monkeypatch.setattr(read_ahead, "CHUNK_CHARACTERS", 22)
     monkeypatch.setattr(stages, "CHUNK_DOCUMENTS", 2)
-    ahead, seen = an_ahead({PARTITION: Fence(PARTITION, 0, 0)})
-    places = [Position(INPUT, 0, offset) for offset in range(8)]
-    batch = a_batch(*places)
-    assert ahead.read_ahead(Waiting(batch), FULL)
-    assert ahead.poll(Waiting(batch)) is batch
-    chunks = prepared_chunks(ahead, batch)
+    ahead, seen = an_ahead()
+    assert ahead.read_ahead(Waiting(FULL), FULL)
+    assert ahead.poll(Waiting(FULL)) is FULL
+    chunks = prepared_chunks(ahead, FULL)
     first = next(chunks)
     assert sorted(seen.threads_of) == [0, 1, 2, 3]
-    assert [first, *chunks] == [places[at : at + 2] for at in range(0, 8, 2)]
+    assert [first, *chunks] == [[Position(INPUT, 0, offset + more) for more in (0, 1)] for offset in range(0, 8, 2)]
     here = threading.get_ident()
     assert [offset for offset, thread in sorted(seen.threads_of.items()) if thread == here] == [4, 5, 6, 7]
     # The watchdog hears of each record that is decoded and of each chunk, from the thread that computes it.

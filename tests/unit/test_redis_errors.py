@@ -101,44 +101,28 @@ def test_a_right_that_is_missing_on_the_keys_is_told_with_the_setting_that_begin
     assert "key_prefix" not in str(refused.value)
 
 
-SCRIPT = " script: 8d1f2a, on @user_script:1."
+NO_MEMORY = "its memory is full; raise its limit (maxmemory), or drop unused indexes"
+NO_SPACE = "its append-only file cannot be written (MISCONF: No space left on device); make room on the disk that h"
+NO_SNAPSHOT = "its snapshots cannot be written (MISCONF); its log names the reason, often a full disk"
+NO_REPLICAS = "NOREPLICAS Not enough good replicas to write"
 
 
-@pytest.mark.parametrize("script", ["", SCRIPT])
+@pytest.mark.parametrize("script", ["", " script: 8d1f2a, on @user_script:1."])
 @pytest.mark.parametrize(
-    ("error", "text", "condition"),
+    ("text", "condition"),
     [
-        (
-            exceptions.OutOfMemoryError,
-            "command not allowed when used memory > 'maxmemory'.",
-            "its memory is full; raise its limit (maxmemory), or drop unused indexes",
-        ),
-        (
-            exceptions.ResponseError,
-            "OOM command not allowed when used memory > 'maxmemory'.",
-            "its memory is full; raise its limit (maxmemory), or drop unused indexes",
-        ),
-        (
-            exceptions.ResponseError,
-            "MISCONF Errors writing to the AOF file: No space left on device",
-            "its append-only file cannot be written (MISCONF: No space left on device); make room on the disk that h",
-        ),
-        (
-            exceptions.ResponseError,
-            "MISCONF Redis is configured to persist data to AOF, but it's ... AOF error: No space left on device",
-            "its append-only file cannot be written (MISCONF: No space left on device); make room on the disk that h",
-        ),
-        (
-            exceptions.ResponseError,
-            "MISCONF Valkey is configured to save RDB snapshots, but it's currently unable to persist to disk.",
-            "its snapshots cannot be written (MISCONF); its log names the reason, often a full disk",
-        ),
-        (exceptions.ResponseError, "NOREPLICAS Not enough good replicas to write", "NOREPLICAS Not enough good repl"),
+        ("command not allowed when used memory > 'maxmemory'.", NO_MEMORY),
+        ("OOM command not allowed when used memory > 'maxmemory'.", NO_MEMORY),
+        ("MISCONF Errors writing to the AOF file: No space left on device", NO_SPACE),
+        ("MISCONF Redis is configured to persist data to AOF, but ... AOF error: No space left on device", NO_SPACE),
+        ("MISCONF Valkey is configured to save RDB snapshots, but it's currently unable to persist", NO_SNAPSHOT),
+        (NO_REPLICAS, NO_REPLICAS),
     ],
 )
-def test_a_store_that_cannot_write_is_told_with_the_cure_and_without_the_script(error, text, condition, script):
+def test_a_store_that_cannot_write_is_told_with_the_cure_and_without_the_script(text, condition, script):
+    kind = exceptions.OutOfMemoryError if text.startswith("command") else exceptions.ResponseError
     with pytest.raises(StoreUnavailable) as caught:
-        check_replies([error(f"{text}{script}")])
+        check_replies([kind(f"{text}{script}")])
     assert str(caught.value).startswith(f"the store does not serve us now: {condition}")
     assert "script" not in str(caught.value)
 

@@ -43,6 +43,13 @@ def rendered(renderable, width=100):
     return console.file.getvalue()
 
 
+def alert_lines(**changes):
+    """Return the lines that show the alert with other fields."""
+    console = Console(file=io.StringIO(), width=40, color_system=None)
+    AlertView(console).show(replace(ALERT, **changes))
+    return console.file.getvalue().splitlines()
+
+
 @pytest.mark.parametrize(
     ("left", "right", "marked"),
     [
@@ -139,19 +146,12 @@ def test_a_pair_is_one_line():
 
 @pytest.mark.parametrize("complete", [True, False])
 def test_an_alert_whose_candidates_were_not_all_compared_says_so(complete):
-    console = Console(file=io.StringIO(), width=40, color_system=None)
-    AlertView(console).show(replace(ALERT, complete=complete))
-    shown = console.file.getvalue().splitlines()
-    assert len(shown) == (1 if complete else 2)
-    assert complete or shown[1] == INCOMPLETE
+    assert alert_lines(complete=complete)[1:] == ([] if complete else [INCOMPLETE])
 
 
 def test_an_alert_tells_how_many_pairs_were_suppressed_by_which_rule():
-    console = Console(file=io.StringIO(), width=40, color_system=None)
-    AlertView(console).show(replace(ALERT, suppressed={"min_shingles": 1, "ignore_same_source": 1_200}))
-    assert console.file.getvalue().splitlines()[1:] == [
-        "          not alerted: 1,200 ignore_same_source, 1 min_shingles"
-    ]
+    shown = alert_lines(suppressed={"min_shingles": 1, "ignore_same_source": 1_200})
+    assert shown[1:] == ["          not alerted: 1,200 ignore_same_source, 1 min_shingles"]
 
 
 def test_an_estimate_is_shown_with_its_error():
@@ -171,11 +171,9 @@ def test_a_line_says_which_text_is_contained_and_whether_that_is_the_reason():
 
 
 def test_below_a_pair_are_the_words_by_which_people_recognise_its_documents():
-    console = Console(file=io.StringIO(), width=40, color_system=None)
     old = replace(MATCH, label="Ferry link returns after eleven years", source="Tidewater", published_at="2026-03-02")
     new = replace(ALERT.document, label="Boats [b]to\x1b Kestrel Bay", published_at=None)
-    AlertView(console).show(replace(ALERT, document=new, matches=(old, replace(old, id="old-2", source=None), MATCH)))
-    shown = console.file.getvalue().splitlines()
+    shown = alert_lines(document=new, matches=(old, replace(old, id="old-2", source=None), MATCH))
     assert [line for line in shown if " ~ " not in line] == [
         "          new  Boats [b]to  Kestrel Bay",
         "          old  Ferry link returns after eleven years  Tidewater, 2026-03-02",
@@ -187,9 +185,8 @@ def test_below_a_pair_are_the_words_by_which_people_recognise_its_documents():
     ("cluster_id", "lines"), [("new-1", []), ("old-1", []), ("x", ["          first  Ferry link"])]
 )
 def test_the_first_document_of_the_cluster_is_named_unless_it_is_shown(cluster_id, lines):
-    console = Console(file=io.StringIO(), width=40, color_system=None)
-    AlertView(console).show(replace(ALERT, cluster_id=cluster_id, cluster_label="Ferry\nlink"))
-    assert [line for line in console.file.getvalue().splitlines() if " ~ " not in line] == lines
+    shown = alert_lines(cluster_id=cluster_id, cluster_label="Ferry\nlink")
+    assert [line for line in shown if " ~ " not in line] == lines
 
 
 @pytest.mark.parametrize(("size", "shown"), [(None, ""), (2, " (2)"), (999, " (999)"), (1000, " (1000+)")])
@@ -253,7 +250,7 @@ def test_the_counters_are_those_of_the_metrics():
     metrics.dead_letters.labels("articles", "too_deep").inc(0)
     metrics.pairs.labels("articles").inc(3)
 
-    counters = DaemonCounters.parse(_text_of(metrics))
+    counters = DaemonCounters.parse(generate_latest(metrics.registry).decode())
 
     assert counters.balance() == "9 consumed = 6 indexed + 1 skipped + 2 dead letters"
     assert counters.pairs == 3
@@ -264,11 +261,7 @@ def test_an_account_that_does_not_add_up_is_seen():
     metrics = Metrics()
     metrics.records.labels("articles", "upsert").inc()
 
-    counters = DaemonCounters.parse(_text_of(metrics))
+    counters = DaemonCounters.parse(generate_latest(metrics.registry).decode())
 
     assert not counters.is_balanced
     assert "≠" in counters.balance()
-
-
-def _text_of(metrics):
-    return generate_latest(metrics.registry).decode()

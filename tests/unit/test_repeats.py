@@ -82,14 +82,11 @@ def test_codes_and_levels_are_limited_apart(limit):
             limit.info("dead_letter", "too_large")
             limit.error("internal_error", "internal_error")
         limit.close()
-    assert counted(logs) == dict.fromkeys(
-        [("dead_letter", "not_json"), ("dead_letter", "too_large"), ("internal_error", "internal_error")], 7
-    )
+    events = [("dead_letter", "not_json"), ("dead_letter", "too_large"), ("internal_error", "internal_error")]
+    assert counted(logs) == dict.fromkeys(events, 7)
     assert len(logs) == 3 * (FIRST_LINES + 1)
-    assert {(line.get("of", line["event"]), line["log_level"]) for line in logs} == {
-        ("dead_letter", "info"),
-        ("internal_error", "error"),
-    }
+    levels = {(line.get("of", line["event"]), line["log_level"]) for line in logs}
+    assert levels == {("dead_letter", "info"), ("internal_error", "error")}
 
 
 def test_a_count_is_written_before_the_first_line_of_the_next_period(limit, clock):
@@ -127,15 +124,10 @@ def test_lines_and_counts_add_up_to_the_events(steps):
 # The loop
 
 
-def run_and_stop(world: World) -> None:
-    world.run()
-    world.stop_all()
-
-
 def test_a_burst_of_bad_records_takes_six_lines():
     world = World(bad_records(3_966), batch_size=500, breaker=UNLIMITED)
     with capture_logs() as logs:
-        run_and_stop(world)
+        world.run().stop_all()
     letters = [line for line in logs if line.get("of", line["event"]) == "dead_letter"]
     assert len(letters) == FIRST_LINES + 1
     assert counted(letters) == {("dead_letter", ErrorCode.NOT_JSON): 3_966}
@@ -173,16 +165,17 @@ def test_letters_of_a_batch_that_is_not_published_are_not_logged(effect, fault):
     world = World([*bad_records(3), Sent("a", "amber birch cedar")], partitions=1, batch_size=4)
     (daemon,) = world.daemons
 
-    def plan(_number):
-        return lambda world, moment: fault(world, moment) if moment.effect == effect and not moment.after else None
+    def fail(world, moment):
+        if moment.effect == effect and not moment.after:
+            fault(world, moment)
 
-    world.plan = plan
+    world.plan = lambda _number: fail
     with capture_logs() as logs:
         for _ in range(3):
             world.turn(daemon)
         assert [line for line in logs if "code" in line] == []
         world.plan = lambda _number: None
-        run_and_stop(world)
+        world.run().stop_all()
     assert counted(line for line in logs if "code" in line) == {("dead_letter", ErrorCode.NOT_JSON): 3}
     assert len(world.dead_letters()) == 3
 
@@ -206,7 +199,7 @@ def test_internal_errors_keep_level_and_position_and_are_limited_too():
     records = [Sent(f"d{number}", "amber birch", 0) for number in range(9)]
     world = World(records, partitions=1, batch_size=9, make_detector=FailsToPrepare)
     with capture_logs() as logs:
-        run_and_stop(world)
+        world.run().stop_all()
     errors = [line for line in logs if line["log_level"] == "error"]
     assert [line["event"] for line in errors] == ["internal_error"] * FIRST_LINES + [REPEATS_EVENT]
     assert [line["position"] for line in errors] == [f"articles:0:{at}" for at in [*range(FIRST_LINES), 8]]
@@ -255,17 +248,10 @@ class NeverPolls:
         pass
 
 
-class NoWatch:
-    """A watch over the membership that finds nothing."""
-
-    def check(self) -> None:
-        pass
-
-
 def test_a_poll_that_is_repeated_again_and_again_takes_five_lines_and_a_count(monkeypatch):
     monkeypatch.setattr(source_module, "RETRY_PAUSE_S", 0.0)
-    monkeypatch.setattr(source_module, "SilenceWatch", lambda *_: NoWatch())
-    monkeypatch.setattr(source_module, "FencingWatch", lambda *_: NoWatch())
+    for watch in ("SilenceWatch", "FencingWatch"):
+        monkeypatch.setattr(source_module, watch, lambda *_: SimpleNamespace(check=lambda: None))
     options = KafkaOptions(bootstrap_servers="localhost:9092", group_id="g", topics=("t",), transactional_id="x")
     source = KafkaSource(NeverPolls(), options, RebalanceListener())
     with capture_logs() as logs:

@@ -293,19 +293,13 @@ def test_a_record_without_a_valid_scope_becomes_a_dead_letter(value, code):
 # Samples
 
 
-def test_the_pairs_of_a_study_are_those_within_scopes():
+def test_pairs_and_candidates_of_a_study_are_those_within_scopes():
     texts, tenants = [TEXT, TEXT, NEAR, TEXT], ["x", "x", "x", "y"]
-    family = HashFamily(16)
-    scoped = Study(OPTIONS.shingles, texts, family, floor=0.5, scopes=tenants)
-    assert scoped.histogram.sum() == 3
-    assert Study(OPTIONS.shingles, texts, family, floor=0.5).histogram.sum() == 6
-
-
-def test_candidates_of_a_study_are_those_within_scopes():
-    texts, tenants = [TEXT, TEXT, NEAR, TEXT], ["x", "x", "x", "y"]
+    unscoped = Study(OPTIONS.shingles, texts, HashFamily(16), floor=0.5)
     scoped, alone = (
         Study(OPTIONS.shingles, texts[:count], HashFamily(16), floor=0.5, scopes=tenants[:count]) for count in (4, 3)
     )
+    assert (scoped.histogram.sum(), unscoped.histogram.sum()) == (3, 6)
     assert scoped.candidates(Banding(8, 2))[:, 0].tolist() == alone.candidates(Banding(8, 2))[:, 0].tolist()
     assert scoped.largest_bucket(Banding(1, 2)) == 3
 
