@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+import time
 from contextlib import asynccontextmanager, closing
 
 import pytest
@@ -33,15 +34,16 @@ def short_polls():
 
 
 @asynccontextmanager
-async def a_service(topic: MemoryTopic, **options):
+async def a_service(topic: MemoryTopic, letters: MemoryTopic | None = None, **options):
     """Yield a service; wait until it has closed every reader."""
-    service = Service(open_reader=topic.open, **options)
+    service = Service(open_reader=topic.open, open_letters=letters.open if letters else no_kafka, **options)
     try:
         yield service
     finally:
         service.feeds.end()
         service.close()
-        await asyncio.to_thread(topic.wait_closed)
+        for each in filter(None, (topic, letters)):
+            await asyncio.to_thread(each.wait_closed)
     assert value(service, "subscribers", stream="alerts") == 0
 
 
@@ -125,10 +127,7 @@ class TestStream:
     async def test_a_profile_is_chosen_and_the_position_passes_the_others(self, monkeypatch):
         monkeypatch.setattr(streaming, "KEEP_ALIVE_S", 0.01)
         topic = MemoryTopic(1)
-        async with (
-            a_service(topic) as service,
-            EventClient(service.app, "profile=articles") as client,
-        ):
+        async with a_service(topic) as service, EventClient(service.app, "profile=articles") as client:
             topic.add(0, *alerts_of("a", profile="other"), *alerts_of("b"), *alerts_of("c", profile="other"))
             assert await client.documents(1) == ["b"]
             while (await client.frame()).id != "duplicates:3":
@@ -420,7 +419,7 @@ def a_letter(offset: int, code: str = "not_json") -> Record:
 class TestDeadLetters:
     async def test_an_event_has_the_reason_and_the_position_and_nothing_of_the_record(self):
         letters = MemoryTopic(1, "letters")
-        async with a_service(MemoryTopic(), open_letters=letters.open) as service:
+        async with a_service(MemoryTopic(), letters) as service:
             async with EventClient(service.app, path=LETTERS) as client:
                 assert (await client.frame()).id == "letters:0"
                 letters.add(0, a_letter(41))
@@ -441,15 +440,11 @@ class TestDeadLetters:
             )
             assert SECRET not in repr(event)
             assert value(service, "events_total", event="dead-letter") == 1
-        await asyncio.to_thread(letters.wait_closed)
 
     async def test_records_of_others_are_passed_over_and_headers_may_be_damaged(self):
         letters = MemoryTopic(1, "letters")
         damaged = ((PREFIX + "topic", b"\xff"), (PREFIX + "error.code", b"x"), (PREFIX + "offset", b"-1"))
-        async with (
-            a_service(MemoryTopic(), open_letters=letters.open) as service,
-            EventClient(service.app, path=LETTERS) as client,
-        ):
+        async with a_service(MemoryTopic(), letters) as service, EventClient(service.app, path=LETTERS) as client:
             without_topic, whole = (Record(Position("letters", 0, 0), 7, None, b"", h) for h in (damaged[1:], damaged))
             letters.add(0, SECRET.encode(), without_topic, whole)
             event = await client.event()
@@ -465,23 +460,21 @@ class TestDeadLetters:
                 "attempts": None,
             }
             assert value(service, "unreadable_records_total", stream="dead-letters") == 2
-        await asyncio.to_thread(letters.wait_closed)
 
     async def test_a_stream_resumes_with_its_own_id_and_knows_none_of_the_other_stream(self):
-        alerts, letters = MemoryTopic(1), MemoryTopic(1, "letters")
+        letters = MemoryTopic(1, "letters")
         letters.add(0, a_letter(0), a_letter(1))
-        async with a_service(alerts, open_letters=letters.open) as service:
+        async with a_service(MemoryTopic(1), letters) as service:
             async with EventClient(service.app, last_id="letters:1", path=LETTERS) as client:
                 assert (await client.event()).data["offset"] == 1
             async with EventClient(service.app, last_id="duplicates:0", path=LETTERS) as client:
                 assert await client.event() == ("gap", {"reason": "unknown", "from": "duplicates:0"}, "letters:2")
-        await asyncio.to_thread(letters.wait_closed)
 
     async def test_each_kind_of_stream_fails_and_is_limited_for_itself(self):
         letters = MemoryTopic(1, "letters")
         with capture_logs() as logged:
             async with (
-                a_service(MemoryTopic(), open_letters=letters.open) as service,
+                a_service(MemoryTopic(), letters) as service,
                 EventClient(service.app) as alerts,
                 EventClient(service.app, path=LETTERS) as first,
             ):
@@ -497,80 +490,58 @@ class TestDeadLetters:
                 async with EventClient(service.app) as client:
                     assert (client.status, alerts.status) == (200, 200)
         assert [event["event"] for event in logged] == ["dead_letters_unavailable"]
-        await asyncio.to_thread(letters.wait_closed)
 
 
 class TestDuration:
     @pytest.mark.parametrize("path", ["/v1/alerts", LETTERS])
-    def test_the_time_of_a_stream_is_that_to_its_beginning(self, path):
+    async def test_the_time_of_a_stream_is_that_to_its_beginning(self, path):
         """The stream is open for longer than the first bounds of the histogram."""
-
-        async def test():
-            topic, letters = MemoryTopic(1), MemoryTopic(1, "letters")
-            async with a_service(topic, open_letters=letters.open) as service:
-                async with EventClient(service.app, path=path) as client:
-                    await client.frame()
-                    await asyncio.sleep(0.3)
-                assert value(service, "request_seconds_count", route=path) == 1
-                open_s = asyncio.get_running_loop().time() - opened_at
-                assert value(service, "request_seconds_sum", route=path) < open_s - 0.3
-            await asyncio.to_thread(letters.wait_closed)
-
-        opened_at = 0.0
-
-        async def timed():
-            nonlocal opened_at
-            opened_at = asyncio.get_running_loop().time()
-            await test()
-
-        asyncio.run(timed())
+        opened_at = time.monotonic()
+        async with a_service(MemoryTopic(1), MemoryTopic(1, "letters")) as service:
+            async with EventClient(service.app, path=path) as client:
+                await client.frame()
+                await asyncio.sleep(0.3)
+            assert value(service, "request_seconds_count", route=path) == 1
+            open_s = time.monotonic() - opened_at
+            assert value(service, "request_seconds_sum", route=path) < open_s - 0.3
 
     def test_a_refused_stream_has_the_time_of_its_answer(self):
-        service = Service(open_reader=no_kafka)
-        with service.client as client:
+        with closing(Service()) as service, service.client as client:
             assert client.get("/v1/alerts").status_code == 503
-        assert value(service, "request_seconds_count", route="/v1/alerts") == 1
-        service.close()
+            assert value(service, "request_seconds_count", route="/v1/alerts") == 1
 
 
 class TestAccess:
     def test_a_malformed_id_and_an_unknown_profile_are_problems(self):
-        service = Service()
-        with service.client as client:
+        with closing(Service()) as service, service.client as client:
             problem = client.get("/v1/alerts", headers={"last-event-id": "x"}).json()
             assert (problem["type"], problem["field"]) == (TYPE_PREFIX + "invalid-request", "Last-Event-ID")
             assert problem["status"] == 400
             assert client.get("/v1/alerts?profile=none").json()["type"] == TYPE_PREFIX + "unknown-profile"
-        service.close()
 
     def test_without_kafka_there_is_a_problem_and_everything_else_works(self):
-        service = Service()
-        with service.client as client:
+        with closing(Service()) as service, service.client as client:
             response = client.get("/v1/alerts")
             assert (response.status_code, response.json()["type"]) == (503, TYPE_PREFIX + "alerts-unavailable")
             assert response.json()["detail"] == "Kafka does not answer"
             assert int(response.headers["retry-after"]) > 0
             assert client.get("/readyz").status_code == 200
-        service.close()
 
     def test_a_kafka_that_is_silent_is_named_before_the_time_of_the_request(self, monkeypatch):
         monkeypatch.setattr(feed, "_OPEN_S", 0.05)
         released = threading.Event()
-        service = Service(open_reader=lambda: released.wait(60) and no_kafka())
-        with service.client as client:
+        silent = Service(open_reader=lambda: released.wait(60) and no_kafka())
+        with closing(silent), silent.client as client:
             response = client.get("/v1/alerts")
             released.set()
         assert (response.status_code, response.json()["detail"]) == (503, "Kafka does not answer")
-        service.close()
 
     def test_a_topic_that_cannot_be_read_for_another_reason_points_to_the_log(self):
         def refused():
             raise BrokerMisconfigured("no such topic: duplicates")
 
-        service = Service(open_reader=refused)
-        with service.client as client:
+        with closing(Service(open_reader=refused)) as service, service.client as client:
             assert "has no such topic; the reason is in the log" in client.get("/v1/alerts").json()["detail"]
-        service.close()
 
     async def test_subscribers_have_a_limit_beside_that_of_requests(self):
         async with (
@@ -601,7 +572,5 @@ class TestAccess:
             assert (await busy)[0]["status"] == 200
 
     def test_a_token_is_required(self):
-        service = Service(tokens=Tokens(["t" * 22]))
-        with service.client as client:
+        with closing(Service(tokens=Tokens(["t" * 22]))) as service, service.client as client:
             assert client.get("/v1/alerts").status_code == 401
-        service.close()

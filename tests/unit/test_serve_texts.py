@@ -115,23 +115,25 @@ class TestMissing:
         service.texts.records[A] = Record(A, 0, None, json.dumps(value).encode())
         assert missing(service).startswith("the record of a, articles:0:0, was replaced by another one")
 
-    def test_a_record_that_is_no_document(self, service):
+    def test_a_record_that_is_no_document_or_that_the_client_cannot_parse(self, service):
         service.texts.records[A] = Record(A, 0, None, b"not json")
         assert missing(service) == "the record of a, articles:0:0, cannot be decoded: not_json"
-
-    def test_a_record_that_the_client_cannot_parse(self, service):
         service.texts.error = DecodeError("unreadable", "codec 9")
         assert missing(service) == "the record of a, articles:0:0, cannot be decoded: unreadable"
 
-    def test_a_text_that_was_continued_is_in_no_record(self, service, monkeypatch):
-        look_up = service.engine.profiles["articles"].lookup
+    @pytest.fixture
+    def change_entries(self, service, monkeypatch):
+        """Let the index have entries that a function makes of its entries."""
+        lookup = service.engine.profiles["articles"].lookup
+        document = lookup.document
 
-        def appended(document_id):
-            entry, cluster_id = found(document_id)
-            return replace(entry, content=replace(entry.content, first_digest=b"v" * 16)), cluster_id
+        def change_by(changed):
+            monkeypatch.setattr(lookup, "document", lambda name: (changed(document(name)[0]), document(name)[1]))
 
-        found = look_up.document
-        monkeypatch.setattr(look_up, "document", appended)
+        return change_by
+
+    def test_a_text_that_was_continued_is_in_no_record(self, service, change_entries):
+        change_entries(lambda entry: replace(entry, content=replace(entry.content, first_digest=b"v" * 16)))
         assert missing(service) == "the text of a was continued by appends; no record has the whole"
         assert service.texts.opened_count == 0
 
@@ -139,15 +141,8 @@ class TestMissing:
         service.texts.records[A] = Record(A, 0, b"a", json.dumps({"text": TEXT}).encode())
         assert compare(service)["texts_missing"] is None
 
-    def test_a_topic_that_was_created_again_counts_incarnations_and_kafka_does_not(self, service, monkeypatch):
-        look_up = service.engine.profiles["articles"].lookup
-
-        def later(document_id):
-            entry, cluster_id = found(document_id)
-            return replace(entry, position=entry.position._replace(incarnation=1)), cluster_id
-
-        found = look_up.document
-        monkeypatch.setattr(look_up, "document", later)
+    def test_a_topic_that_was_created_again_counts_incarnations_and_kafka_does_not(self, service, change_entries):
+        change_entries(lambda entry: replace(entry, position=entry.position._replace(incarnation=1)))
         assert compare(service)["texts_missing"] is None
 
 
