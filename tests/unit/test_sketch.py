@@ -16,9 +16,7 @@ limits = st.none() | st.integers(0, 12)
 
 
 def batch_of(sets):
-    offsets = np.zeros(len(sets) + 1, dtype=np.int64)
-    np.cumsum([len(one) for one in sets], out=offsets[1:])
-    return np.array([value for one in sets for value in sorted(one)], dtype=np.uint32), offsets
+    return np.array([value for one in sets for value in sorted(one)], np.uint32), np.cumsum([0, *map(len, sets)])
 
 
 def sketches_of(sets, limit, banded=8):
@@ -123,18 +121,21 @@ class TestSignatures:
 
 
 class TestSimilarities:
-    @given(st.lists(st.tuples(hash_sets, hash_sets), max_size=8))
+    @staticmethod
+    def sides(pairs):
+        """Return the sketches of two sets, under a limit each, for every pair."""
+        left = [sketches_of([one], limit)[0] for one, _, limit, _ in pairs]
+        return left, [sketches_of([other], limit)[0] for _, other, _, limit in pairs]
+
+    @given(st.lists(st.tuples(hash_sets, hash_sets, st.none(), st.none()), max_size=8))
     def test_sets_compare_exactly(self, pairs):
-        left = sketches_of([one for one, _ in pairs], None)
-        right = sketches_of([other for _, other in pairs], None)
-        result = Sketcher(FAMILY, None, 8).similarities(left, right)
+        result = Sketcher(FAMILY, None, 8).similarities(*self.sides(pairs))
         assert result.exact.all()
-        assert result.values.tolist() == [true_similarity(one, other) for one, other in pairs]
+        assert result.values.tolist() == [true_similarity(one, other) for one, other, *_ in pairs]
 
     @given(st.lists(st.tuples(hash_sets, hash_sets, limits, limits), max_size=8))
     def test_any_other_pair_is_estimated_from_both_signatures(self, pairs):
-        left = [sketches_of([one], limit)[0] for one, _, limit, _ in pairs]
-        right = [sketches_of([other], limit)[0] for _, other, _, limit in pairs]
+        left, right = self.sides(pairs)
         result = Sketcher(FAMILY, None, 8).similarities(left, right)
         for i, (one, other, *_) in enumerate(pairs):
             if left[i].hashes is not None and right[i].hashes is not None:
@@ -148,8 +149,7 @@ class TestSimilarities:
     @given(st.lists(st.tuples(hash_sets, hash_sets, limits, limits), min_size=1, max_size=6))
     def test_neither_the_sides_nor_the_batch_change_a_value(self, pairs):
         sketcher = Sketcher(FAMILY, None, 8)
-        left = [sketches_of([one], limit)[0] for one, _, limit, _ in pairs]
-        right = [sketches_of([other], limit)[0] for _, other, _, limit in pairs]
+        left, right = self.sides(pairs)
         whole = sketcher.similarities(left, right)
         swapped = sketcher.similarities(right, left)
         single = [sketcher.similarities([one], [other]) for one, other in zip(left, right, strict=True)]

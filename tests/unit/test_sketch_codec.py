@@ -81,15 +81,13 @@ def test_damaged_bytes_are_refused_or_are_the_form_of_another_sketch(batch, data
 
 def test_a_bit_too_few_in_one_code_and_one_too_many_in_the_next_are_noticed():
     forms = stored([by_hashes(range(70)), by_hashes(range(90))])
-    for place, bit in ((3 * 70, 0x80), (3 * 90 + 30, 0x01)):
-        at = 0 if bit == 0x80 else 1
-        octets = bytearray(forms[at].data)
+    for number, place, bit in ((0, 3 * 70, 0x80), (1, 3 * 90 + 30, 0x01)):
+        octets = bytearray(forms[number].data)
         octets[place] ^= bit
-        forms[at] = forms[at]._replace(data=bytes(octets))
-    with pytest.raises(ValueError, match="damaged high parts"):
-        decode_sketches(forms)
-    with pytest.raises(ValueError, match="damaged high parts"):
-        decode_sketches(forms[::-1])
+        forms[number] = forms[number]._replace(data=bytes(octets))
+    for in_order in (forms, forms[::-1]):
+        with pytest.raises(ValueError, match="damaged high parts"):
+            decode_sketches(in_order)
 
 
 @pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 100])

@@ -9,7 +9,6 @@ import pytest
 import structlog
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
@@ -76,11 +75,7 @@ def too_long(text):
 @given(st.text(" abc日é", max_size=60), st.integers(8, 30))
 def test_lines_break_at_blanks_only_and_only_where_they_must(text, width):
     broken = wrapped(text, width).split("\n")
-    assert (
-        "".join(broken).split() == []
-        if not text.split()
-        else [word for line in broken for word in line.split()] == text.split()
-    )
+    assert [word for line in broken for word in line.split()] == text.split()
     assert all(cell_len(line.rstrip()) <= width or len(line.split()) == 1 for line in broken)
     if cell_len(text) <= width:
         assert broken == [text]
@@ -100,11 +95,10 @@ def test_messages_and_reports_break_between_words(narrow):
 
 
 def test_an_alert_keeps_its_ids_and_numbers_whole():
-    alert = an_alert(a_document(UUID, PLACE), a_match(OTHER_UUID, PLACE, 0.89761), cluster_id=OTHER_UUID)
+    match = a_match(OTHER_UUID, PLACE, 0.89761)
+    alert = an_alert(a_document(UUID, PLACE), match, cluster_id=OTHER_UUID, complete=False)
     target = console()
-    AlertView(target, lambda key, _, position: Side(key, position, "the same words " * 20)).show(
-        replace(alert, complete=False)
-    )
+    AlertView(target, lambda key, _, position: Side(key, position, "the same words " * 20)).show(alert)
     shown = target.file.getvalue()
     assert too_long(shown) == []
     assert all(shown.count(name) > 1 for name in (UUID, OTHER_UUID))
@@ -114,14 +108,8 @@ def test_an_alert_keeps_its_ids_and_numbers_whole():
 def test_a_dead_letter_keeps_its_words_whole():
     headers = {"error.message": "field `published_at`: expected a time in RFC 3339, with its zone, got `yesterday`"}
     headers |= {"error.code": "bad_time", "time": "2026-03-02T06:24:00.000Z"}
-    value = b'{"title": "Ferry link to Kestrel Bay returns"}'
-    record = Record(
-        Position("dlq", 0, 1),
-        0,
-        b"k",
-        value,
-        tuple((f"streamdedup.dlq.{name}", text.encode()) for name, text in headers.items()),
-    )
+    named = tuple((f"streamdedup.dlq.{name}", text.encode()) for name, text in headers.items())
+    record = Record(Position("dlq", 0, 1), 0, b"k", b'{"title": "Ferry link to Kestrel Bay returns"}', named)
     target = console()
     print_line(target, dead_letter_line(DeadLetter(record)))
     shown = target.file.getvalue()
@@ -133,9 +121,8 @@ def test_a_log_event_on_a_terminal_breaks_between_fields():
     stream = Terminal()
     logs.configure("info", stream, fit=lambda text: wrapped(text, WIDTH))
     try:
-        structlog.get_logger("x").info(
-            "batch_committed", records=500, partition="articles[0]", **dict.fromkeys("abcdefg", 123456)
-        )
+        fields = {"records": 500, "partition": "articles[0]", **dict.fromkeys("abcdefg", 123456)}
+        structlog.get_logger("x").info("batch_committed", **fields)
     finally:
         structlog.reset_defaults()
     shown = lines(stream.getvalue())

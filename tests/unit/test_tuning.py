@@ -5,6 +5,7 @@ import itertools
 import math
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -129,18 +130,14 @@ class TestCandidates:
 
 class TestStudy:
     def test_recall_is_that_of_all_pairs_compared_one_by_one(self, study):
-        sets = [set(study.sets.of(at).tolist()) for at in range(300)]
+        sets = [frozenset(study.sets.of(at).tolist()) for at in range(300)]
         keys = study.band_keys(Banding(4, 6))
-        place = {}
-        one = distinct_sets(study.sets)
-        for at in range(300):
-            own = study.sets.of(at).tobytes()
-            place[at] = next(i for i in range(len(one.first)) if study.sets.of(int(one.first[i])).tobytes() == own)
+        keys_of = {sets[first]: keys[number] for number, first in enumerate(distinct_sets(study.sets).first.tolist())}
         true = found = 0
-        for a, b in itertools.combinations(range(300), 2):
-            if len(sets[a] & sets[b]) / len(sets[a] | sets[b]) >= 0.7:
+        for a, b in itertools.combinations(sets, 2):
+            if len(a & b) / len(a | b) >= 0.7:
                 true += 1
-                found += bool((keys[place[a]] == keys[place[b]]).any())
+                found += bool((keys_of[a] == keys_of[b]).any())
         recall = study.recall(Banding(4, 6), 0.7)
         assert recall.pairs == true
         assert recall.measured == pytest.approx(found / true)
@@ -270,12 +267,10 @@ class TestMemory:
 
     def test_claims_are_those_of_the_pairs_up_to_the_limit_of_candidates(self):
         study = Study(WORDS, [words(22, 1)] * 40, FAMILY, floor=0.5)
-        (row,) = rows_of(study, workload(documents=40.0, collection=40), [0.8], [0.99])
+        load = workload(documents=40.0, collection=40)
+        (row,) = rows_of(study, load, [0.8], [0.99])
         sizes = [
-            bytes_per_document(
-                row._replace(limits=StormLimits(None, most)), workload(documents=40.0, collection=40), "sets", None
-            )
-            for most in (None, 7)
+            bytes_per_document(row._replace(limits=StormLimits(None, most)), load, "sets", None) for most in (None, 7)
         ]
         assert row.candidates.matches.at(40) == pytest.approx(39, rel=0.05)
         assert sizes[0] - sizes[1] == pytest.approx(90 * (row.candidates.matches.at(40) - 7))
@@ -371,9 +366,8 @@ class TestLimits:
         study = Study(WORDS, texts, FAMILY, floor=threshold)
         shares = study.compared_shares(banding, Scales(0.9, 0.9), limits)
         forecast = study.found_share(banding, threshold, shares)
-        options = DetectorOptions(
-            "t", WORDS, banding, 128, FAMILY.seed, threshold, max_candidates=limits.max_candidates
-        )
+        settings = {"permutations": 128, "seed": FAMILY.seed, "max_candidates": limits.max_candidates}
+        options = DetectorOptions("t", WORDS, banding, threshold=threshold, **settings)
         store = MemoryIndex(bucket_cap=limits.bucket_cap)
         store.open({})
         run, found = DetectorRun(options, store), 0
@@ -498,9 +492,8 @@ class TestProposals:
     def test_stop_shingles_that_lose_real_pairs_are_not_proposed(self):
         """Pairs of versions fall below the threshold without a short notice that many documents have."""
         notice = words(14, 7)
-        texts = [
-            f"{text} {notice}" for at in range(30) for text in (words(26, at), f"{words(26, at)} {words(3, 900 + at)}")
-        ]
+        pairs = [(words(26, at), f"{words(26, at)} {words(3, 900 + at)}") for at in range(30)]
+        texts = [f"{text} {notice}" for pair in pairs for text in pair]
         trials = proposed([*texts, *self.others(), *(words(40, 5_000 + at) for at in range(150))])
         assert "stop_shingles" not in trials
 
@@ -514,30 +507,34 @@ class TestProposals:
         assert "containment_threshold = 0.8" not in proposed([*texts, notice])
 
 
+def clock(step_s: float) -> Callable[[], float]:
+    """Return a clock that goes on by so many seconds whenever it is looked at."""
+    return itertools.count(0.0, step_s).__next__
+
+
 class TestRounds:
-    def test_a_small_round_comes_first_and_the_last_one_has_all_documents(self, monkeypatch):
+    @pytest.fixture(autouse=True)
+    def _small_first_round(self, monkeypatch):
         monkeypatch.setattr("streamdedup.tuning.rounds.FIRST_CHARACTERS", 4_000)
-        now = itertools.count(0.0, 1.0)
-        found = list(rounds(*asked(made_texts(300)), no_progress, clock=lambda: next(now)))
+
+    def test_a_small_round_comes_first_and_the_last_one_has_all_documents(self):
+        found = list(rounds(*asked(made_texts(300)), no_progress, clock=clock(1.0)))
         sizes = [max(each.results["sample"]["looked_at"].values()) for each in found]
         assert sizes == sorted(sizes)
         assert sizes[0] < 30
         assert sizes[-1] == 300
         assert [each.is_last for each in found] == [False] * (len(found) - 1) + [True]
 
-    def test_no_round_begins_that_would_not_end_in_time(self, monkeypatch):
-        monkeypatch.setattr("streamdedup.tuning.rounds.FIRST_CHARACTERS", 4_000)
-        now = itertools.count(0.0, 30.0)
-        (found,) = rounds(*asked(made_texts(300)), no_progress, clock=lambda: next(now))
+    def test_no_round_begins_that_would_not_end_in_time(self):
+        (found,) = rounds(*asked(made_texts(300)), no_progress, clock=clock(30.0))
         assert found.is_last
         assert max(found.results["sample"]["looked_at"].values()) < 30
 
     def test_only_the_recommended_kind_is_compared_on_most_documents(self, monkeypatch):
-        monkeypatch.setattr("streamdedup.tuning.rounds.FIRST_CHARACTERS", 4_000)
         monkeypatch.setattr("streamdedup.tuning.rounds.ALL_KINDS_CHARACTERS", 8_000)
         question, sample = asked(made_texts(300))
         question = replace(question, kinds=(WORDS, ShingleOptions("char", 5)))
-        now, titles = itertools.count(0.0, 1.0), []
+        titles = []
 
         @contextlib.contextmanager
         def progress(title, total):
@@ -547,7 +544,7 @@ class TestRounds:
                 titles.append(title)
                 assert sum(done) == total, title
 
-        found = list(rounds(question, sample, progress, clock=lambda: next(now)))
+        found = list(rounds(question, sample, progress, clock=clock(1.0)))
         counts = found[-1].results["sample"]["looked_at"]
         assert counts["word 3"] == 300
         assert 10 < counts["char 5"] < 150
@@ -559,31 +556,26 @@ class TestRounds:
         assert len(found) == titles.count("word 3: pairs") > 2
 
     @pytest.mark.parametrize(
-        ("before", "growth"),
+        ("taken", "limit_s", "power"),
         [
-            ([], 16 ** (1 / 1.25)),  # the usual power
-            ([Taken(1, 1_000.0, 0.5)], 16 ** (1 / 1.5)),  # 4 times the characters took 8 times as long
-            ([Taken(1, 1_000.0, 3.9)], 16 ** (1 / 1.05)),
-            ([Taken(4, 1_000.0, 0.5)], 16 ** (1 / 1.25)),  # with other kinds
+            ([Taken(1, 4_000.0, 4.0)], 64.0, 1.25),  # the usual power
+            ([Taken(1, 1_000.0, 0.5), Taken(1, 4_000.0, 4.0)], 64.0, 1.5),  # 4 times the characters, 8 times as long
+            ([Taken(1, 1_000.0, 3.9), Taken(1, 4_000.0, 4.0)], 64.0, 1.05),
+            ([Taken(4, 1_000.0, 0.5), Taken(1, 4_000.0, 4.0)], 64.0, 1.25),  # with other kinds
+            ([Taken(4, 4_000.0, 4.0)], 32.0, 1.25),  # with one kind, a round takes half the time of all
         ],
     )
-    def test_the_next_round_is_foretold_by_two_rounds(self, before, growth):
-        assert affordable_growth([*before, Taken(1, 4_000.0, 4.0)], 1, 64.0) == pytest.approx(growth)
+    def test_the_next_round_is_foretold_by_two_rounds(self, taken, limit_s, power):
+        assert affordable_growth(taken, 1, limit_s) == pytest.approx(16 ** (1 / power))
 
-    def test_a_round_with_one_kind_takes_half_the_time_of_all(self):
-        assert affordable_growth([Taken(4, 4_000.0, 4.0)], 1, 32.0) == pytest.approx(16 ** (1 / 1.25))
-
-    def test_a_slow_machine_compares_all_kinds_once(self, monkeypatch):
-        monkeypatch.setattr("streamdedup.tuning.rounds.FIRST_CHARACTERS", 4_000)
+    def test_a_slow_machine_compares_all_kinds_once(self):
         question, sample = asked(made_texts(300))
         question = replace(question, kinds=(WORDS, ShingleOptions("char", 5)))
-        now = itertools.count(0.0, 6.0)
-        *_, last = rounds(question, sample, no_progress, clock=lambda: next(now))
+        *_, last = rounds(question, sample, no_progress, clock=clock(6.0))
         counts = last.results["sample"]["looked_at"]
         assert counts["char 5"] < 30 < counts["word 3"]
 
     def test_a_small_round_that_recommends_nothing_is_no_end(self, monkeypatch):
-        monkeypatch.setattr("streamdedup.tuning.rounds.FIRST_CHARACTERS", 4_000)
         calls = []
 
         def refuse_first(*arguments: object) -> object:
@@ -593,12 +585,10 @@ class TestRounds:
             return compare_settings(*arguments)
 
         monkeypatch.setattr("streamdedup.tuning.rounds.compare_settings", refuse_first)
-        now = itertools.count(0.0, 1.0)
-        assert [each.is_last for each in rounds(*asked(made_texts(300)), no_progress, clock=lambda: next(now))][-1]
+        assert [each.is_last for each in rounds(*asked(made_texts(300)), no_progress, clock=clock(1.0))][-1]
         calls.clear()
-        later = itertools.count(0.0, 30.0)
         with pytest.raises(SettingsError, match="no bands"):
-            list(rounds(*asked(made_texts(300)), no_progress, clock=lambda: next(later)))
+            list(rounds(*asked(made_texts(300)), no_progress, clock=clock(30.0)))
 
 
 class TestSteps:
