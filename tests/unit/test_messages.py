@@ -680,9 +680,8 @@ def made(record, **options):
 
 
 def size_bytes(letter):
-    return sum(len(part or b"") for part in (letter.key, letter.value)) + sum(
-        len(name.encode()) + len(value) for name, value in letter.headers
-    )
+    parts = [letter.key or b"", letter.value or b"", *(name.encode() + value for name, value in letter.headers)]
+    return sum(map(len, parts))
 
 
 RECORD = Record(AT, TIME_MS, b"key", b"\xff\x00value", (("trace", b"\x01\xff"), ("trace", b"2"), ("tenant", None)))

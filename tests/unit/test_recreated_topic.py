@@ -160,11 +160,8 @@ def test_a_claim_of_the_old_topic_is_not_that_of_the_same_offset_after_a_rebuild
 
 
 def test_a_partition_incarnation_is_parsed_from_its_text():
-    for incarnation in (
-        PartitionIncarnation("articles", 0),
-        PartitionIncarnation("a.b-c_d", 12, 3),
-        PartitionIncarnation("articles", 1, -1),
-    ):
+    for fields in (("articles", 0), ("a.b-c_d", 12, 3), ("articles", 1, -1)):
+        incarnation = PartitionIncarnation(*fields)
         assert PartitionIncarnation.parse(str(incarnation)) == incarnation
     assert str(PartitionIncarnation("articles", 0)) == str(Partition("articles", 0))
     assert PartitionIncarnation("articles", 1, 2).position_at(5).key == "articles@2:1:5"

@@ -170,11 +170,7 @@ def test_an_answer_is_no_error():
 
 @contextmanager
 def server_that_answers(reply: bytes) -> Iterator[str]:
-    """Run a server that sends these bytes on each connection, and nothing more.
-
-    Yields:
-        Its address.
-    """
+    """Run a server that sends these bytes on each connection, and nothing more; yield its address."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:

@@ -138,10 +138,24 @@ def test_nothing_that_steers_a_terminal_gets_through(text):
     shown.encode()
 
 
-def test_a_pair_is_one_line():
-    line = match_line(ALERT, MATCH).plain
+ESTIMATED = {"method": "estimated", "standard_error": 0.0353}
+CONTAINED = {"containment": 0.95, "contained": "match"}
+BY_CONTAINMENT = {"containment": 0.95, "containment_error": 0.0192, "contained": "document", "reason": "containment"}
 
-    assert line.split("  ")[1:] == ["articles", "new-1 ~ old-1", "0.8976 exact", "cluster old-1"]
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({}, ["0.8976 exact"]),
+        (ESTIMATED, ["0.8976 estimated ±0.035"]),
+        (CONTAINED, ["0.8976 exact", "old in new 0.9500"]),
+        (ESTIMATED | BY_CONTAINMENT, ["0.8976 estimated ±0.035", "new in old 0.9500 ±0.019, alerted by containment"]),
+    ],
+)
+def test_a_pair_is_one_line_with_errors_of_estimates_and_the_containment(changes, parts):
+    line = match_line(ALERT, replace(MATCH, **changes)).plain
+
+    assert line.split("  ")[1:] == ["articles", "new-1 ~ old-1", *parts, "cluster old-1"]
 
 
 @pytest.mark.parametrize("complete", [True, False])
@@ -152,22 +166,6 @@ def test_an_alert_whose_candidates_were_not_all_compared_says_so(complete):
 def test_an_alert_tells_how_many_pairs_were_suppressed_by_which_rule():
     shown = alert_lines(suppressed={"min_shingles": 1, "ignore_same_source": 1_200})
     assert shown[1:] == ["          not alerted: 1,200 ignore_same_source, 1 min_shingles"]
-
-
-def test_an_estimate_is_shown_with_its_error():
-    estimated = replace(MATCH, method="estimated", standard_error=0.0353)
-
-    assert "0.8976 estimated ±0.035" in match_line(ALERT, estimated).plain
-
-
-def test_a_line_says_which_text_is_contained_and_whether_that_is_the_reason():
-    contained = replace(MATCH, containment=0.95, contained="match")
-    assert "0.8976 exact  old in new 0.9500  cluster" in match_line(ALERT, contained).plain
-
-    by_containment = replace(
-        contained, method="estimated", containment_error=0.0192, contained="document", reason="containment"
-    )
-    assert "  new in old 0.9500 ±0.019, alerted by containment  " in match_line(ALERT, by_containment).plain
 
 
 def test_below_a_pair_are_the_words_by_which_people_recognise_its_documents():

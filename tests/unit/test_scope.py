@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 from collections import Counter
 from dataclasses import replace
 
@@ -60,26 +61,22 @@ class Stream(streams.Stream):
 SCOPES, COPIES = 300, 5
 
 
-def copies() -> list[tuple[str, str, str]]:
-    return [(f"{copy}-{scope}", f"s{scope}", TEXT) for copy in range(COPIES) for scope in range(SCOPES)]
-
-
-def batches(documents):
-    return [documents[first : first + 500] for first in range(0, len(documents), 500)]
+def index_copies(stream: Stream) -> int:
+    """Index equal texts, in batches that each have some of every scope; return the number of candidates."""
+    documents = [(f"{copy}-{scope}", f"s{scope}", TEXT) for copy in range(COPIES) for scope in range(SCOPES)]
+    batches = (documents[first : first + 500] for first in range(0, len(documents), 500))
+    return sum(stream.index(*batch).candidates_count for batch in batches)
 
 
 def pairs_within() -> Counter[tuple[str, str]]:
-    return Counter(
-        pair
-        for scope in range(SCOPES)
-        for pair in itertools.combinations([f"{copy}-{scope}" for copy in range(COPIES)], 2)
-    )
+    names_of_scopes = ([f"{copy}-{scope}" for copy in range(COPIES)] for scope in range(SCOPES))
+    return Counter(pair for names in names_of_scopes for pair in itertools.combinations(names, 2))
 
 
 def test_of_a_million_pairs_of_equal_texts_across_scopes_none_is_found_and_all_within():
-    stream, documents = Stream(), copies()
-    assert len(documents) * (len(documents) - 1) / 2 - pairs_within().total() > 1_000_000
-    candidates_count = sum(stream.index(*batch).candidates_count for batch in batches(documents))
+    stream = Stream()
+    assert math.comb(SCOPES * COPIES, 2) - pairs_within().total() > 1_000_000
+    candidates_count = index_copies(stream)
     assert stream.pairs == pairs_within()
     # Both documents of a pair are candidates of each other where one batch has both; no other bucket is shared.
     assert candidates_count <= 2 * pairs_within().total()
@@ -88,8 +85,7 @@ def test_of_a_million_pairs_of_equal_texts_across_scopes_none_is_found_and_all_w
 def test_verification_alone_keeps_scopes_apart_where_they_share_all_band_keys(monkeypatch):
     monkeypatch.setattr(scopes, "band_mask", lambda _scope, bands: np.zeros(bands, np.uint32))
     stream = Stream()
-    candidates_count = sum(stream.index(*batch).candidates_count for batch in batches(copies()))
-    assert candidates_count > 1_000_000
+    assert index_copies(stream) > 1_000_000
     assert stream.pairs == pairs_within()
 
 

@@ -633,9 +633,8 @@ def test_the_clients_get_the_options_for_tls_and_login(tmp_path):
         "ssl_keyfile": files["ssl_key_file"],
         "ssl_check_hostname": False,
     }
-    assert "ssl_key_file: is missing" in "".join(
-        mistakes({"redis.url": "rediss://db", "redis.ssl_cert_file": files["ssl_cert_file"]})
-    )
+    without_key = {"redis.url": "rediss://db", "redis.ssl_cert_file": files["ssl_cert_file"]}
+    check_mistake(without_key, "redis.ssl_key_file", "is missing")
 
 
 CERTIFICATE = {"ssl_cert_file": "certificate.pem"}
@@ -966,14 +965,19 @@ def test_a_size_reads_back_as_written(count, unit):
     assert parse_size(format_size(size)) == size
 
 
+def test_sizes_are_exact():
+    assert [parse_size(text) for text in ("32.120kB", "33.111MB", "16.222436GB")] == [32120, 33111000, 16222436000]
+
+
+@pytest.mark.parametrize("text", ["20260501T060000Z", "2026-W18-5T06:00Z", "2026-05-01T08+02:00", "2026-05-01 06:00Z"])
+def test_forms_of_iso_8601_are_times(text):
+    assert format_moment(parse_moment(text)) == "2026-05-01T06:00:00Z"
+
+
 @pytest.mark.parametrize("text", ["1,5MiB", "1MiB and more", "0.3B", "8Mbit", "1M", "٣kB", "1_000", "1.0", 1.0, True])
 def test_no_size_is_guessed(text):
     with pytest.raises(ValueError, match="not a whole number"):
         parse_size(text)
-
-
-def test_sizes_are_exact():
-    assert [parse_size(text) for text in ("32.120kB", "33.111MB", "16.222436GB")] == [32120, 33111000, 16222436000]
 
 
 @pytest.mark.parametrize("value", ["secret", "", "0x10", "nan", "1e999", True, None, 10**400])
@@ -982,15 +986,14 @@ def test_the_error_about_a_number_does_not_repeat_it(value):
         parse_number(value)
 
 
-@pytest.mark.parametrize("text", ["20260501T060000Z", "2026-W18-5T06:00Z", "2026-05-01T08+02:00", "2026-05-01 06:00Z"])
-def test_forms_of_iso_8601_are_times(text):
-    assert format_moment(parse_moment(text)) == "2026-05-01T06:00:00Z"
+NO_MOMENTS = ["20260501", "2026-05-01", "1700000000", 1_700_000_000, "2026-05-01T06:00", "2026-05-01T06:00:00"]
+NO_MOMENTS += ["yesterday", datetime(2026, 5, 1)]  # noqa: DTZ001  the mistake
 
 
-@pytest.mark.parametrize("text", ["20260501", "2026-05-01", "1700000000", 1_700_000_000, "2026-05-01T06:00"])
-def test_nothing_without_time_and_zone_is_a_time(text):
+@pytest.mark.parametrize("value", NO_MOMENTS)
+def test_nothing_without_time_and_zone_is_a_time(value):
     with pytest.raises(ValueError, match=r"^not a time with a time zone$"):
-        parse_moment(text)
+        parse_moment(value)
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,8 @@ def run_script(body: str) -> subprocess.CompletedProcess[str]:
     """Run ``body`` in a process of its own; its signals to itself replace those of an operator."""
     script = "import os, signal, sys, threading, time\nfrom streamdedup.daemon.shutdown import *\n"
     script += "def ending(code):\n    return lambda line: exit_at_once(line, code)\n" + textwrap.dedent(body)
-    return subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
+    command = [sys.executable, "-c", script]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -33,10 +33,8 @@ sketches = st.builds(
 
 
 def stored(batch):
-    return [
-        StoredSketch(data, sketch.count, sketch.signature is not None)
-        for sketch, data in zip(batch, encode_sketches(batch), strict=True)
-    ]
+    encoded = zip(batch, encode_sketches(batch), strict=True)
+    return [StoredSketch(data, sketch.count, sketch.signature is not None) for sketch, data in encoded]
 
 
 @settings(max_examples=examples(200))

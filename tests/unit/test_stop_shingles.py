@@ -91,11 +91,9 @@ def test_a_share_that_cannot_be_is_refused(share):
 class TestBySource:
     def documents(self, **counts):
         """Stories of each source, those of `paid` with the boilerplate."""
+        ends = {"paid": BOILERPLATE}
         return [
-            (
-                " ".join(f"{source}{story}x{word}" for word in range(12)) + (BOILERPLATE if source == "paid" else ""),
-                source,
-            )
+            (" ".join(f"{source}{story}x{word}" for word in range(12)) + ends.get(source, ""), source)
             for source, count in counts.items()
             for story in range(count)
         ]
@@ -110,6 +108,10 @@ class TestBySource:
         assert (everything.source, everything.documents, everything.counts) == (None, 420, {})
         assert (free.source, free.documents, free.counts) == ("free", 400, {})
         assert (paid.source, paid.documents, set(paid.counts.values())) == ("paid", 20, {20})
+        # The union is written as a file that older readers accept.
+        text = learnt.stops.encoded()
+        assert text.splitlines()[8:10] == ["documents = 420", "share = 0.1"]
+        assert parse_stop_shingles(text) == learnt.stops
 
     def test_a_source_of_few_documents_is_passed_over_and_counted(self):
         learnt = learn_stop_shingles(self.documents(free=400, paid=20), OPTIONS, 0.1, least_source_documents=21)
@@ -118,10 +120,8 @@ class TestBySource:
         assert (learnt.small_sources, learnt.least_source_documents) == (1, 21)
 
     def test_a_text_of_several_sources_counts_once_in_each_and_once_in_all(self):
-        texts = stories(10)
-        learnt = learn_stop_shingles(
-            [(text, source) for source in ("a", "b") for text in texts * 2], OPTIONS, 0.9, least_source_documents=10
-        )
+        documents = [(text, source) for source in ("a", "b") for text in stories(10) * 2]
+        learnt = learn_stop_shingles(documents, OPTIONS, 0.9, least_source_documents=10)
         assert [(group.source, group.documents) for group in learnt.groups] == [(None, 10), ("a", 10), ("b", 10)]
         assert set(learnt.stops.counts.values()) == {10}
 
@@ -130,12 +130,6 @@ class TestBySource:
         learnt = learn_stop_shingles(documents, OPTIONS, 0.5, least_source_documents=1)
         assert [group.source for group in learnt.groups] == [None]
         assert learnt.stops.hashes == hashes(BOILERPLATE)
-
-    def test_a_union_is_written_as_a_file_that_older_readers_accept(self):
-        learnt = learn_stop_shingles(self.documents(free=400, paid=20), OPTIONS, 0.1, least_source_documents=20)
-        text = learnt.stops.encoded()
-        assert text.splitlines()[8:10] == ["documents = 420", "share = 0.1"]
-        assert parse_stop_shingles(text) == learnt.stops
 
     def test_with_little_memory_a_source_that_is_too_small_to_be_counted_is_passed_over(self, monkeypatch):
         monkeypatch.setattr(stop_shingles, "MOST_COUNTED", 600)
@@ -214,16 +208,13 @@ def test_learning_in_several_batches_counts_the_same(monkeypatch):
 
 # The file
 
+CHARACTERS = ShingleOptions(unit="char", size=9, keep_white_space=False, fold_marks=True)
+
 
 @given(
     st.dictionaries(st.integers(0, 2**32 - 1), st.integers(1, 900), max_size=20),
     st.floats(0, 1, exclude_min=True),
-    st.sampled_from(
-        [
-            replace(OPTIONS, fold_variants=True),
-            ShingleOptions(unit="char", size=9, keep_white_space=False, fold_marks=True),
-        ]
-    ),
+    st.sampled_from([replace(OPTIONS, fold_variants=True), CHARACTERS]),
 )
 def test_a_file_is_read_as_it_was_written(counts, share, options):
     stops = StopShingles(counts, 900, share, stop_shingles.described(options))

@@ -102,15 +102,6 @@ def test_a_batch_of_any_texts_has_the_hashes_of_the_reference(given_texts, chose
     assert_like_reference(shingler.shingle(given_texts), given_texts, options)
 
 
-@settings(max_examples=examples(100))
-@given(st.lists(texts, min_size=1, max_size=8), st.sampled_from(SHINGLERS))
-def test_a_document_hashes_the_same_alone_as_in_a_batch(given_texts, chosen):
-    _, shingler = chosen
-    batch = shingler.shingle(given_texts)
-    for i, text in enumerate(given_texts):
-        assert hashes_of(batch, i) == shingler.shingle([text]).hashes.tolist()
-
-
 @settings(max_examples=examples(200))
 @given(texts)
 def test_normalise_is_that_of_the_reference_and_idempotent(text):

@@ -110,11 +110,8 @@ class TestCandidates:
         counts = candidate_counts(keys, study.distinct)
         documents = np.repeat(np.arange(len(keys)), study.distinct.copies)
         for bands in (1, 5, 12):
-            pairs = sum(
-                bool((keys[documents[a], :bands] == keys[documents[b], :bands]).any())
-                for a, b in itertools.combinations(range(len(documents)), 2)
-            )
-            assert counts[bands, 0] == pairs
+            pairs = itertools.combinations(documents, 2)
+            assert counts[bands, 0] == sum((keys[a, :bands] == keys[b, :bands]).any() for a, b in pairs)
             buckets = Counter((band, key) for row in keys[documents] for band, key in enumerate(row[:bands].tolist()))
             assert largest_bucket_of_each(keys[:, :bands], study.distinct).max() == max(buckets.values())
 

@@ -475,12 +475,10 @@ def test_framed_json_is_read_as_json(answers, decode):
     answers.add(13, {"patternProperties": {"^p": {}}} | closed, "JSON")
     answers.add(14, {"properties": 5} | closed, "JSON")
     answers.add(15, {"properties": {"payload": {"$ref": "#/x"} | closed}} | closed, "JSON")
+    values = b'{"payload": {"body": "a", "other": [1.5]}}', b'\xef\xbb\xbf{"payload": {"body": "a"}, "id": null}'
     for schema_id in (7, 8, 12, 13, 14, 15):
         frame = struct.pack(">bI", 0, schema_id)
-        for value in (
-            b'{"payload": {"body": "a", "other": [1.5]}}',
-            b'\xef\xbb\xbf{"payload": {"body": "a"}, "id": null}',
-        ):
+        for value in values:
             assert decode(frame + value, **options) == Document("key", "a", AT, 5)
     lacking = (b"{}", b'{"payload": "a"}', b'{"payload.body": "a"}')
     codes = {b"\0\0\0\0\7" + value: ErrorCode.MISSING_TEXT for value in lacking}
