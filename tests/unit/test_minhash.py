@@ -21,12 +21,12 @@ def batch_of(documents):
     return np.array(list(itertools.chain(*documents)), np.uint32), np.cumsum([0, *map(len, documents)])
 
 
-def sign(documents, family=FAMILY):
-    return family.sign(*batch_of(documents))
+def sign(documents):
+    return FAMILY.sign(*batch_of(documents))
 
 
-def signature_by_definition(hashes, family=FAMILY):
-    functions = zip(family.a.tolist(), family.b.tolist(), strict=True)
+def signature_by_definition(hashes):
+    functions = zip(FAMILY.a.tolist(), FAMILY.b.tolist(), strict=True)
     return [min(((a * x + b) % 2**32 for x in hashes), default=EMPTY) for a, b in functions]
 
 

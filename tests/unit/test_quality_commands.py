@@ -266,13 +266,12 @@ def test_the_nearest_come_first(run, corpus):
 
 @pytest.mark.parametrize("document", ["a", "f"])
 def test_the_position_of_the_document_makes_no_difference(run, tmp_path, document):
-    expected = None
+    outputs = set()
     for order in (sorted(TEXTS), sorted(TEXTS, reverse=True)):
         corpus = written(tmp_path / "texts.jsonl", [(name, TEXTS[name]) for name in order])
-        _, out, _ = run("neighbours", corpus, "--id", document)
-        assert out == (expected or out)
-        expected = out
-    assert expected
+        outputs.add(run("neighbours", corpus, "--id", document)[1])
+    (output,) = outputs
+    assert output
 
 
 @pytest.mark.parametrize(

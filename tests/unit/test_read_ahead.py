@@ -75,12 +75,10 @@ def ahead_of(daemon: Daemon) -> list[int]:
 
 
 def committed(world: World) -> dict[int, int]:
-    """Return the committed offset of each partition."""
     return {partition.number: offset for partition, offset in world.broker.committed(GROUP).items()}
 
 
 def run(world: World, daemon: Daemon) -> None:
-    """Let a daemon run until it ends."""
     world.active.append(daemon)
     try:
         daemon.loop.run()
@@ -93,16 +91,16 @@ def threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith(read_ahead.THREAD_NAME)]
 
 
-def once(effect: str, act: Act, *, after: bool = False) -> Callable[[int], Act | None]:
+def once(effect: str, act: Act) -> Callable[[int], Act | None]:
     """Return a plan that acts at the first moment of an effect."""
     acted = []
 
-    def at(world: World, moment: Moment) -> None:
-        if not acted and (moment.effect, moment.after) == (effect, after):
+    def act_once(world: World, moment: Moment) -> None:
+        if not acted and moment.effect == effect and not moment.after:
             acted.append(moment)
             act(world, moment)
 
-    return lambda _number: at
+    return lambda _number: act_once
 
 
 def raise_once(error: Exception) -> Act:
@@ -144,13 +142,7 @@ class Places(list):
 
 @dataclass
 class Seen:
-    """Calls of a ``ReadAhead``.
-
-    Attributes:
-        threads_of: Thread in which each document was prepared, by offset.
-        ticks: Thread of each tick.
-        stages: Stages that were measured.
-    """
+    """Calls of a ``ReadAhead``: the threads of documents by their offsets, and of ticks; the measured stages."""
 
     threads_of: dict[int, int] = field(default_factory=dict)
     ticks: list[int] = field(default_factory=list)

@@ -68,10 +68,7 @@ def test_an_error_is_waited_out_or_put_to_an_operator(error, kind):
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (
-            exceptions.AuthenticationError("HELLO must be called with the client already authenticated, otherwise"),
-            "set",
-        ),
+        (exceptions.AuthenticationError("HELLO must be called with the client already authenticated"), "set"),
         (exceptions.AuthenticationError("Authentication required."), "set"),
         (exceptions.ResponseError("NOAUTH HELLO must be called with the client already authenticated"), "set"),
         (exceptions.AuthenticationError("invalid username-password pair or user is disabled."), "check"),
@@ -127,29 +124,29 @@ def test_a_store_that_cannot_write_is_told_with_the_cure_and_without_the_script(
     assert "script" not in str(caught.value)
 
 
+NO_RIGHT = "User u has no permissions to run the 'time' command"
+
+
 @pytest.mark.parametrize(
     "error",
     [
-        exceptions.NoPermissionError("User u has no permissions to run the 'time' command"),
-        exceptions.ResponseError(
-            "ACL failure in script: User u has no permissions to run the 'time' command script: on @user_script:1."
-        ),
+        exceptions.NoPermissionError(NO_RIGHT),
+        exceptions.ResponseError(f"ACL failure in script: {NO_RIGHT} script: on @user_script:1."),
     ],
 )
 def test_a_missing_right_points_to_the_page_that_lists_all(error):
     with pytest.raises(StoreMisconfigured) as caught:
         check_replies([error])
-    assert str(caught.value) == (
-        "the store refuses us: the user (redis.username) lacks rights: User u has no permissions to run the 'time' "
-        "command; grant what docs/redis.md lists under User and rights"
-    )
+    cure = "grant what docs/redis.md lists under User and rights"
+    assert str(caught.value) == f"the store refuses us: the user (redis.username) lacks rights: {NO_RIGHT}; {cure}"
 
 
 def test_a_refused_login_names_every_place_where_it_may_stand():
     refused = exceptions.AuthenticationError("WRONGPASS invalid username-password pair or user is disabled.")
+    with pytest.raises(StoreMisconfigured) as caught:
+        check_replies([refused])
     for setting in ("redis.username", "redis.password", "redis.url", "redis.url_file"):
-        with pytest.raises(StoreMisconfigured, match=setting.replace(".", r"\.")):
-            check_replies([refused])
+        assert setting in str(caught.value)
 
 
 def test_whatever_led_to_an_ordinary_error_does_not_count():

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import subprocess
 import sys
 import textwrap
@@ -22,10 +21,8 @@ profiles.articles.topics = ["articles"]
 
 
 @pytest.fixture(autouse=True)
-def _restored_logging(monkeypatch):
+def _restored_logging():
     """Leave the process's logging as it was found."""
-    for name in [name for name in os.environ if name.startswith("STREAMDEDUP_")]:
-        monkeypatch.delenv(name)
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield

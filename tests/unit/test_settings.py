@@ -606,20 +606,12 @@ def test_the_clients_get_the_options_for_tls_and_login(tmp_path):
         "ssl_cert_file": str(TLS / "certificate.pem"),
         "ssl_key_file": str(TLS / "plain.key"),
     }
-    kafka = {
-        "security_protocol": "SASL_SSL",
-        "sasl_mechanism": "SCRAM-SHA-512",
-        "sasl_username": "u",
-        "sasl_password": "p",
-        **files,
-    }
+    login = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512"}
+    login |= {"sasl_username": "u", "sasl_password": "p"}
     redis = {"url": "rediss://db:1/0", "username": "u", "password": "p", "ssl_check_hostname": "false", **files}
-    loaded = load({f"kafka.{key}": value for key, value in kafka.items()} | {f"redis.{k}": v for k, v in redis.items()})
-    assert loaded.kafka.security() == {
-        "security_protocol": "SASL_SSL",
-        "sasl_mechanism": "SCRAM-SHA-512",
-        "sasl_username": "u",
-        "sasl_password": "p",
+    of_kafka = {f"kafka.{key}": value for key, value in (login | files).items()}
+    loaded = load(of_kafka | {f"redis.{key}": value for key, value in redis.items()})
+    assert loaded.kafka.security() == login | {
         "ssl_cafile": files["ssl_ca_file"],
         "ssl_certfile": files["ssl_cert_file"],
         "ssl_keyfile": files["ssl_key_file"],

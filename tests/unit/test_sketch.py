@@ -19,8 +19,8 @@ def batch_of(sets):
     return np.array([value for one in sets for value in sorted(one)], np.uint32), np.cumsum([0, *map(len, sets)])
 
 
-def sketches_of(sets, limit, banded=8):
-    return list(Sketcher(FAMILY, limit, banded).make(*batch_of(sets))[0])
+def sketches_of(sets, limit):
+    return list(Sketcher(FAMILY, limit, 8).make(*batch_of(sets))[0])
 
 
 def by_hashes(*hashes):

@@ -28,9 +28,9 @@ def stories(count):
     return [" ".join(f"w{story}x{word}" for word in range(12)) + ". " + BOILERPLATE for story in range(count)]
 
 
-def learn(texts, options=OPTIONS, share=0.5):
+def learn(texts, share=0.5):
     """Learn from texts without sources."""
-    return learn_stop_shingles(((text, None) for text in texts), options, share).stops
+    return learn_stop_shingles(((text, None) for text in texts), OPTIONS, share).stops
 
 
 def hashes(text, options=OPTIONS):
@@ -43,7 +43,7 @@ def jaccard(one, other, options):
 
 
 def test_the_common_end_of_all_documents_of_a_sample_is_learnt_and_nothing_else():
-    found = learn(stories(50), OPTIONS, 0.5)
+    found = learn(stories(50), 0.5)
     assert found.hashes == hashes(BOILERPLATE)
     assert set(found.counts.values()) == {50}
     assert (found.documents, found.least_documents) == (50, 25)
@@ -66,18 +66,18 @@ def test_in_a_bag_every_occurrence_of_a_stop_shingle_is_left_out():
 
 def test_a_text_that_was_copied_often_is_no_boilerplate():
     copied = ["the very same words in each of these"] * 90
-    found = learn([*copied, *stories(20)], OPTIONS, 0.2)
+    found = learn([*copied, *stories(20)], 0.2)
     assert found.documents == 21
     assert found.hashes == hashes(BOILERPLATE)
 
 
 def test_a_small_sample_needs_three_documents_for_boilerplate():
-    assert not learn(["a b c", "a b d"], OPTIONS, 0.01).counts
-    assert learn(["a b c", "a b d", "a b e"], OPTIONS, 0.01).hashes == hashes("a b")
+    assert not learn(["a b c", "a b d"], 0.01).counts
+    assert learn(["a b c", "a b d", "a b e"], 0.01).hashes == hashes("a b")
 
 
 def test_a_sample_without_a_text_has_no_stop_shingles():
-    found = learn(["", "..."], OPTIONS, 0.5)
+    found = learn(["", "..."], 0.5)
     assert (found.counts, found.documents) == ({}, 0)
     assert parse_stop_shingles(found.encoded()) == found
 
@@ -85,7 +85,7 @@ def test_a_sample_without_a_text_has_no_stop_shingles():
 @pytest.mark.parametrize("share", [0, -0.1, 1.1])
 def test_a_share_that_cannot_be_is_refused(share):
     with pytest.raises(ValueError, match="share"):
-        learn([], OPTIONS, share)
+        learn([], share)
 
 
 class TestBySource:
@@ -156,7 +156,7 @@ SOURCED = st.lists(
 def test_the_union_holds_the_stop_shingles_of_each_source_alone_and_of_all_documents(documents, share):
     learnt = learn_stop_shingles(documents, OPTIONS, share, least_source_documents=1)
     of_sources = [[text for text, own in documents if own == source] for source in {own for _, own in documents}]
-    parts = [learn(texts, OPTIONS, share) for texts in ([text for text, _ in documents], *of_sources)]
+    parts = [learn(texts, share) for texts in ([text for text, _ in documents], *of_sources)]
     assert learnt.stops.hashes == frozenset().union(*(part.hashes for part in parts))
     expected: dict[int, int] = {}
     for part in parts:
@@ -195,15 +195,15 @@ def test_with_little_memory_no_shingle_above_the_forgotten_count_is_missed_or_co
 def test_a_share_that_is_too_small_for_the_memory_is_refused(monkeypatch):
     monkeypatch.setattr(stop_shingles, "MOST_COUNTED", 100)
     monkeypatch.setattr(stop_shingles, "_BATCH_DOCUMENTS", 2)
-    assert learn(stories(60), OPTIONS, 0.5).hashes == hashes(BOILERPLATE)
+    assert learn(stories(60), 0.5).hashes == hashes(BOILERPLATE)
     with pytest.raises(ValueError, match="a greater share or a smaller sample"):
-        learn([" ".join(f"{n + m} x" for m in range(150)) for n in range(60)], OPTIONS, 0.01)
+        learn([" ".join(f"{n + m} x" for m in range(150)) for n in range(60)], 0.01)
 
 
 def test_learning_in_several_batches_counts_the_same(monkeypatch):
-    whole = learn(stories(30), OPTIONS, 0.3)
+    whole = learn(stories(30), 0.3)
     monkeypatch.setattr(stop_shingles, "_BATCH_DOCUMENTS", 7)
-    assert learn(iter(stories(30)), OPTIONS, 0.3) == whole
+    assert learn(iter(stories(30)), 0.3) == whole
 
 
 # The file

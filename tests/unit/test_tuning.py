@@ -6,7 +6,6 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -42,9 +41,9 @@ WORDS = ShingleOptions("word", 3)
 FAMILY = HashFamily(128)
 
 
-def made_texts(count: int, words: int = 40, seed: int = 1) -> list[str]:
+def made_texts(count: int, words: int = 40) -> list[str]:
     """Texts of random words; every third is the one before with a word changed, every tenth an exact copy."""
-    chance = random.Random(seed)
+    chance = random.Random(1)
     texts: list[str] = []
     for at in range(count):
         if at % 10 == 9:
@@ -283,12 +282,6 @@ def words(count: int, seed: int) -> str:
     return " ".join(f"x{chance.randrange(99_999)}" for _ in range(count))
 
 
-def similarity(one: str, other: str, options: ShingleOptions) -> float:
-    sets = shingle_sets(Shingler(options), [one, other])
-    left, right = (set(sets.of(at).tolist()) for at in (0, 1))
-    return len(left & right) / len(left | right)
-
-
 class TestBoundedTexts:
     def test_texts_are_kept_up_to_the_characters_each_with_the_same_chance(self):
         kept = BoundedTexts(1_000)
@@ -421,10 +414,10 @@ def test_a_passage_ends_where_the_shingles_are_half_as_frequent():
     assert list(frequent_passages(["x a b c d"], counts, WORDS)) == [("a b c", 9), ("b c d", 4)]
 
 
-def asked(texts: list[str], thresholds: tuple[float, ...] = (0.5, 0.7, 0.8), **settings: object) -> tuple:
-    """A question about words by 3, and a sample of all texts."""
-    profile = named_profile(None, "articles", settings)
-    question = Question("articles", profile, (WORDS,), thresholds, (0.99,), 1_000.0, "sets", ("texts.jsonl",), False)
+def asked(texts: list[str], *kinds: ShingleOptions) -> tuple:
+    """A question about words by 3 and further kinds of shingles, and a sample of all texts."""
+    profile, kinds, thresholds = named_profile(None, "articles", {}), (WORDS, *kinds), (0.5, 0.7, 0.8)
+    question = Question("articles", profile, kinds, thresholds, (0.99,), 1_000.0, "sets", ("texts.jsonl",), False)
     documents = ((f"d{at}", text, None, None) for at, text in enumerate(texts))
     return question, draw_sample(documents, len(texts))
 
@@ -529,8 +522,6 @@ class TestRounds:
 
     def test_only_the_recommended_kind_is_compared_on_most_documents(self, monkeypatch):
         monkeypatch.setattr("streamdedup.tuning.rounds.ALL_KINDS_CHARACTERS", 8_000)
-        question, sample = asked(made_texts(300))
-        question = replace(question, kinds=(WORDS, ShingleOptions("char", 5)))
         titles = []
 
         @contextlib.contextmanager
@@ -541,7 +532,7 @@ class TestRounds:
                 titles.append(title)
                 assert sum(done) == total, title
 
-        found = list(rounds(question, sample, progress, clock=clock(1.0)))
+        found = list(rounds(*asked(made_texts(300), ShingleOptions("char", 5)), progress, clock=clock(1.0)))
         counts = found[-1].results["sample"]["looked_at"]
         assert counts["word 3"] == 300
         assert 10 < counts["char 5"] < 150
@@ -566,9 +557,7 @@ class TestRounds:
         assert affordable_growth(taken, 1, limit_s) == pytest.approx(16 ** (1 / power))
 
     def test_a_slow_machine_compares_all_kinds_once(self):
-        question, sample = asked(made_texts(300))
-        question = replace(question, kinds=(WORDS, ShingleOptions("char", 5)))
-        *_, last = rounds(question, sample, no_progress, clock=clock(6.0))
+        *_, last = rounds(*asked(made_texts(300), ShingleOptions("char", 5)), no_progress, clock=clock(6.0))
         counts = last.results["sample"]["looked_at"]
         assert counts["char 5"] < 30 < counts["word 3"]
 
@@ -642,7 +631,9 @@ class TestAdvice:
         def similarity_of(count: int) -> float:
             text = [f"w{at}" for at in range(count)]
             changed = [*text[: count // 2], "other", *text[count // 2 + 1 :]]
-            return similarity(" ".join(text), " ".join(changed), ShingleOptions("word", size))
+            sets = shingle_sets(Shingler(ShingleOptions("word", size)), [" ".join(text), " ".join(changed)])
+            left, right = (set(sets.of(number).tolist()) for number in (0, 1))
+            return len(left & right) / len(left | right)
 
         assert similarity_of(words) >= threshold
         assert similarity_of(words - 1) < threshold

@@ -13,16 +13,13 @@ from streamdedup.settings.units import format_moment, parse_moment
 TEXT = "amber birch cedar delta ember"
 
 
-def detector_of(silent_until_ms):
-    def make(options, store):
-        return Detector(replace(options, silent_until_ms=silent_until_ms), store)
-
-    return make
+def silent_until_1_s(options, store):
+    return Detector(replace(options, silent_until_ms=1_000), store)
 
 
 @pytest.mark.parametrize("late_first", [False, True])
 def test_documents_before_the_time_are_pairs_with_later_ones_only_whichever_is_read_first(late_first):
-    world = World([], make_detector=detector_of(1_000), partitions=2)
+    world = World([], make_detector=silent_until_1_s, partitions=2)
     old = [Sent("a", TEXT, 0, time_ms=10), Sent("b", TEXT, 0, time_ms=999)]
     new = [Sent("c", TEXT, 1, time_ms=1_000), Sent("d", TEXT, 1, time_ms=2_000)]
     for part in (new, old) if late_first else (old, new):
@@ -34,7 +31,7 @@ def test_documents_before_the_time_are_pairs_with_later_ones_only_whichever_is_r
 
 
 def test_a_bad_record_of_the_backlog_is_counted_and_not_published():
-    world = World([], make_detector=detector_of(1_000), silent_until_ms=1_000)
+    world = World([], make_detector=silent_until_1_s, silent_until_ms=1_000)
     send(world, *(Sent("x", "", 0, code="not_json", time_ms=time_ms) for time_ms in (10, 1_000)))
     world.run()
     assert [offset for _, offset, _ in world.dead_letters()] == [1]
