@@ -415,8 +415,7 @@ matches = older_matches | st.builds(
     source=st.none() | st.text(min_size=1, max_size=9),
     published_at=st.none() | st.text(min_size=1, max_size=9),
 )
-times_ms = st.integers(-62_135_596_800_000, 253_402_300_799_999)
-times = times_ms.map(rfc_3339)
+times = st.integers(-62_135_596_800_000, 253_402_300_799_999).map(rfc_3339)
 alerts = st.builds(
     Alert,
     schema_version=st.just(ALERT_VERSION),
@@ -440,10 +439,6 @@ alerts = st.builds(
         st.sampled_from(["min_shingles", "only_sources", "ignore_same_source", "ignore_sources"]), st.integers(1, 2**31)
     ),
 )
-
-
-def in_order(matches):
-    return tuple(sorted(matches, key=lambda match: (-match.similarity, match.id, msgspec.json.encode(match))))
 
 
 HEAD = (
@@ -519,7 +514,8 @@ def test_the_fields_of_containment_are_optional_so_that_older_alerts_stay_valid(
 def test_an_alert_survives_its_encoding_in_any_number_of_parts(alert, max_matches):
     messages = encode_alert(alert, max_matches)
     parts = [decode_alert(message) for message in messages]
-    assert sum((part.matches for part in parts), ()) == in_order(alert.matches)
+    in_order = sorted(alert.matches, key=lambda match: (-match.similarity, match.id, msgspec.json.encode(match)))
+    assert [match for part in parts for match in part.matches] == in_order
     for number, part in enumerate(parts, 1):
         assert part == structs.replace(alert, matches=part.matches, part=number, parts=len(parts))
         assert 1 <= len(part.matches) <= max_matches

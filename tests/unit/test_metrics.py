@@ -324,16 +324,13 @@ def test_the_exposition_can_be_parsed(metrics):
 
 def test_nearly_full_memory_is_logged_once_until_there_was_room_again(metrics, monkeypatch):
     monkeypatch.setattr(statistics_module, "_STATS_S", 0.0)
-    used = [84, 86, 100, 81, 86, 79, 86]
-    store = Stats(*(StoreStats(used_bytes, 100) for used_bytes in used))
-    statistics, said = Statistics(metrics, {"news": store}), []
-    for _ in used:
-        with capture_logs() as logs:
+    used = [84, 86, 100, 81, 87, 79, 88]
+    statistics = Statistics(metrics, {"news": Stats(*(StoreStats(used_bytes, 100) for used_bytes in used))})
+    with capture_logs() as logs:
+        for _ in used:
             statistics.observe(Stats(SourceStats(1)))
-        said.append(
-            [(line["used_bytes"], line["limit_bytes"]) for line in logs if line["event"] == "store_nearly_full"]
-        )
-    assert said == [[], [(86, 100)], [], [], [], [], [(86, 100)]]
+    said = [(line["used_bytes"], line["limit_bytes"]) for line in logs if line["event"] == "store_nearly_full"]
+    assert said == [(86, 100), (88, 100)]
 
 
 def test_without_a_limit_no_memory_is_full(metrics):

@@ -87,7 +87,6 @@ def run(world: World, daemon: Daemon) -> None:
 
 
 def threads() -> list[threading.Thread]:
-    """Return the threads that prepare a batch."""
     return [thread for thread in threading.enumerate() if thread.name.startswith(read_ahead.THREAD_NAME)]
 
 

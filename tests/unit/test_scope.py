@@ -94,8 +94,7 @@ def test_band_keys_of_a_scope_differ_in_every_band_and_shared_bands_stay():
     stream.index(("a", "x", TEXT), ("b", "y", TEXT), ("c", "x", NEAR))
     keys = [stream.lookup._preparer.band_keys([stream.entry(name).content])[0] for name in "abc"]
     assert not (keys[0] == keys[1]).any()
-    plain = replace(OPTIONS, scope_field=None)
-    unscoped = Stream(plain)
+    unscoped = Stream(replace(OPTIONS, scope_field=None))
     unscoped.index(("a", None, TEXT), ("c", None, NEAR))
     expected = [unscoped.lookup._preparer.band_keys([unscoped.entry(name).content])[0] for name in "ac"]
     assert ((keys[0] == keys[2]) == (expected[0] == expected[1])).all()

@@ -36,13 +36,10 @@ any_rules = st.fixed_dictionaries(
     }
 )
 suppressions = any_rules.map(lambda rules: suppression_of(**rules) or Suppression())
-sources = st.sampled_from([None, *NAMES])
 contents = st.builds(
-    lambda count, source, stop_only: structs.replace(
-        content_of(hashes_count=count), source=source and source_key(source), stop_only=stop_only
-    ),
+    lambda source, count, stop_only: structs.replace(content_from(source, count), stop_only=stop_only),
+    st.sampled_from([None, *NAMES]),
     st.integers(0, 9),
-    sources,
     st.booleans(),
 )
 
@@ -90,13 +87,10 @@ def test_each_rule_suppresses_the_pairs_it_names_in_either_order(rules, a, b, ex
         assert suppression.rule(content_from(one), content_from(other)) is expected
 
 
-def test_one_short_document_is_enough_for_min_shingles():
+def test_one_short_document_is_enough_for_min_shingles_and_stop_shingles_do_not_count():
     suppression = options_of(min_shingles=4).suppression
     assert suppression.rule(content_from("a", 3), content_from("b", 9)) is SuppressionRule.MIN_SHINGLES
     assert suppression.rule(content_from("a", 4), content_from("b", 9)) is None
-
-
-def test_stop_shingles_do_not_count_for_min_shingles():
     suppression = options_of(min_shingles=1).suppression
     only_boilerplate = structs.replace(content_from("a", 9), stop_only=True)
     assert suppression.rule(only_boilerplate, content_from("b", 9)) is SuppressionRule.MIN_SHINGLES

@@ -438,19 +438,17 @@ class TestProposals:
 
     PLAIN = "كتب الولد رسالة طويلة إلى صديقه في المدينة البعيدة قبل العيد"
 
-    @staticmethod
-    def others() -> list[str]:
-        return [words(40, 1_000 + at) for at in range(40)]
+    OTHERS = tuple(words(40, 1_000 + at) for at in range(40))
 
     def vowelled(self) -> str:
         """The text with a vowel sign behind the first letter of each word."""
         return " ".join(f"{word[0]}\u064e{word[1:]}" for word in self.PLAIN.split())
 
     def test_folded_marks_and_variants_gain_the_pairs_of_their_forms(self):
-        marks = proposed([self.PLAIN, self.vowelled(), *self.others()])
+        marks = proposed([self.PLAIN, self.vowelled(), *self.OTHERS])
         assert (marks["fold_marks = true"]["pairs"], marks["fold_marks = true"]["gained"]) == (1, 1)
         old, new = "國語學習書店東門車站電話號碼風雲萬里", "国语学习书店东门车站电话号码风云万里"
-        variants = proposed([old, new, *self.others()])
+        variants = proposed([old, new, *self.OTHERS])
         assert variants["as recommended"]["pairs"] == 0
         assert (variants["fold_variants = true"]["gained"], variants["fold_variants = true"]["lost"]) == (1, 0)
 
@@ -464,13 +462,13 @@ class TestProposals:
         assert trial["bytes_per_document"] > trials["as recommended"]["bytes_per_document"]
 
     def test_min_words_loses_the_pairs_of_texts_of_one_shingle(self):
-        trials = proposed([*["ok thanks"] * 5, *self.others(), f"{self.others()[0]} end"])
+        trials = proposed([*["ok thanks"] * 5, *self.OTHERS, f"{self.OTHERS[0]} end"])
         assert (trials["min_words = 3"]["pairs"], trials["min_words = 3"]["lost"]) == (1, 10)
 
     def test_all_together_has_every_proposal_and_boilerplate_is_told_apart(self):
         notice = words(60, 7)
         texts = [f"{words(3, at)} {notice}" for at in range(100, 112)]
-        texts += [*self.others(), f"{self.others()[0]} {words(16, 9)}", *["ok thanks"] * 5]
+        texts += [*self.OTHERS, f"{self.OTHERS[0]} {words(16, 9)}", *["ok thanks"] * 5]
         texts += [words(40, 5_000 + at) for at in range(150)]
         trials = proposed(texts)
         assert trials["as recommended"]["boilerplate"] == 66
@@ -484,15 +482,15 @@ class TestProposals:
         notice = words(14, 7)
         pairs = [(words(26, at), f"{words(26, at)} {words(3, 900 + at)}") for at in range(30)]
         texts = [f"{text} {notice}" for pair in pairs for text in pair]
-        trials = proposed([*texts, *self.others(), *(words(40, 5_000 + at) for at in range(150))])
+        trials = proposed([*texts, *self.OTHERS, *(words(40, 5_000 + at) for at in range(150))])
         assert "stop_shingles" not in trials
 
     def test_nothing_is_proposed_that_changes_no_pair(self):
-        assert proposed(self.others()) == {}
+        assert proposed(self.OTHERS) == {}
 
     def test_gained_pairs_of_boilerplate_are_no_reason_for_containment(self):
         notice = words(60, 7)
-        texts = [f"{words(40, at)} {notice}" for at in range(100, 112)] + self.others()
+        texts = [*(f"{words(40, at)} {notice}" for at in range(100, 112)), *self.OTHERS]
         texts += [words(40, 5_000 + at) for at in range(150)]
         assert "containment_threshold = 0.8" not in proposed([*texts, notice])
 

@@ -45,6 +45,7 @@ def record(name, **fields):
 
 
 ARTICLE = record("Article", id="string", text=["null", "string"])
+MILLIS, MICROS = ({"type": "long", "logicalType": f"timestamp-{unit}"} for unit in ("millis", "micros"))
 
 
 class Answers(dict):
@@ -246,9 +247,6 @@ def test_a_path_leads_through_records_maps_and_unions(answers, decode):
     for nothing in (None, "a text", {"title": None}):
         value = {"id": 4, "inner": nothing, "notes": {}}
         assert refused(decode, framed(7, schema, value), **names)[0] == ErrorCode.MISSING_TEXT
-
-
-MILLIS, MICROS = ({"type": "long", "logicalType": f"timestamp-{unit}"} for unit in ("millis", "micros"))
 
 
 @pytest.mark.parametrize(
