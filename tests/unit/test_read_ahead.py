@@ -119,20 +119,10 @@ def fail_poll(error: Exception) -> Act:
 # A source and a stage without a loop
 
 
-class Waiting:
-    """A source with a backlog of one batch."""
-
-    def __init__(self, batch: Batch) -> None:
-        self._batch = batch
-
-    def stats(self) -> SourceStats:
-        return SourceStats(0, {PARTITION: 1_000})
-
-    def generation(self) -> int:
-        return 0
-
-    def poll(self, timeout_s: float, max_records: int) -> Batch:
-        return self._batch
+def source_of(batch: Batch) -> SimpleNamespace:
+    """Return a source with a backlog, all polls of which return this batch."""
+    stats = SourceStats(0, {PARTITION: 1_000})
+    return SimpleNamespace(stats=lambda: stats, generation=lambda: 0, poll=lambda _timeout_s, _max_records: batch)
 
 
 class Places(list):
@@ -229,12 +219,12 @@ def test_without_a_full_batch_behind_it_a_batch_is_worked_on_alone():
 def test_behind_a_batch_that_is_not_full_nothing_is_polled_in_any_backlog():
     ahead, seen = an_ahead()
     small = a_batch(*(Position(INPUT, 0, offset) for offset in range(7)))
-    assert ahead.read_ahead(Waiting(small), small)
+    assert ahead.read_ahead(source_of(small), small)
     large = Batch((*small.records, Record(Position(INPUT, 0, 7), 1, None, b"")))
     few = Batch((Record(Position(INPUT, 0, 0), 1, None, bytes(read_ahead.FULL_BYTES)),))
     assert seen.stages == []
     for count, full in enumerate((large, few), 1):
-        assert ahead.read_ahead(Waiting(Batch()), full)
+        assert ahead.read_ahead(source_of(Batch()), full)
         assert seen.stages == ["poll"] * count
 
 
@@ -527,8 +517,8 @@ def test_no_batch_is_prepared_twice_also_in_a_topic_that_was_created_again():
 def test_a_chunk_that_was_taken_is_not_kept(monkeypatch):
     monkeypatch.setattr(stages, "CHUNK_DOCUMENTS", 2)
     ahead, _ = an_ahead()
-    assert ahead.read_ahead(Waiting(FULL), FULL)
-    ahead.poll(Waiting(FULL))
+    assert ahead.read_ahead(source_of(FULL), FULL)
+    ahead.poll(source_of(FULL))
     chunks = [weakref.ref(places) for places in prepared_chunks(ahead, FULL)]
     gc.collect()
     assert [chunk() for chunk in chunks] == [None] * 4
@@ -545,7 +535,7 @@ def test_a_discarded_batch_is_prepared_no_further(monkeypatch):
         seen.threads_of.update(dict.fromkeys([document.position.offset for document in documents], 0))
 
     seen.prepare = prepare
-    assert ahead.read_ahead(Waiting(FULL), FULL)
+    assert ahead.read_ahead(source_of(FULL), FULL)
     assert begun.wait(60)
     waiting = threading.Thread(target=ahead.discard)
     waiting.start()
@@ -567,8 +557,8 @@ def test_a_batch_that_does_not_fit_in_memory_beside_another_is_prepared_alone():
         return original(documents)
 
     seen.prepare = prepare
-    assert ahead.read_ahead(Waiting(batch), FULL)
-    ahead.poll(Waiting(batch))
+    assert ahead.read_ahead(source_of(batch), FULL)
+    ahead.poll(source_of(batch))
     assert list(prepared_chunks(ahead, batch)) == [[Position(INPUT, 0, 0)]]
 
 
@@ -580,12 +570,12 @@ def test_without_another_thread_the_loop_prepares_the_batch(monkeypatch):
     ahead, seen = an_ahead()
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", start)
-        assert ahead.read_ahead(Waiting(first), FULL)
-    assert ahead.poll(Waiting(first)) is first
+        assert ahead.read_ahead(source_of(first), FULL)
+    assert ahead.poll(source_of(first)) is first
     assert list(prepared_chunks(ahead, first)) == [[Position(INPUT, 0, 0)]]
     # With a thread again, the next batch is prepared ahead, and the first one is not prepared a second time.
-    assert ahead.read_ahead(Waiting(second), FULL)
-    assert ahead.poll(Waiting(second)) is second
+    assert ahead.read_ahead(source_of(second), FULL)
+    assert ahead.poll(source_of(second)) is second
     assert list(prepared_chunks(ahead, second)) == [[Position(INPUT, 0, 1)]]
     here = threading.get_ident()
     assert [thread == here for thread in seen.threads_of.values()] == [True, False]
@@ -596,8 +586,8 @@ def test_without_another_thread_the_loop_prepares_the_batch(monkeypatch):
 def test_a_batch_of_a_partition_without_a_fence_is_polled_ahead_and_prepared_afterwards():
     polled = a_batch(Position(INPUT, 0, 7), Position(INPUT, 1, 0))
     ahead, seen = an_ahead()
-    assert ahead.read_ahead(Waiting(polled), FULL)
-    assert ahead.poll(Waiting(polled)) is polled
+    assert ahead.read_ahead(source_of(polled), FULL)
+    assert ahead.poll(source_of(polled)) is polled
     assert threads() == []
     batch = polled.in_incarnations({PARTITION: 0, Partition(INPUT, 1): 3})
     (chunk,) = prepared_chunks(ahead, batch)
@@ -611,8 +601,8 @@ def test_of_a_batch_ahead_only_so_much_text_is_prepared_ahead(monkeypatch):
     monkeypatch.setattr(read_ahead, "CHUNK_CHARACTERS", 22)
     monkeypatch.setattr(stages, "CHUNK_DOCUMENTS", 2)
     ahead, seen = an_ahead()
-    assert ahead.read_ahead(Waiting(FULL), FULL)
-    assert ahead.poll(Waiting(FULL)) is FULL
+    assert ahead.read_ahead(source_of(FULL), FULL)
+    assert ahead.poll(source_of(FULL)) is FULL
     chunks = prepared_chunks(ahead, FULL)
     first = next(chunks)
     assert sorted(seen.threads_of) == [0, 1, 2, 3]

@@ -226,26 +226,21 @@ def test_the_loop_writes_its_counts_also_when_it_ends_by_an_error():
 # The source
 
 
-class NeverPolls:
-    """A consumer whose every poll fails in a way that passes."""
+def never_polls() -> SimpleNamespace:
+    """Return a consumer whose every poll fails in a way that passes."""
 
-    _cluster = SimpleNamespace(update_metadata=lambda _metadata: None)
-    _fetcher = SimpleNamespace(_completed_fetches=[], _next_partition_records=None, close=lambda: None)
-
-    def assignment(self):
-        return set()
-
-    def paused(self):
-        return ()
-
-    def resume(self, *_partitions) -> None:
-        pass
-
-    def poll(self, **_options):
+    def poll(**_options):
         raise NodeNotReadyError
 
-    def close(self, **_options) -> None:
-        pass
+    return SimpleNamespace(
+        _cluster=SimpleNamespace(update_metadata=lambda _metadata: None),
+        _fetcher=SimpleNamespace(_completed_fetches=[], _next_partition_records=None, close=lambda: None),
+        assignment=set,
+        paused=tuple,
+        resume=lambda *_partitions: None,
+        poll=poll,
+        close=lambda **_options: None,
+    )
 
 
 def test_a_poll_that_is_repeated_again_and_again_takes_five_lines_and_a_count(monkeypatch):
@@ -253,7 +248,7 @@ def test_a_poll_that_is_repeated_again_and_again_takes_five_lines_and_a_count(mo
     for watch in ("SilenceWatch", "FencingWatch"):
         monkeypatch.setattr(source_module, watch, lambda *_: SimpleNamespace(check=lambda: None))
     options = KafkaOptions(bootstrap_servers="localhost:9092", group_id="g", topics=("t",), transactional_id="x")
-    source = KafkaSource(NeverPolls(), options, RebalanceListener())
+    source = KafkaSource(never_polls(), options, RebalanceListener())
     with capture_logs() as logs:
         for _ in range(40):
             assert not source.poll(0.0)

@@ -779,13 +779,6 @@ def test_a_stop_list_counts_from_the_folder_of_the_settings_file(tmp_path):
     assert Settings.load(path, {}, {}).profiles["articles"].shingle_options().stop_words == {"und"}
 
 
-@pytest.mark.parametrize(("content", "said"), [(b"# none\n", "holds no word"), (b"\xff", "is not UTF-8")])
-def test_a_stop_list_must_hold_words(tmp_path, content, said):
-    path = tmp_path / "words"
-    path.write_bytes(content)
-    assert said in mistakes({"profiles.a.stop_words": str(path)})[0]
-
-
 #: Texts that have the shingle of their first three words in common.
 FRAMED = ["a b c d", "a b c e", "a b c f"]
 
@@ -818,15 +811,21 @@ def test_stop_shingles_must_be_those_of_the_profile(tmp_path, texts, options, sa
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
-    [(b"the\n", "is no file of stop shingles"), (b"\xff", "is not UTF-8"), (None, "cannot be read")],
+    ("key", "content", "said"),
+    [
+        ("stop_words", b"# none\n", "holds no word"),
+        ("stop_words", b"\xff", "is not UTF-8"),
+        ("stop_shingles", b"the\n", "is no file of stop shingles"),
+        ("stop_shingles", b"\xff", "is not UTF-8"),
+        ("stop_shingles", None, "cannot be read"),
+    ],
 )
-def test_a_file_of_stop_shingles_that_cannot_be_read_is_named(tmp_path, content, said):
-    path = tmp_path / "frames"
+def test_a_file_from_which_no_stops_can_be_read_is_named(tmp_path, key, content, said):
+    path = tmp_path / "stops"
     if content is not None:
         path.write_bytes(content)
-    (mistake,) = mistakes({"profiles.a.stop_shingles": str(path)})
-    assert mistake.startswith(f"profiles.a.stop_shingles: {path} {said}")
+    (mistake,) = mistakes({f"profiles.a.{key}": str(path)})
+    assert mistake.startswith(f"profiles.a.{key}: {path} {said}")
 
 
 def test_bands_and_rows_are_chosen_or_given():
