@@ -273,12 +273,8 @@ class TestDocuments:
     def test_a_comparison(self, service):
         service.add(("a", TEXT), ("b", NEAR))
         body = service.client.get("/v1/profiles/articles/compare", params={"a": "a", "b": "b"}).json()
-        assert [body[key] for key in ("similarity", "method", "is_match", "within_window")] == [
-            0.875,
-            "exact",
-            True,
-            True,
-        ]
+        fields = ("similarity", "method", "is_match", "within_window")
+        assert [body[field] for field in fields] == [0.875, "exact", True, True]
         assert (body["bands"], body["a"]["id"], body["b"]["cluster_id"]) == (4, "a", "a")
 
     async def test_a_query_that_is_not_encoded_is_refused(self, service):
