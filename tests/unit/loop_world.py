@@ -338,6 +338,12 @@ class World:
         self.positions = [self.produce(sent) for sent in self.records]
         self.ends = {p.topic_partition: p.offset + 1 for p in self.positions}
 
+    def send(self, *records: Sent) -> None:
+        """Let further records come to the input topic."""
+        self.records = [*self.records, *records]
+        self.positions = [*self.positions, *map(self.produce, records)]
+        self.ends = {position.topic_partition: position.offset + 1 for position in self.positions}
+
     def recreate(self, records: Sequence[Sent], partitions: int | None = None, **how: Any) -> None:
         """Delete the input topic, create it again, and let records come; see ``MemoryBroker.recreate``."""
         self.partitions = partitions or self.partitions

@@ -10,13 +10,6 @@ BEFORE = [Sent("a", TEXT, 0), Sent("b", TEXT, 1)]
 AFTER = [Sent("c", NEW_TEXT, 0, time_ms=5), Sent("d", NEW_TEXT, 1, time_ms=5), Sent("e", TEXT, 1, time_ms=5)]
 
 
-def send(world: World, *records: Sent) -> None:
-    """Let further records come to the input topic."""
-    world.records = [*world.records, *records]
-    world.positions = [*world.positions, *map(world.produce, records)]
-    world.ends = {position.topic_partition: position.offset + 1 for position in world.positions}
-
-
 def states(world: World) -> tuple[str | None, float, float]:
     """Problem, readiness and missing topics of the last daemon, as ``/readyz`` and ``/metrics`` show them."""
     daemon = world.daemons[-1]
@@ -31,7 +24,7 @@ def test_a_daemon_reports_a_deleted_topic_and_reads_it_again_when_it_is_created(
         world.turn(world.daemons[0])
         assert states(world) == (f"no such topic: {INPUT}", 0, 1)
     world.broker.create(INPUT, 2)
-    send(world, *AFTER)
+    world.send(*AFTER)
     assert world.run().wrong() == []
     assert states(world) == (None, 1, 0)
     assert world.daemons[0].metric("topics_recreated_total") == 1
@@ -49,7 +42,7 @@ def test_it_goes_on_with_its_other_topics(when):
         world.start("later")
     else:
         world.broker.rebalance(GROUP)
-    send(world, *AFTER)
+    world.send(*AFTER)
     assert world.run().wrong() == []
     assert states(world) == (f"no such topic: {OTHER}", 0, 1)
 
@@ -68,7 +61,7 @@ def test_a_topic_that_is_created_after_the_start_is_read():
     world.turn(world.daemons[0])
     assert states(world) == (f"no such topic: {INPUT}", 0, 1)
     world.broker.create(INPUT, 2)
-    send(world, *AFTER)
+    world.send(*AFTER)
     assert world.run().wrong() == []
     assert states(world) == (None, 1, 0)
 
@@ -79,5 +72,5 @@ def test_a_lost_index_is_rebuilt_from_the_topics_that_exist():
     world.stop_all()
     world.index.__init__()
     world.start("later")
-    send(world, *AFTER)
+    world.send(*AFTER)
     assert world.run().wrong() == []

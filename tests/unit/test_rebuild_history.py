@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 from loop_world import CLOCK, GROUP, Sent, World
-from test_missing_topic import send
 
 from streamdedup.daemon import batch, publisher
 from streamdedup.detection.detector import Detector
@@ -49,7 +48,7 @@ class Months:
         world = self._world
         self._now_ms = world.now_ms = FIRST_MS + round(day * DAY_MS)
         CLOCK.now_s += 1
-        send(world, *(replace(record, time_ms=self._now_ms) for record in records))
+        world.send(*(replace(record, time_ms=self._now_ms) for record in records))
         world.run()
 
     def lose_index(self) -> None:

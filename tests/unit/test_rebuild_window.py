@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 from loop_world import DUPLICATES, GROUP, INPUT, Sent, World
-from test_missing_topic import send
 
 from streamdedup.daemon.rebuild_window import rebuild_window
 from streamdedup.kafka.protocols import ReadProgress
@@ -107,14 +106,14 @@ def test_a_rebuild_in_a_backlog_of_many_windows_recovers_the_documents_that_the_
     other = "knoll lagoon amber jetty"
     world = a_world_in_a_backlog(Sent("a", TEXT, 0, time_ms=20 * DAY_MS), Sent("b", other, 1, time_ms=21 * DAY_MS))
     lose_index(world)
-    send(world, Sent("c", TEXT, 0, time_ms=22 * DAY_MS), Sent("d", other, 1, time_ms=23 * DAY_MS))
+    world.send(Sent("c", TEXT, 0, time_ms=22 * DAY_MS), Sent("d", other, 1, time_ms=23 * DAY_MS))
     assert world.run().wrong() == []
     assert len(world.broker.records(DUPLICATES)) == 2
 
 
 def test_no_claim_is_lost_where_the_alert_was_published_before_the_window_that_is_counted_from_the_present():
     world = a_world_in_a_backlog(Sent("b", TEXT, 1, time_ms=21 * DAY_MS))
-    send(world, Sent("a", TEXT, 0, time_ms=20 * DAY_MS))
+    world.send(Sent("a", TEXT, 0, time_ms=20 * DAY_MS))
     world.run()
     (alert,) = world.broker._logs[Partition(DUPLICATES, 0)][:1]
     msgspec.structs.force_setattr(alert.record, "timestamp_ms", 30 * DAY_MS)

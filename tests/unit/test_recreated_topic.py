@@ -2,7 +2,6 @@
 
 import pytest
 from loop_world import DUPLICATES, GROUP, INPUT, Killed, Moment, Sent, World
-from test_missing_topic import send
 
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.values import UNKNOWN_BROKER_STATE
@@ -78,7 +77,7 @@ def test_a_partition_that_comes_back_later_does_not_have_the_mark_of_before(worl
     world.run()
     world.broker.add_partitions(INPUT, 2)
     world.partitions = 2
-    send(world, Sent("n2", NEW_TEXT, 1, time_ms=5))
+    world.send(Sent("n2", NEW_TEXT, 1, time_ms=5))
     assert world.run().wrong() == []
     assert total(world, "documents_silent_total") == 0
 
@@ -122,7 +121,7 @@ def test_it_may_happen_at_any_moment_of_a_batch(method, after, killed):
 
     world = World(BEFORE, names=("one", "two")).run()
     world.broker.rebalance(GROUP)
-    send(world, *(Sent(f"x{number}", "heath knoll amber cedar birch", number, time_ms=1) for number in (0, 1)))
+    world.send(*(Sent(f"x{number}", "heath knoll amber cedar birch", number, time_ms=1) for number in (0, 1)))
     world.plan = lambda _number: recreate
     world.run()
     assert happened
@@ -154,7 +153,7 @@ def test_a_claim_of_the_old_topic_is_not_that_of_the_same_offset_after_a_rebuild
     world.run()
     world.stop_all()
     world.index.__init__()
-    send(world, second)
+    world.send(second)
     world.start("later")
     assert world.run().wrong() == []
 

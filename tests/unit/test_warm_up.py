@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 
 import pytest
 from loop_world import DEAD_LETTERS, OPTIONS, Sent, World
-from test_missing_topic import send
 
 from streamdedup.detection.detector import Detector
 from streamdedup.settings.units import format_moment, parse_moment
@@ -23,7 +22,7 @@ def test_documents_before_the_time_are_pairs_with_later_ones_only_whichever_is_r
     old = [Sent("a", TEXT, 0, time_ms=10), Sent("b", TEXT, 0, time_ms=999)]
     new = [Sent("c", TEXT, 1, time_ms=1_000), Sent("d", TEXT, 1, time_ms=2_000)]
     for part in (new, old) if late_first else (old, new):
-        send(world, *part)
+        world.send(*part)
         world.run()
     ids = sorted(tuple(sorted((x[0], y[0]))) for x, y in world.published())
     assert ids == [("a", "c"), ("a", "d"), ("b", "c"), ("b", "d"), ("c", "d")]
@@ -32,7 +31,7 @@ def test_documents_before_the_time_are_pairs_with_later_ones_only_whichever_is_r
 
 def test_a_bad_record_of_the_backlog_is_counted_and_not_published():
     world = World([], make_detector=silent_until_1_s, silent_until_ms=1_000)
-    send(world, *(Sent("x", "", 0, code="not_json", time_ms=time_ms) for time_ms in (10, 1_000)))
+    world.send(*(Sent("x", "", 0, code="not_json", time_ms=time_ms) for time_ms in (10, 1_000)))
     world.run()
     assert [offset for _, offset, _ in world.dead_letters()] == [1]
     assert len(world.broker.records(DEAD_LETTERS)) == 1

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 from loop_world import DUPLICATES, GROUP, INPUT, Daemon, Killed, Sent, World
-from test_missing_topic import send
 
 from streamdedup.daemon import batch as batches
 from streamdedup.daemon.rebuild_window import with_earliest_start
@@ -65,7 +64,7 @@ def test_a_partition_with_old_records_only_begins_at_its_end():
     for _ in range(6):
         world.turn(world.daemons[0])
     assert world.broker.committed(GROUP) == {P1: 1}
-    send(world, days_ago("b", 0))
+    world.send(days_ago("b", 0))
     assert alerted(world.run()) == [("a", "b")]
 
 
@@ -93,7 +92,7 @@ def test_behind_a_committed_offset_records_of_any_age_are_read(clock):
     clock.now_ms = NOW_MS
     world.stop_all()
     world.start("later")
-    send(world, days_ago("c", 298))
+    world.send(days_ago("c", 298))
     assert alerted(world.run()) == [("a", "b"), ("a", "c"), ("b", "c")]
 
 
@@ -102,7 +101,7 @@ def test_a_backlog_is_read_with_one_request_for_each_takeover(clock):
     world = World([days_ago("a", 300)], partitions=1).run()
     clock.now_ms = NOW_MS
     world.stop_all()
-    send(world, *(days_ago(f"b{number}", 299) for number in range(20)))
+    world.send(*(days_ago(f"b{number}", 299) for number in range(20)))
     world.trace.clear()
     world.start("later")
     world.run()
@@ -171,7 +170,7 @@ def test_a_partition_of_such_a_topic_that_gets_its_first_record_later_is_read_fr
     world.recreate([days_ago("x", 300), days_ago("y", 300)], partitions=2)
     world.start("later")
     world.run()
-    send(world, days_ago("z", 300, 1))
+    world.send(days_ago("z", 300, 1))
     assert {name for pair in alerted(world.run()) for name in pair} == {"a", "b", "x", "y", "z"}
 
 
