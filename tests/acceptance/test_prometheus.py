@@ -304,6 +304,10 @@ class Life:
 
     def settle(self, event: str) -> None:
         """Let what an event has begun come to its end before the next one."""
+        if event == "a daemon starts":
+            # The rebalances of the next event would not exceed those of the start.
+            recent = f"sum(increase(streamdedup_rebalances_total{{job={JOB!r}}}[{SPAN}])) > 0"
+            servers.wait_until(lambda: not self._watch.server.values(recent), what="the end of the first rebalance")
         if event == "a second daemon joins, and leaves":
             assert self._second.stop() == 0
         if event in {"some of them are bad", "Redis goes on", "Kafka freezes while documents come in"}:
