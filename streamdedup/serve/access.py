@@ -127,11 +127,7 @@ def _file_state(path: Path) -> _FileState:
 
 
 def _read_tokens(path: Path) -> list[str]:
-    """Return the tokens of a file.
-
-    Raises:
-        SettingsError: See ``Tokens.read``.
-    """
+    """Return the tokens of a file; errors as in ``Tokens.read``."""
     try:
         lines = [line.strip() for line in path.read_text(encoding="ascii").splitlines()]
     except OSError as error:
@@ -321,11 +317,7 @@ class Gate:
 
 
 class _Body:
-    """The body of one request.
-
-    Args:
-        receive: Receives messages of the server.
-        count: Is called with the size of each part.
+    """The body of one request; ``count`` is called with the size of each part that arrives.
 
     Attributes:
         size_bytes: Bytes received.

@@ -25,22 +25,14 @@ BATCHES: Final = 4
 
 
 class BatchLookup:
-    """Looks up batches of texts. Used by one event loop.
-
-    Args:
-        engine: Runs look-ups.
-    """
+    """Looks up batches of texts. Used by one event loop."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._batches = asyncio.Semaphore(BATCHES)
 
     async def look_up(self, served: ServedProfile, texts: Sequence[bytes]) -> list[LookupBatchResult]:
-        """Return a result for each text; the result of a text that cannot be looked up is a problem.
-
-        Args:
-            served: The profile.
-            texts: A ``LookupRequest`` as JSON for each text.
+        """Return a result for each text, which is a ``LookupRequest`` as JSON; a problem if it cannot be looked up.
 
         Raises:
             RequestProblem: The sum of the limits is too large.
@@ -91,11 +83,7 @@ def _check_limits(requests: Sequence[LookupRequest | Problem]) -> None:
 
 
 def _result(request: LookupRequest | Problem, answers: Iterator[LookupResult | Exception]) -> LookupBatchResult:
-    """Return the result of one text.
-
-    Args:
-        request: The text, or the problem with its JSON.
-        answers: Answers of the engine that are left, in order; a text with a problem has none.
+    """Return the result of one text; ``answers`` are the answers that are left, none for a text with a problem.
 
     Raises:
         StreamdedupError: The index cannot be looked up, which fails the request as a whole.

@@ -99,11 +99,7 @@ class ServedProfile:
             raise IndexAbsentError(f"the index of profile {self.name} does not exist; a daemon creates it at its start")
 
     def document(self, document_id: str, field: str = "") -> StoredDocument:
-        """Return a document of the index.
-
-        Args:
-            document_id: Its id.
-            field: Field of the request with the id, for the problem.
+        """Return a document of the index; ``field`` is the field of the request with the id, for the problem.
 
         Raises:
             RequestProblem: The index has no such document.
@@ -123,14 +119,9 @@ class _Question(NamedTuple):
 class Engine:
     """Runs look-ups and other calls of the indexes in one thread, until closed.
 
-    Args:
-        profiles: The profiles by name.
-        metrics: Counts texts and times of passes.
-        now_ms: The clock, in milliseconds since the epoch.
-
     Attributes:
-        profiles: As given.
-        now_ms: As given.
+        profiles: The profiles by name.
+        now_ms: The clock, in milliseconds since the epoch.
     """
 
     def __init__(
