@@ -173,13 +173,7 @@ def pipeline(settings: Settings, name: str, index: Index) -> Pipeline:
 
 
 def rebuilder(settings: Settings, backend: Backend, on_keys: Callable[[int], None] = lambda _count: None) -> Rebuilder:
-    """Return the rebuilder for lost indexes.
-
-    Args:
-        settings: All settings.
-        backend: Store of the indexes.
-        on_keys: Called with the count of newly deleted keys of the old index.
-    """
+    """Return the rebuilder for lost indexes; ``on_keys`` gets the count of newly deleted keys of the old index."""
 
     def open_target(name: str) -> RebuildTarget:
         profile = settings.profiles[name]

@@ -114,13 +114,7 @@ def _committed_offsets(settings: Settings) -> dict[Partition, int] | None:
 def index_findings(
     settings: Settings, backend: Backend, committed: Mapping[Partition, int] | None
 ) -> Iterator[Finding]:
-    """Yield the state of each index: absent, fitting, different, half deleted, being rebuilt, or lost.
-
-    Args:
-        settings: Settings.
-        backend: Store of the indexes.
-        committed: Committed offsets of the group; None if unknown.
-    """
+    """Yield the state of each index, also of a lost one; ``committed`` is None if the committed offsets are unknown."""
     for name in settings.profiles:
         try:
             yield _index_finding(settings, name, backend, committed)

@@ -168,9 +168,6 @@ class DemoServers:
 def running_servers(directory: Path) -> Iterator[DemoServers]:
     """Start Redis, the broker, the daemon and the service in this order, and end them in reverse order.
 
-    Args:
-        directory: Directory for settings and logs.
-
     Raises:
         MissingToolError: A server program is not installed.
         ServerError: A server did not start.

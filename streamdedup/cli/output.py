@@ -1,4 +1,4 @@
-"""Command output: files, messages and progress bars on standard error, and the report about malformed lines."""
+"""Output of all commands: files, messages, progress bars on standard error, and the report about malformed lines."""
 
 import io
 import os
@@ -84,24 +84,27 @@ def output_to(path: str | None, inputs: Iterable[str | Path | None] = (), option
     if path is None or path == "-":
         yield sys.stdout
         return
-    for read in inputs:
-        if read is not None and _is_same_file(path, read):
+    for input_path in inputs:
+        if input_path is not None and _is_same_file(path, input_path):
             raise SettingsError(f"{option} {path}: the command reads or writes this file already; name another one")
     raw = _OutputFile(path)
     with io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8") as file:
         yield file
+        # A command that has written nothing leaves an empty file.
         raw.delete_old_content()
 
 
-def _is_same_file(path: str, read: str | Path) -> bool:
-    """Return whether two names name one regular file, or the first a file in the folder ``read``."""
+def _is_same_file(path: str, input_path: str | Path) -> bool:
+    """Return whether both names name one regular file, or the second a folder with the file of the first."""
     try:
-        written = Path(path).stat()
-        others = [os.fstat(0)] if read == STDIN else [Path(file).stat() for file in corpus_files(str(read))]
+        output_status = Path(path).stat()
+        input_files = (
+            [os.fstat(0)] if input_path == STDIN else [Path(file).stat() for file in corpus_files(str(input_path))]
+        )
     except (OSError, ValueError, CorpusError):
-        # A missing file is no other one; a file that cannot be read is reported by its reader.
+        # A missing file is no input; a file that cannot be read is reported by its reader.
         return False
-    return stat.S_ISREG(written.st_mode) and any(os.path.samestat(written, file) for file in others)
+    return stat.S_ISREG(output_status.st_mode) and any(os.path.samestat(output_status, file) for file in input_files)
 
 
 def json_text(value: object) -> str:
@@ -151,11 +154,7 @@ def read_with_progress(reader: CorpusReader, title: str) -> Iterator[Entry]:
 
 @contextmanager
 def counting(title: str) -> Iterator[Callable[[int], None]]:
-    """Show a key count, from the first key on.
-
-    Yields:
-        Takes the count of new keys.
-    """
+    """Show a key count, from the first key on; yield a function that adds to the count."""
     with progress_bar(_TITLE, TextColumn("{task.completed:,.0f} keys")) as progress:
         task = progress.add_task(title, total=None, visible=False)
         yield lambda count: progress.update(task, advance=count, visible=True)
@@ -163,11 +162,7 @@ def counting(title: str) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def steps(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show the done share of ``total`` steps.
-
-    Yields:
-        Takes the count of new steps.
-    """
+    """Show the done share of ``total`` steps; yield a function that adds to the done steps."""
     with progress_bar(_TITLE, BarColumn(), TaskProgressColumn(), TimeRemainingColumn()) as progress:
         task = progress.add_task(title, total=total)
         yield lambda count: progress.update(task, advance=count)
@@ -175,13 +170,13 @@ def steps(title: str, total: int) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def measuring(unit: str) -> Iterator[Callable[[str, int, int], None]]:
-    """Show one bar for each part.
+    """Show one bar for each part of the work.
 
     Args:
         unit: Work unit, in the plural.
 
     Yields:
-        Takes the part's title, the units done, and the units in total.
+        A function of the part's title, the units done, and the units in total.
     """
     amount = TextColumn("{task.completed:,.0f} of {task.total:,.0f} " + unit)
     tasks: dict[str, TaskID] = {}

@@ -1,4 +1,4 @@
-"""The ``streamdedup evaluate`` result as lines for a reader.
+"""The ``streamdedup evaluate`` result as lines for people; ``evaluation_json`` has the form for ``--json``.
 
 The lines have three parts: settings and truth, rates, and missed pairs with their reasons. ``docs/tuning.md`` explains
 each line.

@@ -1,4 +1,4 @@
-"""Terminal-safe text, consoles, sizes, times. Ids and texts come from arbitrary senders and may hold control codes."""
+"""Safe text, sizes and times for terminals, for the output of commands; texts of any sender may hold control codes."""
 
 import re
 import sys
