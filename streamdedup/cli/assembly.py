@@ -1,6 +1,6 @@
 """Builds the daemon's parts from settings, with the indexes and detectors of ``streamdedup.indexes``.
 
-``cli.run`` uses all of it; the other commands use single functions, such as ``kafka_options``.
+``cli.run`` builds the daemon with it; other commands use single functions, such as ``kafka_options``.
 """
 
 from collections.abc import Callable
@@ -47,9 +47,9 @@ _LIBRARIES = {
 
 @lru_cache(maxsize=1)
 def kafka_login(kafka: Kafka) -> KafkaLogin | None:
-    """Return the login that all Kafka clients of the process share; None for a login that never changes.
+    """Return the login by tokens or by a password file that all Kafka clients share; None for any other login.
 
-    Cached, so that the clients use one token.
+    Cached, because the login by ``sasl_token_url`` has a thread, which renews the one token of the process.
 
     Raises:
         SettingsError: The login needs an extra that is not installed.

@@ -1,7 +1,7 @@
 """Checks of live servers for ``run`` and ``check``: the requirements of the daemon in one place.
 
 ``check`` prints all findings (``every_finding``); ``run`` logs those of the three kinds of servers before it starts the
-loop. Checks are read-only, and no finding holds a secret.
+loop; ``topics`` uses ``duplicates_kept_ms``. Checks are read-only, and no finding holds a secret.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

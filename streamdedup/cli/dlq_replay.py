@@ -1,6 +1,6 @@
 """Dead-letter replay for ``cli.dlq``: restores failed records, sends them to their topics, and commits the progress.
 
-The dead-letter topic is read without a consumer group. A group of its own (``group_of``) only stores the progress
+The dead-letter topic is read without a consumer group; a separate group (``group_of``) stores only the progress
 (``dlq_progress``).
 """
 
@@ -105,7 +105,7 @@ def message_of(letter: DeadLetter, origin: Position) -> Message:
     """
     record = letter.record
     headers = tuple((name, value or b"") for name, value in record.headers)
-    timestamp_ms = record.timestamp_ms if record.timestamp_ms >= 0 else None
+    timestamp_ms = record.timestamp_ms if record.timestamp_ms >= 0 else None  # -1 in Kafka: the record has no time
     return Message(origin.topic, record.key, record.value, headers, timestamp_ms)
 
 
@@ -138,6 +138,7 @@ def reason_to_leave_out(letter: DeadLetter, partition_counts: Mapping[str, int])
     if not letter.is_unread:
         if any(name in letter.facts for name in _TRUNCATED):
             return LeftOut.TRUNCATED
+        # Such a dead letter has an empty value, because the record had neither key nor value (`null-value`).
         if record.key is None and (record.value is None or letter.facts.get("null-value") == "true"):
             return LeftOut.NULL
     return LeftOut.EXHAUSTED if letter.attempts >= MAX_ATTEMPTS else None

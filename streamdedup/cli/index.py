@@ -200,11 +200,11 @@ def _rebuild(
     builder = rebuilder(settings, backend, on_keys)
     try:
         for name, index_losses in losses.items():
-            builder.begin(name, partial(list, index_losses) if gaps(index_losses) else None)
+            builder.begin(name, find_losses=partial(list, index_losses) if gaps(index_losses) else None)
         # Joined after begin(): from here on the fence refuses documents that an earlier member did not commit.
         with _group_membership(settings) as (source, generation):
             committed = source.all_committed()
-            tick = keeping_membership(source, lambda: None)
+            tick = keeping_membership(source, tick=lambda: None)
             missing = source.missing_topics()
             return {name: builder.rebuild(name, committed, generation, tick, progress, missing) for name in losses}
     finally:
@@ -264,8 +264,10 @@ def _prepare(settings: Settings, names: Sequence[str], backend: Backend, progres
             # An index that does not exist yet has never seen any partition, which is a loss too.
             topics = settings.profiles[name].topics
             offsets = {partition: offset for partition, offset in committed.items() if partition.topic in topics}
-            if builder.begin(name, partial(find_losses, backend.index(name), offsets)):
-                record_count += builder.rebuild(name, committed, _NO_GENERATION, lambda: None, progress, missing)
+            if builder.begin(name, find_losses=partial(find_losses, backend.index(name), offsets)):
+                record_count += builder.rebuild(
+                    name, committed, _NO_GENERATION, tick=lambda: None, progress=progress, missing_topics=missing
+                )
         round_s = time.monotonic() - round_began_at
         tell(f"read {counted(record_count, 'record')} in {round_s:.1f} s")
         if round_s <= _SHORT_ROUND_S or round_s > _MAX_ROUND_SHARE * previous_round_s:

@@ -2,8 +2,8 @@
 
 ``scan``, ``neighbours``, ``evaluate``, ``stop-shingles`` and ``tune`` compose their options of these data classes by
 inheritance; the options of the last base class come first in ``--help``. A field with the name of a profile setting
-overrides the setting, unless the field is None. ``with_options`` turns a function with data classes as arguments into a
-command.
+overrides the setting, unless the field is None. ``with_options``, also used by ``dlq``, turns a function with data
+classes as arguments into a command.
 """
 
 import dataclasses

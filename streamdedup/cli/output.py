@@ -1,4 +1,4 @@
-"""Output of all commands: files, messages, progress bars on standard error, and the report about malformed lines."""
+"""Output of the commands: files, messages, progress bars on standard error, and the report about malformed lines."""
 
 import io
 import os
@@ -52,6 +52,7 @@ class _OutputFile(io.FileIO):
 
     def __init__(self, path: str) -> None:
         super().__init__(path, "w", opener=lambda name, flags: os.open(name, flags & ~os.O_TRUNC, 0o666))
+        # Only a regular file keeps content, and can be truncated.
         self._has_old_content = stat.S_ISREG(os.fstat(self.fileno()).st_mode)
 
     def write(self, data: Any, /) -> int:
@@ -123,14 +124,12 @@ class BadLines:
         self.count = 0
 
     def report(self, entry: Entry) -> None:
-        """Report a line."""
+        """Count a line, and report it if it is one of the first."""
         self.count += 1
-        if self.count > _REPORTED_LINES + 1:
-            return
-        if self.count > _REPORTED_LINES:
-            tell_prefixed("further ones are only counted")
-        else:
+        if self.count <= _REPORTED_LINES:
             tell_prefixed(f"no document: {entry.file}:{entry.line}: {entry.problem}")
+        elif self.count == _REPORTED_LINES + 1:
+            tell_prefixed("further ones are only counted")
 
 
 def progress_bar(*columns: ProgressColumn) -> Progress:

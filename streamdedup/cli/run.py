@@ -87,7 +87,7 @@ def run_daemon(settings: Settings) -> None:
             metrics=metrics,
             stop=stop,
             tick=pulse.tick,
-            rebuilder=assembly.rebuilder(settings, backend, lambda _count: pulse.tick()),
+            rebuilder=assembly.rebuilder(settings, backend, on_keys=lambda _count: pulse.tick()),
         )
         metrics.loop_age_seconds.set_function(pulse.age_s)
         health = _serve_health(settings, metrics, loop, pulse)

@@ -254,7 +254,7 @@ class Engine:
             return [answer for query in queries for answer in self._answers_of_profile(profile, [query])]
 
     def _observed(self, profile: ServedProfile, function: Callable[[], T]) -> T:
-        """Check an index and run a function; count errors, and log the first error and the first success after it."""
+        """Check an index, run a function; count errors, log each new kind of error, and the first success after it."""
         name = profile.name
         try:
             profile.check_index()

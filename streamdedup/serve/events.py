@@ -2,7 +2,9 @@
 
 An event id names the topic and the next offset of each partition, in the order of the partitions:
 ``duplicates:17,4,0``. So each id states what was sent before, in all partitions. A client sends its last id in the
-header ``Last-Event-ID`` when it connects again. ``feed``, ``subscriber`` and ``streaming`` use this module.
+header ``Last-Event-ID`` when it connects again.
+
+``app`` decodes ids, ``feed`` plans where a stream begins, and ``subscriber`` and ``streaming`` format events.
 """
 
 import re

@@ -147,7 +147,7 @@ class _SharedReader:
     """State of the shared reader.
 
     Attributes:
-        offsets: Next offset of each partition; events before are in the queues of live subscribers.
+        offsets: Next offset of each partition; all events before were offered to the live subscribers.
         opened: Set when the reader is open, has failed, or is stopped.
         error: Why the topic cannot be read; None while it can be.
         task: Task that reads and distributes events.
@@ -176,6 +176,7 @@ class Feed:
         self._open_reader = open_reader
         self._metrics = metrics
         self._max_subscribers = max_subscribers
+        #: Name of the problem, and end reason of streams, where the topic cannot be read.
         self._unavailable = f"{kind.name}-unavailable"
         self._subscribers: set[Subscriber] = set()
         self._shared_reader: _SharedReader | None = None

@@ -20,7 +20,7 @@ Receive = Callable[[], Awaitable[Any]]
 
 
 class EventStream(ASGIResponse):
-    """Sends the events of a profile (None: of all) until the client hangs up or falls behind, or the service stops."""
+    """Sends the events of a profile (None: of all) until the client hangs up or the subscriber's stream ends."""
 
     __slots__ = ("_feed", "_profile", "_start")
 

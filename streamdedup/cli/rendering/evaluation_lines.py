@@ -67,6 +67,7 @@ def _comparison_method(options: DetectorOptions) -> str:
 
 
 def _containment_price(bands: int, candidates_per_document: float) -> str:
+    """Return what the bands for the containment rule cost: candidates to compare, and memory in Redis."""
     sizes = " or ".join(f"{bands * size:,} ({layout})" for layout, size in BAND_BYTES.items())
     return (
         f"bands for pairs by containment: {candidates_per_document:,.1f} candidates a document; "

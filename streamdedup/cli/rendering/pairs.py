@@ -204,9 +204,10 @@ def marked_texts(new: str, old: str, *, coloured: bool) -> tuple[Text, Text]:
 
 
 def _single(side: Side) -> Text:
-    """Return a text without comparison."""
+    """Return a text whose counterpart is missing, or why the text itself is."""
     if side.text is None:
         return Text("no longer in Kafka (retention), or the offset holds another record now", "yellow")
+    # The comparison with itself only shortens and cleans the text.
     return _marked(compare(side.text, side.text).left, _NEW, coloured=False)
 
 
