@@ -227,7 +227,7 @@ class DemoRun:
         """Send all documents, show the output, and return the duration in seconds.
 
         Raises:
-            StreamdedupError: A server has ended, or nothing changed for ``_stall_s`` although a record was due.
+            StreamdedupError: A server has ended, or nothing changed for ``_stall_s``.
         """
         while not self._is_complete():
             previous_state = self._state()

@@ -53,7 +53,7 @@ def collect_status(
 
 
 def _group(settings: Settings) -> tuple[GroupState | None, str | None]:
-    """Return the group, or the reason why it is unknown."""
+    """Return the consumer group and None; if Kafka does not answer or refuses, None and the reason."""
     try:
         return describe_group(kafka_options(settings)), None
     except (BrokerUnavailable, BrokerMisconfigured) as error:

@@ -101,7 +101,7 @@ class Tokens:
         self._read_again_if_changed()
         scheme, _, token = authorization.partition(b" ")
         digest = sha256(token.strip()).digest()
-        # A list, because `any` over a generator would end at the first match, and so in another time.
+        # Digests have one length, and a list is made to its end, so the time does not depend on the token.
         matches = [hmac.compare_digest(digest, accepted) for accepted in self._digests]
         return scheme.lower() == b"bearer" and any(matches)
 
