@@ -1,4 +1,8 @@
-"""Recommended settings in a settings file: ``streamdedup tune --apply``."""
+"""Writes recommended settings into a settings file, for ``streamdedup tune --apply`` (``cli.tune``).
+
+``check_target`` runs before the study and ``apply_section`` after it. Only the section of one profile is replaced, as
+text, so that comments and other sections stay.
+"""
 
 import itertools
 import json
@@ -34,12 +38,13 @@ def check_target(path: Path, profile: str, config: Path | None) -> None:
     text = _text_of(path)
     profiles = _parsed(path, text).get("profiles")
     has_profile = isinstance(profiles, dict) and profile in profiles
+    # The recommendation is made from the profile in `config`, so it may replace that section alone.
     if has_profile and (config is None or not path.samefile(config)):
         raise SettingsError(
             f"--apply {path}: the file has a profile {profile!r}, which the recommendation would replace: take the "
             f"profile from it with --config {path}, or name another file"
         )
-    if has_profile and _section(text, profile) is None:
+    if has_profile and _section_span(text, profile) is None:
         raise SettingsError(f"--apply {path}: give the profile a section of its own, [profiles.{profile}]")
     if not has_profile:
         text = with_section(text, profile, f'[profiles.{profile}]\ntopics = ["{profile}"]')
@@ -64,18 +69,19 @@ def apply_section(path: Path, profile: str, proposed: Mapping[str, Any]) -> None
         SettingsError: The new settings are not valid.
         OSError: A file cannot be written.
     """
-    section, files = str(proposed["toml"]), [path]
+    section, written_files = str(proposed["toml"]), [path]
     if proposed["stop_shingles"] is not None:
         stops = path.absolute().with_name(stops_file(profile))
         with _temporary_file(stops, proposed["stop_shingles"]) as temporary:
             temporary.replace(stops)
+        # The proposal names a file without a folder; a JSON string is also a TOML string.
         lines = [line for line in section.split("\n") if not line.startswith("stop_shingles = ")]
         section = "\n".join([*lines, f"stop_shingles = {json.dumps(str(stops), ensure_ascii=False)}"])
-        files.append(stops)
+        written_files.append(stops)
     with _temporary_file(path, with_section(_text_of(path), profile, section)) as temporary:
         Settings.load(temporary)
         temporary.replace(path)
-    tell_prefixed(f"written: {', '.join(map(str, files))}")
+    tell_prefixed(f"written: {', '.join(map(str, written_files))}")
 
 
 def with_section(text: str, profile: str, section: str) -> str:
@@ -83,14 +89,16 @@ def with_section(text: str, profile: str, section: str) -> str:
 
     Comments and blank lines before the next section, or at the end, stay.
     """
-    span = _section(text, profile)
+    span = _section_span(text, profile)
     if span is None:
         return f"{text.rstrip()}\n\n{section}\n"
-    return f"{text[: span[0]]}{section}\n{text[span[1] :]}"
+    start, end = span
+    return f"{text[:start]}{section}\n{text[end:]}"
 
 
-def _section(text: str, profile: str) -> tuple[int, int] | None:
+def _section_span(text: str, profile: str) -> tuple[int, int] | None:
     """Return where a profile's section begins, and where its last line ends; None without the section."""
+    # The end of the text ends the last section, as a heading would.
     headings = [*_headings(text), (len(text), {})]
     for (start, names), (end, _) in itertools.pairwise(headings):
         if names == {"profiles": {profile: {}}}:
@@ -102,9 +110,10 @@ def _section(text: str, profile: str) -> tuple[int, int] | None:
 
 
 def _headings(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the beginning of each heading, and the heading parsed alone: nested empty tables, in any way of quoting.
+    """Yield the offset of each heading, and the heading parsed alone: nested empty tables, independent of the quoting.
 
-    A line that begins with a bracket in an array or a multi-line text is no heading: the text before it is not TOML.
+    A line in an array or a multi-line text may begin with a bracket too. The text before such a line is no valid TOML,
+    so the line is passed over.
     """
     for line in re.finditer(r"^[ \t]*\[[^\n]*", text, re.MULTILINE):
         with suppress(tomllib.TOMLDecodeError):
@@ -113,6 +122,7 @@ def _headings(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _text_of(path: Path) -> str:
+    """Return the text of a settings file; for a missing file, sections with placeholder addresses of servers."""
     return path.read_text(encoding="utf-8") if path.exists() else SERVERS
 
 

@@ -1,4 +1,7 @@
-"""Builds the daemon's parts from settings, with the indexes and detectors of ``streamdedup.indexes``."""
+"""Builds the daemon's parts from settings, with the indexes and detectors of ``streamdedup.indexes``.
+
+``cli.run`` builds the daemon with it; other commands use single functions, such as ``kafka_options``.
+"""
 
 from collections.abc import Callable
 from functools import lru_cache, partial
@@ -26,15 +29,15 @@ from streamdedup.settings.kafka import Kafka
 from streamdedup.wire import Decoder, Registry
 from streamdedup.wire.dead_letters import DaemonInfo
 
-#: Share of the transaction timeout that sending the messages may take.
+#: Share of the transaction timeout that sending the messages may take; the rest is for the offsets and the commit.
 _DELIVERY_SHARE = 5 / 6
 #: Longest time between heartbeats, in seconds; at least three fit into a session.
 _HEARTBEAT_S = 3.0
-#: Time by which a fetch request outlasts the session, because a broker may answer a join only at the session's end.
+#: Time by which the consumer's request timeout exceeds the session timeout, in seconds: a broker may answer a request
+#: to join the group only when the session of an earlier member ends.
 _JOIN_MARGIN_S = 5
 
-
-#: Module that a login needs, and the extra that has it.
+#: Module that a login needs, and the extra that has it, by SASL mechanism.
 _LIBRARIES = {
     "AWS_MSK_IAM": ("botocore", "aws"),
     "GSSAPI": ("gssapi", "kerberos"),
@@ -44,17 +47,24 @@ _LIBRARIES = {
 
 @lru_cache(maxsize=1)
 def kafka_login(kafka: Kafka) -> KafkaLogin | None:
-    """Return the login of all Kafka clients of the process, if it may change; ``SettingsError`` without its extra."""
+    """Return the login by tokens or by a password file that all Kafka clients share; None for any other login.
+
+    Cached, because the login by ``sasl_token_url`` has a thread, which renews the one token of the process.
+
+    Raises:
+        SettingsError: The login needs an extra that is not installed.
+    """
 
     def read(key: str) -> Callable[[], str]:
         return lambda: kafka.secret(key) or ""
 
     mechanism = kafka.sasl_mechanism
+    # A token from a file needs no library.
     if mechanism in _LIBRARIES and kafka.sasl_token_file is None:
         module, extra = _LIBRARIES[mechanism]
         try:
             import_module(module)
-        except (ImportError, OSError) as error:
+        except (ImportError, OSError) as error:  # OSError: the module cannot load a system library
             text = f"kafka.sasl_mechanism = {mechanism} needs {module}: pip install 'streamdedup[{extra}]'"
             raise SettingsError(text) from error
     if kafka.sasl_token_url is not None:
@@ -72,7 +82,7 @@ def kafka_login(kafka: Kafka) -> KafkaLogin | None:
 
 
 def kafka_options(settings: Settings) -> KafkaOptions:
-    """Return the Kafka transport options, ``topics create`` with the options of the running command among them."""
+    """Return the options of all Kafka clients; ``create_command`` is for the error about a missing topic."""
     kafka = settings.kafka
     return KafkaOptions(
         bootstrap_servers=",".join(kafka.bootstrap_servers),
@@ -108,6 +118,7 @@ def registry_of(settings: Settings) -> Registry | None:
         try:
             return section.authorization()
         except SettingsError as error:
+            # A password file that is being replaced: the loop tries again.
             raise RegistryUnavailable(f"schema_registry.password: {error}") from error
 
     return None if section.url is None else Registry(section.url, authorization, section.tls_context, section.timeout_s)
@@ -127,7 +138,10 @@ def topic_decoder(settings: Settings, profile: Profile) -> Decoder:
 
 
 def decoder_of(profile: Profile, value_format: str = "json", registry: Registry | None = None) -> Decoder:
-    """Return a decoder with the field names of a profile; files of documents are JSON in each format."""
+    """Return a decoder with the field names of a profile.
+
+    The defaults are for files of documents, which are JSON although the topics may have another value format.
+    """
     return Decoder(
         id_field=profile.id_field,
         text_fields=profile.text_fields,
@@ -143,7 +157,7 @@ def decoder_of(profile: Profile, value_format: str = "json", registry: Registry 
 
 
 def pipeline(settings: Settings, name: str, index: Index) -> Pipeline:
-    """Return a profile's pipeline."""
+    """Return the pipeline of a profile, which writes to ``index``."""
     profile = settings.profiles[name]
     return Pipeline(
         name=name,
@@ -159,13 +173,7 @@ def pipeline(settings: Settings, name: str, index: Index) -> Pipeline:
 
 
 def rebuilder(settings: Settings, backend: Backend, on_keys: Callable[[int], None] = lambda _count: None) -> Rebuilder:
-    """Return the rebuilder for lost indexes.
-
-    Args:
-        settings: All settings.
-        backend: The indexes' store.
-        on_keys: Called with the count of newly deleted keys of the old index.
-    """
+    """Return the rebuilder for lost indexes; ``on_keys`` gets the count of newly deleted keys of the old index."""
 
     def open_target(name: str) -> RebuildTarget:
         profile = settings.profiles[name]
@@ -182,7 +190,7 @@ def rebuilder(settings: Settings, backend: Backend, on_keys: Callable[[int], Non
 
 
 def crash_observer() -> StepObserver | None:
-    """Return the observer that ends the daemon at the crash point in the environment; None without a crash point.
+    """Return the observer that ends the daemon at the crash point in the environment, for tests; None without one.
 
     Raises:
         SettingsError: There is no such point.
@@ -192,13 +200,7 @@ def crash_observer() -> StepObserver | None:
 
 
 def pipelines(settings: Settings, backend: Backend, observer: StepObserver | None = None) -> dict[str, Pipeline]:
-    """Return the pipeline by input topic.
-
-    Args:
-        settings: All settings.
-        backend: The indexes' store.
-        observer: Wraps the indexes, for a crash point.
-    """
+    """Return the pipeline by input topic; ``observer`` wraps the indexes if there is a crash point."""
     by_topic: dict[str, Pipeline] = {}
     for name, profile in settings.profiles.items():
         index: Index = backend.index(name)
@@ -208,7 +210,7 @@ def pipelines(settings: Settings, backend: Backend, observer: StepObserver | Non
 
 
 def loop_options(settings: Settings) -> LoopOptions:
-    """Return the loop options."""
+    """Return the options of ``daemon.loop.Loop``."""
     return LoopOptions(
         duplicates_topic=settings.kafka.duplicates_topic,
         dead_letter_topic=settings.kafka.dead_letter_topic,

@@ -1,6 +1,7 @@
 """Checks of live servers for ``run`` and ``check``: the requirements of the daemon in one place.
 
-Checks are read-only, and no finding holds a secret.
+``check`` prints all findings (``every_finding``); ``run`` logs those of the three kinds of servers before it starts the
+loop; ``topics`` uses ``duplicates_kept_ms``. Checks are read-only, and no finding holds a secret.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -78,31 +79,31 @@ def registry_findings(settings: Settings) -> Iterator[Finding]:
         if isinstance(value_format, RegistryFormat):
             for topic in profile.topics:
                 try:
-                    yield _subject(f"{topic}-value", value_format, profile.text_fields)
+                    yield _subject_finding(f"{topic}-value", value_format, profile.text_fields)
                 except (RegistryUnavailable, RegistryMisconfigured) as error:
                     # The next topic would have the same failure.
                     yield Finding.failure("schema_registry", "schema registry", error)
                     return
 
 
-def _subject(subject: str, value_format: RegistryFormat, text_fields: Sequence[str]) -> Finding:
-    """Return the finding about a subject."""
-    checked = ("schema", f"subject {subject}")
+def _subject_finding(subject: str, value_format: RegistryFormat, text_fields: Sequence[str]) -> Finding:
+    """Return the finding about a subject, whose newest schema should have the fields that the decoder reads."""
+    check_and_subject = ("schema", f"subject {subject}")
     try:
         missing = value_format.missing_fields(subject)
     except DecodeError as error:
-        return Finding.failure(*checked, RegistryMisconfigured(f"newest schema of {subject}: {error}"))
+        return Finding.failure(*check_and_subject, RegistryMisconfigured(f"newest schema of {subject}: {error}"))
     if missing is None:
-        return Finding.warning(
-            *checked, f"no subject {subject}; the first record shows whether its schema has the fields"
-        )
+        text = f"no subject {subject}; the first record shows whether its schema has the fields"
+        return Finding.warning(*check_and_subject, text)
     if missing_texts := [name for name in text_fields if name in missing]:
-        return Finding.warning(*checked, f"newest schema of {subject} lacks text fields: {', '.join(missing_texts)}")
+        text = f"newest schema of {subject} lacks text fields: {', '.join(missing_texts)}"
+        return Finding.warning(*check_and_subject, text)
     absent = f"; it has no {', '.join(missing)}" if missing else ""
-    return Finding.ok(*checked, f"newest schema of {subject} has the text fields{absent}")
+    return Finding.ok(*check_and_subject, f"newest schema of {subject} has the text fields{absent}")
 
 
-def _committed(settings: Settings) -> dict[Partition, int] | None:
+def _committed_offsets(settings: Settings) -> dict[Partition, int] | None:
     """Return the committed offsets of the group; None if Kafka does not answer."""
     try:
         return committed_quietly(kafka_options(settings))
@@ -113,23 +114,20 @@ def _committed(settings: Settings) -> dict[Partition, int] | None:
 def index_findings(
     settings: Settings, backend: Backend, committed: Mapping[Partition, int] | None
 ) -> Iterator[Finding]:
-    """Yield the state of each index: absent, fitting, different, half deleted, being rebuilt, or lost.
-
-    Args:
-        settings: Settings.
-        backend: Store of the indexes.
-        committed: Committed offsets of the group; None if unknown.
-    """
+    """Yield the state of each index, also of a lost one; ``committed`` is None if the committed offsets are unknown."""
     for name in settings.profiles:
         try:
-            yield _index(settings, name, backend, committed)
+            yield _index_finding(settings, name, backend, committed)
         except (StoreUnavailable, StoreMisconfigured, IndexMismatch, IndexLost) as error:
             yield Finding.failure("index", f"profile {name}", type(error)(f"index of {name}: {error}"))
             if isinstance(error, StoreUnavailable):
-                return
+                return  # the next profile would have the same failure
 
 
-def _index(settings: Settings, name: str, backend: Backend, committed: Mapping[Partition, int] | None) -> Finding:
+def _index_finding(
+    settings: Settings, name: str, backend: Backend, committed: Mapping[Partition, int] | None
+) -> Finding:
+    """Return the finding about the index of a profile; a failure is raised as the error that the daemon would have."""
     subject = f"profile {name}"
     profile = settings.profiles[name]
     upkeep = backend.upkeep(name)
@@ -140,7 +138,7 @@ def _index(settings: Settings, name: str, backend: Backend, committed: Mapping[P
         return Finding.warning("index", subject, text)
     stored = upkeep.fingerprint()
     if stored is not None:
-        opening = compare_fingerprints(stored, backend.configured(name))
+        opening = compare_fingerprints(stored, backend.configured(name))  # raises `IndexMismatch`
         if opening.advisories:
             return Finding.warning("index", subject, f"index of {name}: fits, but {'; '.join(opening.advisories)}")
         return Finding.ok("index", subject, f"index of {name}: fits the settings")
@@ -161,15 +159,16 @@ def every_finding(settings: Settings) -> Iterator[Finding]:
     for hint in settings.hints():
         yield Finding.warning("settings", "settings", hint)
     yield from registry_findings(settings)
-    answers = False
+    kafka_answers = store_answers = False
     for finding in kafka_findings(settings):
-        answers = finding.level is Level.OK if finding.check == "kafka" else answers
+        if finding.check == "kafka":  # the finding about the connection; others are about topics
+            kafka_answers = finding.level is Level.OK
         yield finding
-    committed = _committed(settings) if answers else None
+    committed = _committed_offsets(settings) if kafka_answers else None
     with connect_backend(settings) as backend:
-        answers = False
         for finding in store_findings(settings, backend):
-            answers = finding.level is Level.OK if finding.check == backend.kind else answers
+            if finding.check == backend.kind:  # the finding about the connection
+                store_answers = finding.level is Level.OK
             yield finding
-        if answers:
+        if store_answers:
             yield from index_findings(settings, backend, committed)

@@ -1,4 +1,4 @@
-"""Documents without repeated ids, and an empty index, for the commands on files."""
+"""Documents without repeated ids, and an empty index in memory, for the commands on files or on a part of a topic."""
 
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
@@ -13,12 +13,12 @@ from streamdedup.wire import Document
 
 #: A document of a file or of a topic.
 Versioned = TypeVar("Versioned", Entry, Document)
-#: Documents of one batch.
+#: Documents that the commands compare at once.
 BATCH_DOCUMENTS = 500
 
 
 def first_versions(entries: Iterable[Versioned]) -> Iterator[Versioned]:
-    """Yield the first document of each id; tell the number of the others on standard error."""
+    """Yield the first document of each id; print the number of the others on standard error."""
     seen_ids: set[str] = set()
     repeated_count = 0
     for entry in entries:

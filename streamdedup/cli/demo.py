@@ -1,4 +1,7 @@
-"""``streamdedup demo``: documents become alerts on one machine, with private servers that end with the command."""
+"""``streamdedup demo``: documents become alerts on one machine, with private servers that end with the command.
+
+``demo_servers`` starts the servers, and ``demo_run`` sends the sample and shows the alerts.
+"""
 
 import contextlib
 import select
@@ -72,6 +75,7 @@ def run_demo(options: DemoOptions, console: Console) -> None:
             if options.keep:
                 _wait_for_user(console, servers)
         finally:
+            # The stack ends the servers now; another Ctrl-C must not leave one behind.
             ignore_signals()
 
 
@@ -137,4 +141,4 @@ def _wait_for_user(console: Console, servers: DemoServers) -> None:
             elif select.select(readable, [], [], _CHECK_INTERVAL_S)[0]:
                 if sys.stdin.readline():
                     return
-                readable = []
+                readable = []  # the end of standard input would be readable all the time

@@ -1,4 +1,4 @@
-"""One run of the demo: send the sample, show alerts and dead letters, and check that every record is accounted for."""
+"""One run of ``streamdedup demo``: sends the sample, shows alerts and dead letters, and accounts for every record."""
 
 import csv
 import time
@@ -37,9 +37,9 @@ _METRICS_INTERVAL_S = 0.1
 _FETCH_TIMEOUT_S = 10.0
 #: Longest wait for alerts, in seconds.
 _POLL_S = 0.05
-#: The demo fails if nothing changes for this time although a record is due, in seconds.
+#: Time without any change after which the demo fails, in seconds.
 _STALL_S = 60.0
-#: Folder of the sample: a corpus for each profile, and the pairs that the daemon finds.
+#: Folder of the sample: a corpus for each profile, and a file with the pairs that the daemon must find.
 SAMPLE: Final = Path(str(resources.files("streamdedup") / "sample"))
 
 
@@ -110,7 +110,7 @@ def listed(counts: Counter[str]) -> str:
 
 
 def sample_records() -> list[tuple[str, Entry]]:
-    """Return the records of the sample with their topics, from its corpora in turn."""
+    """Return the records of the sample with their topics, one from each corpus in turn."""
     readers = [CorpusReader(SAMPLE / f"{topic}.jsonl") for topic in PROFILES]
     rows = zip_longest(*readers)
     return [(topic, entry) for row in rows for topic, entry in zip(PROFILES, row, strict=True) if entry is not None]
@@ -160,12 +160,12 @@ class DocumentFeed:
 
 
 class OutputView:
-    """Shows alerts and dead letters, with both texts if ``fetch`` is given, and collects the pairs.
+    """Shows alerts and dead letters, with both texts unless ``fetch`` is None, and collects the pairs.
 
     Attributes:
-        pairs: Pairs, by their sorted ids.
-        pairs_count: Pair count, repeated ones included.
-        dead_letters_count: Dead-letter count.
+        pairs: Pairs as sorted ids.
+        pairs_count: Count of all pairs in alerts; a repeated pair counts again.
+        dead_letters_count: Count of dead letters.
     """
 
     def __init__(self, console: Console, fetch: Fetch | None) -> None:
@@ -177,7 +177,8 @@ class OutputView:
 
     def show(self, batch: Batch) -> None:
         """Show records from both output topics; an unreadable record or alert raises ``StreamdedupError``."""
-        for unreadable in batch.unreadable:
+        if batch.unreadable:
+            unreadable = batch.unreadable[0]
             raise StreamdedupError(f"{unreadable.position} cannot be read: {unreadable.reason}")
         for record in batch.records:
             if record.position.topic == DUPLICATES_TOPIC:
@@ -197,7 +198,7 @@ class OutputView:
 
 
 class DemoRun:
-    """One demo run on running servers; ``stack`` closes its clients."""
+    """One demo run on running servers; ``stack`` closes the Kafka clients."""
 
     def __init__(self, options: DemoOptions, console: Console, servers: DemoServers, stack: ExitStack) -> None:
         self._options = options
@@ -207,7 +208,7 @@ class DemoRun:
         kafka = replace(
             kafka_options(settings),
             topics=(DUPLICATES_TOPIC, DEAD_LETTER_TOPIC),
-            compression=None,
+            compression=None,  # as `KafkaOptions` requires for a broker in memory
             fetch_timeout_s=_FETCH_TIMEOUT_S,
         )
         self._reader = stack.enter_context(TopicReader(kafka, from_beginning=True))
@@ -218,34 +219,34 @@ class DemoRun:
         self._feed = DocumentFeed(stack.enter_context(Feeder(kafka)), options.pace)
         self._counters = DaemonCounters()
         self._metrics_due_at = 0.0
-        # Records may be due further apart than the demo waits for a due one.
+        # A slow pace may leave more than a minute between two records.
         self._stall_s = _STALL_S + (1 / options.pace if options.pace else 0.0)
-        self._start = self._moved_at = time.monotonic()
+        self._started_at = self._changed_at = time.monotonic()
 
     def run(self, progress: Progress, task: TaskID) -> float:
         """Send all documents, show the output, and return the duration in seconds.
 
         Raises:
-            StreamdedupError: A server has ended, or nothing changed for ``_stall_s`` although a record was due.
+            StreamdedupError: A server has ended, or nothing changed for ``_stall_s``.
         """
         while not self._is_complete():
-            before = self._state()
+            previous_state = self._state()
             self._feed.send_due()
             self._view.show(self._reader.poll(_POLL_S if self._feed.is_finished else min(_POLL_S, self._feed.wait_s)))
             self._update_counters()
             progress.update(task, **self._progress())
-            if self._state() != before:
-                self._moved_at = time.monotonic()
-            elif time.monotonic() - self._moved_at > self._stall_s:
+            if self._state() != previous_state:
+                self._changed_at = time.monotonic()
+            elif time.monotonic() - self._changed_at > self._stall_s:
                 log = self._servers.daemon.log_tail()
                 raise StreamdedupError(f"no progress for {self._stall_s:.0f} s: {self._account()}{log}")
-        return self._moved_at - self._start
+        return self._changed_at - self._started_at
 
     def summarise(self, duration_s: float) -> None:
-        """Print the account.
+        """Print the account: the numbers of records, alerts, pairs, skipped documents and dead letters.
 
         Raises:
-            StreamdedupError: It does not balance, or the pairs are not the expected ones.
+            StreamdedupError: The account does not balance, or the pairs are not the expected ones.
         """
         options, counters, sent = self._options, self._counters, self._feed.sent_count
         pace = f", held back to {options.pace:g} a second (--pace 0 lets go)" if options.pace else ""
@@ -267,6 +268,7 @@ class DemoRun:
             raise StreamdedupError("the pairs are not the expected ones")
 
     def _state(self) -> tuple[int, ...]:
+        """Return the counts of records sent and consumed, and of pairs and dead letters shown."""
         return self._feed.sent_count, self._counters.consumed, self._view.pairs_count, self._view.dead_letters_count
 
     def _is_complete(self) -> bool:
@@ -283,7 +285,7 @@ class DemoRun:
 
     def _progress(self) -> dict[str, Any]:
         consumed = self._counters.consumed
-        speed = consumed / max(time.monotonic() - self._start, _METRICS_INTERVAL_S)
+        speed = consumed / max(time.monotonic() - self._started_at, _METRICS_INTERVAL_S)
         return {
             "completed": consumed / self._feed.total_count,
             "counts": f"{consumed:,} documents  {self._view.pairs_count:,} pairs  {speed:,.0f}/s",
@@ -293,6 +295,7 @@ class DemoRun:
         return f"{self._feed.sent_count:,} sent; {self._counters.balance()}"
 
     def _problem(self) -> str | None:
+        """Return why the account does not balance, or None."""
         if self._counters.consumed != self._feed.sent_count or not self._counters.is_balanced:
             return f"the account does not add up: {self._account()}"
         if self._view.pairs_count != self._counters.pairs:

@@ -1,4 +1,4 @@
-"""Demo servers: Redis, a Kafka broker, a daemon, the HTTP service; and the signals that end all of them."""
+"""Servers of ``streamdedup demo``: Redis, a Kafka broker, a daemon, the HTTP service; and the signals that end them."""
 
 import contextlib
 import importlib.util
@@ -56,7 +56,7 @@ def ignore_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-class _Service(ManagedProcess):
+class _HttpProcess(ManagedProcess):
     """A command as a process with a log file, which answers HTTP when it is ready."""
 
     #: Path that is answered with 200 once the process is ready.
@@ -67,7 +67,7 @@ class _Service(ManagedProcess):
         (self._port,) = free_ports()
 
     def is_ready(self) -> bool:
-        """Return whether the process is at work."""
+        """Return whether the process answers that it is ready."""
         try:
             return self.get(self._ready_path)[0] == 200
         except (OSError, HTTPException):
@@ -86,7 +86,7 @@ class _Service(ManagedProcess):
             return response.status, response.read().decode()
 
 
-class DaemonProcess(_Service):
+class DaemonProcess(_HttpProcess):
     """``streamdedup run`` as a process.
 
     Args:
@@ -122,8 +122,8 @@ class DaemonProcess(_Service):
             raise ServerError(f"the daemon does not answer: {error}{self.log_tail()}") from error
 
 
-class ServiceProcess(_Service):
-    """``streamdedup serve`` as a process; ``daemon`` is the running daemon, whose settings it reads."""
+class ServiceProcess(_HttpProcess):
+    """``streamdedup serve`` as a process with the settings file of the running daemon."""
 
     _ready_path = "/livez"
 
@@ -139,7 +139,7 @@ class ServiceProcess(_Service):
 
 @dataclass(frozen=True, slots=True)
 class DemoServers:
-    """The running demo servers; no service where its libraries are not installed."""
+    """The running demo servers; ``service`` is None if the libraries of the HTTP service are not installed."""
 
     redis: RedisServer
     broker: MockBroker
@@ -168,9 +168,6 @@ class DemoServers:
 def running_servers(directory: Path) -> Iterator[DemoServers]:
     """Start Redis, the broker, the daemon and the service in this order, and end them in reverse order.
 
-    Args:
-        directory: Directory for settings and logs.
-
     Raises:
         MissingToolError: A server program is not installed.
         ServerError: A server did not start.
@@ -191,7 +188,7 @@ def running_servers(directory: Path) -> Iterator[DemoServers]:
 
 
 def _settings_file(redis: RedisServer, broker: MockBroker) -> str:
-    """Return the settings file, with ``{port}`` for the metrics port. JSON strings, numbers and lists are also TOML."""
+    """Return the settings file, with ``{port}`` for the metrics port; JSON strings, numbers and lists are also TOML."""
     sections: dict[str, Mapping[str, Any]] = {
         # The broker has no transactions, and its protocol version cannot be negotiated.
         "kafka": {

@@ -27,7 +27,7 @@ dlq = typer.Typer(no_args_is_help=True, help="Inspect the dead-letter topic, and
 
 @dataclass(frozen=True)
 class FilterOptions:
-    """Conditions on the failed records."""
+    """Options of both commands with conditions on the failed records."""
 
     code: Annotated[
         list[ErrorCode] | None, typer.Option("--code", metavar="CODE", help="Only this error code; may be repeated.")
@@ -111,19 +111,20 @@ def replay(
         require_confirmable("sends records to input topics", yes=yes)
     partition_counts = check_topics(options)
     source = replace(options, topics=(settings.kafka.dead_letter_topic,))
-    with DeadLetterReplay(source, accepted, partition_counts) as work:
-        if work.is_recreated:
+    with DeadLetterReplay(source, accepted, partition_counts) as replayer:
+        if replayer.is_recreated:
             topic = settings.kafka.dead_letter_topic
             tell_prefixed(f"{topic} was created again since the last replay; all of it is read")
         total = None
+        # Counting reads the dead letters once more, so a replay with --yes does without it.
         if dry_run or not yes:
-            tally = work.count()
+            tally = replayer.count()
             _report("to replay", tally)
             if dry_run or not tally.replayed_count:
                 return
             confirm("Replay them?", yes=yes)
             total = tally.replayed_count
-        _report("replayed", _run(work, total))
+        _report("replayed", _run(replayer, total))
     tell_prefixed(f"the consumer group {group_of(options.group_id)} stores the progress")
 
 
@@ -148,9 +149,9 @@ def _show(letters: Iterable[DeadLetter], decoders: dict[str, Decoder], *, as_jso
 
 
 def _fields(letter: DeadLetter, decoders: dict[str, Decoder]) -> bytes | None:
-    """Return the fields of a value as JSON; None for a value that no schema reads.
+    """Return the fields of the failed record's value as JSON; None for a value to be shown as bytes.
 
-    After the first error of the registry ``decoders`` is emptied, so that all further values are shown as bytes.
+    The first error of the registry empties ``decoders``, so that all further values are shown as bytes.
     """
     decoder = decoders.get(letter.topic)
     if decoder is None or letter.record.value is None:
@@ -163,17 +164,17 @@ def _fields(letter: DeadLetter, decoders: dict[str, Decoder]) -> bytes | None:
         return None
 
 
-def _run(work: DeadLetterReplay, total: int | None) -> Tally:
+def _run(replayer: DeadLetterReplay, total: int | None) -> Tally:
     """Replay, with progress on standard error; ``total`` is the count of dead letters to replay, if known."""
     tally = Tally()
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,.0f} dead letters"))
     with progress_bar(*columns) as progress:
         task = progress.add_task("replay", total=total)
-        for tally in work.run():
+        for tally in replayer.run():
             progress.update(task, completed=tally.replayed_count)
     return tally
 
 
 def _report(title: str, tally: Tally) -> None:
-    for line in (f"{title}: {tally.replayed()}", *tally.left_out()):
+    for line in (f"{title}: {tally.replayed_text()}", *tally.left_out()):
         tell(line)

@@ -1,4 +1,8 @@
-"""The progress of ``dlq replay``: which dead letters earlier runs have replayed, by partition."""
+"""The progress of ``dlq replay`` (``dlq_replay``): which dead letters earlier runs have replayed, by partition.
+
+A run may replay only some kinds of dead letters (``--code``, ``--topic``), so one offset does not describe the
+progress.
+"""
 
 import json
 from dataclasses import dataclass, field
@@ -16,9 +20,10 @@ class ReplayProgress:
     """Progress in one dead-letter partition; the replay group stores it as offset and metadata.
 
     Attributes:
-        offset: All dead letters before are replayed, or cannot be.
-        kinds: By the record's topic and code: offset before which this kind is replayed, if beyond ``offset``.
-        gap: First offset that this run left for another run; None without one.
+        offset: All dead letters before are replayed, or cannot be replayed.
+        kinds: Offset by kind, which is the topic of the failed record and the error code: dead letters of the kind
+            before are replayed. A kind has an entry only while its offset is beyond ``offset``.
+        gap: First offset that this run left for a later run; None without such an offset. Not stored.
     """
 
     offset: int = 0
@@ -27,7 +32,7 @@ class ReplayProgress:
 
     @classmethod
     def read(cls, offset: int, metadata: str) -> Self:
-        """Read stored progress; another program's metadata is ignored."""
+        """Read stored progress; metadata that another program wrote is ignored."""
         try:
             by_topic = json.loads(metadata)
             kinds = {(topic, code): int(end) for topic, ends in by_topic.items() for code, end in ends.items()}
@@ -36,7 +41,7 @@ class ReplayProgress:
         return cls(offset, kinds)
 
     def metadata(self) -> str:
-        """Return the kinds as offset metadata.
+        """Return ``kinds`` as offset metadata: JSON with the offset by topic and code; empty without kinds.
 
         Raises:
             StreamdedupError: The metadata is longer than ``MAX_METADATA_BYTES``.
@@ -57,7 +62,7 @@ class ReplayProgress:
         return letter.record.position.offset < max(self.offset, self.kinds.get((letter.topic, letter.code), 0))
 
     def add(self, letter: DeadLetter, *, accepted: bool) -> None:
-        """Add the next dead letter in offset order: completed if the filter accepted it, else left for another run."""
+        """Add the next dead letter in offset order: done if the filter accepted it, else left for a later run."""
         kind, offset = (letter.topic, letter.code), letter.record.position.offset
         if accepted:
             self.kinds[kind] = max(offset + 1, self.kinds.get(kind, 0))

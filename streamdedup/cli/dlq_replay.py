@@ -1,4 +1,8 @@
-"""Dead-letter replay: records are restored, sent to their topics, and the progress is committed."""
+"""Dead-letter replay for ``cli.dlq``: restores failed records, sends them to their topics, and commits the progress.
+
+The dead-letter topic is read without a consumer group; a separate group (``group_of``) stores only the progress
+(``dlq_progress``).
+"""
 
 import time
 from collections import Counter
@@ -25,18 +29,18 @@ from streamdedup.wire.dead_letters import PREFIX, DeadLetter
 COMMIT_INTERVAL_S: Final = 2.0
 #: Records with this many failures are left out, so that replays cannot loop.
 MAX_ATTEMPTS: Final = 3
-#: Headers of a dead letter that lacks parts of its record.
+#: Names of the headers that mark a dead letter which lacks parts of its record.
 _TRUNCATED: Final = ("truncated", "truncated-key", "dropped-headers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterFilter:
-    """Conditions on dead letters; an empty condition accepts all.
+    """Conditions on dead letters of ``dlq inspect`` and ``dlq replay``; an empty condition accepts all.
 
     Attributes:
         codes: Error codes.
-        topics: The failed records' topics.
-        since_s: Earliest failure time, in seconds since the epoch.
+        topics: Topics of the failed records.
+        since_s: Earliest failure time, in seconds since the epoch; ``dlq inspect`` alone sets it.
     """
 
     codes: frozenset[str] = frozenset()
@@ -51,10 +55,7 @@ class DeadLetterFilter:
 
 
 class LeftOut(StrEnum):
-    """The reason why a dead letter is not replayed.
-
-    For a dead letter without bytes (stage ``read``) the record is fetched from its topic.
-    """
+    """The reason why a dead letter is not replayed, as ``dlq replay`` prints it."""
 
     FILTERED = "excluded by --code or --topic"
     REPLAYED = "replayed by an earlier run"
@@ -69,9 +70,9 @@ class LeftOut(StrEnum):
 
 @dataclass(slots=True)
 class Tally:
-    """Replayed dead letters by topic, and the others by reason.
+    """Counts of one run: replayed dead letters by topic, and the others by reason.
 
-    Those that earlier runs replayed are not counted, as most are not read.
+    The count of the reason ``REPLAYED`` is not reported, because most dead letters of earlier runs are not even read.
     """
 
     topics: Counter[str] = field(default_factory=Counter)
@@ -82,8 +83,8 @@ class Tally:
         """Replayed dead-letter count."""
         return self.topics.total()
 
-    def replayed(self) -> str:
-        """Return count and topics as text."""
+    def replayed_text(self) -> str:
+        """Return the count of replayed dead letters, in total and by topic, as text."""
         topics = ", ".join(f"{topic} {count:,}" for topic, count in sorted(self.topics.items()))
         return counted(self.replayed_count, "dead letter") + (f" ({topics})" if topics else "")
 
@@ -97,14 +98,14 @@ class Tally:
 
 
 def message_of(letter: DeadLetter, origin: Position) -> Message:
-    """Return the record to send to the original topic.
+    """Return the record to send to the original topic, with key, value, record time and all headers of the dead letter.
 
-    The record keeps key, value, record time and all headers; the dead letter's headers continue the count of
-    attempts.
+    The headers include those with facts about the failure: if the record fails again, the daemon continues their count
+    of attempts.
     """
     record = letter.record
     headers = tuple((name, value or b"") for name, value in record.headers)
-    timestamp_ms = record.timestamp_ms if record.timestamp_ms >= 0 else None
+    timestamp_ms = record.timestamp_ms if record.timestamp_ms >= 0 else None  # -1 in Kafka: the record has no time
     return Message(origin.topic, record.key, record.value, headers, timestamp_ms)
 
 
@@ -112,15 +113,16 @@ def message_of_fetched(letter: DeadLetter, origin: Position, record: Record) -> 
     """Return the record to send for a dead letter without bytes, or None if it has neither key nor value.
 
     Args:
-        letter: The dead letter; the headers are added, except the mark for unread records.
-        origin: Record position.
-        record: The record, fetched from there.
+        letter: The dead letter.
+        origin: Position of the failed record.
+        record: The failed record, fetched from its topic.
     """
     if record.key is None and record.value is None:
         return None
+    # The dead letter has the newer facts about the failure, and this message is no unread record any more.
     user_headers = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]
-    facts = [(name, value) for name, value in letter.record.headers if name != f"{PREFIX}unread"]
-    return message_of(DeadLetter(structs.replace(record, headers=(*user_headers, *facts))), origin)
+    fact_headers = [(name, value) for name, value in letter.record.headers if name != f"{PREFIX}unread"]
+    return message_of(DeadLetter(structs.replace(record, headers=(*user_headers, *fact_headers))), origin)
 
 
 def reason_to_leave_out(letter: DeadLetter, partition_counts: Mapping[str, int]) -> LeftOut | None:
@@ -136,6 +138,7 @@ def reason_to_leave_out(letter: DeadLetter, partition_counts: Mapping[str, int])
     if not letter.is_unread:
         if any(name in letter.facts for name in _TRUNCATED):
             return LeftOut.TRUNCATED
+        # Such a dead letter has an empty value, because the record had neither key nor value (`null-value`).
         if record.key is None and (record.value is None or letter.facts.get("null-value") == "true"):
             return LeftOut.NULL
     return LeftOut.EXHAUSTED if letter.attempts >= MAX_ATTEMPTS else None
@@ -148,7 +151,7 @@ class DeadLetterReplay:
 
     Args:
         options: Kafka options with the dead-letter topic and the daemons' group.
-        accepted: The dead letters to replay.
+        accepted: Filter for the dead letters to replay.
         partition_counts: Partition counts by input topic.
 
     Attributes:
@@ -203,9 +206,9 @@ class DeadLetterReplay:
                 for letter, message in self._messages(tally):
                     if message is not None:
                         _send(feeder, message, _origin(letter).partition)
-                    self._progress[letter.record.position.topic_partition].add(
-                        letter, accepted=self._accepted.accepts(letter)
-                    )
+                    # A dead letter that the filter excludes stays for a later run.
+                    is_accepted = self._accepted.accepts(letter)
+                    self._progress[letter.record.position.topic_partition].add(letter, accepted=is_accepted)
                     if time.monotonic() - committed_at > COMMIT_INTERVAL_S:
                         self._commit(feeder)
                         committed_at = time.monotonic()
@@ -213,13 +216,14 @@ class DeadLetterReplay:
             except KeyboardInterrupt:
                 self._commit(feeder)
                 raise
+            # The last offsets of a partition may have no dead letter: transaction markers, unreadable records.
             for partition, end in self._reader.ends.items():
                 self._progress[partition].advance(end)
             self._commit(feeder)
         yield tally
 
     def _messages(self, tally: Tally) -> Iterator[tuple[DeadLetter, Message | None]]:
-        """Yield each dead letter with the record to send, or None; count them."""
+        """Yield each dead letter with the record to send, or with None if it is left out; count both in ``tally``."""
         self._reader.start_at({partition: progress.offset for partition, progress in self._progress.items()})
         for batch in self._reader.batches():
             tally.reasons[LeftOut.UNREADABLE] += len(batch.unreadable)
@@ -243,7 +247,7 @@ class DeadLetterReplay:
         return self._fetched(letter) if letter.is_unread else message_of(letter, _origin(letter))
 
     def _fetched(self, letter: DeadLetter) -> Message | LeftOut:
-        """Fetch the record from its topic, or the reason to leave it out."""
+        """Return the record of a dead letter without bytes, fetched from its topic, or the reason to leave it out."""
         origin = _origin(letter)
         if self._fetcher is None:
             self._fetcher = self._stack.enter_context(RecordFetcher(self._options))
@@ -258,6 +262,7 @@ class DeadLetterReplay:
     def _stored_progress(self) -> dict[Partition, ReplayProgress]:
         progress = {partition: ReplayProgress() for partition in self._reader.ends}
         for partition, stored in self._offsets.read(self._reader.ends).items():
+            # Progress behind the end of the partition is that of an earlier topic with this name.
             if stored.offset > self._reader.ends[partition]:
                 self.is_recreated = True
             else:
@@ -285,6 +290,9 @@ def _origin(letter: DeadLetter) -> Position:
 
 
 def _send(feeder: Feeder, message: Message, partition: int) -> None:
-    """Send a record to its original partition; a partition chosen by key could differ, if another client wrote it."""
+    """Send a record to its original partition.
+
+    The partition that this client chooses by the key could differ from the choice of the client that wrote the record.
+    """
     key, value, time_ms = message.key, message.value, message.timestamp_ms
     feeder.send(message.topic, key, value, time_ms, headers=message.headers, partition=partition)

@@ -2,9 +2,9 @@
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import typer
 
@@ -19,7 +19,7 @@ from streamdedup.detection.model import DetectorOptions
 from streamdedup.errors import CorpusError
 from streamdedup.evaluation.join import join
 from streamdedup.evaluation.misses import near_duplicates
-from streamdedup.evaluation.pairs import concatenated, gathered, shingle_sets, similarities
+from streamdedup.evaluation.pairs import Pairs, ShingleSets, concatenated, gathered, shingle_sets, similarities
 from streamdedup.evaluation.scores import Evaluation, Truth, score, without_suppressed
 from streamdedup.evaluation.trial import Trial, document_at
 from streamdedup.index.contract import Index
@@ -27,14 +27,30 @@ from streamdedup.indexes import detector_options
 from streamdedup.text.shingles import Shingler
 from streamdedup.wire import Document
 
-#: The pairs that count of a file with similarities, for the output.
+#: Which true pairs count, if their file has similarities; in the output.
 ABOVE_THRESHOLD: Final = "those with at least the threshold's similarity"
+
+
+class _TruePairs(NamedTuple):
+    """The pairs that should be found, before suppressed ones are left out.
+
+    Attributes:
+        pairs: The pairs, with similarities.
+        origin: Where the pairs are from, in words.
+        unknown_count: Pairs in the file with a document that was not read.
+        ignores_threshold: Whether all pairs count, because the file has no similarities.
+    """
+
+    pairs: Pairs
+    origin: str
+    unknown_count: int = 0
+    ignores_threshold: bool = False
 
 
 def evaluate_documents(
     documents: Iterable[Document], options: DetectorOptions, store: Index, truth_file: Path | None = None
 ) -> Evaluation:
-    """Run documents through the detector, and score its findings.
+    """Run documents through the detector, and score its findings; also used by the benchmarks.
 
     Args:
         documents: Made by ``document_at``, with different ids.
@@ -48,7 +64,7 @@ def evaluate_documents(
     trial, shingler = Trial(options, store), Shingler(options.shingles)
     ids: list[str] = []
     sources: list[str | None] = []
-    parts = [shingle_sets(shingler, [])]
+    parts = [shingle_sets(shingler, [])]  # without documents, one part is needed
     for batch in batches(documents, BATCH_DOCUMENTS):
         trial.add(batch)
         texts, scopes = zip(*((document.text, document.scope) for document in batch), strict=True)
@@ -56,37 +72,48 @@ def evaluate_documents(
         ids += [document.id for document in batch]
         sources += [document.source for document in batch]
     findings, sets = trial.findings(), concatenated(parts)
-    started, unknown_count, ignores_threshold = time.perf_counter(), 0, False
-    if truth_file is None:
-        with steps("comparing all pairs", len(ids)) as progress:
-            joined = join(sets.hashes, sets.offsets, options.least_similarity, progress, options.measure)
-            pairs = gathered(block.within(sets.scopes) for block in joined)
-        pairs = pairs.where(near_duplicates(pairs, options, sets))
-        origin = "all pairs, by an exact join"
-    else:
-        judged = read_pairs(truth_file, {name: number for number, name in enumerate(ids)})
-        pairs, unknown_count = judged.pairs.within(sets.scopes), judged.unknown_count
-        if unknown_count and not len(judged.pairs.left):
-            raise CorpusError(f"{truth_file}: names none of the documents by their ids")
-        ignores_threshold = not judged.has_similarities
-        if ignores_threshold:
-            computed = similarities(sets, pairs.left, pairs.right, options.measure)
-            pairs = pairs._replace(similarities=computed)
-        origin = f"{truth_file}, {'all of its pairs' if ignores_threshold else ABOVE_THRESHOLD}"
+    started = time.perf_counter()
+    truth = _joined_pairs(sets, options) if truth_file is None else _judged_pairs(truth_file, ids, sets, options)
     truth_seconds = time.perf_counter() - started
-    alerted = without_suppressed(pairs, options.suppression, sources, sets)
+    alerted = without_suppressed(truth.pairs, options.suppression, sources, sets)
+    scored_truth = Truth(alerted, computed=truth_file is None, ignores_threshold=truth.ignores_threshold)
     return Evaluation(
         options=options,
         ids=ids,
         run=trial.run,
         findings=findings,
-        truth=origin,
+        truth=truth.origin,
         truth_seconds=truth_seconds,
-        unknown_count=unknown_count,
-        suppressed_count=len(pairs.left) - len(alerted.left),
+        unknown_count=truth.unknown_count,
+        suppressed_count=len(truth.pairs.left) - len(alerted.left),
         shingle_counts=sets.sizes,
-        scores=score(Truth(alerted, truth_file is None, ignores_threshold), findings, options, sets, ids),
+        scores=score(scored_truth, findings, options, sets, ids),
     )
+
+
+def _joined_pairs(sets: ShingleSets, options: DetectorOptions) -> _TruePairs:
+    """Return all near-duplicates of the options, by an exact join."""
+    with steps("comparing all pairs", len(sets.sizes)) as progress:
+        joined = join(sets.hashes, sets.offsets, options.least_similarity, progress, options.measure)
+        pairs = gathered(block.within(sets.scopes) for block in joined)
+    return _TruePairs(pairs.where(near_duplicates(pairs, options, sets)), "all pairs, by an exact join")
+
+
+def _judged_pairs(path: Path, ids: Sequence[str], sets: ShingleSets, options: DetectorOptions) -> _TruePairs:
+    """Return the pairs in a file; similarities that the file lacks are computed.
+
+    Raises:
+        CorpusError: The pairs cannot be read, or none is of two of the documents.
+    """
+    judged = read_pairs(path, {name: number for number, name in enumerate(ids)})
+    if judged.unknown_count and not len(judged.pairs.left):
+        raise CorpusError(f"{path}: names none of the documents by their ids")
+    pairs = judged.pairs.within(sets.scopes)
+    if judged.has_similarities:
+        return _TruePairs(pairs, f"{path}, {ABOVE_THRESHOLD}", judged.unknown_count)
+    computed = similarities(sets, pairs.left, pairs.right, options.measure)
+    pairs = pairs._replace(similarities=computed)
+    return _TruePairs(pairs, f"{path}, all of its pairs", judged.unknown_count, ignores_threshold=True)
 
 
 @with_options

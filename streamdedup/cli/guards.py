@@ -1,4 +1,4 @@
-"""Guards for commands that change data: confirmation by the user, and no running daemons."""
+"""Guards for commands that change data (``index``, ``dlq replay``): confirmation by the user, no running daemons."""
 
 import sys
 import time
@@ -16,7 +16,7 @@ from streamdedup.settings import Settings
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 _STOP_ADVICE = "stop them first; one that ended without leaving the group stays a member for kafka.session_timeout"
-#: Time after the end of a session until Kafka removes the member, in seconds.
+#: Longest time after the end of a session until Kafka removes the member, in seconds.
 _REMOVAL_S = 15.0
 _POLL_INTERVAL_S = 1.0
 
@@ -90,7 +90,8 @@ def refuse_members(settings: Settings, advice: str, *, of_index: bool = False) -
         BrokerUnavailable: Kafka did not answer.
     """
     options = kafka_options(settings)
-    if members := members_of_index(options) if of_index else describe_group(options).members:
+    members = members_of_index(options) if of_index else describe_group(options).members
+    if members:
         raise _members_error(settings, members, advice)
 
 

@@ -31,11 +31,13 @@ from streamdedup.settings.units import counted
 
 #: Longest wait of one poll while joining the group, in seconds.
 _POLL_S = 0.2
-#: Duration of a round of ``index prepare`` after which the switch takes seconds.
-_SWITCH_S = 5.0
-#: Duration of a round, as a share of the one before, above which further rounds bring little.
-_LEAST_PROGRESS = 0.8
-#: Generation of fences set outside the group; every member has a later one.
+#: A round of ``index prepare`` of at most this time is the last, in seconds: the replay at the switch takes about as
+#: long.
+_SHORT_ROUND_S = 5.0
+#: A round is also the last if it takes more than this share of the previous round's time: daemons commit as fast as the
+#: command reads.
+_MAX_ROUND_SHARE = 0.8
+#: Generation of fences that a command sets without joining the group; each member of the group has a later one.
 _NO_GENERATION = 0
 
 index = typer.Typer(no_args_is_help=True, help="Operate on the index in Redis.")
@@ -151,6 +153,7 @@ def rebuild(
     with connect_backend(settings) as backend:
         backend.check()
         losses = _losses(settings, names, backend)
+        # Where the losses are gaps, the index stays and only the gaps are filled.
         replaced = [name for name in names if not gaps(losses[name]) and backend.upkeep(name).fingerprint() is not None]
         if replaced:
             require_confirmable("replaces an index", yes=yes)
@@ -162,7 +165,7 @@ def rebuild(
 
 
 def _losses(settings: Settings, names: Sequence[str], backend: Backend) -> dict[str, list[Loss]]:
-    """Return the losses of each index that fits the settings; none for other indexes."""
+    """Return the losses of each index that fits the settings; none for another index, which is rebuilt as a whole."""
     committed = committed_offsets(kafka_options(settings))
     return {
         name: find_losses(
@@ -191,23 +194,19 @@ def _rebuild(
 ) -> dict[str, int]:
     """Rebuild the indexes of profiles up to the committed offsets; return the record count by profile.
 
-    Args:
-        settings: Settings.
-        losses: Losses by profile; where none has a gap, the whole index is rebuilt.
-        backend: Store of the indexes.
-        on_keys: Called with the count of newly deleted keys of the old index.
-        progress: Called with the progress.
+    If all ``losses`` of a profile are gaps, the gaps are filled; otherwise the whole index is rebuilt. ``on_keys`` is
+    called with the count of newly deleted keys of the old index.
     """
     builder = rebuilder(settings, backend, on_keys)
     try:
-        for name, of_index in losses.items():
-            builder.begin(name, partial(list, of_index) if gaps(of_index) else None)
+        for name, index_losses in losses.items():
+            builder.begin(name, find_losses=partial(list, index_losses) if gaps(index_losses) else None)
         # Joined after begin(): from here on the fence refuses documents that an earlier member did not commit.
         with _group_membership(settings) as (source, generation):
             committed = source.all_committed()
-            step = keeping_membership(source, lambda: None)
+            tick = keeping_membership(source, tick=lambda: None)
             missing = source.missing_topics()
-            return {name: builder.rebuild(name, committed, generation, step, progress, missing) for name in losses}
+            return {name: builder.rebuild(name, committed, generation, tick, progress, missing) for name in losses}
     finally:
         builder.abandon()
 
@@ -237,8 +236,9 @@ def prepare(config: ConfigOption = None, assignments: SetOption = None, profile:
         backend.check()
         losses = _losses(settings, names, backend)
         for name in names:
-            is_there = backend.upkeep(name).fingerprint() is not None
-            if is_there and (not _fits(backend, name) or gaps(losses[name]) is None):
+            exists = backend.upkeep(name).fingerprint() is not None
+            # An index of an earlier call of this command fits, and has gaps at most.
+            if exists and (not _fits(backend, name) or gaps(losses[name]) is None):
                 raise SettingsError(
                     f"redis.key_prefix: there is an index of {name} with other parameters or offsets at "
                     f"{backend.where(name)}; choose another prefix, so that both indexes exist side by side, or delete "
@@ -256,23 +256,23 @@ def prepare(config: ConfigOption = None, assignments: SetOption = None, profile:
 def _prepare(settings: Settings, names: Sequence[str], backend: Backend, progress: Progress) -> float:
     """Build indexes up to the committed offsets, again and again; return the duration of the last round in seconds."""
     builder = rebuilder(settings, backend)
-    options, earlier_s = kafka_options(settings), float("inf")
+    options, previous_round_s = kafka_options(settings), float("inf")
     while True:
-        begun_s, count = time.monotonic(), 0
+        round_began_at, record_count = time.monotonic(), 0
         committed, missing = committed_offsets(options), describe_group(options).missing_topics
         for name in names:
-            # An index that was not begun yet has never seen any partition, which is a loss too.
+            # An index that does not exist yet has never seen any partition, which is a loss too.
             topics = settings.profiles[name].topics
-            of_profile = {partition: offset for partition, offset in committed.items() if partition.topic in topics}
-            index = backend.index(name)
-            if builder.begin(name, partial(find_losses, index, of_profile)):
-                count += builder.rebuild(name, committed, _NO_GENERATION, lambda: None, progress, missing)
-        took_s = time.monotonic() - begun_s
-        tell(f"read {counted(count, 'record')} in {took_s:.1f} s")
-        # Rounds that become no shorter: the daemons commit as fast as this command reads.
-        if took_s <= _SWITCH_S or took_s > _LEAST_PROGRESS * earlier_s:
-            return took_s
-        earlier_s = took_s
+            offsets = {partition: offset for partition, offset in committed.items() if partition.topic in topics}
+            if builder.begin(name, find_losses=partial(find_losses, backend.index(name), offsets)):
+                record_count += builder.rebuild(
+                    name, committed, _NO_GENERATION, tick=lambda: None, progress=progress, missing_topics=missing
+                )
+        round_s = time.monotonic() - round_began_at
+        tell(f"read {counted(record_count, 'record')} in {round_s:.1f} s")
+        if round_s <= _SHORT_ROUND_S or round_s > _MAX_ROUND_SHARE * previous_round_s:
+            return round_s
+        previous_round_s = round_s
 
 
 @contextmanager
@@ -282,7 +282,7 @@ def _group_membership(settings: Settings) -> Iterator[tuple[KafkaSource, int]]:
     Raises:
         BrokerUnavailable: The group did not assign partitions in time.
     """
-    # A static membership would outlive this process.
+    # A static member would stay in the group after the end of this process.
     options = replace(kafka_options(settings), group_instance_id=None)
     source, sink = KafkaTransport(options).open()
     try:

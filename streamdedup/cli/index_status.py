@@ -1,4 +1,4 @@
-"""``streamdedup index status``: collect the state of the indexes, and render it."""
+"""State of the indexes for ``index status`` (``cli.index``): collected as JSON values, and rendered as lines."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -27,16 +27,9 @@ _STATE_TEXTS = {
 def collect_status(
     settings: Settings, names: Sequence[str], backend: Backend, on_keys: Callable[[int], None] | None
 ) -> dict[str, Any]:
-    """Collect the state from store and Kafka.
+    """Return the state of the named profiles from store and Kafka, as JSON values; None for an unknown value.
 
-    Args:
-        settings: Settings.
-        names: Names of the profiles.
-        backend: Store of the indexes.
-        on_keys: Called with the number of scanned keys; None to scan no keys.
-
-    Returns:
-        The state as JSON values; None where unknown.
+    ``on_keys`` is called with the number of scanned keys; None to scan no keys.
 
     Raises:
         StoreUnavailable: The store does not answer.
@@ -60,7 +53,7 @@ def collect_status(
 
 
 def _group(settings: Settings) -> tuple[GroupState | None, str | None]:
-    """Return the group, or the reason why it is unknown."""
+    """Return the consumer group and None; if Kafka does not answer or refuses, None and the reason."""
     try:
         return describe_group(kafka_options(settings)), None
     except (BrokerUnavailable, BrokerMisconfigured) as error:
@@ -116,7 +109,7 @@ def _partitions(
 def _partition_state(facts: PartitionFacts, committed: int | None, topic_id: str, *, is_running: bool) -> str | None:
     """Return the unusual state of a partition, or None.
 
-    While daemons run, high-water mark and committed offset differ, because they change between the two requests.
+    While daemons run, high-water mark and committed offset may differ, because they are read by two requests.
     """
     high_water = facts.high_water_mark
     if high_water is not None and is_recreated(high_water, facts.topic_id, BrokerState(topic_id)):
@@ -124,7 +117,7 @@ def _partition_state(facts: PartitionFacts, committed: int | None, topic_id: str
     if committed is None:
         return None
     if high_water is None:
-        # An operator has set offset 0; nothing was read, so nothing is lost.
+        # Offset 0 was set by an operator: no record was read, so nothing is lost.
         return "lost" if committed else None
     if high_water == committed or is_running:
         return None
@@ -137,12 +130,7 @@ def is_lost(state: Mapping[str, Any]) -> bool:
 
 
 def render_status(state: Mapping[str, Any], create_command: str) -> Iterator[str]:
-    """Yield the state as lines.
-
-    Args:
-        state: The state, as from ``collect_status``.
-        create_command: Command line that creates missing topics.
-    """
+    """Yield the state of ``collect_status`` as lines; ``create_command`` creates missing topics."""
     store, group = state["store"], state["group"]
     yield f"store    {store['address']}"
     for master in store["masters"]:

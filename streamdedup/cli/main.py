@@ -37,10 +37,10 @@ from streamdedup.errors import (
 #: Exit code after Ctrl-C, as in shells: 128 plus the number of SIGINT.
 EXIT_INTERRUPTED = 130
 
-#: Errors of the destination of the output.
+#: Numbers of errors that mean that the output cannot be written, as opposed to a defect of the program.
 _WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EROFS})
 
-#: Commands in the order of the help: name, also of the module, and help in one line.
+#: Commands in the order of the help: name, from which ``load_command`` derives the module, and help in one line.
 COMMANDS = {
     "run": "Run the daemon until it is asked to stop.",
     "check": "Verify settings, Kafka, Redis, rights, topics and indexes before the first start.",
@@ -93,7 +93,7 @@ class _Commands(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        # For the list of commands; `resolve_command` returns the real ones.
+        # Placeholders for the list of commands; `resolve_command` returns the real commands.
         for name, text in COMMANDS.items():
             self.add_command(TyperCommand(name=name, help=text, short_help=text))
 
@@ -106,7 +106,7 @@ class _Commands(TyperGroup):
         return name, command, rest
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; an error about an argument loses pydantic's prefix."""
+        """Run the command; remove pydantic's prefix from an error about an argument."""
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
@@ -127,7 +127,7 @@ def _keep_lines(command: Any) -> None:
 
 
 def _example(text: str) -> str:
-    """Return an example in lines of at most 78 characters, which a shell takes as one."""
+    """Return an example broken for a terminal of 80 columns, into lines that a shell takes as one command line."""
     lines = textwrap.wrap(" ".join(text.split()[1:]), 66, break_long_words=False, break_on_hyphens=False)
     return "Example:  " + " \\\n              ".join(lines)
 
@@ -138,14 +138,14 @@ def load_command(name: str) -> Any:
     Raises:
         LookupError: The module has no such function or group.
     """
-    own_name = name.replace("-", "_")
+    module_name = name.replace("-", "_")
     # Garbage collections during imports find nothing, and take 0.1 s.
     gc.disable()
     try:
-        module = importlib.import_module(f"streamdedup.cli.{own_name}")
+        module = importlib.import_module(f"streamdedup.cli.{module_name}")
     finally:
         gc.enable()
-    command = getattr(module, own_name, None)
+    command = getattr(module, module_name, None)
     if command is None:
         raise LookupError(f"the module of the command {name} has no command of that name")
     parent = typer.Typer(rich_markup_mode=None)
@@ -192,11 +192,7 @@ def _options(
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run a command and exit with its code; a ``StreamdedupError`` prints its lines without a traceback.
-
-    Args:
-        arguments: Program arguments; the process's if None.
-    """
+    """Run a command and exit with its code; a ``StreamdedupError`` prints its lines without a traceback."""
     # In a process with closed streams these are None.
     sys.stdout, sys.stderr = sys.stdout or _null_stream(), sys.stderr or _null_stream()
     try:
@@ -263,7 +259,7 @@ def _null_stream() -> TextIO:
 
 
 def _discard_unwritable(stream: TextIO) -> None:
-    """Redirect a stream that cannot be flushed; else Python would report it at exit and change the exit code."""
+    """Redirect a stream that cannot be flushed; else Python would report the error at exit and change the exit code."""
     try:
         stream.flush()
     except OSError:

@@ -32,7 +32,7 @@ def find_neighbours(
     """Compare one document with all others of its scope, in one reading; no text is kept.
 
     Args:
-        entries: The documents; each id's first counts.
+        entries: The documents; of several with one id, the first counts.
         profile: Profile with shingles and similarity measure.
         document_id: The document.
         top: Largest number of neighbours to return, at least 1.
@@ -42,7 +42,8 @@ def find_neighbours(
         CorpusError: No document has the id, or a file cannot be read.
     """
     shingler = Shingler(profile.shingle_options())
-    before: list[tuple[list[str], ShingleSets]] = []
+    #: Ids and shingles of the documents that wait for the comparison, because the one with the id was not read yet.
+    waiting: list[tuple[list[str], ShingleSets]] = []
     nearest: NearestDocuments | None = None
     for batch in batches(first_versions(entries), BATCH_DOCUMENTS):
         others = [entry for entry in batch if entry.id != document_id]
@@ -50,33 +51,33 @@ def find_neighbours(
             if entry.id == document_id:
                 target = shingle_sets(shingler, [entry.text], [entry.scope])
                 nearest = NearestDocuments(target, top, threshold, MEASURES[profile.similarity])
-        sets = shingle_sets(shingler, [entry.text for entry in others], [entry.scope for entry in others])
-        before.append(([entry.id for entry in others], sets))
+        other_sets = shingle_sets(shingler, [entry.text for entry in others], [entry.scope for entry in others])
+        waiting.append(([entry.id for entry in others], other_sets))
         if nearest is not None:
-            for ids, sets in before:
+            for ids, sets in waiting:
                 nearest.compare(ids, sets)
-            before.clear()
+            waiting.clear()
     if nearest is None:
-        count = sum(len(ids) for ids, _ in before)
+        count = sum(len(ids) for ids, _ in waiting)
         raise CorpusError(f"--id {printable(document_id)}: none of {counted(count, 'document')} has this id")
     return nearest
 
 
 def describe(nearest: NearestDocuments, document_id: str, top: int, threshold: float) -> str:
-    """Return a sentence with the counts of neighbours and listed ones."""
-    what = f"with a similarity of at least {threshold:g}" if threshold else "that shares a shingle"
-    among = f"among {counted(nearest.compared_count, 'document')}"
+    """Return a sentence with the counts of neighbours and of listed ones."""
+    shares = "shares" if nearest.near_count <= 1 else "share"
+    criterion = f"with a similarity of at least {threshold:g}" if threshold else f"that {shares} a shingle"
+    neighbours_text = f"{criterion}, among {counted(nearest.compared_count, 'document')}"
     name = printable(document_id)
     if not nearest.target.hashes.size:
         return f"{name}: none, because its text has no shingle"
     if not nearest.near_count:
-        return f"{name}: none {what}, {among}"
-    what = what.replace("shares", "share") if nearest.near_count > 1 else what
+        return f"{name}: none {neighbours_text}"
     if nearest.near_count == 1:
-        return f"{name}: one {what}, {among}" + ("" if top == 1 else f"; {top:,} were asked for")
+        return f"{name}: one {neighbours_text}" + ("" if top == 1 else f"; {top:,} were asked for")
     if nearest.near_count < top:
-        return f"{name}: {nearest.near_count:,} {what}, {among}; fewer than the {top:,} asked for"
-    return f"{name}: the nearest {top:,} of {nearest.near_count:,} {what}, {among}"
+        return f"{name}: {nearest.near_count:,} {neighbours_text}; fewer than the {top:,} asked for"
+    return f"{name}: the nearest {top:,} of {nearest.near_count:,} {neighbours_text}"
 
 
 @with_options

@@ -1,8 +1,9 @@
-"""Options of the commands on files, as fields of data classes, and ``with_options``, which makes commands of them.
+"""Options of the commands on files, as fields of data classes.
 
-A field named like a profile setting overrides this setting, unless it is None. A command composes its options of these
-data classes by inheritance; the options of the last base class come first in ``--help``. ``with_options`` turns a
-function with data classes as arguments into a command.
+``scan``, ``neighbours``, ``evaluate``, ``stop-shingles`` and ``tune`` compose their options of these data classes by
+inheritance; the options of the last base class come first in ``--help``. A field with the name of a profile setting
+overrides the setting, unless the field is None. ``with_options``, also used by ``dlq``, turns a function with data
+classes as arguments into a command.
 """
 
 import dataclasses
@@ -25,7 +26,7 @@ from streamdedup.settings.units import counted
 
 FilesArgument = Annotated[list[str], typer.Argument(help=f"Corpora: {FORMAT_TITLES}; - for stdin.")]
 OutputOption = Annotated[str | None, typer.Option("--output", "-o", help="Where to write; default: standard output.")]
-# ``produce`` has no ``CorpusOptions`` and uses these options, of which ``CorpusOptions`` shares the last ones.
+# Options of ``produce``, which has no ``CorpusOptions``; ``FormatOption`` and ``SkipUnreadableOption`` are in both.
 OptionalFilesArgument = Annotated[list[str] | None, typer.Argument(help=f"Corpora: {FORMAT_TITLES}; - for stdin.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="Format of the files.")]
 IdColumnOption = Annotated[str | None, typer.Option("--id-column", help="Column of the id, in a table.")]
@@ -70,29 +71,25 @@ class CorpusOptions:
 
     def inputs(self, profile: Profile) -> tuple[str | Path | None, ...]:
         """Return all files that the command reads, which its output must not replace; None for an absent option."""
-        lists = (name for name in (profile.stop_words, profile.stop_shingles) if name not in (NO_STOPS, ENGLISH))
-        return (*(self.files or ()), self.config, *lists)
+        stop_files = (name for name in (profile.stop_words, profile.stop_shingles) if name not in (NO_STOPS, ENGLISH))
+        return (*(self.files or ()), self.config, *stop_files)
 
     def arguments(self) -> tuple[str, ...]:
         """Return arguments that name the same files and the profile, for a command line shown to the user.
 
         Options that override settings of the profile are not among them.
         """
-        texts = [part for field in self.text_fields or () for part in ("--text-field", field)]
-        options = {"--config": self.config, "--profile": self.profile, "--id-field": self.id_field}
-        options |= {"--source-field": self.source_field, "--scope-field": self.scope_field}
-        options |= {"--format": self.corpus_format}
+        values = {"--config": self.config, "--profile": self.profile, "--id-field": self.id_field}
+        values |= {"--source-field": self.source_field, "--scope-field": self.scope_field}
+        values |= {"--format": self.corpus_format}
         defaults = {"--profile": "articles", "--format": "auto"}
-        named = [part for name, value in options.items() if value != defaults.get(name) for part in (name, str(value))]
-        arguments = (*self.files, *named, *texts, *(["--skip-unreadable"] if self.skip_unreadable else []))
-        return tuple(map(shown_name, arguments))
+        options = [(name, str(value)) for name, value in values.items() if value != defaults.get(name)]
+        options += [("--text-field", field) for field in self.text_fields or ()]
+        words = [*self.files, *(word for option in options for word in option)]
+        return tuple(map(shown_name, [*words, "--skip-unreadable"] if self.skip_unreadable else words))
 
     def entries(self, profile: Profile, command: str) -> Iterator[Entry]:
         """Yield the files' documents, with a progress bar on standard error; malformed lines are reported there.
-
-        Args:
-            profile: Profile with document field names.
-            command: Command name, for messages.
 
         Raises:
             CorpusError: A file cannot be read, or a line is malformed and ``skip_unreadable`` is not set.
@@ -100,7 +97,7 @@ class CorpusOptions:
         columns = Columns(self.id_field, tuple(self.text_fields or ()), self.source_field, tables_only=False)
         decoder, bad_lines = decoder_of(profile), BadLines()
         for file in self.files:
-            documents, with_id, with_source = 0, 0, 0
+            document_count = id_count = source_count = 0
             reader = CorpusReader(file, format=self.corpus_format, decoder=decoder, columns=columns)
             for entry in read_with_progress(reader, file):
                 if entry.problem is not None:
@@ -112,13 +109,14 @@ class CorpusOptions:
                 elif entry.op != "upsert":
                     tell(f"{entry.file}:{entry.line}: op {entry.op} is passed over by {command}", err=True)
                 else:
-                    documents += 1
-                    with_id += self.id_field is not None and entry.has_id
-                    with_source += entry.source is not None
+                    document_count += 1
+                    id_count += entry.has_id
+                    source_count += entry.source is not None
                     yield _scoped(entry, profile)
-            if documents and self.id_field is not None and not with_id:
+            # A field name that no document of a file has is probably misspelt.
+            if document_count and self.id_field is not None and not id_count:
                 tell_prefixed(f"{file}: no document has --id-field {self.id_field}; files and lines are the ids")
-            if documents and self.source_field is not None and not with_source:
+            if document_count and self.source_field is not None and not source_count:
                 tell_prefixed(f"{file}: no document has --source-field {self.source_field}")
         if bad_lines.count:
             tell(f"{counted(bad_lines.count, 'line')} left out: no documents", err=True)
@@ -159,15 +157,11 @@ class MatchSettings:
 
 @dataclasses.dataclass(frozen=True)
 class ComparisonOptions(MatchSettings, ShingleSettings, CorpusOptions):
-    """All options for documents and the pairs to find."""
+    """All options for documents and the pairs to find, of ``scan`` and ``evaluate``."""
 
 
 def chosen_profile(options: CorpusOptions, **overrides: object) -> Profile:
-    """Return the named profile with the settings that options override; options with None override nothing.
-
-    Args:
-        options: Options with the profile name.
-        overrides: Settings that override those of the options.
+    """Return the named profile with the settings that options override; ``overrides`` override both.
 
     Raises:
         SettingsError: The profile does not exist, or an override is wrong.

@@ -1,4 +1,4 @@
-"""Command output: files, messages and progress bars on standard error, and the report about malformed lines."""
+"""Output of the commands: files, messages, progress bars on standard error, and the report about malformed lines."""
 
 import io
 import os
@@ -52,6 +52,7 @@ class _OutputFile(io.FileIO):
 
     def __init__(self, path: str) -> None:
         super().__init__(path, "w", opener=lambda name, flags: os.open(name, flags & ~os.O_TRUNC, 0o666))
+        # Only a regular file keeps content, and can be truncated.
         self._has_old_content = stat.S_ISREG(os.fstat(self.fileno()).st_mode)
 
     def write(self, data: Any, /) -> int:
@@ -84,24 +85,27 @@ def output_to(path: str | None, inputs: Iterable[str | Path | None] = (), option
     if path is None or path == "-":
         yield sys.stdout
         return
-    for read in inputs:
-        if read is not None and _is_same_file(path, read):
+    for input_path in inputs:
+        if input_path is not None and _is_same_file(path, input_path):
             raise SettingsError(f"{option} {path}: the command reads or writes this file already; name another one")
     raw = _OutputFile(path)
     with io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8") as file:
         yield file
+        # A command that has written nothing leaves an empty file.
         raw.delete_old_content()
 
 
-def _is_same_file(path: str, read: str | Path) -> bool:
-    """Return whether two names name one regular file, or the first a file in the folder ``read``."""
+def _is_same_file(path: str, input_path: str | Path) -> bool:
+    """Return whether both names name one regular file, or the second a folder with the file of the first."""
     try:
-        written = Path(path).stat()
-        others = [os.fstat(0)] if read == STDIN else [Path(file).stat() for file in corpus_files(str(read))]
+        output_status = Path(path).stat()
+        input_files = (
+            [os.fstat(0)] if input_path == STDIN else [Path(file).stat() for file in corpus_files(str(input_path))]
+        )
     except (OSError, ValueError, CorpusError):
-        # A missing file is no other one; a file that cannot be read is reported by its reader.
+        # A missing file is no input; a file that cannot be read is reported by its reader.
         return False
-    return stat.S_ISREG(written.st_mode) and any(os.path.samestat(written, file) for file in others)
+    return stat.S_ISREG(output_status.st_mode) and any(os.path.samestat(output_status, file) for file in input_files)
 
 
 def json_text(value: object) -> str:
@@ -120,14 +124,12 @@ class BadLines:
         self.count = 0
 
     def report(self, entry: Entry) -> None:
-        """Report a line."""
+        """Count a line, and report it if it is one of the first."""
         self.count += 1
-        if self.count > _REPORTED_LINES + 1:
-            return
-        if self.count > _REPORTED_LINES:
-            tell_prefixed("further ones are only counted")
-        else:
+        if self.count <= _REPORTED_LINES:
             tell_prefixed(f"no document: {entry.file}:{entry.line}: {entry.problem}")
+        elif self.count == _REPORTED_LINES + 1:
+            tell_prefixed("further ones are only counted")
 
 
 def progress_bar(*columns: ProgressColumn) -> Progress:
@@ -151,11 +153,7 @@ def read_with_progress(reader: CorpusReader, title: str) -> Iterator[Entry]:
 
 @contextmanager
 def counting(title: str) -> Iterator[Callable[[int], None]]:
-    """Show a key count, from the first key on.
-
-    Yields:
-        Takes the count of new keys.
-    """
+    """Show a key count, from the first key on; yield a function that adds to the count."""
     with progress_bar(_TITLE, TextColumn("{task.completed:,.0f} keys")) as progress:
         task = progress.add_task(title, total=None, visible=False)
         yield lambda count: progress.update(task, advance=count, visible=True)
@@ -163,11 +161,7 @@ def counting(title: str) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def steps(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show the done share of ``total`` steps.
-
-    Yields:
-        Takes the count of new steps.
-    """
+    """Show the done share of ``total`` steps; yield a function that adds to the done steps."""
     with progress_bar(_TITLE, BarColumn(), TaskProgressColumn(), TimeRemainingColumn()) as progress:
         task = progress.add_task(title, total=total)
         yield lambda count: progress.update(task, advance=count)
@@ -175,13 +169,13 @@ def steps(title: str, total: int) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def measuring(unit: str) -> Iterator[Callable[[str, int, int], None]]:
-    """Show one bar for each part.
+    """Show one bar for each part of the work.
 
     Args:
         unit: Work unit, in the plural.
 
     Yields:
-        Takes the part's title, the units done, and the units in total.
+        A function of the part's title, the units done, and the units in total.
     """
     amount = TextColumn("{task.completed:,.0f} of {task.total:,.0f} " + unit)
     tasks: dict[str, TaskID] = {}

@@ -1,4 +1,4 @@
-"""Reads id pairs from a file, written by ``scan`` or judged by people."""
+"""Reads id pairs from a file, written by ``scan`` or judged by people, for ``evaluate --truth``."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,7 +10,7 @@ from streamdedup.corpora.sources import ByteStream, Lines, open_file, unzipped
 from streamdedup.errors import CorpusError
 from streamdedup.evaluation.pairs import Pairs
 
-#: Columns of a line of ``scan`` with a rule of containment.
+#: Columns of a line of ``scan`` with a containment rule: id, id, similarity, containment, reason.
 _SCAN_COLUMNS: Final = 5
 
 
@@ -18,9 +18,9 @@ class JudgedPairs(NamedTuple):
     """Document pairs that were read from a file.
 
     Attributes:
-        pairs: Known document pairs, each once.
-        has_similarities: The file has similarities; otherwise all pairs have 1.
-        unknown_count: Lines with an unknown id.
+        pairs: Pairs of known documents, each once.
+        has_similarities: Whether the file has similarities; otherwise all pairs have 1.
+        unknown_count: Count of lines with an unknown id, which are left out.
     """
 
     pairs: Pairs
@@ -31,8 +31,8 @@ class JudgedPairs(NamedTuple):
 def read_pairs(path: Path, numbers: Mapping[str, int]) -> JudgedPairs:
     """Read pairs: id, id and perhaps a similarity, with tabs between them; gzip-compressed or not.
 
-    A first line whose third column is a text is a header. A repeated pair's last line counts. A line
-    of ``scan`` with a containment rule also has containment and reason, which are not read.
+    A first line whose third column is no number is a header. Of several lines with one pair, the last counts. The
+    containment and the reason in a line of ``scan`` are not read.
 
     Args:
         path: The file.
@@ -43,28 +43,28 @@ def read_pairs(path: Path, numbers: Mapping[str, int]) -> JudgedPairs:
     """
     similarities: dict[tuple[int, int], float] = {}
     unknown_count = 0
-    columns: set[int] = set()
+    column_counts: set[int] = set()
     for number, line in _lines(path):
         fields = line.split("\t")
         if len(fields) == _SCAN_COLUMNS:
             fields = fields[:3]
-        similarity = 1.0 if len(fields) == 2 else _number(fields[2]) if len(fields) == 3 else None
+        similarity = _number(fields[2]) if len(fields) == 3 else 1.0 if len(fields) == 2 else None
         if number == 1 and len(fields) == 3 and similarity is None:
-            continue
+            continue  # the header
         if similarity is None or not 0.0 <= similarity <= 1.0 or fields[0] == fields[1]:
             raise CorpusError(
                 f"{path}:{number}: not a pair: wanted are two different ids and perhaps a similarity from 0 to 1, "
                 f"with tabs between them"
             )
-        columns.add(len(fields))
-        ends = [numbers[name] for name in fields[:2] if name in numbers]
-        if len(ends) == 2:
-            similarities[min(ends), max(ends)] = similarity
+        column_counts.add(len(fields))
+        known_numbers = [numbers[name] for name in fields[:2] if name in numbers]
+        if len(known_numbers) == 2:
+            similarities[min(known_numbers), max(known_numbers)] = similarity
         else:
             unknown_count += 1
-    both = np.array(list(similarities), np.int64).reshape(-1, 2)
-    pairs = Pairs(both[:, 0], both[:, 1], np.array(list(similarities.values()), np.float64))
-    return JudgedPairs(pairs, 3 in columns, unknown_count)
+    rows = np.array(list(similarities), np.int64).reshape(-1, 2)
+    pairs = Pairs(rows[:, 0], rows[:, 1], np.array(list(similarities.values()), np.float64))
+    return JudgedPairs(pairs, has_similarities=3 in column_counts, unknown_count=unknown_count)
 
 
 def _number(field: str) -> float | None:

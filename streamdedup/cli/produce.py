@@ -84,7 +84,7 @@ def produce(  # noqa: PLR0913  one argument per option
     bad_lines, pace, started = BadLines(), Pace(rate), time.monotonic()
     entries = islice(_entries(readers, bad_lines, skip_unreadable=skip_unreadable), limit)
     values = ((entry, entry.value(decoder)) for entry in entries)
-    records = ((entry.key, value if write is None else _framed(write, entry, value)) for entry, value in values)
+    records = ((entry.key, value if write is None else _with_schema(write, entry, value)) for entry, value in values)
     sent_count, is_interrupted = _send(kafka_options(settings), topic, records, pace)
     duration_s = time.monotonic() - started
     bad = _bad_lines_text(bad_lines.count, left_out=skip_unreadable)
@@ -120,6 +120,7 @@ def _erase(settings: Settings, profile: Profile, topic: str, scope: str) -> None
             for record in batch.records:
                 with suppress(MessageError):  # the daemon made a dead letter of it
                     document = decoder.decode(record.position, 0, record.key, record.value, record.headers)
+                    # An append has no scope: the document keeps the present one. A deletion sets None.
                     if document.op != "append":
                         scopes[document.id] = document.scope
     with Feeder(kafka_options(settings)) as feeder:
@@ -150,7 +151,8 @@ def _writer(settings: Settings, profile: Profile, topic: str) -> Write | None:
     return write
 
 
-def _framed(write: Write, entry: Entry, value: bytes) -> bytes:
+def _with_schema(write: Write, entry: Entry, value: bytes) -> bytes:
+    """Return a JSON value in the format of the topic's schema."""
     try:
         return write(json.loads(value))
     except DecodeError as error:
@@ -158,9 +160,8 @@ def _framed(write: Write, entry: Entry, value: bytes) -> bytes:
 
 
 def _entries(readers: list[tuple[str, CorpusReader]], bad_lines: BadLines, *, skip_unreadable: bool) -> Iterator[Entry]:
-    """Yield the entries of all files."""
+    """Yield the entries of all files; malformed lines are reported, and sent too unless ``skip_unreadable``."""
     for file, reader in readers:
-        # The reader passes malformed lines on, because they are sent too.
         for entry in read_with_progress(reader, file):
             if entry.problem is not None:
                 bad_lines.report(entry)

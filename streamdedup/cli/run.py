@@ -1,4 +1,7 @@
-"""``streamdedup run``: the daemon."""
+"""``streamdedup run``: builds the daemon's loop and its parts (``cli.assembly``), waits for the servers, runs the loop.
+
+Stop signals, stop timer, watchdog and health server already work while the servers are awaited.
+"""
 
 import gc
 import time
@@ -40,19 +43,19 @@ log = structlog.get_logger("streamdedup.run")
 
 
 class _Pulse:
-    """Time of the loop's last step."""
+    """Time since the loop's last step, for liveness checks and a metric; passes each step on to the watchdog."""
 
     def __init__(self, watchdog: Watchdog, limit_s: float) -> None:
         self._watchdog = watchdog
         self._limit_s = limit_s
-        self._at = time.monotonic()
+        self._last_tick_at = time.monotonic()
 
     def tick(self) -> None:
-        self._at = time.monotonic()
+        self._last_tick_at = time.monotonic()
         self._watchdog.tick()
 
     def age_s(self) -> float:
-        return time.monotonic() - self._at
+        return time.monotonic() - self._last_tick_at
 
     def problem(self) -> str | None:
         age_s = self.age_s()
@@ -68,7 +71,7 @@ def run_daemon(settings: Settings) -> None:
     """
     metrics = _new_metrics(settings)
     with ExitStack() as stack:
-        # First opened and last closed: the time of stopping includes the closing of everything below.
+        # First opened and last closed: the timer also limits the time for closing everything below.
         timer = stack.enter_context(StopTimer(STOP_TIMEOUT_S, _end_at_once("stop_forced", EXIT_FORCED)))
         stop = stack.enter_context(StopSignals(on_stop=timer.begin))
         watchdog = stack.enter_context(Watchdog(settings.watchdog_s, _end_at_once("fatal", EXIT_STALLED)))
@@ -84,7 +87,7 @@ def run_daemon(settings: Settings) -> None:
             metrics=metrics,
             stop=stop,
             tick=pulse.tick,
-            rebuilder=assembly.rebuilder(settings, backend, lambda _count: pulse.tick()),
+            rebuilder=assembly.rebuilder(settings, backend, on_keys=lambda _count: pulse.tick()),
         )
         metrics.loop_age_seconds.set_function(pulse.age_s)
         health = _serve_health(settings, metrics, loop, pulse)
@@ -155,14 +158,14 @@ def _await_servers(settings: Settings, backend: Backend, stop: StopSignals, puls
         "the schema registry": lambda: _warn_of_topics(_ticking(registry_findings(settings), pulse)),
         "Kafka": lambda: _warn_of_topics(_ticking(kafka_findings(settings), pulse)),
     }
-    for awaited, check in checks.items():
-        loop.readiness.wait_for(awaited)
+    for server, check in checks.items():
+        loop.readiness.wait_for(server)
         while not stop.stopping:
             pulse.tick()
             try:
                 check()
             except TransientError as error:
-                stop.wait(loop.readiness.retry_delay_s(awaited, error))
+                stop.wait(loop.readiness.retry_delay_s(server, error))
             else:
                 loop.readiness.end_failures()
                 break

@@ -25,19 +25,23 @@ def find_pairs(run: DetectorRun, documents: Iterable[Document]) -> Iterator[Pair
 
 
 def _pair(document_id: str, match: Match) -> Pair:
-    """Return a match as sorted ids."""
+    """Return a match as a pair with sorted ids."""
     id1, id2 = sorted((document_id, match.id))
-    sides = {"document": document_id, "match": match.id}
+    contained_ids = {"document": document_id, "match": match.id}
+    if match.contained in contained_ids:
+        contained = "id1" if contained_ids[match.contained] == id1 else "id2"
+    else:
+        contained = "both"
     return Pair(
-        id1,
-        id2,
-        match.similarity,
-        match.method,
-        match.shared_bands,
-        match.containment or 0.0,
-        match.containment_error or 0.0,
-        "both" if match.contained not in sides else "id1" if sides[match.contained] == id1 else "id2",
-        match.reason or "similarity",
+        id1=id1,
+        id2=id2,
+        similarity=match.similarity,
+        method=match.method,
+        shared_bands=match.shared_bands,
+        containment=match.containment or 0.0,
+        containment_error=match.containment_error or 0.0,
+        contained=contained,
+        reason=match.reason or "similarity",
     )
 
 
@@ -57,6 +61,7 @@ def scan(
     """
     profile = chosen_profile(options)
     if options.config is None:
+        # The limits for storms protect a daemon; a file is compared as a whole.
         profile = profile.model_copy(update={"bucket_cap": None, "max_candidates": None})
     entries = options.entries(profile, "scan")
     documents = (
@@ -64,11 +69,11 @@ def scan(
     )
     started = time.perf_counter()
     with output_to(output, options.inputs(profile)) as target:
-        detecting = detector_options("scan", profile)
-        run = DetectorRun(detecting, empty_index(profile))
+        detection = detector_options("scan", profile)
+        run = DetectorRun(detection, empty_index(profile))
         pairs = list(find_pairs(run, documents))
         write_pairs(pairs, target, as_json=as_json, with_containment=profile.containment_threshold is not None)
-    suppressed = f", suppressed: {listed_counts(run.suppressed)}" if detecting.suppression is not None else ""
+    suppressed = f", suppressed: {listed_counts(run.suppressed)}" if detection.suppression is not None else ""
     tell(
         f"{counted(run.documents_count, 'document')}, skipped: {listed_counts(run.skipped)}; "
         f"{counted(len(pairs), 'pair')} with similarity of at least {profile.threshold:g}"

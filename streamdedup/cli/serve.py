@@ -1,4 +1,4 @@
-"""``streamdedup serve``: the HTTP service for look-ups."""
+"""``streamdedup serve``: builds the parts of the HTTP service (``streamdedup.serve``) from settings, and runs it."""
 
 import signal
 import socket
@@ -34,9 +34,9 @@ from streamdedup.serve.texts import TextAligner
 from streamdedup.settings import Settings
 from streamdedup.settings.kafka import is_loopback
 
-#: Longest time of requests in progress after a request to stop, in seconds.
+#: Time limit for requests in progress when the service is asked to stop, in seconds.
 _STOP_S = 5
-#: Longest time in which the records of one comparison are read, in seconds.
+#: Time limit for reading the records of one comparison, in seconds; below ``Limits.timeout_s`` of all requests.
 _TEXTS_S = 3.0
 #: Connections that may wait to be accepted.
 _BACKLOG = 512
@@ -66,18 +66,13 @@ def run_service(settings: Settings) -> None:
         backend = stack.enter_context(connect_backend(settings, from_replicas=api.read_from == "replica"))
         profiles = _served_profiles(settings, backend)
         engine = stack.enter_context(closing(Engine(profiles, metrics, wall_clock_ms)))
-        of_texts = replace(kafka_options(settings), connect_timeout_s=_TEXTS_S, fetch_timeout_s=_TEXTS_S)
-        aligner = TextAligner(lambda: open_fetcher(of_texts), _TEXTS_S)
+        text_options = replace(kafka_options(settings), connect_timeout_s=_TEXTS_S, fetch_timeout_s=_TEXTS_S)
+        aligner = TextAligner(lambda: open_fetcher(text_options), _TEXTS_S)
         stack.callback(aligner.close)
         feeds = _feeds(settings, metrics)
         limits = Limits.of_texts(max(profile.max_text_bytes for profile in profiles.values()))
-        gate = Gate(
-            create_app(engine, aligner, feeds, metrics, limits.max_body_bytes),
-            tokens,
-            limits,
-            metrics,
-            AllowedHosts((api.host, *api.allowed_hosts), any_address=not is_loopback(api.host)),
-        )
+        hosts = AllowedHosts((api.host, *api.allowed_hosts), any_address=not is_loopback(api.host))
+        gate = Gate(create_app(engine, aligner, feeds, metrics, limits.max_body_bytes), tokens, limits, metrics, hosts)
         server = create_server(gate, feeds.end, limits, _server_options(settings))
         _ignore_repeated_signals()
         warm_up(profile.lookup.options for profile in profiles.values())
@@ -103,8 +98,9 @@ def open_fetcher(options: KafkaOptions) -> RecordFetcher:
 
     Raises:
         BrokerUnavailable: No broker answers.
-        BrokerMisconfigured: A topic is missing, or the right to read it. The client would not find its records.
+        BrokerMisconfigured: A topic is missing, or the right to read it.
     """
+    # The client does not report a missing topic or right: records would seem to have expired.
     check_topics(options)
     return RecordFetcher(options)
 

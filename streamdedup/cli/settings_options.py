@@ -1,4 +1,4 @@
-"""Options for commands that read settings."""
+"""Options ``--config``, ``--set`` and ``--since`` of the commands that read settings, and the loading of settings."""
 
 import shlex
 import time
@@ -15,18 +15,15 @@ from streamdedup.settings.base import is_secret
 from streamdedup.settings.schema import field_at
 from streamdedup.settings.units import parse_duration
 
-#: Options of the settings that were loaded last, as on a command line.
+#: ``--config`` and ``--set`` of the settings that were loaded last, for commands proposed to the user.
 _options_in_use: ContextVar[tuple[str, ...]] = ContextVar("options_in_use", default=())
 
 
 def parse_since(text: str) -> float:
-    """Parse ``--since`` as seconds since the epoch: a time without a zone is local time.
-
-    Args:
-        text: A time, such as ``2026-05-01T09:00``, or an age, such as ``2h``.
+    """Parse ``--since`` as seconds since the epoch: a time (without a zone: local), or a duration before now.
 
     Raises:
-        SettingsError: Anything else.
+        SettingsError: The text is neither a time nor a duration.
     """
     try:
         return time.time() - parse_duration(text)
@@ -71,15 +68,15 @@ def load_settings(config: Path | None, assignments: list[str] | None = None) -> 
     if mistakes or settings is None:
         raise SettingsError("\n".join(mistakes))
     file = settings_file(config)
-    named = () if file is None else ("--config", str(file.absolute()))
-    _options_in_use.set((*named, *(word for text in assignments or () for word in ("--set", text))))
+    config_words = () if file is None else ("--config", str(file.absolute()))
+    _options_in_use.set((*config_words, *(word for text in assignments or () for word in ("--set", text))))
     return settings
 
 
 def with_same_settings(*words: str) -> str:
     """Return a command line of ``streamdedup`` for a shell, with the settings that were loaded last.
 
-    Settings file and ``--set`` are repeated, which hold no secret (``parse_assignments``); the environment is not.
+    The line repeats ``--config`` and ``--set``, which hold no secret (``parse_assignments``), and not the environment.
     """
     return shlex.join(["streamdedup", *words, *_options_in_use.get()])
 

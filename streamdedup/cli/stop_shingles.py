@@ -23,9 +23,9 @@ from streamdedup.text.stop_shingles import DEFAULT_SHARE, Learnt, learn_stop_shi
 from streamdedup.tuning.passages import frequent_passages
 from streamdedup.tuning.sample import BoundedTexts
 
-#: Passages of stop shingles that are shown, and characters of each.
+#: Most passages of stop shingles that are shown, and most characters of each.
 _SHOWN, _SHOWN_CHARS = 20, 90
-#: Characters of the texts in which the passages are looked for, at most.
+#: Most characters of the texts that are kept to find passages in them; the stop shingles are learnt from all texts.
 _MOST_CHARACTERS: Final = 10_000_000
 
 
@@ -41,7 +41,7 @@ class LearningOptions(ShingleSettings, CorpusOptions):
 
 @dataclass(frozen=True)
 class WindowOptions:
-    """The input topics' part to learn from, instead of files."""
+    """Which records of the input topics to learn from, instead of files."""
 
     from_topic: Annotated[
         bool, typer.Option("--from-topic", help="Read the input topics of the profile in --config, not files.")
@@ -72,7 +72,7 @@ def stop_shingles(
 
     Example:  streamdedup stop-shingles --from-topic --since 2d --config streamdedup.toml --output boilerplate.txt
     """
-    # The profile may name the file that is written; the old content must not matter.
+    # The profile may name the file that is written; its old stop shingles must not be left out while learning.
     profile = chosen_profile(options, stop_shingles="none")
     shingles, texts = profile.shingle_options(), BoundedTexts(_MOST_CHARACTERS)
     documents = _bounded(_documents(options, window, profile), texts)
@@ -91,7 +91,7 @@ def stop_shingles(
 
 
 def _documents(options: LearningOptions, window: WindowOptions, profile: Profile) -> Iterator[tuple[str, str | None]]:
-    """Yield texts and sources from the files or topics; a document's first version counts.
+    """Return texts and sources from the files or topics; of several documents with one id, the first counts.
 
     Raises:
         SettingsError: The options name no documents, or two kinds.
@@ -111,20 +111,21 @@ def _documents(options: LearningOptions, window: WindowOptions, profile: Profile
 
 
 def _bounded(documents: Iterable[tuple[str, str | None]], texts: BoundedTexts) -> Iterator[tuple[str, str | None]]:
-    """Yield the documents, and keep some texts."""
+    """Yield the documents unchanged, and add each text to ``texts``, which keeps some."""
     for text, source in documents:
         texts.add(text)
         yield text, source
 
 
 def _summary(learnt: Learnt) -> str:
-    everything, *sources = learnt.groups
+    """Return a sentence about the numbers of stop shingles, documents and sources."""
+    all_documents, *sources = learnt.groups
     stops = counted(len(learnt.stops.counts), "stop shingle")
-    documents = counted(everything.documents, "different document")
+    documents = counted(all_documents.documents, "different document")
     if sources:
         text = (
             f"{stops}, each in at least {learnt.stops.share:.3g} of {documents} or of those of one of "
-            f"{counted(len(sources), 'source')}; {len(everything.counts):,} of them in all documents"
+            f"{counted(len(sources), 'source')}; {len(all_documents.counts):,} of them in all documents"
         )
     else:
         text = f"{stops}, each in at least {learnt.stops.least_documents:,} of {documents}"
@@ -134,6 +135,7 @@ def _summary(learnt: Learnt) -> str:
 
 def _passages_text(texts: Sequence[str], counts: Mapping[int, int], options: ShingleOptions) -> str:
     """Return a line about each of the most frequent passages."""
+    # One passage more than is shown tells how frequent the others are at most.
     passages = list(islice(frequent_passages(texts, counts, options), _SHOWN + 1))
     lines = []
     for passage in passages[:_SHOWN]:

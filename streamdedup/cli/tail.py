@@ -18,7 +18,7 @@ from streamdedup.kafka.protocols import Record
 from streamdedup.kafka.reader import RecordFetcher, TopicReader
 from streamdedup.wire import Alert, decode_alert
 
-#: Longest wait for records, in seconds; Ctrl-C ends it at once.
+#: Longest wait of one poll for records, in seconds; Ctrl-C ends the wait at once.
 _POLL_S = 1.0
 
 

@@ -1,4 +1,7 @@
-"""Options, texts and documents for the commands that read topics without a consumer group."""
+"""Options, texts and documents for commands that read topics without a consumer group.
+
+``tail``, ``demo``, ``dlq``, ``produce``, ``serve`` and ``stop-shingles`` use it.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -32,7 +35,7 @@ def decoders_of(settings: Settings) -> dict[str, Decoder]:
 
 
 def window_documents(settings: Settings, profile: Profile, since_s: float, most_count: int) -> Iterator[Document]:
-    """Yield the newest documents of the input topics of a profile, with a progress bar on standard error.
+    """Yield the newest documents of a profile's input topics, with a progress bar on standard error.
 
     Reads up to the end offsets at the call. Appended texts, deletions and records that are no documents are skipped;
     their number goes to standard error.
@@ -50,8 +53,8 @@ def window_documents(settings: Settings, profile: Profile, since_s: float, most_
     options = replace(kafka_options(settings), topics=tuple(profile.topics))
     decoder = topic_decoder(settings, profile)
     passed_over = 0
-    with KafkaSpan(options, round(since_s * 1000), None, most_count) as span, ExitStack() as stack:
-        step, done = stack.enter_context(steps(", ".join(profile.topics), span.total_count)), 0
+    with KafkaSpan(options, round(since_s * 1000), ends=None, most_count=most_count) as span, ExitStack() as stack:
+        step, done_count = stack.enter_context(steps(", ".join(profile.topics), span.total_count)), 0
         for batch in span.batches():
             passed_over += len(batch.unreadable)
             for record in batch.records:
@@ -60,8 +63,8 @@ def window_documents(settings: Settings, profile: Profile, since_s: float, most_
                     passed_over += 1
                 else:
                     yield document
-            step(span.done_count() - done)
-            done = span.done_count()
+            step(span.done_count() - done_count)
+            done_count = span.done_count()
     if passed_over:
         tell_prefixed(f"passed over: {counted(passed_over, 'record')} that are no whole documents")
 
@@ -77,12 +80,12 @@ def _decode_upsert(decoder: Decoder, record: Record) -> Document | None:
 
 @dataclass(frozen=True, slots=True)
 class KafkaTexts:
-    """Fetches the texts behind alerts.
+    """Fetches the texts of documents that alerts name.
 
     Attributes:
         fetcher: Fetches the records.
-        decoders: Decoder of each topic.
-        default: Decoder of the other topics, with the default field names.
+        decoders: Decoder of each input topic.
+        default: Decoder, with the default field names, for topics that are no longer in the settings.
     """
 
     fetcher: RecordFetcher
@@ -90,10 +93,10 @@ class KafkaTexts:
     default: Decoder = field(default_factory=Decoder)
 
     def side(self, document_id: str, digest: str, position: Position) -> Side:
-        """Return a document with its text, None if the record is gone or now has another document."""
+        """Return a document with its text; the text is None if the record is gone or now has another document."""
         decoder = self.decoders.get(position.topic, self.default)
         try:
             text = fetch_text(self.fetcher, decoder, document_id, digest, position)
         except TextMissingError:
-            return Side(document_id, position, None)
+            text = None
         return Side(document_id, position, text)

@@ -16,7 +16,7 @@ from streamdedup.settings.units import counted
 #: Settings of the dead-letter topic. A dead letter has the time of its record, so a retention would remove dead letters
 #: about old records at once. A compacted topic refuses records without a key.
 _DEAD_LETTER_CONFIG = {"retention.ms": "-1", "cleanup.policy": "delete"}
-#: Kafka's default of ``max.message.bytes``, the least value for new output topics.
+#: Kafka's default of ``max.message.bytes``: new output topics never get a lower limit.
 _DEFAULT_LIMIT_BYTES = 1_048_588
 
 topics = typer.Typer(no_args_is_help=True, help="Create the topics that the daemon needs.")
@@ -24,7 +24,7 @@ topics = typer.Typer(no_args_is_help=True, help="Create the topics that the daem
 
 @topics.callback()
 def _group() -> None:
-    """Make a group of the single command."""
+    """Make ``topics`` a group: typer makes no group of a single command without a callback."""
 
 
 @topics.command()
@@ -54,9 +54,9 @@ def create(
     outcome = create_topics(
         kafka_options(settings),
         dict.fromkeys(names, partitions),
-        BROKERS_DEFAULT if replication is None else replication,
-        output_configs(settings),
-        {topic: lifetime_ms(profile) for profile in settings.profiles.values() for topic in profile.topics},
+        replication_factor=BROKERS_DEFAULT if replication is None else replication,
+        configs=output_configs(settings),
+        kept_ms={topic: lifetime_ms(profile) for profile in settings.profiles.values() for topic in profile.topics},
     )
     for name in names:
         tell(f"{name}: {_outcome_text(name, outcome, partitions)}")

@@ -1,4 +1,8 @@
-"""``streamdedup tune``: pairs found, pairs missed and costs on a sample, before they go live."""
+"""``streamdedup tune``: tries settings on a sample, and shows pairs found, pairs missed and costs.
+
+The study itself is in ``streamdedup.tuning``; ``rendering.tuning_tables`` and ``rendering.tuning_report`` show the
+results, and ``applied_settings`` writes the recommendation.
+"""
 
 import contextlib
 import sys
@@ -21,7 +25,7 @@ from streamdedup.tuning.comparison import Question
 from streamdedup.tuning.rounds import TIME_S, rounds
 from streamdedup.tuning.sample import Sample, draw_sample
 
-#: Default thresholds, default shingle sizes by unit, and minimum recalls.
+#: Thresholds and shingle sizes (by unit) to try without options, and the minimum recalls, which are always tried.
 THRESHOLDS: Final = (0.5, 0.6, 0.7, 0.8, 0.9)
 SIZES: Final = {"word": (3, 5), "char": (5, 9)}
 RECALLS: Final = (0.95, 0.99, 0.997)
@@ -103,13 +107,15 @@ def _question(options: CorpusOptions, study: StudyOptions) -> Question:
     if not 1.0 <= study.documents_per_day <= 1e12:
         raise SettingsError(f"--documents-per-day {study.documents_per_day:g}: must be at least 1 and at most 10^12")
     has_servers = options.config is not None
-    configured = (profile,) if has_servers else ()
+    # Values from a settings file are compared with the others; without a file the profile has only defaults.
+    thresholds: tuple[float, ...] = (*THRESHOLDS, profile.threshold) if has_servers else THRESHOLDS
+    recalls: tuple[float, ...] = (*RECALLS, profile.min_recall) if has_servers else RECALLS
     question = Question(
         name=name,
         profile=profile,
         kinds=_kinds(profile, study.unit, study.size),
-        thresholds=_thresholds(study.threshold, (*THRESHOLDS, *(profile.threshold for profile in configured))),
-        recalls=tuple(sorted({*RECALLS, *(profile.min_recall for profile in configured)})),
+        thresholds=_thresholds(study.threshold, thresholds),
+        recalls=tuple(sorted(set(recalls))),
         documents_per_day=study.documents_per_day,
         bucket_layout=redis.bucket_layout,
         arguments=options.arguments(),
@@ -136,7 +142,7 @@ def _profile(options: CorpusOptions) -> tuple[Profile, Redis]:
 
 
 def _kinds(profile: Profile, units: list[str] | None, sizes: list[int] | None) -> tuple[ShingleOptions, ...]:
-    """Return the shingle kinds to try.
+    """Return the shingle kinds to try: those of the options; without options, that of the profile and ``SIZES``.
 
     Raises:
         SettingsError: There is no such unit, or a size is out of range.
@@ -162,6 +168,7 @@ def _kind(preferred: ShingleOptions, unit: Literal["word", "char"], size: int) -
     kind = replace(preferred, size=size, stop_shingles=frozenset())
     if unit == preferred.unit:
         return kind
+    # Stop words are for words, and `keep_white_space` is for characters: another unit has the defaults.
     return replace(kind, unit=unit, stop_words=frozenset(), keep_white_space=True)
 
 

@@ -20,11 +20,7 @@ _TEXT: Final = "Die Fähre cafe\u0301 a\u0308\u0323 q\u0307\u0323 ﷺ co\u00adop
 
 
 def warm_up(profiles: Iterable[DetectorOptions]) -> None:
-    """Prepare one document for each profile, which needs no server.
-
-    Args:
-        profiles: Options by profile; some, such as ``fold_variants``, decide which tables are built.
-    """
+    """Prepare one document for each profile, whose options decide which tables are built; needs no server."""
     for options in profiles:
         Preparer(options).prepare([Document("0", _TEXT, Position("", 0, 0), 0)])
 

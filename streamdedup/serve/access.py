@@ -1,17 +1,18 @@
 """The ASGI layer around the application: who may ask, how much, and for how long.
 
-In this order, for each request:
+``cli.serve`` wraps the application of ``app`` in ``Gate``; the server (``server``) calls the gate for each request,
+which has these steps, in this order:
     1. Path: routes match the percent-encoded path, so that an id may contain a slash (``%2F``).
     2. Host: without tokens, only requests that name an allowed host are answered. Otherwise a web page could reach the
        service by a DNS name of its own (DNS rebinding), from a browser that can reach it.
     3. Token: compared in constant time with every token of the file. ``/livez`` and ``/readyz`` need none. The files of
        the page need none: they hold no data, and the page asks for the token.
-    4. Requests in progress: beyond the limit 429. Probes do not count; streams have a limit of their own.
-    5. Bodies: 429 for a body that exceeds the bytes of all requests in progress together.
+    4. Requests in progress: beyond the limit 429. Probes do not count; streams have their own limit (``feed``).
+    5. Bodies: 429 where the bodies of all requests in progress have too many bytes together.
     6. Deadline: 408 where the body has not arrived in time, 503 where no answer has begun; an answer that has begun is
        cut off, unless it is a stream.
 
-``server`` limits connections and heads.
+``server`` limits connections and request heads.
 
 Every response gets the security headers, and its route, status and time are counted.
 """
@@ -41,7 +42,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Any, Any, Any], Awaitable[None]]
 
-#: Paths that probes call without a token and beside the limit of requests.
+#: Paths of probes, which need no token and do not count as requests in progress.
 PROBES: Final = frozenset({"/livez", "/readyz"})
 #: Paths of answers that never end once they have begun.
 _STREAMS: Final = frozenset({"/v1/alerts", "/v1/dead-letters"})
@@ -49,7 +50,7 @@ _STREAMS: Final = frozenset({"/v1/alerts", "/v1/dead-letters"})
 _PAGE, _PAGE_FILES = "/", "/page/"
 #: Shortest token, in characters: 128 bits in Base64.
 _SHORTEST_TOKEN: Final = 22
-#: Hosts that a request may name in any case.
+#: Hosts that a request may always name.
 _LOCAL_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 #: A Host header: an IPv6 address in brackets, or a name or an IPv4 address; then a port.
 _HOST: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:]+))(?::[0-9]*)?")
@@ -91,6 +92,7 @@ class Tokens:
         Raises:
             SettingsError: The file cannot be read, has no token, or has one that is too short or has blanks.
         """
+        # The state first: a change of the file after that is noticed by the next request.
         state = _file_state(path)
         return cls(_read_tokens(path), path, state)
 
@@ -99,6 +101,7 @@ class Tokens:
         self._read_again_if_changed()
         scheme, _, token = authorization.partition(b" ")
         digest = sha256(token.strip()).digest()
+        # Digests have one length, and a list is made to its end, so the time does not depend on the token.
         matches = [hmac.compare_digest(digest, accepted) for accepted in self._digests]
         return scheme.lower() == b"bearer" and any(matches)
 
@@ -124,11 +127,7 @@ def _file_state(path: Path) -> _FileState:
 
 
 def _read_tokens(path: Path) -> list[str]:
-    """Return the tokens of a file.
-
-    Raises:
-        SettingsError: See ``Tokens.read``.
-    """
+    """Return the tokens of a file; errors as in ``Tokens.read``."""
     try:
         lines = [line.strip() for line in path.read_text(encoding="ascii").splitlines()]
     except OSError as error:
@@ -152,12 +151,12 @@ def _digests(tokens: Collection[str]) -> list[bytes]:
 class AllowedHosts:
     """Hosts that a request may name while no token is required; names of the loopback interface always.
 
-    A web page that rebinds DNS is called by a name, so an address in the Host header cannot be its own. The middleware
-    of Litestar 2.25 compares the header with its port, and has its own form of errors.
+    A request of a web page that rebinds DNS has the DNS name of the page in its Host header, never an IP address. The
+    middleware of Litestar 2.25 would compare the header including the port, and answer in another form of errors.
 
     Args:
         hosts: Names and addresses, without a port.
-        any_address: Whether every address is allowed, such as that of a pod, which its probes name.
+        any_address: Whether every IP address is allowed; the probes of a pod name the address of the pod.
     """
 
     def __init__(self, hosts: Collection[str] = (), *, any_address: bool = False) -> None:
@@ -178,14 +177,15 @@ class Limits:
     """Limits of a process.
 
     Attributes:
-        max_body_bytes: Longest body of a request, at least eight of the longest texts: JSON may escape a character with
-            six.
-        max_bodies_bytes: Limit of the bytes in bodies of requests in progress. A process needs several times as
-            much memory while it answers them.
-        max_requests: Limit of requests in progress. One pass answers 128 texts, so more requests only wait for longer.
-        max_connections: Most open connections, below the limit of open files that most systems have, 1,024.
-        timeout_s: Time for the head of a request, and then until the answer must have begun and ended, in seconds: far
-            above the time of the largest batch, and below the patience of proxies, 30 s or more.
+        max_body_bytes: Longest body of a request: at least eight times the longest text, because JSON may escape one
+            byte as six, and the body has other fields.
+        max_bodies_bytes: Limit for the bytes in the bodies of all requests in progress. A process needs several times
+            as much memory while it answers them.
+        max_requests: Limit of requests in progress. One pass answers 128 texts, so more requests would only wait
+            longer.
+        max_connections: Most open connections; well below the usual limit of open files, 1,024.
+        timeout_s: Time for the head of a request, and again for its body and the whole answer, in seconds: far above
+            the time of the largest batch, and below the time after which proxies give up, 30 s or more.
     """
 
     max_body_bytes: int = 8_388_608
@@ -207,7 +207,7 @@ class Gate:
 
     Args:
         app: The application.
-        tokens: Accepted tokens; None for anybody.
+        tokens: Accepted tokens; None if no token is required.
         limits: Limits.
         metrics: Counts requests.
         hosts: Hosts that requests may name while no token is required; None for those of the loopback interface.
@@ -256,6 +256,7 @@ class Gate:
         scope["path"] = bytes(scope.get("raw_path") or b"/").partition(b"?")[0].decode("latin-1")
 
     def _refusal(self, scope: Scope) -> RequestProblem | None:
+        # Litestar 2.25 reads other bytes as Latin-1, which would make another id of an id in UTF-8.
         if not scope["query_string"].isascii():
             return RequestProblem("invalid-request", "the query is not percent-encoded")
         headers = {bytes(name).lower(): bytes(value) for name, value in scope["headers"]}
@@ -316,11 +317,7 @@ class Gate:
 
 
 class _Body:
-    """The body of one request.
-
-    Args:
-        receive: Receives messages of the server.
-        count: Is called with the size of each part.
+    """The body of one request; ``count`` is called with the size of each part that arrives.
 
     Attributes:
         size_bytes: Bytes received.
@@ -356,8 +353,9 @@ class _Response:
 
     Attributes:
         status: Its status; 0 while it has not begun.
-        deadline: Deadline that ends when a response with status 200 begins; None if it covers the whole response.
-        stream_began_at: Time at which the deadline was ended; None before.
+        deadline: Deadline of a stream, which is lifted when a response with status 200 begins; None for another
+            request, whose deadline covers the whole response.
+        stream_began_at: Monotonic time at which the deadline was lifted; None before.
     """
 
     def __init__(self, send: Send) -> None:
@@ -414,4 +412,5 @@ def _is_address(host: str) -> bool:
 
 
 def _canonical(host: str) -> str:
+    """Return the one form of a host: IPv6 addresses have several spellings, and names may end with a dot."""
     return str(ip_address(host)) if _is_address(host) else host.lower().removesuffix(".")

@@ -1,6 +1,8 @@
-"""The application: its routes, and how an exception becomes a problem.
+"""The Litestar application: its routes, and how an exception becomes a problem.
 
-The docstring of a handler is the description of its operation in the OpenAPI document.
+``cli.serve`` calls ``create_app`` and wraps the application in ``access.Gate``. A handler decodes the request with
+``requests``, calls ``engine``, ``batches``, ``texts`` or ``feed``, and makes the response with ``bodies``. The
+docstring of a handler is the description of its operation in the OpenAPI document.
 """
 
 import asyncio
@@ -60,7 +62,7 @@ from streamdedup.serve.schemas import (
 from streamdedup.serve.streaming import EventStream
 from streamdedup.serve.texts import TextAligner
 
-#: Problems of HTTP that the framework finds itself, by status.
+#: Names of the problems that the framework reports by an ``HTTPException``, by status; any other status is a defect.
 _FRAMEWORK_PROBLEMS: Final = {
     400: "invalid-request",
     404: "not-found",
@@ -68,7 +70,7 @@ _FRAMEWORK_PROBLEMS: Final = {
     413: "too-large",
     415: "unsupported-media-type",
 }
-#: Text of Litestar 2.25 where a parameter is missing, which is in no field of the error.
+#: Error text of Litestar 2.25 for a missing parameter; no field of the error has the name of the parameter.
 _MISSING_PARAMETER: Final = re.compile(r"Missing required \w+ parameter '([\w-]+)' ")
 #: Content type of metrics; the framework adds the character set.
 _METRICS_TYPE: Final = CONTENT_TYPE_LATEST.partition("; charset")[0]
@@ -80,7 +82,7 @@ _DocumentId = Annotated[str, PathParameter(description="Id of a document, percen
 
 
 def _problems(*statuses: int) -> Mapping[int, ResponseSpec]:
-    """Return the responses with problems that an operation may have, for the OpenAPI document."""
+    """Return the problem responses of an operation for the OpenAPI document: ``statuses``, and those of any request."""
     return {
         status: ResponseSpec(Problem, generate_examples=False, description="Problem.", media_type=MEDIA_TYPE)
         for status in sorted({*statuses, 400, 401, 408, 429, 431, 500, 503})
@@ -99,6 +101,7 @@ async def look_up(request: _Request, profile: FromPath[str], engine: NamedDepend
     served = _profile(engine, profile)
     check_content_type(request.headers.get("content-type", ""))
     lookup = decode_lookup(await request.body(), served.max_text_bytes)
+    # `limit` is a whole number, decoded as a float.
     return lookup_body(await engine.look_up(served, query_of(lookup)), int(lookup.limit))
 
 
@@ -152,13 +155,13 @@ async def compare(
     check_id(b, "b")
 
     def find() -> tuple[StoredDocument, StoredDocument, DocumentComparison]:
-        first, second = served.document(a, "a"), served.document(b, "b")
-        return first, second, served.lookup.compare(first.entry, second.entry)
+        stored_a, stored_b = served.document(a, "a"), served.document(b, "b")
+        return stored_a, stored_b, served.lookup.compare(stored_a.entry, stored_b.entry)
 
-    first, second, comparison = await engine.call(served, find)
-    alignment = await aligner.align(served.decoder, first.entry, second.entry)
-    left, right = (document_body(*stored, served.label_bytes) for stored in (first, second))
-    return compare_body(left, right, comparison, alignment)
+    stored_a, stored_b, comparison = await engine.call(served, find)
+    alignment = await aligner.align(served.decoder, stored_a.entry, stored_b.entry)
+    body_a, body_b = (document_body(*stored, served.label_bytes) for stored in (stored_a, stored_b))
+    return compare_body(body_a, body_b, comparison, alignment)
 
 
 @post("/v1/profiles/{profile:str}/compare", status_code=200, responses=_problems(404, 409, 413, 415, 422))
@@ -181,7 +184,7 @@ async def compare_text(
 
 @route("/v1/profiles/{profile:str}/compare", http_method="OPTIONS", status_code=204, include_in_schema=False)
 async def compare_options(profile: FromPath[str]) -> Response[None]:  # noqa: ARG001  a part of the path
-    """Name the methods of a path with two: Litestar 2.25 answers with those of the handler that comes first."""
+    """Name the methods of the path: Litestar 2.25 would name only those of one of its two handlers."""
     return Response(None, headers={"allow": "GET, OPTIONS, POST"})
 
 
@@ -242,12 +245,11 @@ async def profiles(engine: NamedDependency[Engine]) -> ProfilesBody:
 
 
 async def _profile_body(engine: Engine, served: ServedProfile) -> ProfileBody:
-    problem, documents = None, None
     try:
-        documents = await engine.call(served, served.reader.count_documents)
+        documents_count = await engine.call(served, served.reader.count_documents)
     except StreamdedupError as error:
-        problem = problem_of(error).problem
-    return profile_body(served, documents, problem)
+        return profile_body(served, documents_count=None, index_problem=problem_of(error).problem)
+    return profile_body(served, documents_count, index_problem=None)
 
 
 @route("/livez", http_method=["GET", "HEAD"], media_type=MediaType.TEXT)
@@ -294,12 +296,12 @@ def _on_framework_error(request: _Request, error: HTTPException) -> Response[byt
     name = _FRAMEWORK_PROBLEMS.get(error.status_code, "internal")
     detail, field = _wrong_parameter(error) if name == "invalid-request" else ("", "")
     response = _respond(request, RequestProblem(name, detail, field=field))
-    response.headers.update(error.headers or {})  # the methods that are allowed, where one is not
+    response.headers.update(error.headers or {})  # with status 405, the allowed methods
     return response
 
 
 def _wrong_parameter(error: HTTPException) -> tuple[str, str]:
-    """Return the mistake in a parameter and its name, as far as Litestar tells; never a value."""
+    """Return the mistake in a parameter and the name of the parameter, or empty texts; never the value."""
     match error.extra:
         case [{"message": str(mistake), "key": str(name)}, *_]:
             return mistake, name
@@ -314,7 +316,7 @@ def _on_defect(request: _Request, error: Exception) -> Response[bytes]:
     return _respond(request, RequestProblem("internal"))
 
 
-#: Routes of the OpenAPI document.
+#: Handlers that the OpenAPI document describes; a new handler needs a row here.
 _DESCRIBED: Final = (
     look_up,
     look_up_batch,
@@ -342,15 +344,7 @@ def _openapi_route(dependencies: Dependencies) -> HTTPRouteHandler:
 def create_app(
     engine: Engine, aligner: TextAligner, feeds: Feeds, metrics: ServeMetrics, max_body_bytes: int
 ) -> Litestar:
-    """Return the application.
-
-    Args:
-        engine: Runs look-ups.
-        aligner: Aligns texts.
-        feeds: Distribute alerts and dead letters.
-        metrics: Metrics to serve.
-        max_body_bytes: Longest body of a request.
-    """
+    """Return the application, with the objects that handlers get as dependencies."""
     batches = BatchLookup(engine)
     dependencies = {
         "engine": Provide(lambda: engine, sync_to_thread=False),

@@ -1,8 +1,8 @@
-"""Look-ups of many texts in one request.
+"""Look-ups of many texts in one request, for the route ``lookup:batch`` of ``app``.
 
 Each of 500 texts may have 1,000 matches. Three limits bound the memory of the answers:
 
-- The ``limit`` of all texts of a request together is at most ``MAX_BATCH_MATCHES``.
+- The sum of the fields ``limit`` of all texts in a request is at most ``MAX_BATCH_MATCHES``.
 - Texts are looked up in groups. The matches beyond the ``limit`` of a text are dropped before the next group.
 - At most ``BATCHES`` requests are looked up at the same time; further ones wait.
 """
@@ -19,37 +19,34 @@ from streamdedup.serve.problems import Problem, RequestProblem, problem_of
 from streamdedup.serve.requests import decode_lookup
 from streamdedup.serve.schemas import MAX_BATCH_MATCHES, CompareRequest, LookupBatchResult, LookupRequest
 
-#: Batches that are looked up at the same time; two keep the thread of the index busy.
+#: Batches that are looked up at the same time: a bound for memory, because an answer may have 50,000 matches. Two
+#: already keep the index thread busy.
 BATCHES: Final = 4
 
 
 class BatchLookup:
-    """Looks up batches of texts. Used by one event loop.
-
-    Args:
-        engine: Runs look-ups.
-    """
+    """Looks up batches of texts. Used by one event loop."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._free = asyncio.Semaphore(BATCHES)
+        self._batches = asyncio.Semaphore(BATCHES)
 
     async def look_up(self, served: ServedProfile, texts: Sequence[bytes]) -> list[LookupBatchResult]:
-        """Return a result for each text; that of a text that cannot be looked up is its problem.
+        """Return a result for each text, which is a ``LookupRequest`` as JSON; a problem if it cannot be looked up.
 
         Raises:
-            RequestProblem: The limits of the texts are too large together.
+            RequestProblem: The sum of the limits is too large.
             StreamdedupError: The index cannot be looked up.
         """
         requests = [_decoded(text, served.max_text_bytes) for text in texts]
         _check_limits(requests)
         results: list[LookupBatchResult] = []
-        async with self._free:
+        async with self._batches:
             for begin in range(0, len(requests), PASS_LIMITS.count):
-                results += await self._group(served, requests[begin : begin + PASS_LIMITS.count])
+                results += await self._look_up_group(served, requests[begin : begin + PASS_LIMITS.count])
         return results
 
-    async def _group(
+    async def _look_up_group(
         self, served: ServedProfile, requests: Sequence[LookupRequest | Problem]
     ) -> list[LookupBatchResult]:
         queries = [query_of(request) for request in requests if isinstance(request, LookupRequest)]
@@ -58,10 +55,11 @@ class BatchLookup:
 
 
 def query_of(request: LookupRequest | CompareRequest) -> LookupQuery:
-    """Return the query of a request."""
+    """Return the query of a request; ``id`` of a ``CompareRequest`` names the stored document, not the text."""
+    source, scope = request.source, request.scope
     if isinstance(request, CompareRequest):
-        return LookupQuery(request.text, source=request.source, scope=request.scope)
-    return LookupQuery(request.text, request.id, request.threshold, request.source, request.scope)
+        return LookupQuery(request.text, source=source, scope=scope)
+    return LookupQuery(request.text, id=request.id, threshold=request.threshold, source=source, scope=scope)
 
 
 def _decoded(text: bytes, max_text_bytes: int) -> LookupRequest | Problem:
@@ -75,7 +73,7 @@ def _check_limits(requests: Sequence[LookupRequest | Problem]) -> None:
     """Refuse a batch whose answer may be too large.
 
     Raises:
-        RequestProblem: The limits of the texts are too large together.
+        RequestProblem: The sum of the limits is too large.
     """
     limits_sum = sum(int(request.limit) for request in requests if isinstance(request, LookupRequest))
     if limits_sum > MAX_BATCH_MATCHES:
@@ -85,7 +83,7 @@ def _check_limits(requests: Sequence[LookupRequest | Problem]) -> None:
 
 
 def _result(request: LookupRequest | Problem, answers: Iterator[LookupResult | Exception]) -> LookupBatchResult:
-    """Return the result of one text.
+    """Return the result of one text; ``answers`` are the answers that are left, none for a text with a problem.
 
     Raises:
         StreamdedupError: The index cannot be looked up, which fails the request as a whole.

@@ -1,4 +1,4 @@
-"""Bodies of responses, from the results of look-ups."""
+"""Makes the response bodies of ``schemas`` from the results of look-ups, for handlers of ``app`` and ``batches``."""
 
 from typing import Any, Final, Literal
 
@@ -31,17 +31,12 @@ _SKIPS: Final[dict[Skip | None, Literal["empty", "too_short", "too_few_words"]]]
     Skip.TOO_SHORT: "too_short",
     Skip.TOO_FEW_WORDS: "too_few_words",
 }
-#: Name of the contained side in a comparison of two stored documents.
+#: Field ``contained`` of a comparison: the side with fewer shingles, also where the containment is low.
 _COMPARED_SIDES: Final[dict[Contained, Literal["a", "b", "both"]]] = {"left": "a", "right": "b", "both": "both"}
 
 
 def lookup_body(result: LookupResult, limit: int) -> LookupBody:
-    """Return the answer for one text.
-
-    Args:
-        result: Result of the look-up.
-        limit: Largest number of matches to return.
-    """
+    """Return the answer for one text, with at most ``limit`` matches."""
     skipped, redelivery = _SKIPS.get(result.skipped), result.redelivery
     return LookupBody(skipped=skipped, redelivery=redelivery, **_result_fields(result, limit))
 
@@ -67,14 +62,13 @@ def document_body(entry: IndexEntry, cluster_id: str | None, label_bytes: int) -
         cluster_id: Id of the first document of its cluster, if the index still has that document.
         label_bytes: Largest number of bytes in a label; 0 for no label, source and publication time.
     """
-    topic, partition, offset, _ = entry.position
     sketch, caption = entry.content.sketch, read_caption(entry.content.caption, label_bytes)
     return DocumentBody(
         id=entry.id,
         digest=entry.digest.hex(),
-        topic=topic,
-        partition=partition,
-        offset=offset,
+        topic=entry.position.topic,
+        partition=entry.position.partition,
+        offset=entry.position.offset,
         record_time=rfc_3339(entry.time_ms),
         cluster_id=cluster_id,
         tokens=entry.content.token_count,
@@ -88,17 +82,18 @@ def document_body(entry: IndexEntry, cluster_id: str | None, label_bytes: int) -
 
 
 def cluster_body(first_id: str | None, cluster: StoredCluster) -> ClusterBody:
-    """Return a cluster as it is sent.
-
-    Args:
-        first_id: Id of its first document; None where that document left the index.
-        cluster: The cluster.
-    """
+    """Return a cluster as it is sent; ``first_id`` is None where its first document left the index."""
     members = [
-        MemberBody(member.id, member.caption.source or None, rfc_3339(member.time_ms), member.caption.label or None)
+        MemberBody(
+            id=member.id,
+            source=member.caption.source or None,
+            record_time=rfc_3339(member.time_ms),
+            label=member.caption.label or None,
+        )
         for member in cluster.members
     ]
-    return ClusterBody(first_id, members, cluster.size < CLUSTER_SIZE_CAP, cluster.size)
+    # From the cap on, the index counts and collects no further members.
+    return ClusterBody(id=first_id, members=members, complete=cluster.size < CLUSTER_SIZE_CAP, size=cluster.size)
 
 
 def document_matches_body(entry: IndexEntry, cluster: ClusterBody, result: LookupResult) -> DocumentMatchesBody:
@@ -134,16 +129,13 @@ def compare_body(
 
 
 def _segment_body(segment: Segment) -> SegmentBody:
-    return SegmentBody("equal" if segment.is_equal else "changed", segment.a, segment.b)
+    return SegmentBody(kind="equal" if segment.is_equal else "changed", a=segment.a, b=segment.b)
 
 
-def profile_body(served: ServedProfile, documents: int | None, index: Problem | None) -> ProfileBody:
+def profile_body(served: ServedProfile, documents_count: int | None, index_problem: Problem | None) -> ProfileBody:
     """Return a profile as it is sent.
 
-    Args:
-        served: The profile.
-        documents: Number of documents in the index; None if unknown.
-        index: Why the index cannot be looked up; None if it can be.
+    ``index_problem`` says why the index cannot be looked up; then ``documents_count`` is None.
     """
     options = served.lookup.options
     return ProfileBody(
@@ -166,6 +158,6 @@ def profile_body(served: ServedProfile, documents: int | None, index: Problem | 
         default_scope=options.default_scope,
         retention_seconds=served.retention_s,
         recall=options.recall(options.threshold),
-        index=index,
-        documents=documents,
+        index=index_problem,
+        documents=documents_count,
     )

@@ -1,7 +1,9 @@
-"""The thread that talks to the index, and the look-ups that it runs.
+"""The index thread of the HTTP service, which runs all calls of the indexes.
 
-All calls of the blocking Redis client happen in one worker thread, so that the event loop never waits for a server.
-Look-ups of texts are gathered (``gathering``) and run as one batch; other calls run one by one between the passes.
+``cli.serve`` builds one ``Engine``. The routes of ``app`` and ``batches.BatchLookup`` await its methods. The Redis
+client blocks, so all its calls run in one worker thread, and the event loop never waits for a server. Texts of
+concurrent requests are gathered (``gathering``) and looked up in one pass; other calls run one by one between the
+passes.
 """
 
 import asyncio
@@ -24,16 +26,16 @@ from streamdedup.wire import Decoder, content_digest
 
 T = TypeVar("T")
 
-#: Limits of one pass, in texts and characters. A pass of so many short articles takes about 30 ms, which the texts of
-#: other requests wait for.
+#: Limits of one pass, in texts and characters. A pass with 128 short articles takes about 30 ms; a text of another
+#: request waits for so long.
 PASS_LIMITS = PassLimits(count=128, weight=1_048_576)
-#: Time after which Redis counts as away for the requests that wait for a call of the index, in seconds. A call of a
-#: Redis that is silent fails after three times the time-outs of the client, others wait behind it, and a request ends
-#: without naming the server after the time of all requests.
+#: Duration of a call after which all waiting requests are told that Redis does not answer, in seconds. A call to a
+#: silent Redis fails only after three time-outs of the client, and other calls wait behind it: without this limit, such
+#: requests would reach ``access.Limits.timeout_s``, whose problem does not name Redis.
 AWAY_S: Final = 4.0
-#: Interval at which a request that waits looks whether Redis is away, in seconds.
-_LOOK_S: Final = 1.0
-#: Time after which a call of the index counts as stuck, in seconds; above the time-outs of the Redis client together.
+#: Interval at which a waiting request checks whether Redis is away, in seconds.
+_CHECK_INTERVAL_S: Final = 1.0
+#: Duration of a call after which ``/livez`` fails, in seconds; above the sum of the Redis client's time-outs.
 STUCK_S = 60.0
 
 log = structlog.get_logger("streamdedup.serve")
@@ -97,11 +99,7 @@ class ServedProfile:
             raise IndexAbsentError(f"the index of profile {self.name} does not exist; a daemon creates it at its start")
 
     def document(self, document_id: str, field: str = "") -> StoredDocument:
-        """Return a document of the index.
-
-        Args:
-            document_id: Its id.
-            field: Field of the request with the id, for the problem.
+        """Return a document of the index; ``field`` is the field of the request with the id, for the problem.
 
         Raises:
             RequestProblem: The index has no such document.
@@ -119,16 +117,11 @@ class _Question(NamedTuple):
 
 
 class Engine:
-    """Runs look-ups in its thread until closed.
-
-    Args:
-        profiles: The profiles by name.
-        metrics: Counts texts and times of passes.
-        now_ms: The clock, in milliseconds since the epoch.
+    """Runs look-ups and other calls of the indexes in one thread, until closed.
 
     Attributes:
-        profiles: As given.
-        now_ms: As given.
+        profiles: The profiles by name.
+        now_ms: The clock, in milliseconds since the epoch.
     """
 
     def __init__(
@@ -142,6 +135,7 @@ class Engine:
             self._pass, lambda question: len(question.query.text), PASS_LIMITS
         )
         self._call_began_at: float | None = None
+        #: Class name of the error by profile, where the last call failed because of the index.
         self._failing: dict[str, str] = {}
 
     async def look_up(self, profile: ServedProfile, query: LookupQuery) -> LookupResult:
@@ -178,28 +172,31 @@ class Engine:
     async def problem(self, profile: ServedProfile) -> StreamdedupError | None:
         """Return why the index of a profile cannot be looked up, or None."""
         try:
+            # Each call checks the index before it runs the function.
             await self.call(profile, lambda: None)
         except StreamdedupError as error:
             return error
         return None
 
     async def _while_redis_answers(self, profile: ServedProfile, answer: Coroutine[Any, Any, T]) -> T:
-        """Wait for an answer from the thread, and give up where Redis is away.
+        """Wait for an answer from the thread, and give up if Redis is away.
 
         Raises:
-            StoreUnavailable: Redis lets the call in progress wait, or the last call that ended has failed.
+            StoreUnavailable: The running call takes longer than ``AWAY_S``; or the last call of the profile failed with
+                this error, and the present one waits for longer than ``_CHECK_INTERVAL_S``.
         """
         task = asyncio.create_task(answer)
         try:
-            while not (await asyncio.wait({task}, timeout=_LOOK_S))[0]:
+            while not (await asyncio.wait({task}, timeout=_CHECK_INTERVAL_S))[0]:
                 if self._call_s() > AWAY_S or self._failing.get(profile.name) == StoreUnavailable.__name__:
                     raise StoreUnavailable("Redis does not answer")
             return task.result()
         finally:
-            task.cancel()
+            task.cancel()  # drops a call that still waits; a running call ends in its thread, and the result is unused
 
     def _call_s(self) -> float:
-        """Return the time of the call in progress; 0 without one."""
+        """Return the duration of the running call so far, in seconds; 0 without one."""
+        # Read once: the thread may reset the attribute meanwhile.
         began_at = self._call_began_at
         return 0.0 if began_at is None else time.monotonic() - began_at
 
@@ -227,15 +224,15 @@ class Engine:
         return await self._run(lambda: self._answers(questions))
 
     def _answers(self, questions: Sequence[_Question]) -> list[LookupResult | Exception]:
-        """Answer the questions of a pass, those of each profile as one batch."""
+        """Answer the questions of a pass in their order; those of each profile are looked up as one batch."""
         began_at = time.monotonic()
-        rows_of: dict[str, list[int]] = {}
+        rows_by_profile: dict[str, list[int]] = {}
         for row, question in enumerate(questions):
-            rows_of.setdefault(question.profile.name, []).append(row)
+            rows_by_profile.setdefault(question.profile.name, []).append(row)
         answers: dict[int, LookupResult | Exception] = {}
-        for name, rows in rows_of.items():
-            of_profile = self._answers_of_profile(self.profiles[name], [questions[row].query for row in rows])
-            answers.update(zip(rows, of_profile, strict=True))
+        for name, rows in rows_by_profile.items():
+            profile_answers = self._answers_of_profile(self.profiles[name], [questions[row].query for row in rows])
+            answers.update(zip(rows, profile_answers, strict=True))
             self._metrics.texts.labels(name).inc(len(rows))
         self._metrics.pass_texts.observe(len(questions))
         self._metrics.pass_seconds.observe(time.monotonic() - began_at)
@@ -249,20 +246,20 @@ class Engine:
         except StreamdedupError as error:
             return [error] * len(queries)
         except Exception as error:  # noqa: BLE001  the request reports it
-            # A defect that one text triggers fails that text alone.
+            # A defect that one text triggers fails that text alone: the texts are looked up again, one by one.
             if len(queries) == 1:
                 # Without the traceback, which could show the text.
-                log.error("lookup_failed", **_place(profile, queries[0], error))  # noqa: TRY400
+                log.error("lookup_failed", **_defect_fields(profile, queries[0], error))  # noqa: TRY400
                 return [RequestProblem("internal")]
             return [answer for query in queries for answer in self._answers_of_profile(profile, [query])]
 
     def _observed(self, profile: ServedProfile, function: Callable[[], T]) -> T:
-        """Check an index and run a function; count errors, and log the first error and the first success after it."""
+        """Check an index, run a function; count errors, log each new kind of error, and the first success after it."""
         name = profile.name
         try:
             profile.check_index()
             result = function()
-        except RequestProblem:
+        except RequestProblem:  # the index answered: it has no such document
             self._log_available(name)
             raise
         except (StoreUnavailable, FatalError, IndexAbsentError) as error:
@@ -280,8 +277,8 @@ class Engine:
             log.info("index_available", profile=name)
 
 
-def _place(profile: ServedProfile, query: LookupQuery, error: Exception) -> dict[str, object]:
-    """Return where a defect shows itself, without any part of the text."""
+def _defect_fields(profile: ServedProfile, query: LookupQuery, error: Exception) -> dict[str, object]:
+    """Return the fields of the log event for a defect, without any part of the text."""
     return {
         "profile": profile.name,
         "error": type(error).__name__,

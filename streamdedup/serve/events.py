@@ -1,7 +1,10 @@
-"""Form of a stream: server-sent events, and the ids from which a stream resumes.
+"""Wire format of the streams of alerts and dead letters: server-sent events, and the ids at which a stream resumes.
 
-An id names the topic and the next offset of each of its partitions, in the order of the partitions:
-``duplicates:17,4,0``. So every id states what was sent before, in all partitions.
+An event id names the topic and the next offset of each partition, in the order of the partitions:
+``duplicates:17,4,0``. So each id states what was sent before, in all partitions. A client sends its last id in the
+header ``Last-Event-ID`` when it connects again.
+
+``app`` decodes ids, ``feed`` plans where a stream begins, and ``subscriber`` and ``streaming`` format events.
 """
 
 import re
@@ -12,11 +15,11 @@ import msgspec
 
 from streamdedup.serve.problems import RequestProblem
 
-#: Largest number of partitions of a topic: an id of so many has at most 10,250 characters.
+#: Most partitions of a topic, because each event has an id with all offsets: 10,250 characters at most.
 MAX_PARTITIONS: Final = 500
-#: Largest number of offsets between the id of a client and the present end that are read again.
+#: Most missed offsets, of all partitions together, that are read again for a client that resumes.
 MAX_MISSED: Final = 10_000
-#: Largest number of offsets before the end with which a new stream may begin.
+#: Most offsets before the ends with which a new stream may begin.
 MAX_RECENT: Final = 1_000
 #: Content type of the stream.
 MEDIA_TYPE: Final = "text/event-stream"
@@ -27,11 +30,12 @@ _OFFSET = r"(?:0|[1-9][0-9]{0,18})"
 _ID = re.compile(rf"([A-Za-z0-9._-]{{1,249}}):({_OFFSET}(?:,{_OFFSET}){{0,{MAX_PARTITIONS - 1}}})")
 _LINE_END = re.compile(rb"[\r\n]")
 
+#: One offset for each partition, in the order of the partitions.
 Offsets = tuple[int, ...]
 
 
 class FeedEvent(NamedTuple):
-    """A record of the topic.
+    """A record of the topic as an event.
 
     Attributes:
         partition: Partition of the record.
@@ -50,8 +54,8 @@ class StreamStart(NamedTuple):
     """Where a client wants its stream to begin.
 
     Attributes:
-        last: Topic and offsets of the last event that the client has; None for a new stream.
-        recent_count: Offsets before the ends with which a new stream begins, of all partitions together.
+        last: Topic and offsets in the id of the last event that the client has; None for a new stream.
+        recent_count: How many offsets before the ends a new stream begins, in all partitions together.
     """
 
     last: tuple[str, Offsets] | None = None
@@ -63,7 +67,7 @@ class ResumePlan(NamedTuple):
 
     Attributes:
         offsets: Offset of each partition.
-        gap: Reason why events before these offsets are missing; None where none are.
+        gap: Why events before these offsets are missing; None if none are missing.
     """
 
     offsets: Offsets
@@ -87,31 +91,31 @@ def decode_id(text: str) -> tuple[str, Offsets]:
     return match[1], tuple(map(int, match[2].split(",")))
 
 
-def plan_resume(wanted: Offsets, beginnings: Offsets, ends: Offsets) -> ResumePlan:
+def plan_resume(client_offsets: Offsets, beginnings: Offsets, ends: Offsets) -> ResumePlan:
     """Return where a stream resumes.
 
     Args:
-        wanted: Offsets of the client; partitions that were added later are absent.
+        client_offsets: Offsets of the client; partitions that were added later are absent, and read from the beginning.
         beginnings: First offset of each partition that Kafka still has.
         ends: Offset behind the last committed record of each partition.
 
     Returns:
-        The offsets of the client, with a gap ``expired`` where Kafka has deleted some records since. The ends, with a
-        gap, where more than ``MAX_MISSED`` offsets were missed (``too-many``) or where the offsets are behind the ends
-        (``unknown``: the topic was created again).
+        The offsets of the client; with the gap ``expired``, and later offsets, if Kafka has deleted records since. The
+        ends, with a gap, if more than ``MAX_MISSED`` offsets were missed (``too-many``), or if the client has offsets
+        or partitions beyond those of the topic (``unknown``: the topic was created again).
     """
-    if len(wanted) > len(ends) or any(offset > end for offset, end in zip(wanted, ends, strict=False)):
+    if len(client_offsets) > len(ends) or any(offset > end for offset, end in zip(client_offsets, ends, strict=False)):
         return ResumePlan(ends, "unknown")
-    padded = wanted + beginnings[len(wanted) :]
-    starts = tuple(map(max, padded, beginnings))
+    all_offsets = client_offsets + beginnings[len(client_offsets) :]
+    starts = tuple(map(max, all_offsets, beginnings))
     if sum(ends) - sum(starts) > MAX_MISSED:
         return ResumePlan(ends, "too-many")
-    return ResumePlan(starts, None if starts == padded else "expired")
+    return ResumePlan(starts, None if starts == all_offsets else "expired")
 
 
 def before_ends(ends: Offsets, count: int) -> Offsets:
-    """Return offsets before the ends, at most about ``count`` of all partitions; each has the same share of them."""
-    share = -(-count // len(ends)) if ends else 0
+    """Return the offsets with about ``count`` offsets to the ends in all partitions together, as many in each."""
+    share = -(-count // len(ends)) if ends else 0  # rounded up
     return tuple(max(0, end - share) for end in ends)
 
 
@@ -126,10 +130,10 @@ def format_event(name: str, data: bytes, event_id: str) -> bytes:
 
 
 def format_start(event_id: str) -> bytes:
-    """Return the beginning of a stream: the pause before a new connection, and the id of the first position."""
+    """Return the beginning of a stream: the id of the first position, and the client's pause before it reconnects."""
     return b"id: %b\nretry: %d\n\n" % (event_id.encode(), RETRY_MS)
 
 
 def format_keep_alive(event_id: str) -> bytes:
-    """Return a comment with the id of the position: a client passes what its filter left out."""
+    """Return a comment with the present id, so that a client resumes behind the events that the filter left out."""
     return b": keep-alive\nid: %b\n\n" % event_id.encode()

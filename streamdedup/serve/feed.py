@@ -1,10 +1,13 @@
-"""Committed records of a topic, as events for subscribers: alerts and dead letters.
+"""Distributes the committed records of the alerts topic or the dead-letter topic as events to subscribers.
 
-One reader in one thread follows the topic while there are subscribers; its events go to the queues of all.
-A subscriber that resumes has a reader of its own until it has reached the position of the shared reader.
+``cli.serve`` builds one ``Feed`` for each of the two topics; ``streaming.EventStream`` subscribes and sends the events.
 
-Everything but the calls of readers runs in the event loop, so that no state is shared between threads: no event can
-arrive between the moment at which a subscriber has reached the shared position and its registration.
+One shared reader follows the topic while there are subscribers; its events go to the queues of all live subscribers. A
+subscriber that resumes at an earlier position reads the missed events with its own reader, until it has reached the
+position of the shared reader; then it is live.
+
+Each reader is used in its own thread. All other code runs in the event loop. So the shared reader cannot deliver an
+event between the check of a subscriber's position and the moment at which the subscriber is live (``_has_caught_up``).
 """
 
 import asyncio
@@ -35,13 +38,13 @@ from streamdedup.serve.subscriber import EventBatch, StreamChunk, Subscriber
 
 T = TypeVar("T")
 
-#: Largest number of subscribers of one stream: half of the connections (``access.Limits``) for both streams together.
+#: Most subscribers of one stream: both streams together may use half of the connections (``access.Limits``).
 MAX_SUBSCRIBERS: Final = 128
-#: Longest wait for records in one call of a reader, in seconds; a reader is closed after so long at the latest.
+#: Longest wait for records in one call of a reader, in seconds; also the longest delay of ``ReaderThread.close``.
 _POLL_S: Final = 0.5
-#: Subscribers that read missed events at the same time; others wait.
+#: Subscribers that read missed events at the same time, each with a Kafka consumer; others wait.
 _RESUMING: Final = 4
-#: Longest reading of missed events, in seconds.
+#: Time limit for reading the missed events of one subscriber, in seconds.
 _RESUME_S: Final = 60.0
 #: Longest wait of a new subscriber for the shared reader to open, in seconds.
 _OPEN_S: Final = 5.0
@@ -52,12 +55,7 @@ log = structlog.get_logger("streamdedup.serve")
 
 
 class ReaderThread:
-    """A reader and the one thread that uses it.
-
-    Args:
-        kind: Form of the events.
-        open_reader: Opens the reader.
-    """
+    """A reader of a topic, and the one thread that uses the reader; makes events of ``kind``."""
 
     def __init__(self, kind: StreamKind, open_reader: Callable[[], TopicFollower]) -> None:
         self._kind = kind
@@ -66,24 +64,27 @@ class ReaderThread:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=kind.name)
 
     async def open(self, plan: Callable[[Offsets, Offsets], ResumePlan]) -> ResumePlan:
-        """Open the reader at the offsets that ``plan`` returns for the beginnings and the ends of the partitions.
+        """Open the reader at the offsets of a plan, and return the plan.
+
+        Args:
+            plan: Makes the plan from the first and the end offset of each partition.
 
         Raises:
             StreamdedupError: Kafka cannot be read.
         """
 
-        def opened() -> ResumePlan:
+        def open_and_start() -> ResumePlan:
             self._reader = reader = self._open_reader()
             if len(reader.ends) > MAX_PARTITIONS:
                 raise BrokerMisconfigured(f"the topic of {self._kind.name} has more than {MAX_PARTITIONS} partitions")
-            planned = plan(_in_order(reader.beginnings), _in_order(reader.ends))
+            planned = plan(_as_offsets(reader.beginnings), _as_offsets(reader.ends))
             reader.start_at(dict(zip(sorted(reader.ends), planned.offsets, strict=True)))
             return planned
 
-        return await self._run(opened)
+        return await self._run(open_and_start)
 
     async def read(self) -> EventBatch:
-        """Return the next events, after half a second without one an empty batch.
+        """Return the next events; an empty batch if none arrives within half a second.
 
         Raises:
             StreamdedupError: Kafka cannot be read any more, or the topic has new partitions.
@@ -94,6 +95,7 @@ class ReaderThread:
         if self._reader is None:
             raise BrokerUnavailable("the reader is not open")
         batch = self._reader.poll(_POLL_S)
+        # Every event id names an offset for each partition, so a reader cannot add partitions on its way.
         if self._reader.has_new_partitions():
             raise BrokerUnavailable("the topic has new partitions; subscribers resume with all of them")
         events, unreadable_count = [], len(batch.unreadable)
@@ -102,10 +104,10 @@ class ReaderThread:
                 events.append(self._kind.event_of(record))
             except MessageError:
                 unreadable_count += 1
-        return EventBatch(tuple(events), _in_order(self._reader.positions()), unreadable_count)
+        return EventBatch(tuple(events), _as_offsets(self._reader.positions()), unreadable_count)
 
     def close(self) -> None:
-        """Close the reader after the call in progress; returns at once."""
+        """Close the reader in its thread, after the call in progress; return at once."""
         self._thread.submit(self._close)
         self._thread.shutdown(wait=False)
 
@@ -119,34 +121,36 @@ class ReaderThread:
 
 def by_time(records: Sequence[Record]) -> list[Record]:
     """Return the records of several partitions by their times; the order within each partition is kept."""
-    latest: dict[int, int] = {}
-    times = []
+    latest_times: dict[int, int] = {}
+    # The latest time so far in the partition: a record with an earlier time than its predecessor stays behind it.
+    sort_times = []
     for record in records:
         partition = record.position.partition
-        latest[partition] = max(record.timestamp_ms, latest.get(partition, record.timestamp_ms))
-        times.append(latest[partition])
-    return [records[row] for row in sorted(range(len(records)), key=times.__getitem__)]
+        latest_times[partition] = max(record.timestamp_ms, latest_times.get(partition, record.timestamp_ms))
+        sort_times.append(latest_times[partition])
+    return [records[row] for row in sorted(range(len(records)), key=sort_times.__getitem__)]
 
 
-def _in_order(offsets: Mapping[Partition, int]) -> Offsets:
+def _as_offsets(offsets: Mapping[Partition, int]) -> Offsets:
+    """Return the offsets of one topic in the order of its partitions."""
     return tuple(offset for _, offset in sorted(offsets.items()))
 
 
 def _reason(error: Exception | None) -> str:
-    """Return why a topic cannot be read, for a client; None for a reader that is not open in time."""
+    """Return why a topic cannot be read, for a client; ``error`` is None if the reader was not open in time."""
     if isinstance(error, FatalError):
         return "Kafka refuses the service, or has no such topic; the reason is in the log of the service"
     return "Kafka does not answer" if error is None or isinstance(error, BrokerUnavailable) else ""
 
 
-class _Tail:
-    """The shared reader.
+class _SharedReader:
+    """State of the shared reader.
 
     Attributes:
-        offsets: Next offset of each partition.
-        opened: Set when the reader is open, or failed to open.
-        error: Reason why the topic cannot be read.
-        task: Reads and distributes.
+        offsets: Next offset of each partition; all events before were offered to the live subscribers.
+        opened: Set when the reader is open, has failed, or is stopped.
+        error: Why the topic cannot be read; None while it can be.
+        task: Task that reads and distributes events.
     """
 
     def __init__(self) -> None:
@@ -157,15 +161,7 @@ class _Tail:
 
 
 class Feed:
-    """Distributes the committed records of a topic to subscribers.
-
-    Args:
-        kind: Form of the events.
-        topic: The topic.
-        open_reader: Opens a reader of the topic.
-        metrics: Counts subscribers and events.
-        max_subscribers: Most subscribers.
-    """
+    """Distributes the committed records of a topic to subscribers, as events of ``kind``."""
 
     def __init__(
         self,
@@ -180,9 +176,10 @@ class Feed:
         self._open_reader = open_reader
         self._metrics = metrics
         self._max_subscribers = max_subscribers
+        #: Name of the problem, and end reason of streams, where the topic cannot be read.
         self._unavailable = f"{kind.name}-unavailable"
         self._subscribers: set[Subscriber] = set()
-        self._tail: _Tail | None = None
+        self._shared_reader: _SharedReader | None = None
         self._resuming = asyncio.Semaphore(_RESUMING)
         self._outages = OutageLog(kind.name.replace("-", "_"), topic=topic)
         self._is_ending = False
@@ -192,15 +189,11 @@ class Feed:
         self._is_ending = True
         for subscriber in self._subscribers:
             subscriber.end("stopping")
-        self._stop_tail()
+        self._stop_shared_reader()
 
     @asynccontextmanager
     async def subscribe(self, profile: str | None, start: StreamStart) -> AsyncIterator[Subscriber]:
-        """Add a subscriber; the events from ``start`` on go to it.
-
-        Args:
-            profile: Profile whose events are sent; None for all.
-            start: Where the stream begins.
+        """Add a subscriber, which gets the events of a profile (None: of all profiles) from ``start`` on.
 
         Raises:
             RequestProblem: There are too many subscribers, or the topic cannot be read.
@@ -211,23 +204,29 @@ class Feed:
         self._subscribers.add(subscriber)
         self._metrics.subscribers.labels(self._kind.name).set(len(self._subscribers))
         try:
-            tail = await self._opened_tail()
-            topic, offsets = start.last or (self._topic, before_ends(tail.offsets, start.recent_count))
-            is_known = topic == self._topic
-            subscriber.offsets = offsets if is_known else tail.offsets
-            if not is_known:
-                subscriber.report_gap("unknown", encode_id(topic, offsets))
-            subscriber.is_live = subscriber.offsets == tail.offsets
+            shared = await self._opened_shared_reader()
+            if start.last is None:
+                subscriber.offsets = before_ends(shared.offsets, start.recent_count)
+            elif start.last[0] == self._topic:
+                subscriber.offsets = start.last[1]
+            else:
+                # The id is of another topic, as after a change of the settings: the stream begins at the end.
+                subscriber.offsets = shared.offsets
+                subscriber.report_gap("unknown", encode_id(*start.last))
+            subscriber.is_live = subscriber.offsets == shared.offsets
             yield subscriber
         finally:
             self._subscribers.discard(subscriber)
             self._metrics.subscribers.labels(self._kind.name).set(len(self._subscribers))
             if not self._subscribers:
-                self._stop_tail()
+                self._stop_shared_reader()
 
     async def chunks(self, subscriber: Subscriber) -> AsyncGenerator[StreamChunk, None]:
-        """Yield events to send, endlessly; ends where the stream of the subscriber ends."""
-        yield subscriber.gap or StreamChunk(format_start(subscriber.event_id), {})
+        """Yield the chunks to send until the stream of the subscriber ends.
+
+        The generator may wait for events when the stream ends; ``streaming`` waits for ``Subscriber.ended`` besides.
+        """
+        yield subscriber.gap or StreamChunk(format_start(subscriber.event_id), counts={})
         if not subscriber.is_live:
             async for chunk in self._missed(subscriber):
                 yield chunk
@@ -242,68 +241,69 @@ class Feed:
 
     # The shared reader
 
-    async def _opened_tail(self) -> _Tail:
-        """Return the shared reader, started where there is none.
+    async def _opened_shared_reader(self) -> _SharedReader:
+        """Return the shared reader when it is open; start it if there is none.
 
         Raises:
             RequestProblem: The topic cannot be read.
         """
-        tail = self._tail
-        if tail is None and not self._is_ending:
-            self._tail = tail = _Tail()
-            tail.task = asyncio.create_task(self._follow(tail))
-        if tail is not None:
+        shared = self._shared_reader
+        if shared is None and not self._is_ending:
+            self._shared_reader = shared = _SharedReader()
+            shared.task = asyncio.create_task(self._follow(shared))
+        if shared is not None:
             with suppress(TimeoutError):
-                await asyncio.wait_for(tail.opened.wait(), _OPEN_S)
-        if tail is None or self._is_ending:
+                await asyncio.wait_for(shared.opened.wait(), _OPEN_S)
+        if shared is None or self._is_ending:
             raise RequestProblem(self._unavailable, "the service stops", retry_after_s=_RETRY_S)
-        if tail.error is not None or not tail.opened.is_set():
-            raise RequestProblem(self._unavailable, _reason(tail.error), retry_after_s=_RETRY_S)
-        return tail
+        if shared.error is not None or not shared.opened.is_set():
+            raise RequestProblem(self._unavailable, _reason(shared.error), retry_after_s=_RETRY_S)
+        return shared
 
-    def _stop_tail(self) -> None:
-        tail, self._tail = self._tail, None
-        if tail is not None and tail.task is not None:
-            tail.opened.set()
-            tail.task.cancel()
+    def _stop_shared_reader(self) -> None:
+        shared, self._shared_reader = self._shared_reader, None
+        if shared is not None and shared.task is not None:
+            shared.opened.set()  # wakes the subscribers that wait for the reader, which find that the service stops
+            shared.task.cancel()
 
-    async def _follow(self, tail: _Tail) -> None:
+    async def _follow(self, shared: _SharedReader) -> None:
         thread = ReaderThread(self._kind, self._open_reader)
         try:
-            tail.offsets = (await thread.open(lambda _, ends: ResumePlan(ends, None))).offsets
-            tail.opened.set()
+            shared.offsets = (await thread.open(lambda _, ends: ResumePlan(ends, gap=None))).offsets
+            shared.opened.set()
             self._outages.succeeded()
             while True:
                 batch = await thread.read()
-                tail.offsets = batch.offsets
+                shared.offsets = batch.offsets
                 self._metrics.unreadable_records.labels(self._kind.name).inc(batch.unreadable_count)
                 for subscriber in self._subscribers:
                     if subscriber.is_live:
                         subscriber.offer(batch)
         except Exception as error:  # noqa: BLE001  subscribers end, and the next one starts another reader
-            self._fail(tail, error)
+            self._fail(shared, error)
         finally:
             thread.close()
 
-    def _fail(self, tail: _Tail, error: Exception) -> None:
-        """End all streams, because the topic cannot be read any more."""
+    def _fail(self, shared: _SharedReader, error: Exception) -> None:
+        """End all streams, because the topic cannot be read any more; the next subscriber starts another reader."""
         self._outages.failed(error)
-        if self._tail is tail:
-            self._tail = None
-        tail.error = error
-        tail.opened.set()
+        # The last subscriber may have left, and the next one started another reader, before this one failed.
+        if self._shared_reader is shared:
+            self._shared_reader = None
+        shared.error = error
+        shared.opened.set()
         for subscriber in self._subscribers:
             subscriber.end(self._unavailable)
 
     # Missed events
 
     async def _missed(self, subscriber: Subscriber) -> AsyncGenerator[StreamChunk, None]:
-        """Yield the events between the position of a subscriber and that of the shared reader; then make it live."""
-        offsets = subscriber.offsets
+        """Yield the events from the position of a subscriber to that of the shared reader; then make it live."""
+        missed_from = subscriber.offsets
         async with self._resuming:
             thread = ReaderThread(self._kind, self._open_reader)
             try:
-                plan = await thread.open(lambda beginnings, ends: plan_resume(offsets, beginnings, ends))
+                plan = await thread.open(lambda beginnings, ends: plan_resume(missed_from, beginnings, ends))
                 subscriber.resume(plan)
                 if subscriber.gap is not None:
                     yield subscriber.gap
@@ -322,21 +322,22 @@ class Feed:
 
     def _has_caught_up(self, subscriber: Subscriber) -> bool:
         """Make a subscriber live if it has reached the position of the shared reader; return whether it has."""
-        tail = self._tail
-        if tail is None:
+        shared = self._shared_reader
+        if shared is None:
             subscriber.end(self._unavailable)
             return False
-        if len(subscriber.offsets) != len(tail.offsets):
-            self._fail(tail, BrokerUnavailable("the topic has new partitions"))
-            if tail.task is not None:
-                tail.task.cancel()
+        if len(subscriber.offsets) != len(shared.offsets):
+            # The subscriber's reader is newer, and has partitions that the shared reader does not read.
+            self._fail(shared, BrokerUnavailable("the topic has new partitions"))
+            if shared.task is not None:
+                shared.task.cancel()
             return False
-        subscriber.is_live = all(map(int.__ge__, subscriber.offsets, tail.offsets))
+        subscriber.is_live = all(map(int.__ge__, subscriber.offsets, shared.offsets))
         return subscriber.is_live
 
 
 class Feeds(NamedTuple):
-    """The streams of a service."""
+    """The two streams of a service, for ``app``."""
 
     alerts: Feed
     dead_letters: Feed

@@ -1,10 +1,13 @@
-"""Gathers concurrent questions, so that one pass answers them together.
+"""Gathers the questions of concurrent requests, so that one pass answers them together.
 
-One pass runs at a time. Questions that arrive meanwhile wait and form the next pass, so that under load a pass has as
-many questions as arrive during the pass before, and a lone question waits for none.
+``engine.Engine`` has the only ``Gatherer``; a question is a text to look up, and a pass is one call of the index
+thread.
 
-A request with many questions asks them in groups, each after the answers to the one before. So a question of another
-request waits for one group, and not for all of them.
+One pass runs at a time. Questions that arrive meanwhile wait and form the next pass. So under load a pass has as many
+questions as arrived during the previous pass, and a question that arrives alone is answered at once.
+
+A request with many questions asks them in groups: the next group waits until the previous one is answered. So a
+question of another request waits for one group, and not for all of them.
 """
 
 import asyncio
@@ -73,24 +76,25 @@ class Gatherer(Generic[Q, A]):
 
     def _groups(self, questions: Sequence[Q]) -> Iterator[tuple[Sequence[Q], int]]:
         """Yield groups of questions within the limits of a pass, each with its weight."""
-        first, weight = 0, 0
+        begin, weight = 0, 0
         for index, question in enumerate(questions):
             question_weight = self._weigh(question)
-            if index > first and (
-                index - first == self._limits.count or weight + question_weight > self._limits.weight
+            # A group has at least one question, however much it weighs.
+            if index > begin and (
+                index - begin == self._limits.count or weight + question_weight > self._limits.weight
             ):
-                yield questions[first:index], weight
-                first, weight = index, 0
+                yield questions[begin:index], weight
+                begin, weight = index, 0
             weight += question_weight
-        if first < len(questions):
-            yield questions[first:], weight
+        if begin < len(questions):
+            yield questions[begin:], weight
 
     async def _run_passes(self) -> None:
         while self._waiting:
-            await self._run_pass(self._take())
+            await self._run_pass(self._take_groups())
 
-    def _take(self) -> list[_Group[Q, A]]:
-        """Return the groups of the next pass: the first one, and those after it that the limits allow."""
+    def _take_groups(self) -> list[_Group[Q, A]]:
+        """Take the groups of the next pass from the queue: the first one, and those after it that the limits allow."""
         taken: list[_Group[Q, A]] = []
         count = weight = 0
         while self._waiting:
@@ -113,9 +117,10 @@ class Gatherer(Generic[Q, A]):
             answers = await self._answer(questions)
         except Exception as error:  # noqa: BLE001  each request reports it
             answers = [error] * len(questions)
-        first = 0
+        begin = 0
         for group in groups:
-            end = first + len(group.questions)
+            end = begin + len(group.questions)
+            # The request may have been cancelled during the pass.
             if not group.answers.done():
-                group.answers.set_result(answers[first:end])
-            first = end
+                group.answers.set_result(answers[begin:end])
+            begin = end

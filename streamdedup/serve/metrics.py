@@ -1,4 +1,4 @@
-"""The metrics of the HTTP service."""
+"""The metrics of the HTTP service, counted in ``access``, ``engine`` and ``feed``; ``app`` serves ``/metrics``."""
 
 from prometheus_client import Counter, Gauge, Histogram, Info
 
@@ -55,6 +55,7 @@ class ServeMetrics(MetricSet):
 
     def __init__(self) -> None:
         super().__init__()
+        # A series with a label exists from its first use: these begin at zero, so that a first increase is visible.
         for stream in ("alerts", "dead-letters"):
             self.subscribers.labels(stream)
             self.unreadable_records.labels(stream)

@@ -1,7 +1,7 @@
-"""The OpenAPI document.
+"""Makes the OpenAPI document, which ``app`` serves at ``/openapi.json``.
 
-The framework describes routes, parameters and responses; the bodies of the requests that ``requests`` decodes are
-added here.
+The framework describes routes, parameters and responses. It does not see the request bodies, which ``requests``
+decodes; they are added here.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from litestar.types import ControllerRouterHandler, Dependencies
 from streamdedup import __version__
 from streamdedup.serve.schemas import CompareRequest, LookupBatchRequest, LookupRequest
 
-#: Request bodies by path; a new one needs a row here.
+#: Types of request bodies by path; a new route with a body needs a row here.
 _BODIES: Final = {
     "/v1/profiles/{profile}/lookup": LookupRequest,
     "/v1/profiles/{profile}/lookup:batch": LookupBatchRequest,
@@ -26,7 +26,7 @@ _DESCRIPTION: Final = "Look-ups in the near-duplicate indexes that streamdedup d
 
 
 def describe(handlers: Sequence[ControllerRouterHandler], dependencies: Dependencies) -> dict[str, Any]:
-    """Return the OpenAPI document of routes, as JSON values."""
+    """Return the OpenAPI document of handlers, as JSON values."""
     bearer = SecurityScheme(type="http", scheme="bearer", description="A token of `api.tokens_file`.")
     config = OpenAPIConfig(
         title="streamdedup",

@@ -4,8 +4,8 @@ The page is one document and its ES modules, without a build step and without an
 and styles come from files alone. Trusted Types are required and no policy is allowed, so that the browser itself
 refuses every assignment of HTML: the text of a document is always shown as text.
 
-The files hold no data, and a browser sends no token with a navigation: ``access`` serves them without one, and the page
-asks for the token that the requests for data need.
+The files hold no data, and a browser sends no token when it opens a page: ``access`` requires no token for them, and
+the page asks for the token that the requests for data need.
 """
 
 from importlib import resources
@@ -37,7 +37,7 @@ def page_files() -> dict[str, tuple[bytes, str]]:
 
 
 def page_routes() -> list[HTTPRouteHandler]:
-    """Return the routes of the page, with its files in memory."""
+    """Return the routes of the page for ``app``; the files are read once and stay in memory."""
     files = page_files()
 
     def respond(name: str) -> Response[bytes]:

@@ -1,8 +1,11 @@
 """Errors of the HTTP service as problem details (RFC 9457).
 
-The ``type`` of a problem is stable: a URN whose last part is a name from ``PROBLEMS``. The ``title`` belongs to the
-type; ``detail`` describes the occurrence and never contains text of a document. ``OutageLog`` logs outages of servers,
-of which most fail no request.
+Modules of the service raise ``RequestProblem``; ``app``, ``access`` and ``server`` send it as a response. The ``type``
+of a problem is stable: a URN whose last part is a name from ``PROBLEMS``. The ``title`` belongs to the type; ``detail``
+describes the occurrence and never contains text of a document.
+
+``OutageLog`` logs outages of Kafka and the schema registry for ``feed`` and ``texts``: they end open streams and leave
+comparisons without texts, but most of them fail no request.
 """
 
 from http import HTTPStatus
@@ -16,6 +19,7 @@ from streamdedup.wire import ErrorCode
 
 log = structlog.get_logger("streamdedup.serve")
 
+#: Content type of a problem.
 MEDIA_TYPE: Final = "application/problem+json"
 #: Beginning of the type of each problem.
 TYPE_PREFIX: Final = "urn:streamdedup:problem:"
@@ -79,7 +83,7 @@ class RequestProblem(Exception):
         retry_after_s: Seconds after which the same request may succeed; None where waiting does not help.
 
     Attributes:
-        problem: The problem.
+        problem: Body of the response.
         headers: Headers of the response besides its content type.
     """
 
@@ -103,8 +107,8 @@ class IndexAbsentError(StreamdedupError):
 def problem_of(error: Exception) -> RequestProblem:  # noqa: PLR0911  one for each kind of error
     """Return the problem that reports an error of a request.
 
-    Errors of the store may name servers and users, so their texts are for the log only; an ``IndexMismatch``, which is
-    a ``FatalError`` too, names parameters only. A ``MessageError`` of a look-up has one of three codes.
+    Errors of the store may name servers and users, so a problem does not contain their texts. An ``IndexMismatch``,
+    which is a ``FatalError`` too, names parameters only. A ``MessageError`` of a look-up has one of three codes.
     """
     match error:
         case RequestProblem():
@@ -128,7 +132,7 @@ def problem_of(error: Exception) -> RequestProblem:  # noqa: PLR0911  one for ea
 
 
 def place_of(error: Exception) -> str:
-    """Return file and line where an error was raised, for the log: a traceback could show a text."""
+    """Return file and line where an error was raised, for the log; a whole traceback could show a document's text."""
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next

@@ -1,7 +1,8 @@
-"""Decoding of request bodies and path parameters.
+"""Decodes request bodies and path parameters for the handlers of ``app`` and for ``batches``.
 
-Bodies are decoded here and not by the framework: half surrogate pairs are replaced as in a record, so that a look-up
-and the daemon see the same text; a mistake in one text of a batch spoils no other; error texts contain no value.
+Bodies are decoded here and not by the framework for three reasons: half surrogate pairs are replaced as in a record, so
+that a look-up and the daemon see the same text; a mistake in one text of a batch does not fail the other texts; error
+texts contain no value of the request.
 """
 
 from typing import Final, TypeVar
@@ -33,7 +34,8 @@ _batch_decoder = msgspec.json.Decoder(_RawBatch)
 def check_content_type(content_type: str) -> None:
     """Refuse a body that is not declared as JSON.
 
-    CORS: a web page of another origin needs permission for this content type, and the service gives none.
+    Otherwise a web page of another origin could send requests: a browser asks for permission (CORS) before it sends
+    this content type, and the service gives none.
 
     Raises:
         RequestProblem: Another content type, or none.
@@ -43,11 +45,7 @@ def check_content_type(content_type: str) -> None:
 
 
 def decode_lookup(body: bytes, max_text_bytes: int) -> LookupRequest:
-    """Decode the body of a look-up.
-
-    Args:
-        body: JSON text.
-        max_text_bytes: Longest text of the profile in bytes of UTF-8.
+    """Decode the body of a look-up; ``max_text_bytes`` is the profile's longest text in bytes of UTF-8.
 
     Raises:
         RequestProblem: The body is no such request, or the text is too long.
@@ -68,7 +66,7 @@ def decode_compare(body: bytes, max_text_bytes: int) -> CompareRequest:
 
 
 def _check_text(text: str, body: bytes, max_text_bytes: int) -> None:
-    # A text is never longer than its JSON, so most texts need not be encoded to be measured.
+    # A text is never longer than the body with its JSON, so most texts need not be encoded to be measured.
     if len(body) > max_text_bytes and (length := len(text.encode())) > max_text_bytes:
         raise RequestProblem("too-large", f"the text is {length:,} bytes long; the limit is {max_text_bytes:,}")
 
@@ -115,7 +113,7 @@ def check_id(document_id: str, field: str) -> None:
 
 
 def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
-    """Decode a body; a byte order mark and half surrogate pairs are repaired first."""
+    """Decode a body; one that is no JSON is decoded again without its byte order mark and half surrogate pairs."""
     if is_too_deep(body):
         raise RequestProblem("malformed-json", f"the body is nested deeper than {MAX_DEPTH} levels")
     try:
@@ -130,7 +128,7 @@ def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
 
 
 def _invalid(error: msgspec.ValidationError) -> RequestProblem:
-    """Name the field that is wrong; the text of msgspec has types, limits and names of fields, and no value."""
+    """Return the problem with the wrong field; an error text of msgspec has types, limits and field names, no value."""
     reason, _, path = str(error).partition(" - at `$.")
     field = path.removesuffix("`")
     if reason == "Object missing required field `text`" or (field == "text" and reason.endswith("got `null`")):

@@ -1,4 +1,7 @@
-"""Bodies of requests and responses; the OpenAPI document is generated from these types."""
+"""Types of the request and response bodies, from which the OpenAPI document is generated.
+
+``requests`` decodes the types of requests, whose docstrings the document contains; ``bodies`` makes those of responses.
+"""
 
 from typing import Annotated, Final, Literal
 
@@ -9,12 +12,12 @@ from streamdedup.serve.problems import Problem
 from streamdedup.text.alignment import MAX_WORDS
 from streamdedup.wire import MAX_ID_BYTES, Match
 
-#: Largest number of texts of one batch request.
+#: Most texts of one batch request.
 MAX_BATCH_TEXTS: Final = 500
-#: Largest number of matches of one answer, and their number unless the request says otherwise.
+#: Most matches in the answer for one text or document; and the ``limit`` of a look-up whose request has none.
 MAX_MATCHES: Final = 1_000
 DEFAULT_MATCHES: Final = 100
-#: Largest number of matches of the answer to one batch: the default for each of its texts.
+#: Most matches in the answer to one batch: enough for the default ``limit`` of as many texts as a batch may have.
 MAX_BATCH_MATCHES: Final = MAX_BATCH_TEXTS * DEFAULT_MATCHES
 
 #: Form of a document id, for the OpenAPI document; ``requests.check_id`` refuses other ids. Its limit is in bytes of
@@ -27,7 +30,6 @@ _Suppressed = Annotated[
     Meta(description="Near-duplicates that are no matches, by the rule of the profile that suppresses them."),
 ]
 
-
 _Source = (
     Annotated[
         str,
@@ -38,7 +40,6 @@ _Source = (
     ]
     | None
 )
-
 
 _Scope = (
     Annotated[

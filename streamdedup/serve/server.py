@@ -1,4 +1,8 @@
-"""The server of HTTP: limits of its connections, and an end of open streams when it stops."""
+"""The uvicorn server: limits for its connections, and an end of open streams when it stops.
+
+``cli.serve`` calls ``create_server`` with the application of ``access.Gate``, and runs the server. uvicorn makes one
+``LimitedProtocol`` for each connection, and calls its methods for the events of connection, parser and response.
+"""
 
 import asyncio
 import functools
@@ -14,31 +18,31 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from streamdedup.serve.access import PROBES, App, Limits, Receive, Scope, Send, problem_response
 from streamdedup.serve.problems import RequestProblem
 
-#: Longest head of a request, in bytes; up to one read from the socket (256 KiB) may come on top.
+#: Longest head of a request, in bytes, checked after each read from the socket, which returns at most 256 KiB.
 MAX_HEAD_BYTES: Final = 65_536
-#: Largest number of requests of one connection that wait for the answer to the one before.
+#: Most requests of one connection that wait for the answer to an earlier request.
 MAX_PIPELINED: Final = 16
-#: Connections beyond the limit, for probes. To displace a probe, a flood has to open as many connections between the
-#: moment at which the probe connects and its request.
+#: Connections beyond the limit, for probes. A flood displaces a probe only if it opens as many connections after the
+#: probe has connected and before the probe has sent its request.
 PROBE_CONNECTIONS: Final = 16
 #: Time in which a client must take some of the bytes that wait for it, in seconds; above the time after which a stream
-#: gives up by itself.
+#: gives up by itself (``streaming._SEND_S``).
 STALLED_S: Final = 75.0
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """One connection, with limits that uvicorn 0.54 lacks: number, time and size of a head, waiting requests, stalls.
+    """One connection, with limits that uvicorn 0.54 lacks.
 
-    A body has the limits of ``access``. Without a limit of time a client that sends one byte in a minute keeps its
-    connection forever; without a limit of size httptools collects a header of any length.
+    The limits are for the number of connections, for time and size of a request head, for the number of waiting
+    requests, and for the time of a client that takes no bytes. ``access`` limits bodies. Without a time limit a client
+    that sends one byte a minute keeps its connection forever; without a size limit httptools collects a header of any
+    length.
 
-    Probes have connections beyond the limit, so that idle clients cannot make a supervisor end the process. Until such
-    a connection has sent its request, a newer one may displace it.
+    Probes have ``PROBE_CONNECTIONS`` beyond the limit, so that idle clients cannot make a supervisor end the process.
+    Until the request has arrived on such a connection, a newer one may displace it.
 
-    Args:
-        limits: Limits of the process.
-        beyond_limit: All connections beyond the limit, the oldest first; uvicorn has all in ``connections``.
-        arguments: Arguments of uvicorn.
+    ``beyond_limit`` has the connections of the server beyond the limit as keys, the oldest first. All connections share
+    it; ``connections`` of uvicorn has these and the others.
     """
 
     def __init__(self, *, limits: Limits, beyond_limit: dict["LimitedProtocol", None], **arguments: Any) -> None:
@@ -52,12 +56,12 @@ class LimitedProtocol(HttpToolsProtocol):
     # Connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """Accept the connection; beyond the limit it is for a probe, and the oldest that waits for one is displaced."""
+        """Accept the connection; where too many are beyond the limit, refuse the oldest that has sent no request."""
         super().connection_made(transport)
         self._begin_head()
         self._assign_place()
         if len(self._beyond_limit) > PROBE_CONNECTIONS:
-            # All others may be answering probes, or be closing.
+            # None if all of them are answering probes or closing.
             oldest = next(filter(LimitedProtocol._awaits_request, self._beyond_limit), None)
             if oldest is not None:
                 oldest.refuse(_too_many_connections())
@@ -69,7 +73,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def _assign_place(self) -> bool:
         """Take a place within the limit if one is free; return whether the connection is beyond the limit.
 
-        Called for the connection and for each of its requests, because a place may have become free.
+        Called when the connection opens and at each request, because a place may have become free meanwhile.
         """
         self._beyond_limit.pop(self, None)
         is_beyond = len(self.connections) - len(self._beyond_limit) > self._limits.max_connections
@@ -110,19 +114,20 @@ class LimitedProtocol(HttpToolsProtocol):
         """Begin to answer.
 
         Raises:
-            ValueError: Too many requests wait; the parser turns it into a refusal, without a problem behind other
-                answers.
+            ValueError: Too many requests wait. httptools reports it as an error of the request, and uvicorn calls
+                ``send_400_response``, which closes the connection.
         """
         self._end_head()
         if is_beyond := self._assign_place():
             self.app = _probes_alone(self.config.loaded_app)
         super().on_headers_complete()
+        # A connection beyond the limit is for one probe.
         self.cycle.keep_alive &= not is_beyond
         if len(self.pipeline) > MAX_PIPELINED:
             raise ValueError(f"more than {MAX_PIPELINED} requests wait for the answer to another")
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002  uvicorn's text
-        """Answer bytes that are no request."""
+        """Refuse bytes that are no request; called by uvicorn for each error of its parser."""
         self.refuse(RequestProblem("invalid-request", "the request is not HTTP"))
 
     def _begin_head(self) -> None:
@@ -139,10 +144,10 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._head_bytes:
             self.refuse(RequestProblem("slow-request", f"the head took longer than {self._limits.timeout_s:g} s"))
         else:
-            self.transport.close()
+            self.transport.close()  # without a request there is nothing to answer
 
     def refuse(self, problem: RequestProblem) -> None:
-        """Close the connection, after a problem unless another answer is being sent."""
+        """Close the connection; send a problem first, unless other answers are being sent or waited for."""
         self._end_head()
         if self.transport.is_closing():
             return
@@ -172,7 +177,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._begin_stall()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close a connection without requests; at once where the client does not even take the last answer."""
+        """Close a connection without requests; abort it if the client has not even taken the last answer."""
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         super().timeout_keep_alive_handler()
@@ -206,7 +211,7 @@ def _probes_alone(app: App) -> App:
 
 
 def _message(problem: RequestProblem) -> bytes:
-    """Return a problem as a whole response of HTTP."""
+    """Return a problem as the bytes of a whole HTTP response, for a connection whose request never reaches the gate."""
     status, headers, body = problem_response(problem)
     lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode()]
     lines += [name + b": " + value for name, value in headers]
@@ -214,13 +219,9 @@ def _message(problem: RequestProblem) -> bytes:
 
 
 class StreamServer(uvicorn.Server):
-    """A server that calls a function when it is asked to stop.
+    """A server that ends all streams by ``on_stop`` when it is asked to stop.
 
-    uvicorn 0.54 waits for open responses before it tells the application to stop, and a stream has no end.
-
-    Args:
-        config: Configuration.
-        on_stop: Ends the streams.
+    uvicorn 0.54 waits for open responses before it tells the application to stop; a stream would keep it waiting.
     """
 
     def __init__(self, config: uvicorn.Config, on_stop: Callable[[], None]) -> None:
@@ -238,6 +239,7 @@ class StreamServer(uvicorn.Server):
 
 
 def create_server(app: App, on_stop: Callable[[], None], limits: Limits, options: dict[str, Any]) -> StreamServer:
-    """Return a server of an application with options of uvicorn."""
+    """Return a server for an application; ``options`` are further arguments of ``uvicorn.Config``."""
+    # One dict for all connections.
     protocol: Any = functools.partial(LimitedProtocol, limits=limits, beyond_limit={})
     return StreamServer(uvicorn.Config(app, http=protocol, **options), on_stop)

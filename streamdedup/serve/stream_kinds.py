@@ -1,4 +1,7 @@
-"""The two kinds of streams: how a record of the alerts topic, and of the dead-letter topic, becomes an event."""
+"""The two kinds of streams: how a record of the alerts topic, and of the dead-letter topic, becomes an event.
+
+``cli.serve`` gives one kind to each ``feed.Feed``, which calls ``event_of`` for each record.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +21,7 @@ class StreamKind:
     """A kind of stream.
 
     Attributes:
-        name: Name in metrics and problems.
+        name: Name in metrics, problems and log events.
         event: Name of the events.
         event_of: Returns the event of a record; raises ``MessageError`` for a record of another form.
     """
@@ -29,7 +32,7 @@ class StreamKind:
 
 
 class DeadLetterBody(msgspec.Struct, frozen=True):
-    """A dead letter without any part of the failed record.
+    """JSON of an event ``dead-letter``: a dead letter without any part of the failed record.
 
     Attributes:
         topic: Topic of the failed record.
@@ -75,13 +78,5 @@ def _dead_letter_event(record: Record) -> FeedEvent:
     return FeedEvent(position.partition, position.offset, None, msgspec.json.encode(body))
 
 
-ALERTS: Final = StreamKind(
-    name="alerts",
-    event="alert",
-    event_of=_alert_event,
-)
-DEAD_LETTERS: Final = StreamKind(
-    name="dead-letters",
-    event="dead-letter",
-    event_of=_dead_letter_event,
-)
+ALERTS: Final = StreamKind(name="alerts", event="alert", event_of=_alert_event)
+DEAD_LETTERS: Final = StreamKind(name="dead-letters", event="dead-letter", event_of=_dead_letter_event)

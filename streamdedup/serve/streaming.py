@@ -1,4 +1,4 @@
-"""The HTTP response that sends the events of a subscriber."""
+"""The HTTP response that sends the events of one subscriber; the routes ``alerts`` and ``dead_letters`` return it."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -10,9 +10,9 @@ from streamdedup.serve.events import MEDIA_TYPE, StreamStart, format_event, form
 from streamdedup.serve.feed import Feed
 from streamdedup.serve.subscriber import StreamChunk, Subscriber
 
-#: Time without an event after which a comment is sent, in seconds; proxies close silent connections after 30 or more.
+#: Time without an event after which a comment is sent, in seconds; proxies close silent connections after 30 s or more.
 KEEP_ALIVE_S: Final = 15.0
-#: Longest time for the client to take the bytes of one chunk, in seconds.
+#: Time limit for the client to take the bytes of one chunk, in seconds; below ``server.STALLED_S``.
 _SEND_S: Final = 60.0
 
 Send = Callable[[Any], Awaitable[None]]
@@ -20,13 +20,7 @@ Receive = Callable[[], Awaitable[Any]]
 
 
 class EventStream(ASGIResponse):
-    """Sends events until the client hangs up, the client falls behind, or the service stops.
-
-    Args:
-        feed: Distributes events.
-        profile: Profile whose events are sent; None for all.
-        start: Where the stream begins.
-    """
+    """Sends the events of a profile (None: of all) until the client hangs up or the subscriber's stream ends."""
 
     __slots__ = ("_feed", "_profile", "_start")
 
@@ -43,61 +37,63 @@ class EventStream(ASGIResponse):
             RequestProblem: There are too many subscribers, or the topic cannot be read; nothing was sent.
         """
         async with self._feed.subscribe(self._profile, self._start) as subscriber:
+            # x-accel-buffering: nginx would collect the events of a stream before it sends them on.
             headers = [(b"content-type", MEDIA_TYPE.encode()), (b"x-accel-buffering", b"no")]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             chunks = self._feed.chunks(subscriber)
-            gone = asyncio.create_task(_disconnection(receive))
+            disconnected = asyncio.create_task(_disconnection(receive))
             ended = asyncio.create_task(subscriber.ended.wait())
             try:
-                await self._send_chunks(subscriber, chunks, gone, ended, send)
+                await self._send_chunks(subscriber, chunks, disconnected, ended, send)
             except TimeoutError:
                 return  # without an end of the body, so that the server closes the connection
             finally:
-                gone.cancel()
+                disconnected.cancel()
                 ended.cancel()
-                await asyncio.gather(gone, ended, return_exceptions=True)
+                await asyncio.gather(disconnected, ended, return_exceptions=True)
 
     async def _send_chunks(
         self,
         subscriber: Subscriber,
         chunks: AsyncGenerator[StreamChunk, None],
-        gone: asyncio.Task[None],
+        disconnected: asyncio.Task[None],
         ended: asyncio.Task[Any],
         send: Send,
     ) -> None:
-        """Send chunks until ``gone`` (the client hung up) or ``ended`` (the stream has an ``end_reason``)."""
-        pending: asyncio.Task[StreamChunk | None] | None = None
+        """Send chunks until ``disconnected`` (the client hung up) or ``ended`` (the stream has an ``end_reason``)."""
+        next_chunk: asyncio.Task[StreamChunk | None] | None = None
         try:
-            while not gone.done():
-                # A finished `pending` is sent first: its events precede the event id of the `end` event.
-                if subscriber.end_reason is not None and (pending is None or not pending.done()):
+            while not disconnected.done():
+                # A chunk that is ready is sent before the `end` event, whose id is behind the events of the chunk.
+                if subscriber.end_reason is not None and (next_chunk is None or not next_chunk.done()):
                     await self._send_end(subscriber, send)
                     return
-                if pending is None:
-                    pending = asyncio.create_task(_next(chunks))
-                await asyncio.wait({pending, gone, ended}, timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
-                if pending.done():
-                    chunk, pending = pending.result(), None
+                if next_chunk is None:
+                    next_chunk = asyncio.create_task(_next(chunks))
+                tasks = {next_chunk, disconnected, ended}
+                await asyncio.wait(tasks, timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
+                if next_chunk.done():
+                    chunk, next_chunk = next_chunk.result(), None
                     if chunk is not None:
                         await self._send_body(chunk, send)
-                elif subscriber.end_reason is None and not gone.done():
-                    await self._send_body(StreamChunk(format_keep_alive(subscriber.event_id), {}), send)
+                elif subscriber.end_reason is None and not disconnected.done():
+                    await self._send_body(StreamChunk(format_keep_alive(subscriber.event_id), counts={}), send)
         finally:
-            if pending is not None:
-                pending.cancel()
-                await asyncio.gather(pending, return_exceptions=True)
+            if next_chunk is not None:
+                next_chunk.cancel()
+                await asyncio.gather(next_chunk, return_exceptions=True)
             await chunks.aclose()
 
     async def _send_end(self, subscriber: Subscriber, send: Send) -> None:
         data = f'{{"reason":"{subscriber.end_reason}"}}'.encode()
-        await self._send_body(StreamChunk(format_event("end", data, subscriber.event_id), {"end": 1}), send)
+        await self._send_body(StreamChunk(format_event("end", data, subscriber.event_id), counts={"end": 1}), send)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send_body(self, chunk: StreamChunk, send: Send) -> None:
         """Send a chunk.
 
         Raises:
-            TimeoutError: The client does not take it.
+            TimeoutError: The client does not take the chunk within ``_SEND_S``.
         """
         async with asyncio.timeout(_SEND_S):
             await send({"type": "http.response.body", "body": chunk.body, "more_body": True})
@@ -105,7 +101,7 @@ class EventStream(ASGIResponse):
 
 
 async def _next(chunks: AsyncGenerator[StreamChunk, None]) -> StreamChunk | None:
-    """Return the next chunk, or None at the end; a coroutine, as a task needs it."""
+    """Return the next chunk, or None at the end; a task needs a coroutine, and ``anext`` returns only an awaitable."""
     return await anext(chunks, None)
 
 

@@ -1,4 +1,7 @@
-"""One open stream of events: its filter, its queue and its position."""
+"""One open stream of events: its filter, its queue and its position.
+
+``feed.Feed`` makes a ``Subscriber`` for each client and fills the queue; ``streaming`` sends the chunks.
+"""
 
 import asyncio
 from collections import deque
@@ -7,11 +10,12 @@ from typing import Final, NamedTuple
 
 from streamdedup.serve.events import FeedEvent, Offsets, ResumePlan, encode_id, format_event
 
-#: Bytes of events that may wait for a subscriber. Subscribers share the events, so one queue is the memory of all.
+#: Bytes of events that may wait for a subscriber. All queues end with the same event objects, so the longest queue is
+#: the memory of all.
 MAX_QUEUED_BYTES: Final = 16_777_216
 #: Events that may wait for a subscriber.
 MAX_QUEUED: Final = 10_000
-#: Bytes of events that are sent at once.
+#: Bytes of events after which a chunk is sent.
 _CHUNK_BYTES: Final = 65_536
 
 
@@ -20,8 +24,8 @@ class EventBatch(NamedTuple):
 
     Attributes:
         events: The events, in order within each partition.
-        offsets: Next offset of each partition after them.
-        unreadable_count: Records of another form.
+        offsets: Next offset of each partition after these events.
+        unreadable_count: Records that were read with the events and are no event.
     """
 
     events: tuple[FeedEvent, ...]
@@ -43,13 +47,13 @@ class Subscriber:
         topic: The topic.
         event: Name of its events.
         profile: Profile whose events are sent; None for all.
-        is_new: Whether the client has no event yet, so that expired ones are no gap.
+        is_new: Whether the client has received no event before, so that expired events are no gap.
 
     Attributes:
-        offsets: Next offset of each partition; everything before was sent or left out by the filter.
-        is_live: Whether the events of the shared reader go to the queue.
-        gap: Gap to report first.
-        end_reason: Reason of the end of the stream; None before.
+        offsets: Next offset of each partition; all events before are in a chunk or were left out by the filter.
+        is_live: Whether the events of the feed's shared reader go to the queue; false while missed events are read.
+        gap: Event that reports missing events, to be sent first; None without a gap.
+        end_reason: Why the stream has ended; None before.
         ended: Set at the end of the stream.
     """
 
@@ -74,14 +78,17 @@ class Subscriber:
         return encode_id(self._topic, self.offsets)
 
     def end(self, reason: str) -> None:
-        """End the stream; queued events are dropped, and the client resumes before them."""
+        """End the stream; queued events are dropped, and the client gets them when it resumes."""
         if self.end_reason is None:
             self.end_reason = reason
             self._queue.clear()
             self.ended.set()
 
     def offer(self, batch: EventBatch) -> None:
-        """Queue events; end the stream where too many wait. An empty queue takes a batch of any size."""
+        """Queue events; end the stream if too many wait.
+
+        An empty queue takes a batch of any size, because the limit is for slow clients, not for large batches.
+        """
         if self.end_reason is not None:
             return
         count, size = len(batch.events), _size_of(batch)
@@ -104,11 +111,11 @@ class Subscriber:
         return batch
 
     def chunks(self, batch: EventBatch) -> Iterator[StreamChunk]:
-        """Yield the events of a batch that the client has not had, and move the position with them."""
+        """Yield the events of a batch that the client has not received, and move the position behind them."""
         offsets, body, count = list(self.offsets), bytearray(), 0
         for partition, offset, profile, data in batch.events:
             if offset < offsets[partition]:
-                continue  # read before by the reader of this subscriber
+                continue  # the own reader of this subscriber had read further than the shared reader
             offsets[partition] = offset + 1
             if self._profile in (None, profile):
                 body += format_event(self._event, data, encode_id(self._topic, offsets))
@@ -117,21 +124,22 @@ class Subscriber:
                 self.offsets = tuple(offsets)
                 yield StreamChunk(bytes(body), {self._event: count})
                 body, count = bytearray(), 0
+        # The offsets of the batch are also behind records that are no event.
         self.offsets = tuple(map(max, offsets, batch.offsets))
         if count:
             yield StreamChunk(bytes(body), {self._event: count})
 
     def resume(self, plan: ResumePlan) -> None:
         """Move to the offsets of a plan; report its gap."""
-        before = self.event_id
+        previous_id = self.event_id
         self.offsets = plan.offsets
         if plan.gap is not None and not (self._is_new and plan.gap == "expired"):
-            self.report_gap(plan.gap, before)
+            self.report_gap(plan.gap, previous_id)
 
-    def report_gap(self, reason: str, before: str) -> None:
-        """Report missing events between an id and the present position."""
+    def report_gap(self, reason: str, previous_id: str) -> None:
+        """Set ``gap``: events are missing between an id and the present position."""
         # An id has no character that JSON escapes.
-        data = f'{{"reason":"{reason}","from":"{before}"}}'.encode()
+        data = f'{{"reason":"{reason}","from":"{previous_id}"}}'.encode()
         self.gap = StreamChunk(format_event("gap", data, self.event_id), {"gap": 1})
 
 

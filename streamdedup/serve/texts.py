@@ -1,9 +1,10 @@
-"""The texts of documents, from their records in Kafka, and their alignment.
+"""Texts of stored documents, read from Kafka, and the word-by-word alignment of two texts.
 
-The records are fetched by a consumer without a group (``kafka.texts``).
+The index stores no text, so ``kafka.texts`` fetches the record of a document. The two routes ``compare`` (``app``) call
+``TextAligner.align`` after the index has compared the documents; ``cli.serve`` builds the aligner.
 
-Fetching and alignment run in two threads, each with a consumer of its own, so that the event loop and the thread of the
-index wait for neither.
+Fetching and alignment run in two threads, each with its own consumer, so that neither the event loop nor the index
+thread (``engine``) waits for them.
 """
 
 import asyncio
@@ -22,9 +23,9 @@ from streamdedup.wire import Decoder
 
 T = TypeVar("T")
 
-#: Number of comparisons whose texts are read or aligned at the same time.
+#: Comparisons whose texts are read or aligned at the same time.
 _THREADS: Final = 2
-#: Time without attempts after Kafka could not be read, in seconds.
+#: Time without attempts after Kafka or the schema registry could not be read, in seconds.
 _PAUSE_S: Final = 5.0
 
 
@@ -32,9 +33,10 @@ class Alignment(NamedTuple):
     """Two texts as segments, or the reason why there are none.
 
     Attributes:
-        segments: The segments; one where a text has too many words. None without the texts.
+        segments: The segments; a single one with both whole texts if a text has too many words to align. None if a
+            text is missing.
         texts_missing: Why a text is missing; None with segments.
-        is_aligned: Whether the texts were aligned.
+        is_aligned: Whether the texts were aligned; false for the single segment of whole texts.
     """
 
     segments: list[Segment] | None
@@ -52,12 +54,14 @@ class TextAligner:
 
     def __init__(self, open_fetcher: Callable[[], RecordFetcher], timeout_s: float) -> None:
         self._open_fetcher = open_fetcher
-        self._fetchers: dict[int, RecordFetcher] = {}  # by thread
+        self._fetchers: dict[int, RecordFetcher] = {}  # by thread, because a fetcher is used from one thread
         self._timeout_s = timeout_s
         self._threads = ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="texts")
-        self._free = asyncio.Semaphore(_THREADS)
+        # A request waits here for a thread, and not in the queue of the pool: a request that gives up leaves no call
+        # in that queue. A call that has begun keeps its thread until the call ends.
+        self._free_threads = asyncio.Semaphore(_THREADS)
         self._paused_until = 0.0
-        self._away = "Kafka"
+        self._failed_system = "Kafka"
         self._outages = OutageLog("texts")
 
     async def align(self, decoder: Decoder, a: IndexEntry | str, b: IndexEntry) -> Alignment:
@@ -88,26 +92,30 @@ class TextAligner:
         """Return the texts of documents, or the reason why one cannot be read."""
         now_s = asyncio.get_running_loop().time
         if now_s() < self._paused_until:
-            return TextMissingError(f"{self._away} cannot be read at the moment")
+            return TextMissingError(f"{self._failed_system} cannot be read at the moment")
         try:
             async with asyncio.timeout(self._timeout_s):
                 result = await self._in_thread(lambda: self._texts_or_error(decoder, entries))
         except TimeoutError:
+            # No pause: the time includes the wait for a thread, and calls that hang occupy the threads anyway.
             self._outages.failed_with(reason="Kafka did not answer in time")
             return TextMissingError("Kafka did not answer in time")
         if isinstance(result, StreamdedupError):
             self._paused_until = now_s() + _PAUSE_S
             self._outages.failed_with(reason=str(result))
             is_registry = isinstance(result, RegistryUnavailable | RegistryMisconfigured)
-            self._away = "the schema registry" if is_registry else "Kafka"
-            return TextMissingError(f"{self._away} cannot be read; the reason is in the log of the service")
+            self._failed_system = "the schema registry" if is_registry else "Kafka"
+            return TextMissingError(f"{self._failed_system} cannot be read; the reason is in the log of the service")
         self._outages.succeeded()
         return result
 
     def _texts_or_error(
         self, decoder: Decoder, entries: Sequence[IndexEntry]
     ) -> list[str] | TextMissingError | StreamdedupError:
-        """Return expected errors instead of raising them: nobody awaits the call of a request that has given up."""
+        """Fetch the texts, in one of the threads.
+
+        An expected error is returned and not raised, because nobody awaits the call of a request that has given up.
+        """
         thread = threading.get_ident()
         try:
             fetcher = self._fetchers.get(thread) or self._fetchers.setdefault(thread, self._open_fetcher())
@@ -115,7 +123,7 @@ class TextAligner:
         except TextMissingError as error:
             return error
         except Exception as error:
-            # The next call opens another client.
+            # The client may be broken: the next call in this thread opens another one.
             if thread in self._fetchers:
                 self._fetchers.pop(thread).close()
             if isinstance(error, StreamdedupError):
@@ -123,15 +131,15 @@ class TextAligner:
             raise
 
     async def _in_thread(self, function: Callable[[], T]) -> T:
-        """Run a function in a thread, which is in use until the call ends, although the request may have given up."""
-        await self._free.acquire()
+        """Run a function in a free thread; it becomes free when the call ends, not when the request gives up."""
+        await self._free_threads.acquire()
         call = asyncio.get_running_loop().run_in_executor(self._threads, function)
-        call.add_done_callback(lambda _: self._free.release())
+        call.add_done_callback(lambda _: self._free_threads.release())
         return await asyncio.shield(call)
 
 
 def _aligned(a: str, b: str) -> Alignment:
     segments = align(a, b)
     if segments is None:
-        return Alignment([Segment(False, a, b)], None)
-    return Alignment(segments, None, is_aligned=True)
+        return Alignment([Segment(is_equal=False, a=a, b=b)], texts_missing=None)
+    return Alignment(segments, texts_missing=None, is_aligned=True)

@@ -293,7 +293,7 @@ def test_a_tally_lists_the_replayed_topics_and_the_reasons_of_the_others():
     tally.topics["articles"] += 1
     for reason in (LeftOut.TRUNCATED, LeftOut.EXHAUSTED, LeftOut.TRUNCATED, LeftOut.REPLAYED):
         tally.reasons[reason] += 1
-    assert tally.replayed() == "1 dead letter (articles 1)"
+    assert tally.replayed_text() == "1 dead letter (articles 1)"
     assert sorted(tally.left_out()) == [
         "1 left out: failed 3 times",
         "2 left out: truncated, so the record cannot be restored",

@@ -561,7 +561,7 @@ class TestAccess:
         self, make_service, monkeypatch, held, method, path, is_known
     ):
         made = make_service()
-        monkeypatch.setattr(engine, "_LOOK_S", 0.01)
+        monkeypatch.setattr(engine, "_CHECK_INTERVAL_S", 0.01)
         monkeypatch.setattr(engine, "AWAY_S", 60.0 if is_known else 0.1)
         released = held(made, "check")
         if is_known:
@@ -572,7 +572,7 @@ class TestAccess:
 
     async def test_a_request_that_waits_for_others_waits_while_redis_answers(self, make_service, monkeypatch):
         made = make_service()
-        monkeypatch.setattr(engine, "_LOOK_S", 0.001)
+        monkeypatch.setattr(engine, "_CHECK_INTERVAL_S", 0.001)
         look_up = made.index.look_up
         monkeypatch.setattr(made.index, "look_up", lambda *given: time.sleep(0.05) or look_up(*given))
         assert (await call(made.app))[0]["status"] == 200
@@ -751,7 +751,7 @@ class TestService:
         made = make_service()
         (profile,) = made.engine.profiles.values()
         made.engine.profiles = {name: replace(profile, name=name) for name in "abc"}
-        monkeypatch.setattr(engine, "_LOOK_S", 0.01)
+        monkeypatch.setattr(engine, "_CHECK_INTERVAL_S", 0.01)
         monkeypatch.setattr(engine, "AWAY_S", 0.1)
         released = held(made, "check")
         _, profiles = await call(made.app, method="GET", path="/v1/profiles")

@@ -226,7 +226,7 @@ async def test_a_request_that_gives_up_leaves_its_thread_in_use(monkeypatch):
 
         monkeypatch.setattr(texts, "align", slow)
         answers = await compare_at_once(service, texts._THREADS)
-        in_use = texts._THREADS - service.aligner._free._value
+        in_use = texts._THREADS - service.aligner._free_threads._value
         released.set()
         assert [body["type"] for body in answers] == [f"{TYPE_PREFIX}timeout"] * texts._THREADS
         assert in_use == texts._THREADS

@@ -1,4 +1,4 @@
-"""Dead letters as lines and as JSON. Their content is arbitrary, so all of it is escaped."""
+"""Dead letters as lines and as JSON, for ``dlq inspect`` and ``demo``; the content is arbitrary, so it is escaped."""
 
 import base64
 import json

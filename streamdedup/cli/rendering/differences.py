@@ -1,4 +1,4 @@
-"""Differences of two texts for the terminal: shared parts without their middle, and changed parts."""
+"""Differences of two texts for ``pairs`` and ``tuning_report``: changed parts, and shared parts without the middle."""
 
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -58,8 +58,8 @@ class Comparison:
 def compare(left: str, right: str) -> Comparison:
     """Compare two texts word by word, or character by character in scripts without spaces.
 
-    Line breaks, case and the form of characters (full width, composed) are ignored, as in the index. Invisible
-    characters, and unseen ones and spaces that differ, are named (``visible``).
+    Line breaks, case and the form of characters (full width, composed) are ignored, as in the index. ``visible`` names
+    invisible characters everywhere, and in changed parts also characters that no reader sees, and odd spaces.
     """
     texts = _plain(left), _plain(right)
     segments = align(*texts, key=_folded)
@@ -86,18 +86,20 @@ def _folded(text: str) -> str:
 
 
 def _pieces(parts: Sequence[str], kinds: Sequence[PieceKind]) -> Iterator[Piece]:
-    """Yield the pieces of one text; long parts lose their middle."""
+    """Yield the pieces of one text; a shared part keeps only the context of the differences beside it."""
     last = len(parts) - 1
     for row, (part, kind) in enumerate(zip(_with_spaces_behind(parts), kinds, strict=True)):
         if kind == "changed":
-            yield from _shortened(part, kind, MAX_CHANGED_CHARS * 2 // 3, MAX_CHANGED_CHARS // 3)
+            head_chars, tail_chars = MAX_CHANGED_CHARS * 2 // 3, MAX_CHANGED_CHARS // 3
+        elif last == 0:  # no difference: the beginning of the text is shown
+            head_chars, tail_chars = CONTEXT_CHARS * 2, 0
         else:
-            head_chars = CONTEXT_CHARS * 2 if row == last == 0 else 0 if row == 0 else CONTEXT_CHARS
-            yield from _shortened(part, kind, head_chars, 0 if row == last else CONTEXT_CHARS)
+            head_chars, tail_chars = 0 if row == 0 else CONTEXT_CHARS, 0 if row == last else CONTEXT_CHARS
+        yield from _shortened(part, kind, head_chars, tail_chars)
 
 
 def _with_spaces_behind(parts: Sequence[str]) -> list[str]:
-    """Return parts of which none begins with white space, which is behind the part before."""
+    """Return the parts with the white space at the beginning of each moved to the end of the previous one."""
     beginnings = [part[: len(part) - len(part.lstrip())] for part in parts]
     return [part.lstrip() + space for part, space in zip_longest(parts, beginnings[1:], fillvalue="")]
 

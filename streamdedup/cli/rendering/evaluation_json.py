@@ -1,4 +1,4 @@
-"""The ``streamdedup evaluate`` result as one JSON object."""
+"""The ``streamdedup evaluate --json`` result as one JSON object; ``evaluation_lines`` has the form for people."""
 
 from dataclasses import asdict
 from typing import Any
@@ -24,8 +24,8 @@ def as_object(evaluation: Evaluation) -> dict[str, Any]:
         "truth_pairs_suppressed": evaluation.suppressed_count,
         **_rates(evaluation),
         **_misses(evaluation),
-        # Share of the true pairs with at least the similarity of each threshold; empty unless the truth ignores the
-        # threshold.
+        # For each threshold, how many of the true pairs are at least so similar. Empty unless the truth is a file
+        # without similarities, all of whose pairs count.
         "judged_by_threshold": [share._asdict() for share in evaluation.scores.thresholds],
     }
 
@@ -39,19 +39,20 @@ def _rate(rate: Rate) -> dict[str, Any]:
         "share": rate.share,
         "low": low,
         "high": high,
+        # Null for a rate of documents (`unlucky_documents`), which are independent already.
         "independent_pairs": rate.effective,
     }
 
 
 def _settings(evaluation: Evaluation) -> dict[str, Any]:
-    """Return the evaluated settings; with a containment rule, also the recall and precision of the rule."""
+    """Return the settings that matter for recall and precision.
+
+    With a containment rule, its recall and precision are beside its settings.
+    """
     options, scores = evaluation.options, evaluation.scores
     containment = {}
     if options.containment is not None:
-        rates = {
-            "recall": _rate(scores.containment_recall),
-            "precision": _rate(scores.containment_precision),
-        }
+        rates = {"recall": _rate(scores.containment_recall), "precision": _rate(scores.containment_precision)}
         containment = {"containment": {**asdict(options.containment), **rates}}
     return {
         "threshold": options.threshold,
@@ -86,12 +87,7 @@ def _misses(evaluation: Evaluation) -> dict[str, Any]:
     return {
         "missed": {reason.value: count for reason, count in scores.missed.items()},
         "missed_examples": [
-            {
-                "id1": ids[pair.left],
-                "id2": ids[pair.right],
-                "similarity": pair.similarity,
-                "reason": pair.reason.value,
-            }
+            {"id1": ids[pair.left], "id2": ids[pair.right], "similarity": pair.similarity, "reason": pair.reason.value}
             for pair in scores.examples
         ],
         "unlucky_documents": _rate(scores.without_match),

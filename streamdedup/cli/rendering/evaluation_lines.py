@@ -1,4 +1,4 @@
-"""The ``streamdedup evaluate`` result as lines for a reader.
+"""The ``streamdedup evaluate`` result as lines for people; ``evaluation_json`` has the form for ``--json``.
 
 The lines have three parts: settings and truth, rates, and missed pairs with their reasons. ``docs/tuning.md`` explains
 each line.
@@ -67,6 +67,7 @@ def _comparison_method(options: DetectorOptions) -> str:
 
 
 def _containment_price(bands: int, candidates_per_document: float) -> str:
+    """Return what the bands for the containment rule cost: candidates to compare, and memory in Redis."""
     sizes = " or ".join(f"{bands * size:,} ({layout})" for layout, size in BAND_BYTES.items())
     return (
         f"bands for pairs by containment: {candidates_per_document:,.1f} candidates a document; "

@@ -1,7 +1,8 @@
-"""Near-duplicate pairs: a line per match, both texts side by side, and pairs in a file.
+"""Near-duplicate pairs for people: a line per match, both texts side by side, and pairs in a file.
 
-Everything is ``rich`` text, never markup: ids and texts come from arbitrary senders. Without colours, differences are
-marked by brackets.
+``tail`` and ``demo`` show alerts (``AlertView``), ``scan`` writes pairs (``write_pairs``), and ``tune`` shows examples
+(``marked_texts``). All output for terminals is ``rich`` text, never markup, because ids and texts come from arbitrary
+senders. Without colours, brackets mark differences.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -108,9 +109,11 @@ class AlertView:
         new = self.fetch(document.id, document.digest, document.position) if self.fetch else None
         for number, match in enumerate(alert.matches):
             print_line(self.console, match_line(alert, match, self.time_format))
-            for name, shown in (("new", document), ("old", match))[number > 0 :]:
-                if shown.label:
-                    print_line(self.console, _caption_line(name, shown))
+            # The document is the same for all matches, so its caption is printed with the first match alone.
+            if number == 0 and document.label:
+                print_line(self.console, _caption_line("new", document))
+            if match.label:
+                print_line(self.console, _caption_line("old", match))
             if new is not None and self.fetch is not None:
                 old = self.fetch(match.id, match.digest, match.position)
                 self.console.print(side_by_side(new, old, coloured=self.console.color_system is not None))
@@ -201,9 +204,10 @@ def marked_texts(new: str, old: str, *, coloured: bool) -> tuple[Text, Text]:
 
 
 def _single(side: Side) -> Text:
-    """Return a text without comparison."""
+    """Return a text whose counterpart is missing, or why the text itself is."""
     if side.text is None:
         return Text("no longer in Kafka (retention), or the offset holds another record now", "yellow")
+    # The comparison with itself only shortens and cleans the text.
     return _marked(compare(side.text, side.text).left, _NEW, coloured=False)
 
 

@@ -1,4 +1,4 @@
-"""Terminal-safe text, consoles, sizes, times. Ids and texts come from arbitrary senders and may hold control codes."""
+"""Safe text, sizes and times for terminals, for the output of commands; texts of any sender may hold control codes."""
 
 import re
 import sys
@@ -153,7 +153,8 @@ def escaped(text: str | bytes, limit: int) -> str:
         text: A text, or bytes in UTF-8; invalid bytes are written as ``\\xff``.
         limit: Greatest length, without the ellipsis.
     """
-    # A character has at most four bytes, so the rest of a large value need not be decoded.
+    # One character beyond the limit shows that a text is longer. A character has at most four bytes, so the rest of a
+    # large value need not be decoded.
     head = text[: limit * 4].decode("utf-8", "backslashreplace") if isinstance(text, bytes) else text[: limit + 1]
     shown = ""
     for character in head:

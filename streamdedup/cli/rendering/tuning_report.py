@@ -1,6 +1,7 @@
-"""The ``streamdedup tune`` report: one HTML file with charts that needs no other file.
+"""The report of ``streamdedup tune --report``: one HTML file with charts that needs no other file.
 
-Texts come from anywhere: the template escapes every value, and the page forbids scripts and requests to itself.
+Texts come from arbitrary senders: the template (``tuning_report.html``) escapes every value, and the content security
+policy of the page forbids scripts and requests.
 """
 
 import base64
@@ -22,7 +23,7 @@ from streamdedup.evaluation.rates import Rate
 from streamdedup.similarity.lsh import Banding
 from streamdedup.tuning.sample import Sample
 
-#: Colour and marker of each kind of shingles; theory and measurement have the first two.
+#: Colour and marker of each kind of shingles; in charts with one kind, theory has the first and measurement the second.
 _SERIES: Final = (("#1f5fa8", "o"), ("#b1490f", "s"), ("#2e7d4f", "^"), ("#7a3e9d", "D"), ("#56606a", "v"))
 #: Width and height, inches.
 _SIZE: Final = (5.0, 3.2)
@@ -50,7 +51,7 @@ class Chart(NamedTuple):
 
 
 def page(results: dict[str, Any], sample: Sample) -> str:
-    """Return the page."""
+    """Return the page as HTML."""
     environment = Environment(
         loader=PackageLoader("streamdedup.cli.rendering", "."),
         autoescape=True,
@@ -67,8 +68,8 @@ def page(results: dict[str, Any], sample: Sample) -> str:
     text_of = dict(zip(sample.ids, sample.texts, strict=True))
     pairs = []
     for pair in results["borderline"]:
-        both = compare(text_of[pair["left"]], text_of[pair["right"]])
-        pairs.append({**pair, "sides": [(pair["left"], both.left), (pair["right"], both.right)]})
+        comparison = compare(text_of[pair["left"]], text_of[pair["right"]])
+        pairs.append({**pair, "sides": [(pair["left"], comparison.left), (pair["right"], comparison.right)]})
     return environment.get_template("tuning_report.html").render(
         results=results,
         sample=tables.sample_text(results),

@@ -1,4 +1,4 @@
-"""The ``streamdedup tune`` results as tables and sentences, for a terminal and for the report."""
+"""The results of ``streamdedup tune`` (``tuning.results``) as tables and sentences, for a terminal and the report."""
 
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ _OMITTED_COLUMNS: Final = ("expected", "+ /million", "memory", "docs/s", "R")
 
 
 class TableData(NamedTuple):
-    """A text table; ``best``: number of the row to point out."""
+    """A table of texts; ``best`` is the number of the row to point out."""
 
     title: str
     columns: list[str]
@@ -105,7 +105,7 @@ def settings_table(results: dict[str, Any]) -> TableData:
         )
     cells = [[text(row) for text in columns.values()] for row in rows]
     title = "Settings by kind of shingles, threshold t and minimum recall R"
-    return TableData(title, list(columns), cells, caption, best)
+    return TableData(title, list(columns), cells, caption, best=best)
 
 
 def thresholds_table(results: dict[str, Any]) -> TableData:
@@ -116,8 +116,8 @@ def thresholds_table(results: dict[str, Any]) -> TableData:
 
 def round_text(results: dict[str, Any], elapsed_s: float) -> str:
     """Return a sentence about the recommendation of a round that another round follows."""
-    row, documents = results["recommendation"], results["sample"]["looked_at"]
-    documents = documents[f"{row['unit']} {row['size']}"]
+    row = results["recommendation"]
+    documents = results["sample"]["looked_at"][f"{row['unit']} {row['size']}"]
     return (
         f"after {elapsed_s:.0f} s, of {documents:,} documents: {row['unit']} {row['size']} at {row['threshold']:g} in "
         f"{row['bands']} x {row['rows']} bands, {counted(row['pairs'], 'pair')}, {size_text(row['memory_bytes'])}; "
@@ -143,12 +143,12 @@ def recalls_table(results: dict[str, Any]) -> TableData:
         ["R", "bands", "P(t)", "measured", "no alert", "B/doc.", "docs/s"],
         rows,
         "Measured: share of the pairs; no alert: share of the documents with pairs that find none of them.",
-        [row["min_recall"] for row in results["recalls"]].index(best["min_recall"]),
+        best=[row["min_recall"] for row in results["recalls"]].index(best["min_recall"]),
     )
 
 
 def proposals_table(results: dict[str, Any]) -> TableData:
-    """Return the proposals, the recommendation first."""
+    """Return the proposals: the recommendation first, all of them together last."""
     columns = ["settings", "pairs", "more", "fewer", "boiler.", "candid.", "B/doc."]
     rows = [
         [
@@ -163,7 +163,7 @@ def proposals_table(results: dict[str, Any]) -> TableData:
         "Settings that change which documents are alike. Boiler.: pairs of whose common words more than half are "
         "boilerplate. --apply FILE writes all of them."
     )
-    return TableData("Proposed", columns, rows, caption, len(rows) - 1)
+    return TableData("Proposed", columns, rows, caption, best=len(rows) - 1)
 
 
 def tables_text(results: dict[str, Any], target: TextIO) -> str:
@@ -193,7 +193,7 @@ def tables_text(results: dict[str, Any], target: TextIO) -> str:
 
 
 def _shown_rows(results: dict[str, Any]) -> TableData:
-    """Return the table with the recommended minimum recall."""
+    """Return the table of settings with the rows of the recommended minimum recall alone."""
     table, best = settings_table(results), results["recommendation"]
     shown = [number for number, row in enumerate(results["rows"]) if row["min_recall"] == best["min_recall"]]
     return table._replace(
@@ -202,7 +202,7 @@ def _shown_rows(results: dict[str, Any]) -> TableData:
 
 
 def _print_table(console: Console, data: TableData) -> None:
-    """Print a table with whole cells, on a narrow terminal without some columns."""
+    """Print a table whose cells are never cut: a narrow terminal does not get some columns."""
     unlimited = console.options.update(max_width=_UNLIMITED_WIDTH)
     console.print(Text(data.title, "italic"))
     omitted: list[str] = []
@@ -227,7 +227,7 @@ def _drawn(data: TableData, omitted: Sequence[str]) -> Table:
 
 
 def _print_thresholds(console: Console, results: dict[str, Any]) -> None:
-    """Print each threshold with the pairs that it adds, below the recommended one ten in text."""
+    """Print each threshold with the number of pairs that it adds, and examples of these pairs."""
     recommendation = results["recommendation"]
     kind = f"{recommendation['unit']} {recommendation['size']}"
     console.print(Text(f"\nPairs that a threshold adds, with shingles {kind}\n", "italic"))
@@ -259,9 +259,9 @@ def _print_pair(console: Console, pair: Mapping[str, Any]) -> None:
 
 def _recommendation(results: dict[str, Any]) -> Iterator[Text]:
     row, demand = results["recommendation"], results["demand"]
-    where = "the threshold" if row["least_similarity"] == row["threshold"] else f"{row['least_similarity']:g}"
+    similarity = "the threshold" if row["least_similarity"] == row["threshold"] else f"{row['least_similarity']:g}"
     lines = {
-        "because": f"{row['reason']}; the cheapest bands that reach a recall of {row['min_recall']:g} at {where}",
+        "because": f"{row['reason']}; the cheapest bands that reach a recall of {row['min_recall']:g} at {similarity}",
         "memory": memory_text(results),
         "candidates": (
             f"{count_text(row['candidates_forecast'])} a document with {demand['documents_kept']:,.0f} documents, "
