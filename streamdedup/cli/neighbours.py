@@ -42,7 +42,7 @@ def find_neighbours(
         CorpusError: No document has the id, or a file cannot be read.
     """
     shingler = Shingler(profile.shingle_options())
-    #: Ids and shingles of the documents that wait for the comparison, because the one with the id was not read yet.
+    # Ids and shingles of the documents that wait for the comparison, because the one with the id was not read yet.
     waiting: list[tuple[list[str], ShingleSets]] = []
     nearest: NearestDocuments | None = None
     for batch in batches(first_versions(entries), BATCH_DOCUMENTS):

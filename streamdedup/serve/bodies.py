@@ -1,4 +1,4 @@
-"""Makes the response bodies of ``schemas`` from the results of look-ups, for handlers of ``app`` and ``batches``."""
+"""Makes response bodies (``schemas``) from the results of look-ups, for the handlers of ``app`` and for ``batches``."""
 
 from typing import Any, Final, Literal
 
@@ -31,7 +31,7 @@ _SKIPS: Final[dict[Skip | None, Literal["empty", "too_short", "too_few_words"]]]
     Skip.TOO_SHORT: "too_short",
     Skip.TOO_FEW_WORDS: "too_few_words",
 }
-#: Field ``contained`` of a comparison: the side with fewer shingles, also where the containment is low.
+#: Field ``contained`` of a comparison: the side with fewer shingles, or both; also where the containment is low.
 _COMPARED_SIDES: Final[dict[Contained, Literal["a", "b", "both"]]] = {"left": "a", "right": "b", "both": "both"}
 
 

@@ -98,8 +98,9 @@ class TextAligner:
                 result = await self._in_thread(lambda: self._texts_or_error(decoder, entries))
         except TimeoutError:
             # No pause: the time includes the wait for a thread, and calls that hang occupy the threads anyway.
-            self._outages.failed_with(reason="Kafka did not answer in time")
-            return TextMissingError("Kafka did not answer in time")
+            reason = f"the texts could not be read within {self._timeout_s:g} s"
+            self._outages.failed_with(reason=reason)
+            return TextMissingError(reason)
         if isinstance(result, StreamdedupError):
             self._paused_until = now_s() + _PAUSE_S
             self._outages.failed_with(reason=str(result))
@@ -131,10 +132,11 @@ class TextAligner:
             raise
 
     async def _in_thread(self, function: Callable[[], T]) -> T:
-        """Run a function in a free thread; it becomes free when the call ends, not when the request gives up."""
+        """Run a function in a free thread; the thread is free again when the call ends, not when the request gives up."""
         await self._free_threads.acquire()
         call = asyncio.get_running_loop().run_in_executor(self._threads, function)
         call.add_done_callback(lambda _: self._free_threads.release())
+        # Without the shield, a request that gives up would mark the call as done while its thread still works.
         return await asyncio.shield(call)
 
 

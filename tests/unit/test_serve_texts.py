@@ -179,7 +179,8 @@ class TestFailures:
             look_up = await call(service.app)
             service.texts.released.set()
             assert look_up[0]["status"] == 200
-            assert [body["texts_missing"] for body in answers] == ["Kafka did not answer in time"] * 4
+            reason = "the texts could not be read within 0.05 s"
+            assert [body["texts_missing"] for body in answers] == [reason] * 4
             assert service.texts.opened_count <= texts._THREADS
 
     async def test_no_more_than_two_comparisons_read_at_a_time_and_all_are_answered(self, monkeypatch):
