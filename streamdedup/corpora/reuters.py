@@ -1,4 +1,7 @@
-"""The Reuters-21578 collection: articles in SGML."""
+"""The parser for the Reuters-21578 collection: articles in SGML, as files, in a folder or in a tar archive.
+
+``formats`` calls the parser; ``reader`` and ``archive`` recognise the files by the names and first bytes here.
+"""
 
 import re
 import sys
@@ -35,7 +38,9 @@ def read_reuters(stream: ByteStream, _: Decoder, __: Columns) -> Iterator[Entry]
     Raises:
         CorpusError: An article is truncated or longer than ``MAX_LINE_BYTES``, or the file has none.
     """
-    lines, start, size, article = Lines(stream), 0, 0, list[bytes]()
+    lines = Lines(stream)
+    article: list[bytes] = []
+    start = size = 0  # the line on which the last article begins, 0 before the first; bytes of the article so far
     for line in lines:
         if line.lstrip().startswith(b"<REUTERS"):
             if article:
