@@ -18,7 +18,7 @@ from streamdedup.text.shingles import ShingleOptions
 from streamdedup.tuning.advice import Recommendation, recommend
 from streamdedup.tuning.capped import StormLimits
 from streamdedup.tuning.rows import LIMIT_FACTORS, TuningRow, Workload, rows_of
-from streamdedup.tuning.sample import Sample, chosen_documents
+from streamdedup.tuning.sample import Sample, used_text_numbers
 from streamdedup.tuning.study import Study
 
 #: Shows the progress of a part of the work: takes its title and the number of its steps, and returns a context whose
@@ -117,8 +117,8 @@ def compare_settings(
     """
     profile = question.profile
     workload = Workload(
-        documents=question.documents_kept,
-        collection=sample.read_count,
+        index_size=question.documents_kept,
+        collection_size=sample.read_count,
         share=sample.share,
         permutations=profile.permutations,
         most_permutations=question.most_permutations,
@@ -138,10 +138,10 @@ def _studies(
 ) -> Iterator[Study]:
     """Yield each shingle kind's study, all with the same texts."""
     profile, rule = question.profile, question.profile.containment_rule()
-    documents = chosen_documents(sample.texts, {kind.unit for kind in kinds}, share)
+    text_numbers = used_text_numbers(sample.texts, {kind.unit for kind in kinds}, share)
     floor = min(question.thresholds) if rule is None else min(*question.thresholds, rule.min_similarity)
     for kind in kinds:
-        with progress(f"{kind.unit} {kind.size}: pairs", len(documents)) as step:
+        with progress(f"{kind.unit} {kind.size}: pairs", len(text_numbers)) as step:
             study = Study(
                 kind,
                 sample.texts,
@@ -149,7 +149,7 @@ def _studies(
                 floor=floor,
                 rule=rule,
                 scopes=sample.scopes,
-                documents=documents,
+                text_numbers=text_numbers,
                 min_words=profile.min_words,
                 progress=step,
             )
@@ -187,9 +187,9 @@ def _refusal(question: Question, workload: Workload, rows: Sequence[TuningRow]) 
     if not rows:
         return f"{reason}: {cure}"
     best = max(rows, key=lambda row: row.chance)
-    documents = workload.judged_documents(best.study)
+    index_size = workload.judged_index_size(best.study)
     return (
-        f"{reason} in an index of {documents:,.0f} documents, with bucket_cap and max_candidates up to "
+        f"{reason} in an index of {index_size:,.0f} documents, with bucket_cap and max_candidates up to "
         f"{LIMIT_FACTORS[-1]} times those of the profile; the best, {best.options.unit} {best.options.size} in "
         f"{best.banding}, reach {best.chance:.4f}: {cure}; or try longer shingles with --size, leave boilerplate "
         'out with streamdedup stop-shingles, or set both limits to "none"'

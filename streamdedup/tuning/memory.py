@@ -41,7 +41,7 @@ def bytes_per_document(
         exact_limit: Distinct shingles up to which a document is stored as a set; None for any number.
         captions: Whether the index keeps captions.
     """
-    matches = row.candidates.matches.at(min(workload.documents, workload.collection))
+    matches = row.candidates.matches.expected(min(workload.index_size, workload.collection_size))
     if row.limits.max_candidates is not None:
         matches = min(matches, row.limits.max_candidates)
     bands = row.banding.bands * BAND_LIFETIMES[layout] * BAND_BYTES[layout]

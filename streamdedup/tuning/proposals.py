@@ -164,7 +164,7 @@ class _Bench:
         self._compared = compared
         self.step: Any = lambda _: None
         self._row = compared.recommendation.row
-        numbers = self._row.study.documents.tolist()
+        numbers = self._row.study.text_numbers.tolist()
         sample = compared.sample
         self.texts = [sample.texts[number] for number in numbers]
         self._sources = [sample.sources[number] for number in numbers]
@@ -210,7 +210,7 @@ class _Bench:
             floor=study.floor if rule is None else min(study.floor, rule.min_similarity),
             rule=rule,
             scopes=sample.scopes,
-            documents=study.documents,
+            text_numbers=study.text_numbers,
             min_words=profile.min_words,
             progress=self.step,
             sets=study.sets if options == self._row.options else None,
@@ -240,7 +240,7 @@ def _without(options: ShingleOptions, stops: frozenset[int]) -> ShingleOptions:
 
 def _alerted(study: Study, threshold: float) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """Return the alerted pairs by document numbers, and the pairs that each represents; copies as pairs with itself."""
-    alerted, first = study.alerted(threshold), study.distinct.first
+    alerted, first = study.alerted(threshold), study.distinct.first_documents
     copies = study.distinct.copies * (study.distinct.copies - 1) / 2
     several = np.flatnonzero(copies)
     return (

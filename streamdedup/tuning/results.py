@@ -93,7 +93,7 @@ def _proposal(compared: ComparedSettings, proposal: MeasuredProposal) -> dict[st
 
 
 def _row(compared: ComparedSettings, row: TuningRow) -> dict[str, Any]:
-    candidates, documents = row.candidates, compared.workload.documents
+    candidates, documents = row.candidates, compared.workload.index_size
     size = _bytes(compared, row, compared.question.bucket_layout)
     similarity = row.study.least_similarity(row.threshold)
     return {
@@ -116,11 +116,13 @@ def _row(compared: ComparedSettings, row: TuningRow) -> dict[str, Any]:
         "edited_pairs": row.recall.edited.total,
         "edited_pairs_found": row.recall.edited.hits,
         "edited_recall_bounds": row.recall.edited.bounds(),
-        "candidates_per_document": _finite(candidates.at(row.study.documents_count)),
-        "candidates_that_stay": _finite(candidates.unrelated.near + candidates.related.at(candidates.collection)),
+        "candidates_per_document": _finite(candidates.expected(row.study.documents_count)),
+        "candidates_that_stay": _finite(
+            candidates.unrelated.near + candidates.related.expected(candidates.collection_size)
+        ),
         "candidates_that_grow_per_million": _finite(candidates.unrelated.per_document * 1e6),
-        "candidates_forecast": _finite(candidates.at(documents)),
-        "false_candidates_forecast": _finite(candidates.false_at(documents)),
+        "candidates_forecast": _finite(candidates.expected(documents)),
+        "false_candidates_forecast": _finite(candidates.expected_false(documents)),
         "bytes_per_document": size,
         "memory_bytes": size * documents,
         "documents_per_s": row.documents_per_s,
@@ -187,7 +189,10 @@ def _example(compared: ComparedSettings, study: Study, number: int) -> dict[str,
     """Return a pair of different texts, the later one first, cut to the words around the first difference."""
     ids, texts = compared.sample.ids, compared.sample.texts
     later, earlier = sorted(
-        (int(study.documents[study.distinct.first[side[number]]]) for side in (study.pairs.left, study.pairs.right)),
+        (
+            int(study.text_numbers[study.distinct.first_documents[side[number]]])
+            for side in (study.pairs.left, study.pairs.right)
+        ),
         reverse=True,
     )
     left_text, right_text = _excerpts(texts[later], texts[earlier])
@@ -221,7 +226,7 @@ def _borderline(compared: ComparedSettings) -> list[dict[str, Any]]:
     """Return the pairs of different texts nearest to the threshold."""
     row = compared.recommendation.row
     study = row.study
-    ids = [compared.sample.ids[number] for number in study.documents[study.distinct.first].tolist()]
+    ids = [compared.sample.ids[number] for number in study.text_numbers[study.distinct.first_documents].tolist()]
     nearest = np.argsort(np.abs(study.pairs.similarities - row.threshold), kind="stable")[:_BORDERLINE_COUNT]
     return [
         {"left": ids[left], "right": ids[right], "similarity": similarity}

@@ -98,7 +98,7 @@ def used_characters(texts: Sequence[str], units: Iterable[str]) -> int:
     return min(sum(map(len, texts)), *(MOST_CHARACTERS[unit] for unit in units))
 
 
-def chosen_documents(texts: Sequence[str], units: Iterable[str], share: float = 1.0) -> NDArray[np.int64]:
+def used_text_numbers(texts: Sequence[str], units: Iterable[str], share: float = 1.0) -> NDArray[np.int64]:
     """Return the text numbers that all shingle kinds use, int64 (n,), ascending, see ``MOST_CHARACTERS``.
 
     All texts, or ten runs of neighbours, evenly spread.
