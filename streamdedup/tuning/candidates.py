@@ -51,12 +51,10 @@ class Growth(NamedTuple):
 
 
 def estimate_growth(pairs: NDArray[np.float64], sample_size: int, share: float) -> Growth:
-    """Return the growth in candidates or matches that a sample shows (module docstring).
+    """Return the growth in candidates or matches that a sample of ``sample_size`` documents shows (module docstring).
 
-    Args:
-        pairs: Pair count in a sample; infinite where the pairs are too many to list.
-        sample_size: Documents in the sample.
-        share: Share of the collection, and so of the neighbours in time, in the sample; above 0, at most 1.
+    ``pairs``: pair count, infinite where the pairs are too many to list. ``share``: share of the collection, and so of
+    the neighbours in time, in the sample; above 0, at most 1.
     """
     all_pairs, across = pairs.tolist()
     if not sample_size:
@@ -137,12 +135,9 @@ def distinct_sets(sets: ShingleSets, min_words: int = 0) -> DistinctSets:
 def first_shared_bands(
     keys: NDArray[np.uint32], left: NDArray[np.int64], right: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the number of the first band that each pair shares; the band count for a pair that shares none.
+    """Return the number of the first band that each set pair shares; the band count for a pair that shares none.
 
-    Args:
-        keys: All sets' band keys, uint32 (n_sets, bands).
-        left: int64 (n,); set numbers.
-        right: int64 (n,); each pair's other set.
+    ``keys``: band keys, uint32 (n_sets, bands); ``left`` and ``right``: set numbers, int64 (n,).
     """
     bands = np.full(len(left), keys.shape[1], np.int64)
     # From the last band to the first, so that the first shared band is written last.
@@ -154,12 +149,8 @@ def first_shared_bands(
 def candidate_counts(keys: NDArray[np.uint32], sets: DistinctSets) -> NDArray[np.float64]:
     """Return the pair count of the candidates, equal sets included, for each band count from 0 on.
 
-    Args:
-        keys: Band keys, uint32 (n_sets, bands).
-        sets: The sets.
-
-    Returns:
-        float64 (bands + 1, 2); infinite where there are more than ``MOST_CANDIDATES``.
+    ``keys``: band keys, uint32 (n_sets, bands). The result: float64 (bands + 1, 2), infinite where there are more than
+    ``MOST_CANDIDATES``.
     """
     codes_by_band = list(_pair_codes(keys, sets))
     counts = np.full((keys.shape[1] + 1, 2), np.inf)
@@ -177,12 +168,9 @@ def candidate_counts(keys: NDArray[np.uint32], sets: DistinctSets) -> NDArray[np
 
 
 def shared_pairs(keys: NDArray[np.uint32], sets: DistinctSets) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-    """Return the candidate pairs between different sets, and the number of bands that each pair shares.
+    """Return the codes of the candidate pairs between different sets, and the number of bands that each pair shares.
 
-    The arguments are those of ``candidate_counts``.
-
-    Returns:
-        Pair codes, int64 (n,), and shared bands, int64 (n,); None if there are more than ``MOST_CANDIDATES``.
+    Arguments as for ``candidate_counts``. Both int64 (n,); None if there are more than ``MOST_CANDIDATES``.
     """
     codes_by_band = list(_pair_codes(keys, sets))
     if len(codes_by_band) < keys.shape[1]:

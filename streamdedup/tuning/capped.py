@@ -90,10 +90,7 @@ def compared_shares(
 def find_chance(similarity: float, banding: Banding, shares: NDArray[np.float64]) -> float:
     """Return the chance to find a pair with a similarity (module docstring); each distinct set counts once.
 
-    Args:
-        similarity: Pair similarity s.
-        banding: Bands b and rows r.
-        shares: float64 (n_sets, bands + 1), from ``compared_shares``; without sets every candidate is compared.
+    ``shares``: float64 (n_sets, bands + 1), from ``compared_shares``; without sets every candidate is compared.
     """
     p, bands = similarity**banding.rows, banding.bands
     mean_shares = shares.mean(axis=0).tolist() if len(shares) else [1.0] * (bands + 1)

@@ -178,12 +178,8 @@ def rows_of(
 ) -> list[TuningRow]:
     """Return a row for each threshold and minimum recall that any banding reaches without limits for storms.
 
-    Args:
-        study: The sample with one shingle kind.
-        workload: Index size.
-        thresholds: Each above 0, at most 1, none below the study's floor.
-        recalls: Each above 0, below 1.
-        progress: Called once for each of the ``workload.most_permutations`` numbers of rows.
+    ``thresholds``: each above 0, at most 1, none below the study's floor. ``recalls``: each above 0, below 1.
+    ``progress``: called with 1 for each of the ``workload.most_permutations`` numbers of rows.
     """
     searches = [_Search(study, workload, threshold, recall) for threshold in thresholds for recall in recalls]
     for rows in range(1, workload.most_permutations + 1):

@@ -157,11 +157,7 @@ class Study:
         return mask
 
     def exact_share(self, exact_limit: int | None) -> float:
-        """Return the share of the indexed documents that are stored as sets and compared exactly.
-
-        Args:
-            exact_limit: Distinct shingles up to which a document is stored as a set; None for any number.
-        """
+        """Return the share of the indexed documents that are compared exactly: up to ``exact_limit`` shingles."""
         stored = keeps_hashes(np.diff(self.distinct.offsets), exact_limit)
         return float(self.distinct.copies[stored].sum() / max(self.indexed_count, 1))
 
@@ -240,15 +236,9 @@ class Study:
         return compared_shares(self.band_keys(banding), self.distinct, related, scales, limits)
 
     def found_share(self, banding: Banding, threshold: float, shares: NDArray[np.float64]) -> float | None:
-        """Return the share of the alerted pairs that become candidates and are compared.
+        """Return the share of the alerted pairs that become candidates and are compared; None without pairs.
 
-        Args:
-            banding: Bands and rows.
-            threshold: Least similarity.
-            shares: float64 (n_sets, bands + 1), from ``compared_shares``.
-
-        Returns:
-            None without pairs.
+        ``shares``: float64 (n_sets, bands + 1), from ``compared_shares``.
         """
         is_alerted = self.alerted(threshold)
         alerted, weights = self.pairs.where(is_alerted), self.counts[is_alerted, 0]

@@ -32,7 +32,7 @@ from streamdedup.tuning.capped import Scales, StormLimits, compared_shares, find
 from streamdedup.tuning.comparison import Question, compare_settings
 from streamdedup.tuning.memory import bytes_per_document
 from streamdedup.tuning.passages import frequent_passages
-from streamdedup.tuning.rounds import Taken, affordable_growth, rounds
+from streamdedup.tuning.rounds import RoundTime, affordable_growth, rounds
 from streamdedup.tuning.rows import MOST_HIDDEN, Workload, rows_of
 from streamdedup.tuning.sample import MOST_CHARACTERS, BoundedTexts, draw_sample, used_text_numbers
 from streamdedup.tuning.study import Study
@@ -546,11 +546,15 @@ class TestRounds:
     @pytest.mark.parametrize(
         ("taken", "limit_s", "power"),
         [
-            ([Taken(1, 4_000.0, 4.0)], 64.0, 1.25),  # the usual power
-            ([Taken(1, 1_000.0, 0.5), Taken(1, 4_000.0, 4.0)], 64.0, 1.5),  # 4 times the characters, 8 times as long
-            ([Taken(1, 1_000.0, 3.9), Taken(1, 4_000.0, 4.0)], 64.0, 1.05),
-            ([Taken(4, 1_000.0, 0.5), Taken(1, 4_000.0, 4.0)], 64.0, 1.25),  # with other kinds
-            ([Taken(4, 4_000.0, 4.0)], 32.0, 1.25),  # with one kind, a round takes half the time of all
+            ([RoundTime(1, 4_000.0, 4.0)], 64.0, 1.25),  # the usual power
+            (
+                [RoundTime(1, 1_000.0, 0.5), RoundTime(1, 4_000.0, 4.0)],
+                64.0,
+                1.5,
+            ),  # 4 times the characters, 8 times as long
+            ([RoundTime(1, 1_000.0, 3.9), RoundTime(1, 4_000.0, 4.0)], 64.0, 1.05),
+            ([RoundTime(4, 1_000.0, 0.5), RoundTime(1, 4_000.0, 4.0)], 64.0, 1.25),  # with other kinds
+            ([RoundTime(4, 4_000.0, 4.0)], 32.0, 1.25),  # with one kind, a round takes half the time of all
         ],
     )
     def test_the_next_round_is_foretold_by_two_rounds(self, taken, limit_s, power):
