@@ -196,7 +196,7 @@ class Study:
         chances = 1.0 - (1.0 - self.pairs.similarities[alerted] ** banding.rows) ** banding.bands
         copy_pairs = float(self.distinct.copy_pairs()[0])  # equal sets share all bands
         total = float(weights.sum()) + copy_pairs
-        edited = Rate.of(is_candidate)
+        edited = Rate.of_items(is_candidate)
         if not total:
             return Recall(0.0, edited, None, None)
         measured, expected = ((float(weights @ share) + copy_pairs) / total for share in (is_candidate, chances))
@@ -262,7 +262,9 @@ class Study:
         """Return the middle of each similarity bin that has pairs between different sets, and their found share."""
         is_found = self._first_shared(banding.rows) < banding.bands
         bin_of = np.minimum((self.pairs.similarities * bins).astype(np.int64), bins - 1)
-        return [((number + 0.5) / bins, Rate.of(is_found[bin_of == number])) for number in np.unique(bin_of).tolist()]
+        return [
+            ((number + 0.5) / bins, Rate.of_items(is_found[bin_of == number])) for number in np.unique(bin_of).tolist()
+        ]
 
     def largest_bucket(self, banding: Banding) -> int:
         """Return the document count of the largest bucket, as if no ``bucket_cap`` limited it."""
