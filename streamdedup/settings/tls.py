@@ -1,7 +1,7 @@
-"""The TLS keys in a section, their contradictions, and files that cannot be used.
+"""The TLS keys of the sections ``kafka``, ``redis`` and ``schema_registry``, and the check of their files.
 
-The files are read while settings are checked, so that no connection fails later because of them, and no library asks a
-terminal for a password.
+``[api]`` has keys of its own and the same check. The files are read while settings are checked, so that a wrong file is
+reported at the start, and no library asks a terminal for a password.
 """
 
 import ssl
@@ -39,10 +39,11 @@ class TlsSection(Section):
         return options | {"ssl_check_hostname": self.ssl_check_hostname}
 
     def tls_context(self) -> ssl.SSLContext:
-        """Return a context with the content of the files at present; ``OSError`` where one cannot be used any more."""
+        """Return a context after reading the files again; ``OSError`` where a file cannot be used any more."""
         context = ssl.create_default_context(cafile=self.ssl_ca_file)
         context.check_hostname = self.ssl_check_hostname
         if self.ssl_cert_file is not None:
+            # An empty password keeps OpenSSL from asking for one.
             context.load_cert_chain(self.ssl_cert_file, self.ssl_key_file, password="")
         return context
 
