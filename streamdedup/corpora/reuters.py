@@ -1,7 +1,4 @@
-"""The parser for the Reuters-21578 collection: articles in SGML, as files, in a folder or in a tar archive.
-
-``formats`` calls the parser; ``reader`` and ``archive`` recognise the files by the names and first bytes here.
-"""
+"""The parser for the Reuters-21578 collection, articles in SGML, called through ``formats``; names of its files."""
 
 import re
 import sys

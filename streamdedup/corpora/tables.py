@@ -32,10 +32,7 @@ class Columns:
     """Names of columns in a table. Without a name here a field has the column with the decoder's field name.
 
     Attributes:
-        id: Id column.
         text: Text columns, joined by line breaks.
-        source: Source column.
-        published_at: Publication time column.
         tables_only: Whether named columns are an error for a format without columns; False where the same options also
             name fields of JSON.
     """

@@ -52,12 +52,7 @@ class MockBroker(ManagedProcess):
         return self._address_path.read_text(encoding="ascii") if self._address_path.exists() else ""
 
     def spawn(self) -> None:
-        """Start the process without waiting until it answers.
-
-        Raises:
-            ServerError: The program cannot be started.
-        """
-        # An address of an earlier run would make ``is_ready`` ask a port of another process.
+        """Start the process as ``ManagedProcess`` does, without an address of an earlier run for ``is_ready``."""
         if not self.is_running():
             self._address_path.unlink(missing_ok=True)
         super().spawn()

@@ -191,11 +191,7 @@ class ManagedProcess(Started):
         self._pid = int(line)
 
     def wait_ready(self, deadline_s: float = START_DEADLINE_S) -> None:
-        """Wait until the server answers.
-
-        Raises:
-            ServerError: The server ended, or ``deadline_s`` seconds have passed.
-        """
+        """Wait until the server answers; errors as for ``wait_until``."""
         self.wait_until(self.is_ready, deadline_s)
 
     def wait_until(self, condition: Callable[[], bool], deadline_s: float) -> None:

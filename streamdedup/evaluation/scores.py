@@ -118,16 +118,12 @@ class Evaluation:
     """The ``streamdedup evaluate`` result.
 
     Attributes:
-        options: Detector options.
-        ids: Ids of the documents.
-        run: Counts and time of the trial.
-        findings: Trial findings.
-        truth: Truth origin, in words.
+        run, findings: Counts, time and findings of the trial.
+        truth: Origin of the true pairs, in words.
         truth_seconds: Time for the truth.
         unknown_count: True pairs with a document that is in no file.
         suppressed_count: Pairs of the truth that the rules of the profile suppress; not part of the scores.
         shingle_counts: int64 (n_documents,); distinct shingles per document.
-        scores: The scores.
     """
 
     options: DetectorOptions

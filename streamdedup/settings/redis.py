@@ -172,11 +172,7 @@ class Redis(TlsSection):
         return _credentials(self.username or unquote(parts.username or ""), password or unquote(parts.password or ""))
 
     def sentinel_login(self) -> tuple[str, ...]:
-        """Return the login to the Sentinels, in the form of ``login``.
-
-        Raises:
-            SettingsError: The file cannot be read, or is empty.
-        """
+        """Return the login to the Sentinels; form and errors as for ``login``."""
         return _credentials(self.sentinel_username or "", self.secret("sentinel_password") or "")
 
     def tls_arguments(self) -> dict[str, Any]:

@@ -42,10 +42,6 @@ REMOVED: Mapping[str, str] = {
 
 
 def removal(path: tuple[str, ...]) -> str | None:
-    """Describe the removal of a key; None for a key that never existed or still exists.
-
-    Args:
-        path: Section and key, or ``profiles``, profile and key.
-    """
+    """Describe the removal of a key by its path (``schema``); None for a key that never existed or still exists."""
     text = REMOVED.get(f"{path[0]}.{path[-1]}") if len(path) > 1 else None
     return None if text is None else f"was removed: {text}"

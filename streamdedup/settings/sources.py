@@ -116,12 +116,7 @@ def crash_point() -> str | None:
 
 
 def settings_file(path: Path | None, environ: Mapping[str, str] | None = None) -> Path | None:
-    """Return the settings file: ``path``, else the file that STREAMDEDUP_CONFIG names, if any.
-
-    Args:
-        path: The file from the command line, if any.
-        environ: The environment; None for the process environment.
-    """
+    """Return the settings file: ``path`` from the command line, else the file that STREAMDEDUP_CONFIG names, if any."""
     name = (os.environ if environ is None else environ).get(CONFIG_VARIABLE)
     return Path(name) if path is None and name else path
 

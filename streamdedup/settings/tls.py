@@ -29,11 +29,7 @@ class TlsSection(Section):
     """Whether the server's certificate must carry the host name of the connection."""
 
     def tls_options(self, ca_option: str) -> dict[str, Any]:
-        """Return a client's options for TLS.
-
-        Args:
-            ca_option: The client's name for ``ssl_ca_file``.
-        """
+        """Return a client's options for TLS; ``ca_option``: the client's name for ``ssl_ca_file``."""
         files = {ca_option: self.ssl_ca_file, "ssl_certfile": self.ssl_cert_file, "ssl_keyfile": self.ssl_key_file}
         options: dict[str, Any] = {name: str(path) for name, path in files.items() if path is not None}
         return options | {"ssl_check_hostname": self.ssl_check_hostname}
@@ -47,15 +43,14 @@ class TlsSection(Section):
             context.load_cert_chain(self.ssl_cert_file, self.ssl_key_file, password="")
         return context
 
-    def tls_contradictions(self, unused: str | None) -> Iterator[tuple[str, str]]:
+    def tls_contradictions(self, reason_unused: str | None) -> Iterator[tuple[str, str]]:
         """Yield key and text for each TLS key without effect or companion, and for each file that cannot be used.
 
-        Args:
-            unused: Why the client does not use TLS; None if it does.
+        ``reason_unused``: why the client does not use TLS; None if it does.
         """
         for name in ("ssl_ca_file", "ssl_cert_file", "ssl_key_file"):
-            if unused is not None and getattr(self, name) is not None:
-                yield name, f"is given, but {unused}"
+            if reason_unused is not None and getattr(self, name) is not None:
+                yield name, f"is given, but {reason_unused}"
         yield from tls_file_mistakes(self.ssl_ca_file, self.ssl_cert_file, self.ssl_key_file)
 
 

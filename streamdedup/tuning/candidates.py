@@ -158,11 +158,10 @@ def candidate_counts(keys: NDArray[np.uint32], sets: DistinctSets) -> NDArray[np
     if codes_by_band:
         # The codes are in the order of the bands, so the first occurrence of a pair is in its first shared band.
         codes, first_indexes = np.unique(np.concatenate(codes_by_band), return_index=True)
-        bands = np.repeat(np.arange(len(codes_by_band)), [len(band_codes) for band_codes in codes_by_band])[
-            first_indexes
-        ]
-        new_pairs = np.zeros((len(codes_by_band), 2))
-        np.add.at(new_pairs, bands, sets.pair_counts(codes // len(keys), codes % len(keys)))
+        lengths = [len(band_codes) for band_codes in codes_by_band]
+        first_bands = np.repeat(np.arange(len(lengths)), lengths)[first_indexes]
+        new_pairs = np.zeros((len(lengths), 2))
+        np.add.at(new_pairs, first_bands, sets.pair_counts(codes // len(keys), codes % len(keys)))
         counts[1 : len(codes_by_band) + 1] = new_pairs.cumsum(axis=0) + sets.copy_pairs()
     return counts
 
@@ -207,7 +206,7 @@ def _buckets_by_band(keys: NDArray[np.uint32], sets: DistinctSets) -> Iterator[_
     for column in keys.T:
         order = np.argsort(column, kind="stable")
         ordered = column[order]
-        # A bucket begins at each key that differs from the key before; the slice is for an array without keys.
+        # A bucket begins at each key that differs from the key before; the slice is for a sample without sets.
         starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)])
         document_counts = np.add.reduceat(sets.copies[order], starts) if starts.size else np.empty(0, np.int64)
         yield _BandBuckets(order, starts, np.diff(np.append(starts, len(order))), document_counts)

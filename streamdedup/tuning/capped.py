@@ -25,7 +25,7 @@ from streamdedup.tuning.candidates import DistinctSets, largest_bucket_of_each, 
 
 
 class StormLimits(NamedTuple):
-    """Limits for storms (many copies of one text): most documents in a bucket, most candidates of a document."""
+    """Limits for storms (many copies of one text): documents in a bucket, candidates of a document; None: no limit."""
 
     bucket_cap: int | None
     max_candidates: int | None

@@ -39,13 +39,11 @@ class Question:
     """The settings to compare.
 
     Attributes:
-        name: Profile name.
-        profile: Settings that do not vary.
+        name, profile: The profile and its name; its settings apply where they do not vary.
         kinds: Shingle kinds to try.
         thresholds: Each above 0, at most 1.
         recalls: Minimum recalls, each above 0, below 1.
-        documents_per_day: Documents a day, for the forecast.
-        bucket_layout: Bucket layout.
+        documents_per_day, bucket_layout: For the forecasts.
         arguments: Command-line arguments that name the corpus and the profile, for the commands that results print.
         has_servers: Whether there is a settings file, which names the servers.
     """
@@ -85,8 +83,7 @@ class ComparedSettings(NamedTuple):
     """The result of a comparison.
 
     Attributes:
-        question: The compared settings.
-        sample: The documents on which they were compared.
+        question, sample: The compared settings, and the documents on which they were compared.
         workload: Index size, and the settings that all rows share.
         rows: All rows, one shingle kind after the other.
         recommendation: One of the rows, with the reason.

@@ -157,10 +157,9 @@ def _is_helpful(
 
 
 class _ProposalMeter:
-    """Measures changed profiles on the texts of the recommended study.
+    """Measures changed profiles on the ``texts`` of the recommended study.
 
     Attributes:
-        texts: The texts.
         learnt: Stop shingles of words, for any unit of the profile; None without any.
         warnings: Reasons for missing proposals.
     """
@@ -174,7 +173,7 @@ class _ProposalMeter:
         self._sources = [sample.sources[number] for number in numbers]
         self.warnings: list[str] = []
         options = self._row.options
-        # Boilerplate is judged by sets of word shingles, also for a profile of characters or bags.
+        # Boilerplate is judged by sets of word shingles: for a profile of characters by those of the default size.
         words = replace(options, bag=False) if options.unit == "word" else ShingleOptions("word", 3)
         self._learn = cache(self._learn_uncached)
         self.learnt = self._learn(words)

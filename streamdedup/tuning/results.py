@@ -1,7 +1,6 @@
-"""The ``streamdedup tune`` results as plain values: ``rounds`` makes them after each comparison.
+"""The ``streamdedup tune`` results of one round as plain values, None for unknown values.
 
-``--json`` prints the values as they are; ``cli/rendering`` makes tables and the report from them. An unknown value is
-None.
+``rounds`` calls ``results_of``; ``--json`` prints the values, ``cli/rendering`` makes tables and the report from them.
 """
 
 import math
@@ -179,8 +178,8 @@ def _thresholds(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
         alerted = study.alerted(threshold)
         pairs = round(copies + float(weights[alerted].sum()))
         added = np.flatnonzero((similarities >= threshold) & (similarities < previous_threshold))
-        candidates = added if threshold < row.threshold else added[:0]
-        ordered = candidates[np.argsort(-similarities[candidates], kind="stable")]
+        shown = added if threshold < row.threshold else added[:0]
+        ordered = shown[np.argsort(-similarities[shown], kind="stable")]
         spread = np.linspace(0, len(ordered) - 1, min(len(ordered), _EXAMPLES_COUNT)).round().astype(np.int64)
         yield {
             "threshold": threshold,
@@ -195,13 +194,8 @@ def _thresholds(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
 def _example(compared: ComparedSettings, study: Study, number: int) -> dict[str, Any]:
     """Return a pair of different texts by its number in ``study.pairs``: the later text first, both as excerpts."""
     ids, texts = compared.sample.ids, compared.sample.texts
-    later, earlier = sorted(
-        (
-            int(study.text_numbers[study.distinct.first_documents[side[number]]])
-            for side in (study.pairs.left, study.pairs.right)
-        ),
-        reverse=True,
-    )
+    set_numbers = [study.pairs.left[number], study.pairs.right[number]]
+    earlier, later = sorted(study.text_numbers[study.distinct.first_documents[set_numbers]].tolist())
     left_text, right_text = _excerpts(texts[later], texts[earlier])
     similarity = float(study.pairs.similarities[number])
     return {

@@ -1,11 +1,10 @@
 """The rows of the table of ``tune``: the cheapest banding for each shingle kind, threshold and minimum recall.
 
-``comparison`` and ``proposals`` call ``rows_of`` with a study. A "row" here is a row of this table; the rows of a
-banding are r.
-
-A banding qualifies if P(t) is at least the minimum recall; t is the threshold, or the least similarity of the
-containment rule where the profile has one. The cost of a banding is counted in bands, as in ``lsh``, but with the false
-candidates of the sample instead of those of Reuters-21578, and with a price for signature values beyond the profile's:
+``comparison`` and ``proposals`` call ``rows_of`` with a study. A ``TuningRow`` is a row of the table; ``rows`` are the
+rows r of a banding. A banding qualifies if P(t) (``lsh``) is at least the minimum recall; t is the threshold, or the
+least similarity of the containment rule where the profile has one. The cost of a banding is counted in bands, as in
+``lsh``, but with the false candidates of the sample instead of those of Reuters-21578, and with a price for signature
+values beyond the profile's:
 
     cost(b, r) = b + w F(b, r) + v max(b r - permutations, 0)
 
@@ -112,15 +111,11 @@ class TuningRow(NamedTuple):
 
     Attributes:
         study: The sample with one shingle kind.
-        threshold: Least similarity.
-        min_recall: Minimum recall.
-        banding: Bands and rows.
         recall: Share of the sample's pairs that become candidates.
-        limits: The row's limits for storms.
         chance: Chance to find a pair that has just the least similarity, with ``limits``, in an index of
             ``Workload.judged_index_size``.
         found_share: Share of the sample's pairs that is found with ``limits``; None without pairs.
-        permutations: Signature values.
+        permutations: Signature values: the profile's, or more if the banding needs more.
         candidates: A new document's candidates.
         prepare_us: Microseconds of one core for a document's shingles and signature, measured on this machine.
         index_us: Microseconds for a document's buckets and comparisons, from constants.
@@ -161,7 +156,7 @@ class TuningRow(NamedTuple):
 
 
 class _Priced(NamedTuple):
-    """A banding that reaches a recall without limits for storms, with its cost in bands and its candidates."""
+    """A banding that reaches a recall without limits for storms, and its cost in bands, candidates and scales."""
 
     cost: float
     banding: Banding
@@ -201,13 +196,13 @@ class _Search:
         self._workload = workload
         self._threshold = threshold
         self._min_recall = min_recall
-        self._least = study.least_similarity(threshold)
+        self._least_similarity = study.least_similarity(threshold)
         self._related_from = min(RELATED_FROM, threshold)
         self.priced: list[_Priced] = []
 
     def fewest_bands(self, rows: int) -> int | None:
         """Return the fewest bands of ``rows`` rows that reach the recall; None if the signature is too short."""
-        bands = _fewest_bands(self._least, self._min_recall, rows)
+        bands = _fewest_bands(self._least_similarity, self._min_recall, rows)
         return bands if bands <= self._workload.most_permutations // rows else None
 
     def price(self, banding: Banding, pairs: NDArray[np.float64]) -> _Priced:
@@ -270,6 +265,7 @@ class _Search:
         """Return the row of a banding with limits for storms: recall, chance and cost."""
         study, workload, banding = self._study, self._workload, priced.banding
         shares = study.compared_shares(banding, priced.scales, limits, self._related_from)
+        # The study signs with as many values as the longest banding needs.
         signing_s = study.sign_s * banding.permutations / workload.most_permutations
         compared = min(priced.candidates.expected(workload.index_size), limits.max_candidates or math.inf)
         return TuningRow(
@@ -279,7 +275,7 @@ class _Search:
             banding=banding,
             recall=study.recall(banding, self._threshold),
             limits=limits,
-            chance=find_chance(self._least, banding, shares),
+            chance=find_chance(self._least_similarity, banding, shares),
             found_share=study.found_share(banding, self._threshold, shares),
             permutations=max(workload.permutations, banding.permutations),
             candidates=priced.candidates,
@@ -293,11 +289,11 @@ class _Search:
         Returns the same row if no band count within the signature is enough.
         """
         rows, most_bands = row.banding.rows, self._workload.most_permutations // row.banding.rows
-        compared_share = row.chance / row.banding.probability(self._least)
+        compared_share = row.chance / row.banding.probability(self._least_similarity)
         candidate_recall = self._min_recall / compared_share
         if candidate_recall >= 1.0:
             return row
-        bands = _fewest_bands(self._least, candidate_recall, rows)
+        bands = _fewest_bands(self._least_similarity, candidate_recall, rows)
         if bands > most_bands:
             return row
         # One band in reserve, because more bands have more candidates, of which a smaller share is compared.

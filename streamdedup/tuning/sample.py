@@ -23,10 +23,8 @@ class Sample(NamedTuple):
     """Some texts from a collection, in the order of arrival.
 
     Attributes:
-        ids: Document ids.
-        texts: Text of each document.
-        sources: Source of each document; None without one.
-        scopes: Scope of each document; None without one. Pairs are counted within scopes.
+        ids, texts: Id and text of each document.
+        sources, scopes: Source and scope of each document; None without one. Pairs are counted within scopes.
         read_count: Documents of the stream, in the sample or not.
     """
 

@@ -50,7 +50,7 @@ class Recall(NamedTuple):
         pairs: Alerted document pairs, equal sets included; no whole number where kept pairs represent others.
         edited: Found ones among the alerted pairs of different sets; a set pair counts once, not for each document.
         measured: Found share of ``pairs``; None without pairs.
-        expected: The same share in theory: the mean of P(s) over ``pairs``.
+        expected: The same share in theory: the mean of P(s) (``lsh``) over ``pairs``.
     """
 
     pairs: float
@@ -65,8 +65,8 @@ class Study:
     Args:
         options: Shingle kind.
         texts: The sample, in the order of arrival.
-        scopes: Scope of each text; empty without scopes.
         family: Signature hash functions.
+        scopes: Scope of each text; empty without scopes.
         text_numbers: int64 (n,); numbers of the texts that are used, ascending; None for all.
         floor: Similarity from which pairs are joined, above 0, at most 1: no later threshold may be lower.
         rule: Containment rule, with a least similarity from the floor on; None for no rule.
@@ -77,8 +77,7 @@ class Study:
     Attributes:
         options, rule, floor, min_words, text_numbers: As passed; ``text_numbers`` is never None.
         sample_count: Texts in the sample, used or not.
-        sets: The shingles of the used texts.
-        distinct: The distinct sets among ``sets``.
+        sets, distinct: The shingles of the used texts, and the distinct sets among them.
         pairs: Kept pairs between different sets, by their numbers in ``distinct``; at most ``MOST_PAIRS``.
         counts: float64 (n_pairs, 2); pair count (``candidates``) that each kept pair represents.
         histogram: float64 (BINS,); document pairs by similarity, equal sets in the last bin.
@@ -124,8 +123,8 @@ class Study:
         self.sign_s = (time.perf_counter() - started) * self.indexed_count / max(distinct_count, 1)
         no_pair = np.zeros(len(self.pairs.left), np.bool_)
         self._by_rule = no_pair if rule is None else self.distinct.contained(self.pairs, rule)
-        # The last row count of ``_first_shared``, and the keys of all such bands that the signature has room for. Only
-        # the last ones are kept, because those of all row counts would take too much memory.
+        # Row count of the last ``_compute_first_shared``, and the keys of all bands that the signature has room for;
+        # the keys of all row counts would take too much memory.
         self._last_keys: tuple[int, NDArray[np.uint32]] | None = None
         # By row count: the first band that each pair shares.
         self._first_shared = cache(self._compute_first_shared)
