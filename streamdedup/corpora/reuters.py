@@ -1,4 +1,4 @@
-"""The parser for the Reuters-21578 collection, articles in SGML, called through ``formats``; names of its files."""
+"""The parser for Reuters-21578 (articles in SGML), which ``formats`` lists, and the names of the collection's files."""
 
 import re
 import sys

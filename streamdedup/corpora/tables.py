@@ -196,7 +196,7 @@ def _read_header(feed: _RowLines, cells: list[str], problem: str | None, columns
             raise feed.error(f"{reason}; the columns are {listed}")
         return names.index(name)
 
-    # Columns by field that must exist; None: the column with the name of the field, if there is one.
+    # The column that must exist for a field; None for a field whose column, of the same name, may be missing.
     required = {
         decoder.id_field: columns.id,
         decoder.source_field: columns.source,

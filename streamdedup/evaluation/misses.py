@@ -82,7 +82,7 @@ class MissClassifier:
         return [reasons[number] for number in numbers.tolist()]
 
     def _signatures(self, documents: NDArray[np.int64]) -> NDArray[np.uint32]:
-        sets = [self._sets.of(document) for document in documents.tolist()]
+        sets = [self._sets.shingles_of(document) for document in documents.tolist()]
         return self._family.sign(np.concatenate(sets), offsets_of(self._sets.sizes[documents]))
 
 

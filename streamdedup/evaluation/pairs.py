@@ -39,7 +39,7 @@ class ShingleSets(NamedTuple):
         """Distinct shingles per document, int64 (n_documents,)."""
         return np.diff(self.offsets)
 
-    def of(self, document: int) -> NDArray[np.uint32]:
+    def shingles_of(self, document: int) -> NDArray[np.uint32]:
         """Return a document's shingles."""
         return self.hashes[self.offsets[document] : self.offsets[document + 1]]
 
@@ -108,5 +108,7 @@ def contained(
 def overlaps_of(sets: ShingleSets, left: NDArray[np.int64], right: NDArray[np.int64]) -> Overlaps:
     """Return the overlaps of pairs; ``left`` and ``right``: document numbers, int64 (n,)."""
     pairs = zip(left.tolist(), right.tolist(), strict=True)
-    common = np.fromiter((intersection_size(sets.of(a), sets.of(b)) for a, b in pairs), np.int64, len(left))
+    common = np.fromiter(
+        (intersection_size(sets.shingles_of(a), sets.shingles_of(b)) for a, b in pairs), np.int64, len(left)
+    )
     return Overlaps(common, sets.sizes[left], sets.sizes[right])

@@ -1,9 +1,9 @@
 """Validates one table after the other, so that no mistake hides another, and describes the mistakes.
 
-``Settings.load`` calls it for the settings, ``library`` for keywords. A pydantic model of all settings would look for
-contradictions in a section only when every value in it is valid, and between sections only when all values are. Here
-wrong values are reported and left out, and the checks run over the rest. No text repeats a secret, the value of an
-unknown key, or a password inside an address.
+``Settings.load`` calls ``read_sections``, ``library`` calls ``read_profile``. A pydantic model of all settings would
+look for contradictions in a section only when every value in it is valid, and between sections only when all values
+are. Here wrong values are reported and left out, and the checks run over the rest. No text repeats a secret, the value
+of an unknown key, or a password inside an address.
 """
 
 import re

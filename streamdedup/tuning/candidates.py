@@ -116,7 +116,7 @@ def distinct_sets(sets: ShingleSets, min_words: int = 0) -> DistinctSets:
     first_documents: list[int] = []
     halves: list[list[int]] = []
     for document in np.flatnonzero((sets.sizes > 0) & (sets.token_counts >= min_words)).tolist():
-        number = set_numbers.setdefault((scopes[document], sets.of(document).tobytes()), len(set_numbers))
+        number = set_numbers.setdefault((scopes[document], sets.shingles_of(document).tobytes()), len(set_numbers))
         if number == len(first_documents):
             first_documents.append(document)
             halves.append([0, 0])
@@ -223,8 +223,8 @@ def _pair_codes(keys: NDArray[np.uint32], sets: DistinctSets) -> Iterator[NDArra
         if room < 0:
             return
         several = np.flatnonzero(set_counts > 1)
-        members = ranges(starts[several], set_counts[several])
-        # Each member with all that follow it in its bucket.
-        followers = np.repeat(starts[several] + set_counts[several], set_counts[several]) - members - 1
-        left, right = order[np.repeat(members, followers)], order[ranges(members + 1, followers)]
+        indexes = ranges(starts[several], set_counts[several])
+        # Each set is paired with all sets that follow it in its bucket.
+        followers = np.repeat(starts[several] + set_counts[several], set_counts[several]) - indexes - 1
+        left, right = order[np.repeat(indexes, followers)], order[ranges(indexes + 1, followers)]
         yield np.minimum(left, right) * len(order) + np.maximum(left, right)

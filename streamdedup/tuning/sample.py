@@ -77,7 +77,7 @@ class BoundedTexts:
 
     def __init__(self, most_characters: int) -> None:
         self.texts: list[str] = []
-        self._most = most_characters
+        self._most_characters = most_characters
         self._characters = 0
         self._share = 1.0
         self._chance = random.Random(_SEED)  # noqa: S311  no secret depends on it
@@ -88,7 +88,7 @@ class BoundedTexts:
             return
         self.texts.append(text)
         self._characters += len(text)
-        while self._characters > self._most and len(self.texts) > 1:
+        while self._characters > self._most_characters and len(self.texts) > 1:
             self.texts = [text for text in self.texts if self._chance.random() < 0.5]
             self._characters = sum(map(len, self.texts))
             self._share /= 2

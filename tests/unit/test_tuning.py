@@ -126,7 +126,7 @@ class TestCandidates:
 
 class TestStudy:
     def test_recall_is_that_of_all_pairs_compared_one_by_one(self, study):
-        sets = [frozenset(study.sets.of(at).tolist()) for at in range(300)]
+        sets = [frozenset(study.sets.shingles_of(at).tolist()) for at in range(300)]
         keys = study.band_keys(Banding(4, 6))
         keys_of = {
             sets[first]: keys[number] for number, first in enumerate(distinct_sets(study.sets).first_documents.tolist())
@@ -142,7 +142,7 @@ class TestStudy:
         assert 0 < recall.edited.total < true
 
     def test_the_histogram_holds_every_pair(self, study):
-        sets = [set(study.sets.of(at).tolist()) for at in range(300)]
+        sets = [set(study.sets.shingles_of(at).tolist()) for at in range(300)]
         pairs = [len(a & b) / len(a | b) for a, b in itertools.combinations(sets, 2)]
         assert study.histogram.sum() == sum(one >= 0.5 for one in pairs)
         assert study.histogram[-1] == sum(one >= 0.95 for one in pairs)
@@ -178,7 +178,7 @@ class TestContainment:
     def expected(self, threshold: float) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
         """Pairs from the threshold on, and those below it by the rule, compared one by one."""
         sets = shingle_sets(Shingler(WORDS), self.texts())
-        members = [frozenset(sets.of(at).tolist()) for at in range(len(sets.sizes))]
+        members = [frozenset(sets.shingles_of(at).tolist()) for at in range(len(sets.sizes))]
         similar, by_rule = set(), set()
         for a, b in itertools.combinations(range(len(members)), 2):
             common, smaller = len(members[a] & members[b]), min(len(members[a]), len(members[b]))
@@ -638,7 +638,7 @@ class TestAdvice:
             text = [f"w{at}" for at in range(count)]
             changed = [*text[: count // 2], "other", *text[count // 2 + 1 :]]
             sets = shingle_sets(Shingler(ShingleOptions("word", size)), [" ".join(text), " ".join(changed)])
-            left, right = (set(sets.of(number).tolist()) for number in (0, 1))
+            left, right = (set(sets.shingles_of(number).tolist()) for number in (0, 1))
             return len(left & right) / len(left | right)
 
         assert similarity_of(words) >= threshold
