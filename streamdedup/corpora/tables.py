@@ -53,12 +53,7 @@ def read_table(
 ) -> Iterator[Entry]:
     """Yield the rows except blank ones; the first row names the columns.
 
-    Args:
-        stream: File content.
-        decoder: Field names.
-        columns: Column names.
-        delimiter: Field separator.
-        quoted: Whether a quotation mark at the start encloses a field.
+    ``quoted``: whether quotation marks enclose fields; without them a quotation mark is text.
 
     Raises:
         CorpusError: The header or a column is missing, a column occurs twice, or a row is too long.

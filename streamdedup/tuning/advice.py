@@ -61,7 +61,7 @@ def recommend(rows: Sequence[TuningRow], preferred: ShingleOptions) -> Recommend
     profile's kind, which has no row if the user named other kinds, or if it misses the recall.
     """
     row = next((row for row in rows if row.options == preferred), rows[0])
-    threshold, name, needed = row.threshold, _name(row), _words_needed(row)
+    threshold, name, needed = row.threshold, _kind_name(row), _words_needed(row)
     if threshold >= 1.0:
         return Recommendation(row, f"{name}: at a threshold of 1 any kind of shingles finds texts of the same words")
     median = row.study.median_words
@@ -80,7 +80,7 @@ def recommend(rows: Sequence[TuningRow], preferred: ShingleOptions) -> Recommend
         )
     return Recommendation(
         shortest,
-        f"{_name(shortest)}: half of the texts have {median:,} words or fewer; in {name} shingles a pair that differs "
+        f"{_kind_name(shortest)}: half of the texts have {median:,} words or fewer; in {name} shingles a pair that differs "
         f"in one word needs {needed} words to stay above {threshold:g}, in these {_words_needed(shortest)}",
     )
 
@@ -106,7 +106,7 @@ def _words_needed(row: TuningRow) -> int:
     return least_words(row.options, row.threshold)
 
 
-def _name(row: TuningRow) -> str:
+def _kind_name(row: TuningRow) -> str:
     return f"{row.options.unit} {row.options.size}"
 
 
