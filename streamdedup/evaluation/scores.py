@@ -1,8 +1,8 @@
 """Recall and precision of the pairs that a trial found, against a truth: the result of ``streamdedup evaluate``.
 
 Where the shingles of both documents are stored the similarity is exact, and recall and precision are promised at the
-threshold t. Elsewhere the similarity is an estimate with the standard error e = sqrt(t (1 - t) / K); a pair near t may
-fall on either side, so recall counts from t + 3 e on and precision from t - 3 e on.
+threshold t. Elsewhere signatures of K values give an estimate with the standard error e = sqrt(t (1 - t) / K); a pair
+near t may fall on either side, so recall counts from t + 3 e on and precision from t - 3 e on.
 
 ``cli/evaluate.py`` computes or reads the truth and calls ``without_suppressed`` and ``score``.
 """

@@ -80,8 +80,8 @@ def recommend(rows: Sequence[TuningRow], preferred: ShingleOptions) -> Recommend
         )
     return Recommendation(
         shortest,
-        f"{_kind_name(shortest)}: half of the texts have {median:,} words or fewer; in {name} shingles a pair that differs "
-        f"in one word needs {needed} words to stay above {threshold:g}, in these {_words_needed(shortest)}",
+        f"{_kind_name(shortest)}: half of the texts have {median:,} words or fewer; in {name} shingles a pair that "
+        f"differs in one word needs {needed} words to stay above {threshold:g}, in these {_words_needed(shortest)}",
     )
 
 

@@ -87,6 +87,7 @@ def _proposals(compared: ComparedSettings, proposals: Proposals) -> dict[str, An
 
 
 def _proposal(compared: ComparedSettings, proposal: MeasuredProposal) -> dict[str, Any]:
+    """Return a proposal's pair counts, and the values of its row that the proposal may change."""
     row = _row(compared, proposal.row)
     pair_keys = ("pairs", "gained", "lost", "boilerplate")
     row_keys = ("bands", "rows", "bytes_per_document", "candidates_that_stay", "candidates_forecast", "documents_per_s")
@@ -98,8 +99,9 @@ def _proposal(compared: ComparedSettings, proposal: MeasuredProposal) -> dict[st
 
 
 def _row(compared: ComparedSettings, row: TuningRow) -> dict[str, Any]:
-    candidates, documents = row.candidates, compared.workload.index_size
-    size = _bytes(compared, row, compared.question.bucket_layout)
+    """Return the values of one row of the table."""
+    candidates, index_size = row.candidates, compared.workload.index_size
+    document_bytes = _document_bytes(compared, row, compared.question.bucket_layout)
     similarity = row.study.least_similarity(row.threshold)
     return {
         "unit": row.options.unit,
@@ -126,16 +128,16 @@ def _row(compared: ComparedSettings, row: TuningRow) -> dict[str, Any]:
             candidates.unrelated.near + candidates.related.expected(candidates.collection_size)
         ),
         "candidates_that_grow_per_million": _finite(candidates.unrelated.per_document * 1e6),
-        "candidates_forecast": _finite(candidates.expected(documents)),
-        "false_candidates_forecast": _finite(candidates.expected_false(documents)),
-        "bytes_per_document": size,
-        "memory_bytes": size * documents,
+        "candidates_forecast": _finite(candidates.expected(index_size)),
+        "false_candidates_forecast": _finite(candidates.expected_false(index_size)),
+        "bytes_per_document": document_bytes,
+        "memory_bytes": document_bytes * index_size,
         "documents_per_s": row.documents_per_s,
         "prepare_us": row.prepare_us,
     }
 
 
-def _bytes(compared: ComparedSettings, row: TuningRow, layout: str) -> float:
+def _document_bytes(compared: ComparedSettings, row: TuningRow, layout: str) -> float:
     profile = compared.question.profile
     return bytes_per_document(row, compared.workload, layout, profile.exact_limit, captions=profile.label_bytes > 0)
 
@@ -150,7 +152,7 @@ def _recommendation(compared: ComparedSettings) -> dict[str, Any]:
         "daemons": max(1, math.ceil(documents_per_s / (_LOAD * row.documents_per_s))),
         "bucket_layout": question.bucket_layout,
         "memory_bytes_by_layout": {
-            layout: _bytes(compared, row, layout) * question.documents_kept for layout in BAND_LIFETIMES
+            layout: _document_bytes(compared, row, layout) * question.documents_kept for layout in BAND_LIFETIMES
         },
         "toml": section,
         "settings_file": section if question.has_servers else f"{SERVERS}\n{section}",
