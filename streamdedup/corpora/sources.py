@@ -24,7 +24,7 @@ MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 CHUNK_BYTES: Final = 64 * 1024
 #: Byte order mark of UTF-8, which some editors write.
 _BOM: Final = b"\xef\xbb\xbf"
-#: First bytes that identify a file: one block of a tar archive, because the magic bytes of tar are near its end.
+#: First bytes that identify a file: one block of a tar archive, whose magic bytes are at offset 257.
 _HEAD_BYTES: Final = tarfile.BLOCKSIZE
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 

@@ -39,7 +39,7 @@ class Question:
     """The settings to compare.
 
     Attributes:
-        name, profile: The profile and its name; its settings apply where they do not vary.
+        name, profile: The profile's name, and the settings that do not vary.
         kinds: Shingle kinds to try.
         thresholds: Each above 0, at most 1.
         recalls: Minimum recalls, each above 0, below 1.
