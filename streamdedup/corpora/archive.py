@@ -1,7 +1,8 @@
-"""Members of a tar archive, read in place: nothing is extracted or written.
+"""The SGML files in a tar archive, read in place for ``reader``: nothing is extracted or written.
 
-``tarfile`` reads extended headers (long names, sparse maps) into memory at the size that the archive declares. Only
-plain headers are parsed here, so that a hostile archive cannot exhaust memory.
+``tarfile.open`` reads extended headers into memory at the size that the archive declares. Here only plain headers are
+parsed, so that a hostile archive cannot exhaust memory. Extended headers are skipped like any other member that is no
+SGML file, so a member with a long name is read under its cut name.
 """
 
 import tarfile
@@ -12,20 +13,20 @@ from streamdedup.corpora.sources import CHUNK_BYTES, ByteStream, starts_with
 from streamdedup.errors import CorpusError
 
 
-def members(archive: ByteStream) -> Iterator[ByteStream]:
-    """Yield the SGML files in a tar archive; each has to be read before the next.
+def sgml_members(archive: ByteStream) -> Iterator[ByteStream]:
+    """Yield the members that are SGML files, by name or by first bytes; each has to be read before the next.
 
     Raises:
         CorpusError: The archive is damaged or truncated, or has no SGML file.
     """
     is_empty = True
     while (header := _next_header(archive)) is not None:
-        content = _Member(archive, header.size)
-        member = ByteStream(content.read, f"{archive.name}:{header.name}")
-        if header.isreg() and (is_reuters_name(header.name) or starts_with(member.head(), REUTERS_STARTS)):
+        member = _Member(archive, header.size)
+        stream = ByteStream(member.read, f"{archive.name}:{header.name}")
+        if header.isreg() and (is_reuters_name(header.name) or starts_with(stream.head(), REUTERS_STARTS)):
             is_empty = False
-            yield member
-        content.skip()
+            yield stream
+        member.skip()
     # gzip verifies its checksum at the end, so the archive is read to the end.
     while archive.read(CHUNK_BYTES):
         pass
@@ -39,28 +40,42 @@ class _Member:
     def __init__(self, archive: ByteStream, size: int) -> None:
         self._archive = archive
         self._left = size
+        # The content is filled up to a whole number of blocks.
         self._padding = -size % tarfile.BLOCKSIZE
 
     def read(self, size: int) -> bytes:
-        piece = self._archive.read_exactly(min(size, self._left))
+        piece = _read_exactly(self._archive, min(size, self._left))
         self._left -= len(piece)
         return piece
 
     def skip(self) -> None:
+        """Read the rest of the content and the padding, so that the next header follows."""
         while self.read(CHUNK_BYTES):
             pass
-        self._archive.read_exactly(self._padding)
+        _read_exactly(self._archive, self._padding)
 
 
 def _next_header(archive: ByteStream) -> tarfile.TarInfo | None:
-    """Return the next member's header, or None at the end."""
-    block = archive.read_exactly(tarfile.BLOCKSIZE)
+    """Return the next member's header; None at the end, which a block of zeros marks."""
+    block = _read_exactly(archive, tarfile.BLOCKSIZE)
     if not any(block):
         return None
     try:
         header = tarfile.TarInfo.frombuf(block, "utf-8", "replace")
     except tarfile.TarError as error:
         raise CorpusError(f"{archive.name}: damaged archive: {error}") from error
+    # Sizes of 8 GiB and more are stored as signed binary numbers.
     if header.size < 0:
         raise CorpusError(f"{archive.name}: damaged archive: a member of negative size")
     return header
+
+
+def _read_exactly(archive: ByteStream, size: int) -> bytes:
+    """Return ``size`` bytes; ``CorpusError`` if the archive has fewer."""
+    data = b""
+    while len(data) < size:
+        piece = archive.read(size - len(data))
+        if not piece:
+            raise CorpusError(f"{archive.name}: cut short: the archive ends before its last member does")
+        data += piece
+    return data

@@ -1,4 +1,4 @@
-"""Entries, which the parsers of corpora yield to the commands on files."""
+"""The entry: one document of a corpus, or one unreadable line, as the parsers yield it to the commands on files."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +17,12 @@ class Entry:
     """A document in a corpus, or a line that could not be read as one.
 
     Attributes:
-        id: Id in the corpus, or ``<file name>:<line>`` if the corpus gives none.
+        id: Id in the corpus, or ``line_id`` if the corpus gives none.
         text: Text to compare; may be empty.
         file: File name; ``archive:member`` inside an archive.
         line: Number of the first line in the file, from 1.
-        raw: JSON lines: the line without its end. Tables: the row as a JSON object. Other formats: None, or the
-            bytes of an unreadable entry.
+        raw: Record value that ``produce`` sends. JSON lines: the line without its end. Tables: the row as a JSON
+            object. Other formats: None. An unreadable entry: its bytes.
         source: Source, unchanged.
         published_at: Publication time, unchanged and not interpreted.
         op: Operation; always "upsert" except in JSON lines.
@@ -59,6 +59,7 @@ class Entry:
             return self.raw
         fields = {
             decoder.id_field: self.id,
+            # The decoder joins its text fields, so the whole text fits into the first.
             decoder.text_fields[0]: self.text,
             decoder.source_field: self.source,
             decoder.published_at_field: self.published_at,
@@ -69,18 +70,20 @@ class Entry:
 
 
 def line_id(file: str, line: int) -> str:
-    """Return the id for a document to which the corpus gives none."""
+    """Return the id for a document to which the corpus gives none: ``<file name>:<line>``."""
     return f"{Path(file).name}:{line}"
 
 
 def decode_entry(decoder: Decoder, file: str, line: int, raw: bytes) -> Entry:
     """Return the entry of a JSON object; a malformed one has a ``problem`` and a ``code``."""
     default_id = line_id(file, line)
+    # The decoder reads Kafka records: file and line take the place of topic and offset, and the default id that of the
+    # record key, which counts only without an id field. An entry has no record time.
+    position = Position(file, partition=0, offset=line)
     try:
-        # The default id is passed as the record key, which the decoder uses only without an id field.
-        document = decoder.decode(Position(file, 0, line), 0, default_id.encode(), raw)
+        document = decoder.decode(position, timestamp_ms=0, key=default_id.encode(), value=raw)
     except MessageError as error:
-        return Entry(default_id, "", file, line, raw, problem=str(error), code=error.code)
+        return Entry(default_id, text="", file=file, line=line, raw=raw, problem=str(error), code=error.code)
     return Entry(
         document.id,
         document.text,

@@ -1,6 +1,7 @@
-"""The file formats: their table and detection, and the parsers for JSON lines and plain text.
+"""The table of file formats, the detection of a file's format, and the parsers for JSON lines and plain text.
 
-A format is one parser and one row in ``FORMATS``. Detection uses a file's first bytes, then its name.
+``CorpusReader`` detects the format of each file and calls its parser. A format is one parser and one row in
+``FORMATS``. Detection uses a file's first bytes, then its name.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from streamdedup.errors import CorpusError
 from streamdedup.wire import Decoder, ErrorCode
 
 Format = Literal["auto", "jsonl", "csv", "tsv", "tsv-unquoted", "text", "reuters"]
-#: Turns a file into entries; the decoder gives the field names, ``Columns`` those in tables.
+#: Turns a file into entries. The decoder has the names of fields; ``Columns`` has the names of columns in a table.
 Parser = Callable[[ByteStream, Decoder, Columns], Iterator[Entry]]
 
 
@@ -27,11 +28,11 @@ class FileFormat:
 
     Attributes:
         parse: Parser for a file's bytes.
-        title: Name in help texts; empty for a variant.
+        title: Name in help texts; empty for a variant of another format.
         suffixes: File name suffixes that select the format, in lower case.
         starts: First bytes that select the format before the file name does, in lower case. A binary file is selected
             by its first bytes only.
-        is_table: Whether the file names its columns.
+        is_table: Whether the first row of the file names columns.
     """
 
     parse: Parser
@@ -69,7 +70,8 @@ FORMATS: Final[dict[Format, FileFormat]] = {
 #: All formats, for help texts.
 FORMAT_TITLES: Final = ", ".join(form.title for form in FORMATS.values() if form.title)
 
-#: First bytes in files that cannot be read, with advice. UTF-32 precedes UTF-16, whose mark it begins with.
+#: First bytes in files that cannot be read, with advice. UTF-32 precedes UTF-16, because the byte order mark of
+#: little-endian UTF-32 begins with that of UTF-16.
 _FOREIGN: Final = {
     b"PK\x03\x04": "a zip archive; unpack it first",
     b"\x28\xb5\x2f\xfd": "compressed with zstd; only gzip is read",
@@ -86,7 +88,7 @@ def detect_format(stream: ByteStream, requested: Format) -> Format:
     """Return a file's format: the requested one, or the detected one for "auto".
 
     Raises:
-        CorpusError: The first bytes tell an unsupported format.
+        CorpusError: The first bytes are those of an unsupported format.
     """
     head = stream.head()
     for magic, advice in _FOREIGN.items():

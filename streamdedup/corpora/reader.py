@@ -1,11 +1,14 @@
-"""The corpus reader: files, in order, each with its parser."""
+"""The corpus reader: opens each file, finds its format, and yields the entries of the format's parser.
+
+The commands on files, ``produce`` and ``demo`` read documents with ``CorpusReader``.
+"""
 
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from streamdedup.corpora.archive import members
+from streamdedup.corpora.archive import sgml_members
 from streamdedup.corpora.entries import Entry
 from streamdedup.corpora.formats import FORMATS, FileFormat, Format, detect_format
 from streamdedup.corpora.reuters import is_reuters_name
@@ -15,7 +18,7 @@ from streamdedup.errors import CorpusError
 from streamdedup.wire import Decoder
 
 _NO_COLUMNS: Final = Columns()
-#: Magic bytes in the first block of a tar archive, and their place.
+#: Magic bytes in the first block of a tar archive, and their offset.
 _TAR_MAGIC: Final = (b"ustar", 257)
 
 
@@ -29,8 +32,8 @@ class CorpusReader:
         columns: Table columns that are not named like the decoder's fields.
 
     Attributes:
-        total_bytes: Sum of the file sizes as stored, compressed or not; None if unknown.
-        bytes_read: Stored bytes that were read; grows during an iteration.
+        total_bytes: Sum of the file sizes as stored, compressed or not; None for standard input and pipes.
+        bytes_read: Stored bytes that were read; grows during an iteration, for a progress bar.
 
     Raises:
         CorpusError: There is no such file, no ``.sgm`` file in the folder, or another format is requested for a folder.
@@ -66,17 +69,17 @@ class CorpusReader:
     def _parts(self, file: str) -> Iterator[tuple[ByteStream, FileFormat]]:
         """Yield a file's content: one part, or one for each archive member."""
         with open_file(file) as stored:
-            stream = unzipped(ByteStream(stored.read1, "stdin" if file == STDIN else file, self._count))
+            stream = unzipped(ByteStream(stored.read1, "stdin" if file == STDIN else file, self._count_bytes))
             is_archive = stream.head().startswith(*_TAR_MAGIC)
             requested = _reuters_format(f"{stream.name}: a tar archive", self._format) if is_archive else self._format
             name = detect_format(stream, requested)
             form = FORMATS[name]
             if self._columns and self._columns.tables_only and not form.is_table:
                 raise CorpusError(f"{stream.name}: columns are named, but it is read as {name}; say what format it has")
-            for part in members(stream) if is_archive else (stream,):
+            for part in sgml_members(stream) if is_archive else (stream,):
                 yield part, form
 
-    def _count(self, length: int) -> None:
+    def _count_bytes(self, length: int) -> None:
         self.bytes_read += length
 
 
@@ -88,7 +91,7 @@ def _reuters_format(container: str, requested: Format) -> Format:
 
 
 def corpus_files(path: str) -> list[str]:
-    """Return the files in reading order."""
+    """Return the ``.sgm`` files of a folder in reading order, else the path alone."""
     if path == STDIN or not Path(path).is_dir():
         return [path]
     try:
@@ -101,7 +104,7 @@ def corpus_files(path: str) -> list[str]:
 
 
 def _total_bytes(files: list[str]) -> int | None:
-    """Return the summed file size, or None if one is a stream."""
+    """Return the summed file size, or None if one is a stream, such as a named pipe."""
     if STDIN in files:
         return None
     try:

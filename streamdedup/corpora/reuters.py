@@ -1,4 +1,4 @@
-"""The Reuters-21578 collection: articles in SGML."""
+"""The parser for Reuters-21578 (articles in SGML), which ``formats`` lists, and the names of the collection's files."""
 
 import re
 import sys
@@ -35,7 +35,9 @@ def read_reuters(stream: ByteStream, _: Decoder, __: Columns) -> Iterator[Entry]
     Raises:
         CorpusError: An article is truncated or longer than ``MAX_LINE_BYTES``, or the file has none.
     """
-    lines, start, size, article = Lines(stream), 0, 0, list[bytes]()
+    lines = Lines(stream)
+    article: list[bytes] = []
+    start = size = 0  # the line on which the last article begins, 0 before the first; bytes of the article so far
     for line in lines:
         if line.lstrip().startswith(b"<REUTERS"):
             if article:

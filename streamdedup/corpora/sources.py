@@ -1,4 +1,7 @@
-"""Corpus bytes and lines: files, standard input, gzip. Read errors are ``CorpusError`` and name the file."""
+"""Opens files and standard input, decompresses gzip, and limits lines: for ``reader``, all parsers and pair files.
+
+Read errors are ``CorpusError`` and name the file.
+"""
 
 import gzip
 import io
@@ -14,13 +17,14 @@ from streamdedup.errors import CorpusError
 
 #: Path of standard input.
 STDIN: Final = "-"
-#: Limit of a line, a table row or an SGML article, in bytes.
+#: Limit of a line (checked by ``Lines``), a table row (by ``tables``) or an SGML article (by ``reuters``), in bytes.
+#: Both modules read it as ``sources.MAX_LINE_BYTES``, because tests replace it here.
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 #: Bytes of one read.
 CHUNK_BYTES: Final = 64 * 1024
 #: Byte order mark of UTF-8, which some editors write.
 _BOM: Final = b"\xef\xbb\xbf"
-#: Bytes that identify a file: one block of a tar archive.
+#: First bytes that identify a file: one block of a tar archive, whose magic bytes are at offset 257.
 _HEAD_BYTES: Final = tarfile.BLOCKSIZE
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 
@@ -44,24 +48,24 @@ def open_file(file: str) -> AbstractContextManager[io.BufferedReader]:
 
 
 def unzipped(stream: "ByteStream") -> "ByteStream":
-    """Return the stream, decompressed if its first bytes tell gzip."""
+    """Return the stream, decompressed if its first bytes are those of gzip."""
     if not stream.head().startswith(_GZIP_MAGIC):
         return stream
     return ByteStream(gzip.GzipFile(fileobj=io.BufferedReader(stream, CHUNK_BYTES)).read1, stream.name)
 
 
 def starts_with(head: bytes, starts: tuple[bytes, ...]) -> bool:
-    """Return whether text begins with an item from ``starts``, in any case, after a byte order mark and blanks."""
+    """Return whether text begins with an item of ``starts``; upper case, a byte order mark and blanks are ignored."""
     return head.removeprefix(_BOM).lstrip().lower().startswith(starts)
 
 
 class ByteStream(io.RawIOBase):
-    """A byte stream with a look at its beginning; every read error is a ``CorpusError``.
+    """A byte stream whose beginning can be examined before it is read; every read error is a ``CorpusError``.
 
     Args:
-        read: Returns up to the given number of bytes as soon as some are there; nothing at the end.
+        read: Returns up to a number of bytes, nothing at the end; best ``read1``, which does not wait for all of them.
         name: Name in errors.
-        count: Called with the length after each read.
+        count: Called after each ``read`` with the length: ``CorpusReader`` counts bytes before decompression with it.
     """
 
     def __init__(self, read: Callable[[int], bytes], name: str, count: Callable[[int], None] | None = None) -> None:
@@ -69,21 +73,22 @@ class ByteStream(io.RawIOBase):
         self._read = read
         self._count = count
         self._head: bytes | None = None
+        # Bytes that ``head`` took from ``read``, and that ``readinto`` has not returned yet.
         self._pending = b""
         self.name = shown_name(name)
 
     def head(self) -> bytes:
         """Return the first 512 bytes, or fewer if a line or the stream ends before."""
         if self._head is None:
-            self._head = b""
-            # A slow stream delivers byte by byte. One line is enough to detect text.
-            while len(self._head) < _HEAD_BYTES and (b"\n" not in self._head or b"\0" in self._head):
+            data = b""
+            # A slow stream may deliver byte by byte, and one line is enough to detect text. Binary data has NUL bytes
+            # and may have a line end anywhere, so its first 512 bytes are read as a whole.
+            while len(data) < _HEAD_BYTES and (b"\n" not in data or b"\0" in data):
                 piece = self._take(CHUNK_BYTES)
                 if not piece:
                     break
-                self._head += piece
-            self._pending = self._head
-            self._head = self._head[:_HEAD_BYTES]
+                data += piece
+            self._pending, self._head = data, data[:_HEAD_BYTES]
         return self._head
 
     def readable(self) -> bool:
@@ -97,21 +102,8 @@ class ByteStream(io.RawIOBase):
         buffer[: len(piece)] = piece
         return len(piece)
 
-    def read_exactly(self, size: int) -> bytes:
-        """Return ``size`` bytes.
-
-        Raises:
-            CorpusError: There are fewer.
-        """
-        data = b""
-        while len(data) < size:
-            piece = self.read(size - len(data))
-            if not piece:
-                raise CorpusError(f"{self.name}: cut short: the archive ends before its last member does")
-            data += piece
-        return data
-
     def _take(self, size: int) -> bytes:
+        """Call ``read`` and count the bytes; turn its errors into ``CorpusError``."""
         try:
             piece = self._read(size)
         except EOFError:
@@ -130,7 +122,7 @@ class Lines:
 
     Attributes:
         file: File name.
-        number: Line number after the last read.
+        number: Number of the last line that was read; 0 before the first.
     """
 
     def __init__(self, stream: ByteStream) -> None:
@@ -139,6 +131,7 @@ class Lines:
         self.number = 0
 
     def __iter__(self) -> Iterator[bytes]:
+        # One byte more than the limit tells a line that is too long from one that just fits.
         while line := self._stream.readline(MAX_LINE_BYTES + 1):
             self.number += 1
             if len(line) > MAX_LINE_BYTES:
@@ -146,7 +139,7 @@ class Lines:
             yield line.removeprefix(_BOM) if self.number == 1 else line
 
     def filled(self) -> Iterator[tuple[int, bytes]]:
-        """Yield number and content for each line that is not blank."""
+        """Yield number and content, without the line end, for each line that is not blank."""
         for line in self:
             if not line.isspace():
                 yield self.number, line.rstrip(b"\r\n")

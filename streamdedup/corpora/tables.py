@@ -1,7 +1,7 @@
-"""Tables, CSV and TSV: each row with named columns becomes a JSON object with the decoder's field names.
+"""The parser for tables, CSV and TSV: each row becomes a JSON object with the decoder's field names, and an entry.
 
-Quoting follows RFC 4180: a quoted field may hold separators, line breaks and doubled quotation marks. A malformed row
-is one entry with a problem; reading continues with the next line.
+``formats`` calls ``read_table``. Quoting follows RFC 4180: a quoted field may hold separators, line breaks and doubled
+quotation marks. A malformed row is one entry with a problem; reading continues with the next line.
 """
 
 import csv
@@ -23,20 +23,18 @@ _EXPLANATIONS: Final = (
     ("expected after", "text behind a closing quotation mark; one inside a field is written twice"),
     ("new-line character", "a carriage return without a line feed, outside of quotation marks"),
 )
-#: Error code of a row that breaks the rules of the table: `produce` sends such a row as it is.
+#: Error code of a malformed row, the same as the daemon's: `produce` sends the bytes of the row, which are no JSON.
 _MALFORMED: Final = ErrorCode.NOT_JSON
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Columns in a table. A field that is None here has the column with the decoder's field name.
+    """Names of columns in a table. Without a name here a field has the column with the decoder's field name.
 
     Attributes:
-        id: Id column.
         text: Text columns, joined by line breaks.
-        source: Source column.
-        published_at: Publication time column.
-        tables_only: Whether named columns are an error for a format without columns.
+        tables_only: Whether named columns are an error for a format without columns; False where the same options also
+            name fields of JSON.
     """
 
     id: str | None = None
@@ -55,17 +53,12 @@ def read_table(
 ) -> Iterator[Entry]:
     """Yield the rows except blank ones; the first row names the columns.
 
-    Args:
-        stream: File content.
-        decoder: Field names.
-        columns: Column names.
-        delimiter: Field separator.
-        quoted: Whether a quotation mark at the start encloses a field.
+    ``quoted``: whether quotation marks enclose fields; without them a quotation mark is text.
 
     Raises:
         CorpusError: The header or a column is missing, a column occurs twice, or a row is too long.
     """
-    # The limit applies to the whole process.
+    # ``csv`` refuses cells above 128 KiB by default. The limit applies to the whole process.
     csv.field_size_limit(sources.MAX_LINE_BYTES)
     feed = _RowLines(Lines(stream))
     parser = csv.reader(
@@ -73,9 +66,9 @@ def read_table(
     )
     header: _Header | None = None
     while True:
-        feed.begin()
+        feed.begin_row()
         try:
-            cells = next(parser)
+            cells = next(parser)  # reads as many lines from ``feed`` as the row has
             problem, code = _problem(cells, header)
         except StopIteration:
             break
@@ -96,15 +89,19 @@ def read_table(
 
 
 class _RowLines:
-    """Passes lines to the parser and keeps the current row."""
+    """Passes lines to ``csv`` and keeps the bytes of the current row, for the entry of a malformed row.
+
+    Attributes:
+        line: Number of the first line of the current row.
+    """
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
         self._iterator = iter(lines)
-        self.begin()
+        self.begin_row()
 
-    def begin(self) -> None:
-        """Begin a new row."""
+    def begin_row(self) -> None:
+        """Forget the last row; the next line begins a new one."""
         self._pieces: list[bytes] = []
         self._size_bytes = 0
         self.line = self._lines.number + 1
@@ -133,11 +130,11 @@ class _RowLines:
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """Column numbers by field.
+    """Column numbers by the decoder's field names.
 
     Attributes:
         width: Column count.
-        single: Column number for each field with one column.
+        single: Column number for each field besides the text fields.
         texts: Column numbers for each text field.
     """
 
@@ -155,7 +152,9 @@ class _Header:
 
 
 def _problem(cells: list[str], header: _Header | None) -> tuple[str | None, ErrorCode | None]:
+    """Return why a row is malformed, and its error code; twice None for a good or blank row."""
     try:
+        # Invalid UTF-8 was decoded to lone surrogates, which cannot be encoded.
         "".join(cells).encode()
     except UnicodeEncodeError:
         return "not UTF-8", ErrorCode.NOT_UTF8
@@ -180,7 +179,7 @@ def _explanation(error: csv.Error, *, advise_unquoted: bool) -> str:
 
 
 def _read_header(feed: _RowLines, cells: list[str], problem: str | None, columns: Columns, decoder: Decoder) -> _Header:
-    """Find the columns in the first row."""
+    """Find the columns in the first row; ``CorpusError`` if it is malformed, or lacks or repeats a column."""
     if problem is not None:
         raise feed.error(f"the names of the columns cannot be read: {problem}")
     names = [cell.strip() for cell in cells]
@@ -188,18 +187,20 @@ def _read_header(feed: _RowLines, cells: list[str], problem: str | None, columns
 
     def number_of(name: str) -> int:
         if names.count(name) != 1:
-            problem = f"two columns are called `{name}`" if name in names else f"there is no column `{name}`"
-            raise feed.error(f"{problem}; the columns are {listed}")
+            reason = f"two columns are called `{name}`" if name in names else f"there is no column `{name}`"
+            raise feed.error(f"{reason}; the columns are {listed}")
         return names.index(name)
 
-    named = {
+    # The column that must exist for a field; None for a field whose column, of the same name, may be missing.
+    required = {
         decoder.id_field: columns.id,
         decoder.source_field: columns.source,
         decoder.published_at_field: columns.published_at,
     }
     if decoder.scope_field is not None:
-        named[decoder.scope_field] = decoder.scope_field if decoder.default_scope is None else None
-    single = {field: number_of(name or field) for field, name in named.items() if name is not None or field in names}
+        # Without a default scope, a missing column would make every row a malformed one.
+        required[decoder.scope_field] = decoder.scope_field if decoder.default_scope is None else None
+    single = {field: number_of(name or field) for field, name in required.items() if name is not None or field in names}
     texts: dict[str, tuple[str, ...]] = {field: (field,) for field in decoder.text_fields if field in names}
     if columns.text:
         texts = {decoder.text_fields[0]: columns.text}
@@ -208,7 +209,7 @@ def _read_header(feed: _RowLines, cells: list[str], problem: str | None, columns
         raise feed.error(
             f"there is no column {missing}; the columns are {listed}; name those of the text (--text-column)"
         )
-    return _Header(len(names), single, {field: tuple(map(number_of, of_field)) for field, of_field in texts.items()})
+    return _Header(len(names), single, {field: tuple(map(number_of, titles)) for field, titles in texts.items()})
 
 
 def _listed(names: list[str]) -> str:

@@ -1,7 +1,8 @@
-"""Private servers of the demo: on free ports of this machine, and ended with the process that started them.
+"""Private servers of ``streamdedup demo``: on free ports of this machine, and ended with the process that started them.
 
 ``RedisServer`` is a real Redis-compatible server. ``MockBroker`` is the in-memory broker of librdkafka, sufficient for
-a demonstration only. No server here is for production. ``testing.kafka`` has a real Apache Kafka for the tests.
+a demonstration only. No server here is for production. Tests and benchmarks use the same classes, and have a real
+Apache Kafka in ``tests/support/kafka.py``.
 """
 
 from streamdedup.embedded.mock_broker import MOCK_API_VERSION, MockBroker

@@ -1,10 +1,11 @@
 """A small process between this program and a server, so that no server outlives the program.
 
-Run as a script, by path: ``python -I -S keeper.py PARENT_PID SCRATCH COMMAND [ARGUMENT...]``. The standard input is a
-pipe from the parent. The keeper starts the command, prints its process id, and waits for the end of the command or of
-the parent. When the command ends, the keeper exits with its exit code. When the parent ends, also by kill -9, the pipe
-closes; the keeper then kills the command with all processes that it started, and removes the folder SCRATCH, unless
-SCRATCH is empty. If the keeper is killed, Linux kills the command (``PR_SET_PDEATHSIG``).
+``process.ManagedProcess`` runs the keeper as a script, by path: ``python -I -S keeper.py PARENT_PID SCRATCH COMMAND
+[ARGUMENT...]``. The standard input is a pipe from the parent. The keeper starts the command, prints the process id of
+the command, and waits for the end of the command or of the parent. When the command ends, the keeper exits with the
+exit code of the command. When the parent ends, also by kill -9, the pipe closes; the keeper then kills the command and
+all processes of its group, and removes the folder SCRATCH, unless SCRATCH is empty. If the keeper is killed, Linux
+kills the command (``PR_SET_PDEATHSIG``).
 
 ``PR_SET_PDEATHSIG`` set by the parent is not sufficient: the signal is sent when the *thread* that started the child
 ends, the hook that sets it (``preexec_fn``) may deadlock in a program with threads, and other systems do not have it.
@@ -28,12 +29,14 @@ PR_SET_PDEATHSIG = 1
 #: Seconds between two checks of the parent, in addition to the pipe: a process that the parent forked without exec may
 #: keep the pipe open after the end of the parent.
 PARENT_CHECK_S = 1.0
+#: File descriptors of the two pipes to the parent.
+STDIN, STDOUT = 0, 1
 #: Exit code when the command could not be started, as in a shell.
 EXIT_NOT_STARTED = 127
 
 
 def _death_hook() -> Callable[[], None] | None:
-    """Return the function that the command calls before exec, to end with the keeper; None on other systems."""
+    """Return the function that the command's process calls before exec, to end with the keeper; None without Linux."""
     if not sys.platform.startswith("linux"):
         return None
     prctl = ctypes.CDLL(None).prctl
@@ -48,7 +51,7 @@ def _death_hook() -> Callable[[], None] | None:
 
 
 def _kill_group(leader_pid: int) -> None:
-    """Kill the command and the processes that it started, if they still run."""
+    """Kill the command and the processes that it started in its process group, if they still run."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader_pid, signal.SIGKILL)
 
@@ -58,31 +61,34 @@ def keep(parent_pid: int, scratch: str, command: list[str]) -> int:
 
     After the end of the parent the folder ``scratch`` is removed, unless the text is empty.
     """
+    # When the command ends, SIGCHLD writes a byte into this pipe, which ends the ``select`` below.
     wake_reader, wake_writer = os.pipe()
     os.set_blocking(wake_writer, False)
     signal.set_wakeup_fd(wake_writer)
     signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # without a handler there is no wake-up
-    # A process group of its own, which can be killed without the keeper.
+    # The command gets a process group of its own, which can be killed without the keeper. Both outputs go to the log
+    # of the server, because the standard output of the keeper is the pipe to the parent.
     server = subprocess.Popen(  # noqa: S603  the command is the parent's, no shell is involved
         command,
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr.fileno(),
         process_group=0,
-        preexec_fn=_death_hook(),  # noqa: PLW1509  one thread only, see above
+        preexec_fn=_death_hook(),  # noqa: PLW1509  the keeper has one thread only
     )
-    os.write(1, f"{server.pid}\n".encode())
-    os.close(1)
+    os.write(STDOUT, f"{server.pid}\n".encode())
+    os.close(STDOUT)
     while server.poll() is None:
-        readable, _, _ = select.select([0, wake_reader], [], [], PARENT_CHECK_S)
+        readable, _, _ = select.select([STDIN, wake_reader], [], [], PARENT_CHECK_S)
         if wake_reader in readable:
             os.read(wake_reader, 4096)
-        parent_gone = 0 in readable and not os.read(0, 4096)
-        if parent_gone or os.getppid() != parent_pid:
+        is_closed = STDIN in readable and not os.read(STDIN, 4096)
+        if is_closed or os.getppid() != parent_pid:
             _kill_group(server.pid)
             server.wait()
             if scratch:
                 shutil.rmtree(scratch, ignore_errors=True)
-    _kill_group(server.pid)
+    _kill_group(server.pid)  # processes that the command left behind
+    # A signal is a negative return code in Python, and 128 + signal in a shell.
     return server.returncode if server.returncode >= 0 else 128 - server.returncode
 
 

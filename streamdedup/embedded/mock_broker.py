@@ -6,8 +6,9 @@ Limitations, measured with the version in `constraints.txt`:
 - A partition keeps about its last 5 MB. A reader further behind is moved by its ``auto_offset_reset``: without notice
   to the oldest record or to the end, or, with "none", by an error. Only "none" shows a loss.
 - A member that joins its group again waits for the session timeout less a second: keep that timeout short.
-- kafka-python needs ``api_version=(2, 3)``; it can neither create topics nor read settings.
-- It tells no offset for a time, as if no record were as recent: ``stop-shingles --from-topic`` finds no document.
+- kafka-python needs ``api_version=(2, 3)``, and can neither create topics nor read settings on this broker.
+- The broker has no offset for any time, as if every record were older: ``stop-shingles --from-topic`` finds no
+  document.
 """
 
 import importlib.util
@@ -24,7 +25,7 @@ _CHILD = Path(__file__).with_name("mock_child.py")
 
 
 class MockBroker(ManagedProcess):
-    """One broker in a process of its own; after a restart it is empty and has another port.
+    """One broker in a process of its own (``mock_child``); after a restart the broker is empty and has another port.
 
     Args:
         topics: Number of partitions by topic, for topics that exist from the start. Other topics are created with four
@@ -51,11 +52,7 @@ class MockBroker(ManagedProcess):
         return self._address_path.read_text(encoding="ascii") if self._address_path.exists() else ""
 
     def spawn(self) -> None:
-        """Start the process without waiting until it answers.
-
-        Raises:
-            ServerError: The program cannot be started.
-        """
+        """Start the process as ``ManagedProcess`` does, without an address of an earlier run for ``is_ready``."""
         if not self.is_running():
             self._address_path.unlink(missing_ok=True)
         super().spawn()

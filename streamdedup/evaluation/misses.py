@@ -1,4 +1,4 @@
-"""The miss classifier: names the first reason that explains a missed pair."""
+"""The miss classifier: names the first reason that explains a missed pair, for ``scores``."""
 
 from enum import StrEnum
 
@@ -38,13 +38,7 @@ class Miss(StrEnum):
 
 
 class MissClassifier:
-    """Explains missed pairs.
-
-    Args:
-        options: Detector options.
-        sets: All documents' shingles.
-        findings: Trial findings.
-    """
+    """Explains the pairs that a trial missed; computes signatures and band keys anew, as the detector does."""
 
     def __init__(self, options: DetectorOptions, sets: ShingleSets, findings: Findings) -> None:
         self._options = options
@@ -53,16 +47,17 @@ class MissClassifier:
         self._findings = findings
 
     def reasons(self, pairs: Pairs) -> list[Miss]:
-        """Return one reason for each missed pair; the look-up of its later document should have found it."""
+        """Return one reason for each missed pair."""
         steps = range(0, len(pairs.left), _BATCH_PAIRS)
-        return [reason for low in steps for reason in self._batch(pairs.where(slice(low, low + _BATCH_PAIRS)))]
+        return [reason for low in steps for reason in self._batch_reasons(pairs.where(slice(low, low + _BATCH_PAIRS)))]
 
-    def _batch(self, pairs: Pairs) -> list[Miss]:
+    def _batch_reasons(self, pairs: Pairs) -> list[Miss]:
+        # ``right`` is the later document, whose look-up should have found the pair.
         findings, options, (left, right, _) = self._findings, self._options, pairs
         signatures = self._signatures(left), self._signatures(right)
         shared = shared_bands(*map(options.banding.band_keys, signatures))
         exact = compared_exactly(pairs, options, self._sets)
-        # A file of true pairs may have rounded similarities.
+        # Computed anew, because a file of true pairs may have rounded similarities.
         compared = pairs._replace(similarities=similarities(self._sets, left, right, options.measure))
         near = near_duplicates(compared, options, self._sets)
         estimates = Similarities(
@@ -81,12 +76,13 @@ class MissClassifier:
             | (findings.full_bucket[left] & ~findings.over_candidates[right]),
             Miss.CANDIDATE_CAP: findings.over_candidates[right],
         }
-        reason = np.select(list(conditions.values()), range(len(conditions)), len(conditions))
-        names = [*conditions, Miss.UNEXPLAINED]
-        return [names[number] for number in reason.tolist()]
+        # The number of the first condition that is true, else the number of UNEXPLAINED.
+        numbers = np.select(list(conditions.values()), range(len(conditions)), len(conditions))
+        reasons = [*conditions, Miss.UNEXPLAINED]
+        return [reasons[number] for number in numbers.tolist()]
 
     def _signatures(self, documents: NDArray[np.int64]) -> NDArray[np.uint32]:
-        sets = [self._sets.of(document) for document in documents.tolist()]
+        sets = [self._sets.shingles_of(document) for document in documents.tolist()]
         return self._family.sign(np.concatenate(sets), offsets_of(self._sets.sizes[documents]))
 
 

@@ -39,13 +39,13 @@ class NearestDocuments:
     Attributes:
         target: As passed.
         nearest: The nearest documents so far, the most similar first, equally similar ones by id.
-        near_count: Documents so far that reach the threshold.
+        near_count: Documents so far that reach the threshold, in ``nearest`` or not.
         compared_count: Documents so far in the scope of the target.
     """
 
     def __init__(self, target: ShingleSets, max_neighbours: int, threshold: float, measure: Measure) -> None:
         self.target = target
-        self._most = max_neighbours
+        self._max_neighbours = max_neighbours
         self._threshold = threshold
         self._measure = measure
         self.nearest: list[Neighbour] = []
@@ -76,4 +76,4 @@ class NearestDocuments:
         ]
         self.nearest = sorted(
             [*self.nearest, *neighbours], key=lambda neighbour: (-neighbour.similarity, neighbour.id)
-        )[: self._most]
+        )[: self._max_neighbours]

@@ -1,4 +1,8 @@
-"""Shingle sets of documents, and document pairs with their exact similarities."""
+"""Shingle sets of documents, and document pairs with exact similarities, as arrays for whole collections.
+
+``evaluate``, ``tune``, ``neighbours`` and ``stop-shingles`` compute with them. ``shingle_sets`` makes the sets; the
+pairs come from ``join`` or from a file.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -14,13 +18,13 @@ from streamdedup.wire import scope_key
 
 
 class ShingleSets(NamedTuple):
-    """Documents as shingle sets, as the daemon computes them; in bags a hash for each occurrence of a shingle.
+    """Documents as shingle sets, as the daemon computes them; a bag has a hash for each occurrence of a shingle.
 
     Attributes:
         hashes: uint32 (n_total,); strictly ascending within a document.
         offsets: int64 (n_documents + 1,); document i has hashes[offsets[i] : offsets[i + 1]].
-        token_counts: int64 (n_documents,); tokens per document.
-        stop_only: bool (n_documents,); documents that consist of stop shingles only, and so keep them.
+        token_counts: int64 (n_documents,); words per document, without stop words, also for shingles of characters.
+        stop_only: bool (n_documents,); documents that consist of stop shingles only, and so keep the stop shingles.
         scopes: uint64 (n_documents,); hash of each document's scope, 0 without a scope.
     """
 
@@ -35,20 +39,15 @@ class ShingleSets(NamedTuple):
         """Distinct shingles per document, int64 (n_documents,)."""
         return np.diff(self.offsets)
 
-    def of(self, document: int) -> NDArray[np.uint32]:
+    def shingles_of(self, document: int) -> NDArray[np.uint32]:
         """Return a document's shingles."""
         return self.hashes[self.offsets[document] : self.offsets[document + 1]]
 
 
 def shingle_sets(shingler: Shingler, texts: Sequence[str], scopes: Sequence[str | None] = ()) -> ShingleSets:
-    """Return texts as shingle sets.
-
-    Args:
-        shingler: Makes shingles.
-        texts: n texts.
-        scopes: Scope of each text; empty without scopes.
-    """
+    """Return texts as shingle sets; ``scopes``: scope of each text, or nothing without scopes."""
     batch = shingler.shingle(texts)
+    # A stored scope has 8 bytes, and none without a scope.
     keys = np.array([int.from_bytes(scope_key(scope), "little") for scope in scopes or [None] * len(texts)], np.uint64)
     return ShingleSets(batch.hashes, batch.offsets, batch.token_counts, batch.stop_only, keys)
 
@@ -60,12 +59,12 @@ def concatenated(parts: Iterable[ShingleSets]) -> ShingleSets:
 
 
 class Pairs(NamedTuple):
-    """Document pairs, by their numbers; left[n] < right[n].
+    """Document pairs, each as two numbers of documents, and the similarity of each pair.
 
     Attributes:
-        left: int64 (n,).
-        right: int64 (n,).
-        similarities: float64 (n,); exact similarities.
+        left: int64 (n,); the smaller number of each pair, of the earlier document.
+        right: int64 (n,); the larger number of each pair, of the later document.
+        similarities: float64 (n,).
     """
 
     left: NDArray[np.int64]
@@ -82,22 +81,15 @@ class Pairs(NamedTuple):
 
 
 def gathered(blocks: Iterable[Pairs]) -> Pairs:
-    """Return the pairs of all blocks as one."""
-    none = Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float64))
-    return Pairs(*map(np.concatenate, zip(none, *blocks, strict=True)))
+    """Return the pairs of all blocks, which may be none, as one."""
+    empty = Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float64))
+    return Pairs(*map(np.concatenate, zip(empty, *blocks, strict=True)))
 
 
 def similarities(
     sets: ShingleSets, left: NDArray[np.int64], right: NDArray[np.int64], measure: Measure = MEASURES["set"]
 ) -> NDArray[np.float64]:
-    """Return the exact similarities of pairs; 0 where a document has no shingles.
-
-    Args:
-        sets: All documents' shingle sets.
-        left: int64 (n,); document numbers.
-        right: int64 (n,); each pair's other document.
-        measure: Similarity measure.
-    """
+    """Return the exact similarities of pairs by their document numbers; 0 where a document has no shingles."""
     return measure.exact(*overlaps_of(sets, left, right))
 
 
@@ -108,21 +100,15 @@ def contained(
     rule: ContainmentRule,
     measure: Measure = MEASURES["set"],
 ) -> NDArray[np.bool_]:
-    """Return whether a containment rule holds for each pair, by exact similarity and containment, bool (n,).
-
-    Args:
-        sets: All documents' shingle sets.
-        left: int64 (n,); document numbers.
-        right: int64 (n,); each pair's other document.
-        rule: The rule.
-        measure: Similarity measure.
-    """
+    """Return whether a containment rule holds for each pair, by exact similarity and containment, bool (n,)."""
     overlaps = overlaps_of(sets, left, right)
     return rule.holds(measure.exact(*overlaps), overlaps.containments(), np.minimum(overlaps.left, overlaps.right))
 
 
 def overlaps_of(sets: ShingleSets, left: NDArray[np.int64], right: NDArray[np.int64]) -> Overlaps:
-    """Return the overlaps of pairs by their document numbers, each int64 (n,)."""
+    """Return the overlaps of pairs; ``left`` and ``right``: document numbers, int64 (n,)."""
     pairs = zip(left.tolist(), right.tolist(), strict=True)
-    common = np.fromiter((intersection_size(sets.of(a), sets.of(b)) for a, b in pairs), np.int64, len(left))
+    common = np.fromiter(
+        (intersection_size(sets.shingles_of(a), sets.shingles_of(b)) for a, b in pairs), np.int64, len(left)
+    )
     return Overlaps(common, sets.sizes[left], sets.sizes[right])

@@ -1,4 +1,4 @@
-"""Shares with bounds of 95 %: of independent items, or of pairs that share documents.
+"""Shares with bounds of 95 %, of independent items or of pairs that share documents, for ``scores`` and ``tune``.
 
 Pairs that share a document are not independent: a document with an unlucky signature misses all of its pairs. The
 variance of a share p of n pairs then is the cluster-robust one of dyadic data (M. Fafchamps, F. Gubert, "The formation
@@ -37,7 +37,7 @@ class Rate:
     Attributes:
         hits: Hit count.
         total: Hits and misses together.
-        effective: Independent items with the same variance; None for ``total``.
+        effective: Number of independent items with the same variance, n*; None if all items are independent.
     """
 
     hits: int
@@ -45,13 +45,13 @@ class Rate:
     effective: float | None = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, hits: NDArray[np.bool_]) -> "Rate":
+    def of_items(cls, hits: NDArray[np.bool_]) -> "Rate":
         """Return the hit share among independent items."""
         return cls(int(np.count_nonzero(hits)), len(hits))
 
     @classmethod
     def of_pairs(cls, hits: NDArray[np.bool_], left: NDArray[np.int64], right: NDArray[np.int64]) -> "Rate":
-        """Return the hit share among pairs, with bounds by document; arguments as for ``effective_pairs``."""
+        """Return the hit share among pairs that share documents; arguments as for ``effective_pairs``."""
         return cls(int(np.count_nonzero(hits)), len(hits), effective_pairs(hits, left, right))
 
     @property
@@ -79,18 +79,14 @@ class Rate:
 
 
 def effective_pairs(hits: NDArray[np.bool_], left: NDArray[np.int64], right: NDArray[np.int64]) -> float:
-    """Return the independent pair count with the same hit-share variance (module docstring).
+    """Return n*, the number of independent pairs with the same variance of the hit share (module docstring).
 
-    Args:
-        hits: bool (n,).
-        left: int64 (n,); one document number per pair.
-        right: int64 (n,); the other document number.
-
-    Returns:
-        At least 1, except for 0 without pairs; at most n.
+    ``hits``: bool (n,); ``left`` and ``right``: document numbers, int64 (n,). The result is 0 without pairs, else from
+    1 to n.
     """
     if not hits.size:
         return 0.0
+    # Documents numbered from 0 without gaps, for ``bincount``.
     documents, ends = np.unique(np.stack((left, right)), return_inverse=True)
     left_ends, right_ends = ends.reshape(2, -1)
     max_independent = len(documents) - len(np.unique(components(left_ends, right_ends, len(documents))))
@@ -103,20 +99,17 @@ def effective_pairs(hits: NDArray[np.bool_], left: NDArray[np.int64], right: NDA
     return min(max(share * (1 - share) / variance, 1.0), float(max_independent))
 
 
-def components(left: NDArray[np.int64], right: NDArray[np.int64], documents: int) -> NDArray[np.int64]:
-    """Return the first document of the connected component of each document, int64 (documents,).
+def components(left: NDArray[np.int64], right: NDArray[np.int64], document_count: int) -> NDArray[np.int64]:
+    """Return the smallest document number in the connected component of each document, int64 (document_count,).
 
-    Args:
-        left: int64 (n,); one document number per pair.
-        right: int64 (n,); the other document number.
-        documents: Document count.
+    Each document takes over the smaller label of each pair, then the label of its label, until no label changes.
     """
-    first = np.arange(documents)
+    labels = np.arange(document_count)
     while True:
-        before = first.copy()
-        smaller = np.minimum(first[left], first[right])
-        np.minimum.at(first, left, smaller)
-        np.minimum.at(first, right, smaller)
-        first = first[first]
-        if np.array_equal(first, before):
-            return first
+        previous = labels.copy()
+        smaller = np.minimum(labels[left], labels[right])
+        np.minimum.at(labels, left, smaller)
+        np.minimum.at(labels, right, smaller)
+        labels = labels[labels]
+        if np.array_equal(labels, previous):
+            return labels

@@ -1,8 +1,10 @@
 """Recall and precision of the pairs that a trial found, against a truth: the result of ``streamdedup evaluate``.
 
 Where the shingles of both documents are stored the similarity is exact, and recall and precision are promised at the
-threshold t. Elsewhere the similarity is an estimate with the standard error e = sqrt(t (1 - t) / K); a pair near t may
-fall on either side, so recall counts from t + 3 e on and precision from t - 3 e on.
+threshold t. Elsewhere signatures of K values give an estimate with the standard error e = sqrt(t (1 - t) / K); a pair
+near t may fall on either side, so recall counts from t + 3 e on and precision from t - 3 e on.
+
+``cli/evaluate.py`` computes or reads the truth and calls ``without_suppressed`` and ``score``.
 """
 
 import itertools
@@ -23,7 +25,7 @@ from streamdedup.evaluation.rates import Rate
 from streamdedup.evaluation.trial import DetectorRun, Findings
 from streamdedup.similarity.containment import standard_error
 
-#: Standard errors that an estimated pair may be off.
+#: Standard errors by which an estimate may miss the exact similarity and still count as right.
 TOLERANCE: Final = 3.0
 #: Width of a similarity range.
 _RANGE_WIDTH: Final = 0.05
@@ -39,7 +41,7 @@ class Truth(NamedTuple):
         computed: True: ``pairs`` come from the exact join; a found pair is right if its exact similarity reaches the
             threshold or the pair fulfils the rule of containment. False: ``pairs`` come from a file; a found pair
             is right if it is in the file.
-        ignores_threshold: The file lists pairs without similarities, so pairs below the threshold count, too.
+        ignores_threshold: True for a file that lists pairs without similarities: pairs below the threshold count, too.
     """
 
     pairs: Pairs
@@ -48,7 +50,7 @@ class Truth(NamedTuple):
 
 
 class RangeScore(NamedTuple):
-    """Recall among the true pairs with a similarity from ``low`` to below ``high``; from 1 to 1: of equal sets."""
+    """Recall among the true pairs with a similarity from ``low`` to below ``high``; both are 1 for equal sets."""
 
     low: float
     high: float
@@ -73,16 +75,16 @@ class ThresholdShare(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """Scores of a trial. The interval of each rate counts pairs with a common document together (``rates``).
+    """Scores of a trial. The bounds of each rate take into account that pairs share documents (``rates``).
 
     Attributes:
         recall: Found pairs among the true pairs, by similarity and by containment.
         precision: Right pairs among the found pairs.
         exact_recall: Recall among the true pairs that the detector compares exactly.
-        exact_precision: Precision among the found pairs that it reports as exact.
-        estimated_recall: Recall among the true pairs that it estimates, from ``recall_limit`` on.
-        estimated_precision: Precision among the pairs that it reports as estimated; with a computed truth, each limit
-            of the profile is lower by three standard errors.
+        exact_precision: Precision among the found pairs that the detector reports as exact.
+        estimated_recall: Recall among the true pairs that the detector estimates, from ``recall_limit`` on.
+        estimated_precision: Precision among the pairs that the detector reports as estimated; with a computed truth,
+            each limit of the profile is lower by three standard errors.
         recall_limit: The threshold plus three standard errors, at most 1.
         precision_limit: The threshold minus three standard errors, at least 0.
         containment_recall: Recall among the true pairs below the threshold.
@@ -116,16 +118,12 @@ class Evaluation:
     """The ``streamdedup evaluate`` result.
 
     Attributes:
-        options: Detector options.
-        ids: Ids of the documents.
-        run: Counts and time of the trial.
-        findings: Trial findings.
-        truth: Truth origin, in words.
+        run, findings: Counts, time and findings of the trial.
+        truth: Origin of the true pairs, in words.
         truth_seconds: Time for the truth.
         unknown_count: True pairs with a document that is in no file.
         suppressed_count: Pairs of the truth that the rules of the profile suppress; not part of the scores.
         shingle_counts: int64 (n_documents,); distinct shingles per document.
-        scores: The scores.
     """
 
     options: DetectorOptions
@@ -161,7 +159,7 @@ def _tolerance(options: DetectorOptions) -> float:
 
 
 def _tolerant(options: DetectorOptions) -> DetectorOptions:
-    """Return the options with each limit lower by three standard errors: so an estimated pair counts as right."""
+    """Return the options with each limit lower by three standard errors, by which estimated pairs are judged."""
     rule = options.containment
     if rule is not None:
         similarity, permutations = rule.min_similarity, options.permutations
@@ -178,21 +176,14 @@ def _tolerant(options: DetectorOptions) -> DetectorOptions:
 def without_suppressed(
     pairs: Pairs, suppression: Suppression | None, sources: Sequence[str | None], sets: ShingleSets
 ) -> Pairs:
-    """Return the pairs that no suppression rule of the profile covers.
-
-    Args:
-        pairs: Document pairs.
-        suppression: Profile rules; None for no rule.
-        sources: Each document's source.
-        sets: All documents' shingles.
-    """
+    """Return the pairs that no suppression rule of the profile covers; ``sources``: source of each document."""
     if suppression is None:
         return pairs
-    # Stop shingles do not count, but a document that has nothing else keeps them.
+    # Stop shingles do not count for ``min_shingles``, but the set of a document that has nothing else keeps them.
     shingle_counts = np.where(sets.stop_only, 0, sets.sizes)
     is_short = np.minimum(shingle_counts[pairs.left], shingle_counts[pairs.right]) < suppression.min_shingles
     keys = [source_key(source) if source else None for source in sources]
-    # The rules are asked once for each combination of sources.
+    # Computed once for each combination of sources, because there are few sources and many pairs.
     source_rule = cache(suppression.source_rule)
     ends = zip(pairs.left.tolist(), pairs.right.tolist(), strict=True)
     is_ignored = np.array([source_rule(keys[a], keys[b]) is not None for a, b in ends], np.bool_)
@@ -200,46 +191,39 @@ def without_suppressed(
 
 
 def score(truth: Truth, findings: Findings, options: DetectorOptions, sets: ShingleSets, ids: list[str]) -> Scores:
-    """Compare findings with the truth.
-
-    Args:
-        truth: The true pairs.
-        findings: Trial findings.
-        options: Detector options.
-        sets: All documents' shingles.
-        ids: All document ids.
-    """
+    """Compare the findings of a trial with the truth; ``sets`` and ``ids``: those of all documents, by number."""
     reported, expected = findings.pairs, truth.pairs
     if not truth.ignores_threshold:
         expected = expected.where(near_duplicates(expected, options, sets))
     is_found = np.isin(_codes(expected, ids), _codes(reported, ids))
     exact = compared_exactly(expected, options, sets)
     recall_limit = min(options.threshold + _tolerance(options), 1.0)
-    sure = ~exact & (expected.similarities >= recall_limit)
-    below = expected.similarities < options.threshold
+    is_surely_above = ~exact & (expected.similarities >= recall_limit)
+    is_below = expected.similarities < options.threshold
     missed = expected.where(~is_found)
     reasons = MissClassifier(options, sets, findings).reasons(missed)
+    reason_counts = Counter(reasons)
     if truth.computed:
         compared = reported._replace(similarities=similarities(sets, reported.left, reported.right, options.measure))
-        right = near_duplicates(compared, options, sets)
-        nearly_right = near_duplicates(compared, _tolerant(options), sets)
+        is_right = near_duplicates(compared, options, sets)
+        is_nearly_right = near_duplicates(compared, _tolerant(options), sets)
     else:
-        right = np.isin(_codes(reported, ids), _codes(expected, ids))
+        is_right = np.isin(_codes(reported, ids), _codes(expected, ids))
         # A pair of the file below the threshold is no mistake of an estimate.
-        nearly_right = np.isin(_codes(reported, ids), _codes(truth.pairs, ids))
+        is_nearly_right = np.isin(_codes(reported, ids), _codes(truth.pairs, ids))
     return Scores(
         recall=_rate(expected, is_found),
-        precision=_rate(reported, right),
+        precision=_rate(reported, is_right),
         exact_recall=_rate(expected, is_found, exact),
-        exact_precision=_rate(reported, right, findings.exact),
-        estimated_recall=_rate(expected, is_found, sure),
-        estimated_precision=_rate(reported, nearly_right, ~findings.exact),
+        exact_precision=_rate(reported, is_right, findings.exact),
+        estimated_recall=_rate(expected, is_found, is_surely_above),
+        estimated_precision=_rate(reported, is_nearly_right, ~findings.exact),
         recall_limit=recall_limit,
         precision_limit=precision_limit(options),
-        containment_recall=_rate(expected, is_found, below),
-        containment_precision=_rate(reported, right, reported.similarities < options.threshold),
+        containment_recall=_rate(expected, is_found, is_below),
+        containment_precision=_rate(reported, is_right, reported.similarities < options.threshold),
         ranges=_ranges(expected, is_found, 0.0 if truth.ignores_threshold else options.least_similarity),
-        missed={reason: count for reason in Miss if (count := Counter(reasons)[reason])},
+        missed={reason: reason_counts[reason] for reason in Miss if reason_counts[reason]},
         examples=_examples(missed, reasons),
         without_match=_without_match(expected, is_found, len(ids)),
         thresholds=_thresholds(expected.similarities, options.threshold) if truth.ignores_threshold else [],
@@ -257,11 +241,11 @@ def _without_match(pairs: Pairs, is_found: NDArray[np.bool_], document_count: in
     ends = np.stack((pairs.left, pairs.right))
     totals = np.bincount(ends.reshape(-1), minlength=document_count)
     missed = np.bincount(ends[:, ~is_found].reshape(-1), minlength=document_count)
-    return Rate.of((missed == totals)[totals > 0])
+    return Rate.of_items((missed == totals)[totals > 0])
 
 
 def _codes(pairs: Pairs, ids: Sequence[str]) -> NDArray[np.int64]:
-    """Return one number for each pair."""
+    """Return one number for each pair, by which pairs of two lists are compared."""
     return pairs.left * len(ids) + pairs.right
 
 
@@ -282,7 +266,7 @@ def _ranges(pairs: Pairs, is_found: NDArray[np.bool_], lowest: float) -> list[Ra
 
 
 def _thresholds(similarity: NDArray[np.float64], threshold: float) -> list[ThresholdShare]:
-    """Return the share from each tenth and from the threshold of the options on, the highest first."""
+    """Return the share of the true pairs from each tenth and from the profile's threshold on, the highest first."""
     steps = {round(tenth / 10, 1) for tenth in range(1, 11)} | {threshold}
     counts = {step: int(np.count_nonzero(similarity >= step)) for step in sorted(steps, reverse=True)}
     return [ThresholdShare(step, count, count / max(len(similarity), 1)) for step, count in counts.items()]

@@ -1,4 +1,7 @@
-"""Sends documents of files through the detector, as the daemon does, and collects the pairs that it finds."""
+"""Sends documents of files through the detector, as the daemon does, and collects the pairs that the detector finds.
+
+``scan`` uses a ``DetectorRun``; ``evaluate`` uses a ``Trial``, and ``scores`` compares its ``Findings`` with a truth.
+"""
 
 import time
 from collections import Counter
@@ -16,23 +19,22 @@ from streamdedup.index.contract import Index
 from streamdedup.position import Partition, Position
 from streamdedup.wire import Document
 
-#: The one partition of all documents.
+#: The partition of all documents; a trial has no Kafka.
 PARTITION = Partition("trial", 0)
 
 
 def document_at(
     number: int, document_id: str, text: str, source: str | None = None, scope: str | None = None
 ) -> Document:
-    """Return a document of a run, with its number from 0 on as the offset; all have the same record time."""
-    return Document(document_id, text, Position(*PARTITION, number), 0, source=source, scope=scope)
+    """Return a document of a run, with its number from 0 on as the offset.
+
+    All documents have the same record time, so that the retention separates no pair.
+    """
+    return Document(document_id, text, Position(*PARTITION, number), time_ms=0, source=source, scope=scope)
 
 
 class DetectorRun:
-    """Indexes documents in one partition; nothing is replayed.
-
-    Args:
-        options: Detector options.
-        store: An empty index, open.
+    """Indexes documents in one partition of an empty, open index, once each, and counts results.
 
     Attributes:
         documents_count: Documents so far.
@@ -46,7 +48,8 @@ class DetectorRun:
     def __init__(self, options: DetectorOptions, store: Index) -> None:
         self._store = store
         self._detector = Detector(options, store)
-        self._fence = store.fence(PARTITION, 0, 0)
+        # The index takes writes under a fence only; no other process competes for this one.
+        self._fence = store.fence(PARTITION, generation=0, committed=0)
         self.documents_count = 0
         self.skipped: Counter[str] = Counter()
         self.limits = ReachedLimits()
@@ -62,8 +65,8 @@ class DetectorRun:
         """
         started = time.perf_counter()
         result = self._detector.index(self._detector.prepare(documents), {PARTITION: self._fence})
-        # Pending matches serve only a replay, and a trial has none.
-        self._store.finish({}, result.pending_positions, [self._fence])
+        # Deletes the pending matches, which serve only a replay. Without a replay no high-water mark is needed.
+        self._store.finish(committed={}, positions=result.pending_positions, fences=[self._fence])
         self.seconds += time.perf_counter() - started
         self.documents_count += len(documents)
         self.limits += ReachedLimits.of(result)
@@ -93,14 +96,10 @@ class Findings(NamedTuple):
 
 
 class Trial:
-    """Runs documents with different ids through a detector, and collects the findings.
-
-    Args:
-        options: Detector options.
-        store: An empty index, open.
+    """Runs documents with different ids through a detector and an empty, open index, and collects the findings.
 
     Attributes:
-        run: The run, with its counts.
+        run: The run, with counts and time.
     """
 
     def __init__(self, options: DetectorOptions, store: Index) -> None:

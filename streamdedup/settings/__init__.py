@@ -2,13 +2,13 @@
 
     base        sections: immutable, strict, contradictions reported together
     units       kinds of values: durations, sizes, lists, secrets
-    kafka, redis, schema_registry, service, profile    the sections; ``tls`` has the keys that kafka and redis share
+    kafka, redis, schema_registry, service, api, profile    the sections; ``tls`` has keys that three of them share
     removed     keys of earlier versions, refused with what applies instead
     schema      all keys and their environment variables
     sources     file, environment, overrides and files of secrets, as one tree of values
     validation  mistakes of values and unknown keys
     root        all sections, and contradictions between them
-    describe    ``config show``
+    describe    ``config show``; ``examples``: ``config example``; ``presets``: profiles without a settings file
 
 ``Settings.load`` collects every mistake and names each key in full. Each key is declared once, with its unit, bounds,
 default and description; messages, ``config show`` and the tables of the documentation are derived from the declaration.

@@ -1,4 +1,4 @@
-"""The section ``[api]``: the HTTP service ``streamdedup serve``."""
+"""The section ``[api]``: address and access of the HTTP service ``streamdedup serve``."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from streamdedup.settings.kafka import is_loopback
 from streamdedup.settings.tls import tls_file_mistakes
 from streamdedup.settings.units import LISTED, File, Flag, Kind, Whole, parse_list, write_list
 
-#: A host name, with underscores as in names of containers.
+#: A host name of at most 254 characters, also with underscores, as in names of containers.
 _HOST_NAME = re.compile(r"(?=.{1,254}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
 
 
@@ -20,7 +20,7 @@ def _check_host(host: str) -> str:
     """Accept a host name or an address, IPv6 also in brackets.
 
     Raises:
-        ValueError: Anything else, a port, a wildcard and the zone of an address included: no client sends a zone.
+        ValueError: Anything else, such as a port, a wildcard, or an address with a zone, which no client sends.
     """
     if _HOST_NAME.fullmatch(host) is None:
         address = ip_address(host[1:-1] if host.startswith("[") and host.endswith("]") else host)
@@ -77,4 +77,4 @@ class Api(Section):
             yield "allowed_hosts", f"is missing; allow_anonymous needs {needed}"
 
     def _check_tls(self) -> Iterator[tuple[str, str]]:
-        return tls_file_mistakes(None, self.ssl_cert_file, self.ssl_key_file)
+        return tls_file_mistakes(ca=None, cert=self.ssl_cert_file, key=self.ssl_key_file)

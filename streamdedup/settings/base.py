@@ -1,4 +1,7 @@
-"""The base class for all sections (immutable, strict, contradictions reported together), and their keys."""
+"""The base class of all sections, and functions that describe a section's keys from their declarations.
+
+An attribute has the name of its key, except that a time has the suffix of its unit: ``timeout_s`` for ``timeout``.
+"""
 
 import inspect
 from collections.abc import Iterator
@@ -32,7 +35,7 @@ def key_of(name: str) -> str:
 class Section(BaseModel):
     """One table in the settings file; immutable, unknown keys refused, values never repeated in errors.
 
-    An attribute's docstring is the description for its key in the documentation.
+    An attribute's docstring is the description of the key in ``docs/settings.md``.
     """
 
     model_config = ConfigDict(alias_generator=key_of, frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -52,7 +55,7 @@ class Section(BaseModel):
                     raise
 
     def secret(self, key: str) -> str | None:
-        """Return a secret, from its file as it is now; None without one. Raises as ``read_secret``."""
+        """Return a secret, read again if it is in a file; None without one. Raises as ``read_secret``."""
         path: Path | None = getattr(self, f"{key}_file")
         if path is None:
             secret: SecretStr | None = getattr(self, key)
@@ -60,6 +63,7 @@ class Section(BaseModel):
         return read_secret(path)
 
     def _check_secrets(self) -> Iterator[tuple[str, str]]:
+        # ``sources`` reads the file of a secret into the secret's own key, for the checks of the section.
         for name in secrets_of(type(self)):
             if getattr(self, f"{name}_file") is not None and getattr(self, name) is None:
                 yield f"{name}_file", "is read by Settings.load; a section built in code takes the secret itself"
@@ -88,7 +92,7 @@ def read_secret(path: Path) -> str:
 
 
 def fields_of(section: type[BaseModel]) -> dict[str, FieldInfo]:
-    """Return a section's fields by attribute: first its own class, then the inherited ones."""
+    """Return a section's fields by attribute: those of its own class, then the inherited ones, as in documentation."""
     return dict(sorted(section.model_fields.items(), key=lambda item: item[0] not in inspect.get_annotations(section)))
 
 
@@ -108,7 +112,7 @@ def is_secret(field: FieldInfo) -> bool:
 
 
 def kind_of(field: FieldInfo) -> Kind:
-    """Return a field's kind; ``WORD``, a choice between words, if the field declares none."""
+    """Return a field's kind; ``WORD`` for a field without a kind, which is a Literal of words."""
     return next((item for item in field.metadata if isinstance(item, Kind)), WORD)
 
 
@@ -132,5 +136,6 @@ def _bounds(field: FieldInfo, kind: Kind) -> Iterator[str]:
     for bound, name, word in ((Ge, "ge", "from"), (Gt, "gt", "above"), (Lt, "lt", "below"), (Le, "le", "up to")):
         for item in field.metadata:
             if isinstance(item, bound):
+                # As in a settings file, but "1s" without quotes, and 1 for 1.0.
                 text = kind.write(getattr(item, name)).strip(QUOTE)
                 yield f"{word} {text.removesuffix('.0')}"

@@ -1,4 +1,4 @@
-"""Settings as text: the effective settings as TOML, bandings and rules in sentences."""
+"""Settings as text, for the ``config`` commands and ``tune``: settings as TOML, bandings and rules in sentences."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ HIDDEN = '"***"'
 def show(settings: Settings) -> str:
     """Return the effective settings as TOML, secrets hidden, with each profile's banding as comments.
 
-    The text has the same meaning as a file in any folder, except for the secrets.
+    As a settings file in any folder, the text means the same settings, except for the secrets.
     """
     blocks = ["\n".join([f"[{name}]", *_lines(getattr(settings, name))]) for name in SECTIONS]
     for name, profile in settings.profiles.items():
@@ -49,7 +49,7 @@ def describe_banding(profile: Profile) -> Iterator[str]:
 
 
 def _describe_containment(profile: Profile) -> Iterator[str]:
-    """Yield the containment rule and its price; nothing where it is off."""
+    """Yield the containment rule, and the cost of the bands that it adds; nothing without the rule."""
     rule = profile.containment_rule()
     if rule is None:
         return
@@ -59,16 +59,16 @@ def _describe_containment(profile: Profile) -> Iterator[str]:
     )
     if profile.bands is not None:
         return
-    without, banding = profile.cheapest_banding(profile.threshold), profile.banding()
+    banding, without_rule = profile.banding(), profile.cheapest_banding(profile.threshold)
     jaccard = profile.least_jaccard(profile.threshold)
-    false = [false_candidates(choice, jaccard) for choice in (without, banding)]
-    times = banding_cost(banding, jaccard) / banding_cost(without, jaccard)
-    more = banding.bands - without.bands
-    price = " or ".join(f"{more * size:+,} ({layout})" for layout, size in BAND_BYTES.items())
+    false, false_without_rule = false_candidates(banding, jaccard), false_candidates(without_rule, jaccard)
+    times = banding_cost(banding, jaccard) / banding_cost(without_rule, jaccard)
+    added_bands = banding.bands - without_rule.bands
+    added_bytes = " or ".join(f"{added_bands * size:+,} ({layout})" for layout, size in BAND_BYTES.items())
     yield (
-        f"price of it: {banding} bands instead of {without}, {price} bytes a document in Redis; with "
-        f"{REFERENCE_DOCUMENTS:,} documents {false[1]:.1f} candidates below the threshold instead of {false[0]:.1f}, "
-        f"and {times:.1f} times the time for buckets and comparisons"
+        f"price of it: {banding} bands instead of {without_rule}, {added_bytes} bytes a document in Redis; with "
+        f"{REFERENCE_DOCUMENTS:,} documents {false:.1f} candidates below the threshold instead of "
+        f"{false_without_rule:.1f}, and {times:.1f} times the time for buckets and comparisons"
     )
 
 
@@ -83,40 +83,42 @@ def describe_suppression(profile: Profile) -> Iterator[str]:
 
 
 def profile_lines(profile: Profile, always: Sequence[str] = ()) -> Iterator[str]:
-    """Yield a line for each profile key that has not its default, and for the fields named in ``always``."""
+    """Yield a TOML line for each profile key that has not its default, and for the attributes named in ``always``."""
     for name, field in fields_of(Profile).items():
         value = getattr(profile, name)
         if name in always or value != field.default:
-            yield f"{key_of(name)} = {kind_of(field).write(_lasting(field, value))}"
+            yield f"{key_of(name)} = {kind_of(field).write(_with_absolute_path(field, value))}"
 
 
 def _lines(section: BaseModel) -> Iterator[str]:
     """Yield a line for each key in a section; none for a key without a value, or for a secret that a file holds."""
+    reasons = _unused(section)
     for name, field in fields_of(type(section)).items():
         key, value = key_of(name), getattr(section, name)
         if value in {None, ()} and value == field.default:
             continue
-        if name not in section.model_fields_set and name in _unused(section):
-            yield f"# {key}: {_unused(section)[name]}"
+        if name not in section.model_fields_set and name in reasons:
+            yield f"# {key}: {reasons[name]}"
         elif is_secret(field) and getattr(section, f"{key}_file") is None:
             yield f"{key} = {_shown_secret(section, key)}"
         elif not is_secret(field):
-            yield f"{key} = {kind_of(field).write(_lasting(field, value))}"
+            yield f"{key} = {kind_of(field).write(_with_absolute_path(field, value))}"
 
 
-def _lasting(field: FieldInfo, value: Any) -> Any:
-    """Return a path as absolute, so that it means the same in a settings file in any folder, and other values as is."""
+def _with_absolute_path(field: FieldInfo, value: Any) -> Any:
+    """Return a path as absolute, which a settings file in any folder may name, and any other value unchanged."""
     if names_file(field, value):
         return Path(value).absolute()
     return value
 
 
 def _shown_secret(section: BaseModel, key: str) -> str:
+    """Return the URL of Redis without its password, and nothing of other secrets."""
     return write_text(section.shown_url) if isinstance(section, Redis) and key == "url" else HIDDEN
 
 
 def _unused(section: BaseModel) -> dict[str, str]:
-    """Return the fields whose default is shown as a comment because it has no effect, and the reason."""
+    """Return a reason by attribute, for defaults that are shown as comments: without effect, or random."""
     if isinstance(section, Kafka):
         return {"instance_id": "random for each process"}
     if not isinstance(section, Profile):

@@ -1,6 +1,7 @@
-"""Example profiles for kinds of texts: ``streamdedup config example``.
+"""Example profiles for kinds of texts, printed by ``streamdedup config example`` and listed in ``docs/tuning.md``.
 
-The pairs are those of ``scan`` on the open sets, with the defaults (words by 3 at 0.8) and with the example.
+``measured`` counts the pairs that ``scan`` finds in open data sets, with the defaults (shingles of 3 words, threshold
+0.8) and with the example.
 """
 
 from collections.abc import Mapping
@@ -11,8 +12,8 @@ class ExampleProfile(NamedTuple):
     """An example.
 
     Attributes:
-        texts: The texts that it is for.
-        keys: Keys of the profile that differ from the defaults, as in a settings file.
+        texts: The kind of texts.
+        keys: Keys that differ from the defaults, with their values as in a settings file.
         measured: Pairs with the defaults and with the example.
     """
 
@@ -21,7 +22,7 @@ class ExampleProfile(NamedTuple):
     measured: str
 
 
-#: Shingles that a typing error or a short text leaves enough of.
+#: Short shingles: a typing error changes few of them, and a short text has enough of them to be compared.
 _CHARACTERS: Final = {"shingle_unit": '"char"', "shingle_size": "5"}
 EXAMPLES: Final[Mapping[str, ExampleProfile]] = {
     "news": ExampleProfile(

@@ -66,7 +66,7 @@ def check_url(url: str | None) -> str | None:
     """
     if url is not None:
         parts = urlsplit(url)
-        # Both raise ValueError: for an impossible port, and for an impossible name.
+        # ``port`` and ``encode`` raise ValueError themselves for a port or a name that cannot exist.
         is_usable = parts.scheme in {"http", "https"} and parts.port != 0 and (parts.hostname or "").encode("idna")
         if not is_usable or parts.username is not None or parts.query or parts.fragment:
             raise ValueError("not a URL without a login")
@@ -92,11 +92,13 @@ _INSTANCE = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
 _INSTANCE_KIND = Kind("1 to 64 letters, digits, dots, underscores and hyphens")
 
 
+#: Keys of a login with user and password, with a client at a token endpoint, and with tokens in general.
 _PASSWORD = ("sasl_username", "sasl_password")
 _CLIENT = ("sasl_client_id", "sasl_client_secret")
 _TOKENS = ("sasl_token_file", "sasl_token_url", *_CLIENT, "sasl_token_scope", "sasl_token_ca_file")
-#: Keys of the login by mechanism; those of the others are user and password.
+#: Keys of the login by mechanism; ``_PASSWORD`` for mechanisms that are not listed.
 _LOGINS: dict[str, tuple[str, ...]] = {"OAUTHBEARER": _TOKENS, "AWS_MSK_IAM": (), "GSSAPI": ()}
+#: Texts of mistakes about a login, to be completed with the protocol.
 _MISSING = "is missing; security_protocol = {} needs it"
 _UNUSED = "is given, but security_protocol = {} does not log in"
 
@@ -251,8 +253,8 @@ class Kafka(TlsSection):
         for name in (*_PASSWORD, *_TOKENS):
             if getattr(self, name) is not None and name not in used:
                 yield name, unused
-        needed = _PASSWORD if used == _PASSWORD else _CLIENT if self.sasl_token_url is not None else ()
-        for name in needed:
+        # A token file needs no client, a token endpoint does.
+        for name in (*_PASSWORD, *(() if self.sasl_token_url is None else _CLIENT)):
             if name in used and getattr(self, name) is None:
                 yield name, _MISSING.format(protocol)
         if mechanism == "AWS_MSK_IAM" and protocol == "SASL_PLAINTEXT":

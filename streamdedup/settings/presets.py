@@ -1,4 +1,4 @@
-"""Profiles for the comparison of files: from a settings file, or built in."""
+"""Profiles for commands on files, such as ``scan``, ``evaluate`` and ``tune``: from a settings file, or built in."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,12 +13,12 @@ _PRESETS: Final[Mapping[str, Mapping[str, object]]] = {
     "articles": {"shingle_unit": "word"},
     "reviews": {"shingle_unit": "char"},
 }
-#: Settings that every settings file has, and that no comparison of files uses.
+#: Settings that ``Settings.load`` requires, and that commands on files without a settings file do not use.
 _SERVERS: Final = {"kafka.bootstrap_servers": "localhost:9092", "redis.url": "redis://localhost:6379/0"}
 
 
 def named_profile(config: Path | None, name: str, overrides: Mapping[str, Any]) -> Profile:
-    """Return a profile from a settings file, or a preset, with overrides from the command line.
+    """Return a profile from the settings file ``config``, or without one a preset, with overrides by key.
 
     Raises:
         SettingsError: There is no such profile, or an override is wrong.
@@ -32,5 +32,6 @@ def named_profile(config: Path | None, name: str, overrides: Mapping[str, Any]) 
     if name not in _PRESETS:
         raise SettingsError(f"--profile {name}: without --config it is one of {', '.join(_PRESETS)}")
     preset = {f"profiles.{name}.{key}": value for key, value in _PRESETS[name].items()}
-    needed = _SERVERS | {f"profiles.{name}.topics": "scan"}
-    return Settings.load(None, needed | preset | changes, environ={}).profiles[name]
+    required = _SERVERS | {f"profiles.{name}.topics": "scan"}
+    # Environment variables are for a daemon, so they do not change a preset.
+    return Settings.load(None, required | preset | changes, environ={}).profiles[name]

@@ -1,6 +1,6 @@
-"""The sections ``[profiles.NAME]``: what near-duplicates are in some topics, and their retention.
+"""The sections ``[profiles.NAME]``: topics, the format of their documents, and the rules for near-duplicates.
 
-A profile also computes the shingle options, the banding, and the index fingerprint.
+``Profile`` also computes from the keys the shingle options, the banding and the index fingerprint, for the detector.
 """
 
 import unicodedata
@@ -49,7 +49,7 @@ from streamdedup.wire.formats import FORMATS
 DEFAULT_SIZES = {"word": 3, "char": 5}
 #: Names of fields: texts that JSON writes without escapes.
 _NAME_ALLOWED = "without quotes, backslashes and control characters"
-#: Values of ``stop_words`` and ``stop_shingles`` without a file: nothing, and the project's own list of words.
+#: Words in place of a file: no list, for ``stop_words`` and ``stop_shingles``; the project's list, for ``stop_words``.
 NO_STOPS, ENGLISH = "none", "english"
 
 
@@ -197,7 +197,7 @@ class Profile(Section):
     index_silently_until_ms: Moment = None
     """Documents with record times before this form no pairs among themselves, and those that cannot be processed are
     not reported: a new index is filled from a backlog without alerts."""
-    # Redis keeps a set of up to 512 numbers compact; one more, for a moment, would cost eight times the memory.
+    # Redis stores a set of at most 512 numbers compactly; a set that once had more takes eight times the memory.
     bucket_cap: Limit = Field(default=500, ge=1)
     """Most documents in one bucket. A further document is not added to a full bucket and is compared with three
     candidates only, exact copies first."""
@@ -213,7 +213,7 @@ class Profile(Section):
         return replace(self.every_shingle(), stop_shingles=self._stop_shingles)
 
     def every_shingle(self) -> ShingleOptions:
-        """Return the options without stop shingles."""
+        """Return the shingle options without stop shingles: those with which stop shingles are learnt."""
         return ShingleOptions(
             unit=self.shingle_unit,
             size=self.shingle_size,
@@ -227,7 +227,7 @@ class Profile(Section):
         )
 
     def banding(self) -> Banding:
-        """Return the given bands and rows, else the cheapest that reach ``min_recall`` at ``least_similarity``."""
+        """Return ``bands`` and ``rows`` if set, else the cheapest that reach ``min_recall`` at ``least_similarity``."""
         return self._banding
 
     def containment_rule(self) -> ContainmentRule | None:
@@ -239,15 +239,15 @@ class Profile(Section):
         return ContainmentRule(self.containment_threshold, self.containment_min_similarity, min_shingles)
 
     def least_similarity(self) -> float:
-        """Return the least similarity for an alerted pair."""
+        """Return the least similarity of an alerted pair; the bands are chosen for pairs with this similarity."""
         return self.threshold if self.containment_threshold is None else self.containment_min_similarity
 
     def recall(self, similarity: float) -> float:
-        """Return the probability that the bands find a pair with this similarity; for some measures a lower bound."""
+        """Return the probability that the bands find a pair with this similarity; a lower bound unless Jaccard's."""
         return self.banding().probability(self.least_jaccard(similarity), self.min_shared_bands)
 
     def least_jaccard(self, similarity: float) -> float:
-        """Return the least Jaccard similarity of a pair with this similarity; bands and rows are chosen for it."""
+        """Return the least Jaccard similarity, by which bands find pairs, of a pair with this similarity."""
         return MEASURES[self.similarity].least_jaccard(similarity)
 
     def fingerprint(self) -> dict[str, object]:
@@ -255,10 +255,10 @@ class Profile(Section):
 
         An index may be continued with another profile exactly if both fingerprints are equal.
 
-        - Included for a reason that is not obvious: ``exact_limit``, because the same two texts would be compared
-          exactly or by estimate, depending on the time of their insertion; ``scope_field``, because stored documents
-          would be in wrong scopes; whether the index keeps sources. Another ``unicode`` version changes few characters,
-          and causes a warning only.
+        - Included for a reason that is not obvious: ``exact_limit``, because otherwise the same two texts would be
+          compared exactly or by estimate, depending on the time of their insertion; ``scope_field``, because stored
+          documents would be in wrong scopes; ``keep_sources``, because rules about sources need the sources of all
+          stored documents. Another ``unicode`` version changes few characters, and causes a warning only.
         - Excluded, because nothing stored depends on them: ``threshold``, the keys of containment and ``min_recall``
           (but bands and rows, which may follow from them, are included), ``min_words``, ``min_shared_bands``, the rules
           of suppression, the names of fields, ``label_bytes``, retention and caps.
@@ -336,7 +336,7 @@ class Profile(Section):
             )
             yield "bands", text
         candidates = false_candidates(banding, self.least_jaccard(similarity), unit=self.shingle_unit)
-        # The estimate was measured with shingles of 5 characters; longer ones have fewer candidates.
+        # For characters the estimate was measured with shingles of 5; longer shingles have fewer candidates.
         is_estimated = self.shingle_unit == "word" or self.shingle_size <= DEFAULT_SIZES["char"]
         if is_estimated and self.max_candidates is not None and candidates > self.max_candidates:
             text = (
@@ -347,15 +347,15 @@ class Profile(Section):
             )
             yield "max_candidates", text
 
-    # The base class calls every method ``_check_...``; each yields the key and the text of its mistakes.
+    # The base class calls every method ``_check_...``; each yields key and text of each mistake.
 
     def _check_bands(self) -> Iterator[tuple[str, str]]:
-        if (self.bands is None) != (self.rows is None):
-            yield (
-                ("bands", "is missing; rows needs it") if self.bands is None else ("rows", "is missing; bands needs it")
-            )
-        elif self.bands is not None and self.rows is not None:
+        if self.bands is not None and self.rows is not None:
             yield from self._explicit_banding_mistakes(Banding(self.bands, self.rows))
+        elif self.bands is not None:
+            yield "rows", "is missing; bands needs it"
+        elif self.rows is not None:
+            yield "bands", "is missing; rows needs it"
         else:
             try:
                 self.banding()
@@ -372,7 +372,8 @@ class Profile(Section):
             yield "containment_min_similarity", text
 
     def _check_shingle_counts(self) -> Iterator[tuple[str, str]]:
-        """Yield ``min_shingles`` above ``exact_limit`` + 1, the count of all longer texts: no pair would be left."""
+        # Every document with more shingles than exact_limit counts as one with exact_limit + 1, so a higher
+        # min_shingles would suppress all pairs.
         if self.exact_limit is not None and self.min_shingles > self.exact_limit + 1:
             text = f"is {self.min_shingles}; it may be {self.exact_limit + 1} at most, one above exact_limit"
             yield "min_shingles", text
@@ -413,20 +414,20 @@ class Profile(Section):
                 return
 
     def _check_names(self) -> Iterator[tuple[str, str]]:
-        owners = dict.fromkeys(self.text_fields, "text_fields")
+        keys_by_field = dict.fromkeys(self.text_fields, "text_fields")
         for key in ("id_field", "published_at_field", "source_field", "op_field", "scope_field"):
             name = getattr(self, key)
-            if name is not None and name in owners:
-                yield key, f"is {name}, which {owners[name]} names already; each needs a field of its own"
-            owners.setdefault(name, key)
+            if name is not None and name in keys_by_field:
+                yield key, f"is {name}, which {keys_by_field[name]} names already; each needs a field of its own"
+            keys_by_field.setdefault(name, key)
         if self.default_scope is not None and self.scope_field is None:
             yield "default_scope", "needs scope_field"
 
     def _explicit_banding_mistakes(self, banding: Banding) -> Iterator[tuple[str, str]]:
-        """Yield mistakes of ``bands`` and ``rows``; a missed ``min_recall`` is one only if given, else a hint."""
-        used = f"{banding.bands} bands of {banding.rows} rows"
+        """Yield mistakes of ``bands`` and ``rows``; missing a default ``min_recall`` is no mistake, but a hint."""
+        banding_text = f"{banding.bands} bands of {banding.rows} rows"
         if banding.permutations > self.permutations:
-            yield "bands", f"{used} need {banding.permutations} permutations; there are {self.permutations}"
+            yield "bands", f"{banding_text} need {banding.permutations} permutations; there are {self.permutations}"
         if self.min_shared_bands > banding.bands:
             yield "min_shared_bands", f"is above the number of bands, {banding.bands}"
         elif "min_recall" in self.model_fields_set:
@@ -435,5 +436,5 @@ class Profile(Section):
             if reached < self.min_recall:
                 yield (
                     "min_recall",
-                    f"is {self.min_recall}, but {used} reach {reached:.4f} at {key} {self.least_similarity()}",
+                    f"is {self.min_recall}, but {banding_text} reach {reached:.4f} at {key} {self.least_similarity()}",
                 )

@@ -22,7 +22,10 @@ URL_ALLOWED = '"redis://HOST:PORT/DB", "rediss://HOST:PORT/DB" or "unix:///PATH?
 
 
 def _check_url(url: SecretStr) -> SecretStr:
-    """Accept Redis client URLs without their options, which are separate keys here; ``ValueError`` for others."""
+    """Accept URLs of the Redis client without query options except ``db``; ``ValueError`` for others.
+
+    The options that the client reads from a query are keys of their own here.
+    """
     parts = urlsplit(url.get_secret_value())
     query = parse_qsl(parts.query, keep_blank_values=True)
     if (
@@ -39,7 +42,7 @@ def _check_url(url: SecretStr) -> SecretStr:
     else:
         # Raises ValueError for an empty part of the name, or one of more than 63 characters.
         parts.hostname.encode("idna")
-    # The property raises ValueError for an impossible port.
+    # ``port`` raises ValueError itself for a port that cannot exist.
     if parts.port == 0:
         raise ValueError("no port")
     return url
@@ -59,6 +62,7 @@ def redact_url(url: str) -> str:
 
 
 def _credentials(username: str, password: str) -> tuple[str, ...]:
+    """Return the arguments of the command AUTH; none without user and password."""
     return (username, password) if username else (password,) if password else ()
 
 
@@ -168,18 +172,14 @@ class Redis(TlsSection):
         return _credentials(self.username or unquote(parts.username or ""), password or unquote(parts.password or ""))
 
     def sentinel_login(self) -> tuple[str, ...]:
-        """Return the login to the Sentinels, in the same form.
-
-        Raises:
-            SettingsError: The file cannot be read, or is empty.
-        """
+        """Return the login to the Sentinels; form and errors as for ``login``."""
         return _credentials(self.sentinel_username or "", self.secret("sentinel_password") or "")
 
     def tls_arguments(self) -> dict[str, Any]:
         """Return the Redis client's keyword arguments for TLS."""
         if not self.uses_tls:
             return {}
-        # The scheme of a URL selects TLS.
+        # For a single server the scheme of the URL selects TLS.
         return self.tls_options("ssl_ca_certs") | ({} if self.mode == "single" else {"ssl": True})
 
     @property

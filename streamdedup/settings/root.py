@@ -1,4 +1,4 @@
-"""All settings together: loading them, and contradictions between sections."""
+"""All settings together: commands load them with ``Settings.load``, which also reports contradictions of sections."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ from streamdedup.settings.sources import read_sources
 from streamdedup.settings.validation import read_sections, report_contradictions, shown
 from streamdedup.wire.formats import FORMATS
 
-#: Tries of a request by the client of the store, before the daemon receives an error.
+#: Tries of a request by the Redis client before the daemon receives an error: 1 + ``RETRIES`` of ``index/redis``.
 _STORE_ATTEMPTS = 3
 
 #: A profile's name: part of keys in Redis, label of metrics.
@@ -54,7 +54,7 @@ class Settings(Section):
             SettingsError: One line for each mistake.
         """
         sources = read_sources(path, overrides, environ)
-        # Every value is validated already.
+        # Without validation: ``read_sections`` has validated each value, so that no mistake hides another.
         settings = cls.model_construct(None, **read_sections(sources))
         report_contradictions(sources, settings)
         if sources.mistakes:
@@ -63,10 +63,10 @@ class Settings(Section):
 
     @property
     def watchdog_s(self) -> float:
-        """Time without progress after which the process ends itself: 4 times the longest wait that is no standstill.
+        """Time without progress after which the process ends itself: 4 times the longest wait of a working daemon.
 
-        Such waits are a slow commit and all tries of a request to a silent store. On a busy machine steps take longer
-        than their time limits, so the time is a minute at least.
+        The longest waits are a slow commit and all tries of a request to a silent store. On a busy machine steps take
+        longer than their time limits, so the time is at least a minute.
         """
         store_s = (self.redis.timeout_s + CONNECT_TIMEOUT_S) * _STORE_ATTEMPTS
         return max(60.0, 4 * self.kafka.transaction_timeout_s, 4 * store_s)

@@ -1,4 +1,8 @@
-"""All keys: a model for each table, and an environment variable for each key."""
+"""The schema of the settings: the model of each table, and the environment variable of each key.
+
+``sources`` and ``validation`` look keys up here; a new section needs a row in ``SECTIONS`` and an attribute of
+``Settings``.
+"""
 
 from collections.abc import Iterator, Mapping
 
@@ -16,7 +20,7 @@ from streamdedup.settings.service import Service
 PREFIX = "STREAMDEDUP_"
 #: Separator of section, profile and key in a variable's name.
 SEPARATOR = "__"
-#: Model of each section except ``profiles``, whose tables are profiles.
+#: Model of each section except ``profiles``, which has a table for each profile.
 SECTIONS: Mapping[str, type[Section]] = {
     "kafka": Kafka,
     "redis": Redis,

@@ -1,4 +1,4 @@
-"""The section ``[schema_registry]``: where the schemas of Avro values are."""
+"""The section ``[schema_registry]``: the server with the schemas of Avro, JSON Schema and Protobuf values."""
 
 from base64 import b64encode
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ class SchemaRegistry(TlsSection):
     """Time limit of a request and its answer together."""
 
     def authorization(self) -> str | None:
-        """Return the header ``Authorization``, with the content of ``password_file`` at present; None for no login.
+        """Return the header ``Authorization``, after reading ``password_file`` again; None without a login.
 
         Raises:
             SettingsError: The file cannot be read, or a token has characters that no header may have.

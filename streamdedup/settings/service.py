@@ -1,4 +1,4 @@
-"""The section ``[service]``: the daemon as a process."""
+"""The section ``[service]``: metrics and logs of the daemon, and its reactions to dead letters and a lost index."""
 
 from typing import Annotated, Literal
 

@@ -1,7 +1,7 @@
-"""Where settings come from: one TOML file, below the environment, below the command line.
+"""Reads settings from one TOML file, the environment and the command line; the later source replaces the earlier.
 
-The only reader of the environment in the package. The result is a tree with plain values, an origin for each, and the
-mistakes found so far; the sections validate the values.
+The only reader of the environment in the package. ``Settings.load`` calls ``read_sources``, whose result is a tree of
+plain values, the variable that set each value, and the mistakes so far; ``validation`` then checks the values.
 
 pydantic-settings 2.16 does not replace this module. It reads ``os.environ`` only, ignores unknown variables, does not
 report the variable that holds a wrong value, cannot address profiles whose name contains a hyphen or two underscores,
@@ -46,7 +46,7 @@ class Sources:
 
     Attributes:
         tree: Values by section and key, unchanged.
-        origins: Variable name for each value from the environment.
+        origins: Names that mistakes use in place of the dotted key: of a variable, or of the key of a secret's file.
         mistakes: One line each.
         settled: Key paths with a mistake, whose further mistakes are left out.
         has_file: Whether a settings file is named.
@@ -61,14 +61,14 @@ class Sources:
     is_unread: bool = False
 
     def assign(self, path: KeyPath, value: object) -> None:
-        """Set or replace one value; a value that replaces a table stays, and is refused by the validation."""
-        node = self.tree
+        """Set or replace one value, unless the file has a value in place of a table, which the validation refuses."""
+        table = self.tree
         for step in path[:-1]:
-            below = node.setdefault(step, {})
-            if not isinstance(below, dict):
+            subtable = table.setdefault(step, {})
+            if not isinstance(subtable, dict):
                 return
-            node = below
-        node[path[-1]] = value
+            table = subtable
+        table[path[-1]] = value
 
     def report(self, path: KeyPath, text: str, item: str = "") -> None:
         """Add a mistake about a key, unless the key is settled.
@@ -94,16 +94,16 @@ class Sources:
         self.mistakes.append(_CONTROLS.sub(" ", line))
 
     def _name_of(self, path: KeyPath) -> str:
-        """Return the variable that set a value, else the dotted key name."""
+        """Return the name by which a mistake calls a key: its origin, else the dotted key name."""
         if path in self.origins:
             return self.origins[path]
         name = ".".join(path)
         profiles = self.tree.get("profiles")
         table = profiles.get(path[1]) if path[0] == "profiles" and isinstance(profiles, dict) and path[1:] else None
-        named_by = [variable for key_path, variable in self.origins.items() if key_path[:2] == path[:2]]
-        if named_by and isinstance(table, dict) and len(named_by) == len(table):
+        variables_of_table = [variable for key_path, variable in self.origins.items() if key_path[:2] == path[:2]]
+        if variables_of_table and isinstance(table, dict) and len(variables_of_table) == len(table):
             # All values of the profile come from variables; a misspelt variable may have created the profile.
-            return f"{name} (profile of {named_by[0]})"
+            return f"{name} (profile of {variables_of_table[0]})"
         return name
 
 
@@ -116,12 +116,7 @@ def crash_point() -> str | None:
 
 
 def settings_file(path: Path | None, environ: Mapping[str, str] | None = None) -> Path | None:
-    """Return the settings file: ``path``, else the file that STREAMDEDUP_CONFIG names, if any.
-
-    Args:
-        path: The file from the command line, if any.
-        environ: The environment; None for the process environment.
-    """
+    """Return the settings file: ``path`` from the command line, else the file that STREAMDEDUP_CONFIG names, if any."""
     name = (os.environ if environ is None else environ).get(CONFIG_VARIABLE)
     return Path(name) if path is None and name else path
 
@@ -139,10 +134,12 @@ def read_sources(path: Path | None, overrides: Mapping[str, Any] | None, environ
         sources.has_file = True
         _read_file(sources, path)
     _read_environment(sources, environ)
-    for dotted, value in _leaves(overrides or {}):
-        steps = tuple(".".join(dotted).split("."))
-        sources.assign(steps, value)
-        sources.origins.pop(steps, None)
+    for nested_path, value in _leaves(overrides or {}):
+        # The keys of nested overrides may be dotted.
+        key_path = tuple(".".join(nested_path).split("."))
+        sources.assign(key_path, value)
+        # A mistake about the value must not name a variable whose value was replaced.
+        sources.origins.pop(key_path, None)
     _read_secrets(sources)
     return sources
 
@@ -154,11 +151,11 @@ def _read_file(sources: Sources, path: Path) -> None:
         text = f"is not TOML: {error}" if isinstance(error, tomllib.TOMLDecodeError) else error
         sources.report_line(f"{path}: {text}")
         sources.is_unread = True
-    for steps, value in list(_leaves(sources.tree)):
-        declared = field_at(steps)
+    for key_path, value in list(_leaves(sources.tree)):
+        declared = field_at(key_path)
         if declared is not None and isinstance(value, str) and names_file(declared, value):
-            # A relative path is relative to the folder of the file.
-            sources.assign(steps, str(path.parent / value))
+            # A relative path is relative to the folder of the settings file.
+            sources.assign(key_path, str(path.parent / value))
 
 
 def _leaves(tree: Mapping[str, Any], above: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
@@ -178,7 +175,7 @@ def _read_environment(sources: Sources, environ: Mapping[str, str]) -> None:
         path = _path_of(name, sources.tree)
         if name != name.upper() or not all(path) or field_at(path) is None:
             sources.report_line(f"{name}: {removal(path) or f'unknown variable{_did_you_mean(name)}'}")
-        elif environ[name]:
+        elif environ[name]:  # an empty variable counts as absent
             sources.assign(path, environ[name])
             sources.origins[path] = name
 
@@ -195,12 +192,12 @@ def _path_of(name: str, tree: Mapping[str, Any]) -> KeyPath:
     section, _, rest = name.removeprefix(PREFIX).partition(SEPARATOR)
     if section == "PROFILES":
         profile, _, key = rest.rpartition(SEPARATOR)
-        return "profiles", _profile_called(profile.lower(), tree), key.lower()
+        return "profiles", _profile_of(profile.lower(), tree), key.lower()
     return section.lower(), rest.lower()
 
 
-def _profile_called(name: str, tree: Mapping[str, Any]) -> str:
-    """Return the profile that a variable names; the variable has underscores for hyphens."""
+def _profile_of(name: str, tree: Mapping[str, Any]) -> str:
+    """Return the profile that a variable names with underscores for hyphens; ``name`` if there is none or it exists."""
     profiles = tree.get("profiles")
     matches = (
         [profile for profile in profiles if profile.replace("-", "_") == name] if isinstance(profiles, dict) else []
@@ -216,26 +213,27 @@ def _did_you_mean(name: str) -> str:
 
 
 def _read_secrets(sources: Sources) -> None:
-    """Set each secret whose file is named; the path stays, to be shown."""
+    """Set each secret whose file is named; the key of the file stays, for ``config show`` and later reads."""
     for above, model, table in tables(sources.tree):
         for key in secrets_of(model):
             if isinstance(table, dict) and isinstance(table.get(f"{key}_file"), str):
                 _read_secret(sources, table, (*above, key))
 
 
-def _read_secret(sources: Sources, table: dict[str, Any], secret: KeyPath) -> None:
-    key = secret[-1]
-    file = (*secret[:-1], f"{key}_file")
-    name = sources.origins.get(file, ".".join(file))
+def _read_secret(sources: Sources, table: dict[str, Any], secret_path: KeyPath) -> None:
+    key = secret_path[-1]
+    file_path = (*secret_path[:-1], f"{key}_file")
+    file_name = sources.origins.get(file_path, ".".join(file_path))
     if key in table:
-        problem = f"given beside {sources.origins.get(secret, '.'.join(secret))}; give one of them"
+        problem = f"given beside {sources.origins.get(secret_path, '.'.join(secret_path))}; give one of them"
     else:
         try:
-            table[key] = read_utf8(Path(table[file[-1]])).rstrip("\r\n")
+            table[key] = read_utf8(Path(table[file_path[-1]])).rstrip("\r\n")
         except ValueError as error:
-            problem = f"{table[file[-1]]} {error}"
+            problem = f"{table[file_path[-1]]} {error}"
         else:
-            sources.origins[secret] = name
+            # A mistake about the secret names the key of the file.
+            sources.origins[secret_path] = file_name
             return
-    sources.report_line(f"{name}: {problem}")
-    sources.settled |= {secret, file}
+    sources.report_line(f"{file_name}: {problem}")
+    sources.settled |= {secret_path, file_path}

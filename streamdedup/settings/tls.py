@@ -1,7 +1,7 @@
-"""The TLS keys in a section, their contradictions, and files that cannot be used.
+"""The TLS keys of the sections ``kafka``, ``redis`` and ``schema_registry``, and the check of their files.
 
-The files are read while settings are checked, so that no connection fails later because of them, and no library asks a
-terminal for a password.
+``[api]`` has keys of its own and the same check. The files are read while settings are checked, so that a wrong file is
+reported at the start, and no library asks a terminal for a password.
 """
 
 import ssl
@@ -29,32 +29,28 @@ class TlsSection(Section):
     """Whether the server's certificate must carry the host name of the connection."""
 
     def tls_options(self, ca_option: str) -> dict[str, Any]:
-        """Return a client's options for TLS.
-
-        Args:
-            ca_option: The client's name for ``ssl_ca_file``.
-        """
+        """Return a client's options for TLS; ``ca_option``: the client's name for ``ssl_ca_file``."""
         files = {ca_option: self.ssl_ca_file, "ssl_certfile": self.ssl_cert_file, "ssl_keyfile": self.ssl_key_file}
         options: dict[str, Any] = {name: str(path) for name, path in files.items() if path is not None}
         return options | {"ssl_check_hostname": self.ssl_check_hostname}
 
     def tls_context(self) -> ssl.SSLContext:
-        """Return a context with the content of the files at present; ``OSError`` where one cannot be used any more."""
+        """Return a context after reading the files again; ``OSError`` where a file cannot be used any more."""
         context = ssl.create_default_context(cafile=self.ssl_ca_file)
         context.check_hostname = self.ssl_check_hostname
         if self.ssl_cert_file is not None:
+            # An empty password keeps OpenSSL from asking for one.
             context.load_cert_chain(self.ssl_cert_file, self.ssl_key_file, password="")
         return context
 
-    def tls_contradictions(self, unused: str | None) -> Iterator[tuple[str, str]]:
+    def tls_contradictions(self, reason_unused: str | None) -> Iterator[tuple[str, str]]:
         """Yield key and text for each TLS key without effect or companion, and for each file that cannot be used.
 
-        Args:
-            unused: Why the client does not use TLS; None if it does.
+        ``reason_unused``: why the client does not use TLS; None if it does.
         """
         for name in ("ssl_ca_file", "ssl_cert_file", "ssl_key_file"):
-            if unused is not None and getattr(self, name) is not None:
-                yield name, f"is given, but {unused}"
+            if reason_unused is not None and getattr(self, name) is not None:
+                yield name, f"is given, but {reason_unused}"
         yield from tls_file_mistakes(self.ssl_ca_file, self.ssl_cert_file, self.ssl_key_file)
 
 

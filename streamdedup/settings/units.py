@@ -49,12 +49,12 @@ def write_text(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The kind that a key's value has.
+    """The kind of a key's value: how messages describe it, and how a settings file writes it.
 
     Attributes:
         noun: Noun phrase for the documentation and for messages.
         write: Turns a value into TOML that reads as the same value.
-        hint: Text behind the bounds, such as an example.
+        hint: Text after the noun and the bounds, such as an example.
         is_path: Whether the value names a file.
         words: Values that are allowed instead of a path.
     """
@@ -147,14 +147,14 @@ def listed_counts(counts: Mapping[str, int]) -> str:
 
 
 def parse_list(value: object) -> object:
-    """Read a text list, or one text with commas between the items."""
+    """Read one text with commas between the items; pydantic checks a list and anything else."""
     if isinstance(value, str):
         return [item.strip() for item in value.split(",")]
     return value
 
 
 def parse_pairs(value: object) -> object:
-    """Read a list of text pairs, or the same list written as JSON."""
+    """Read a list of text pairs that is written as JSON; pydantic checks a list and anything else."""
     if isinstance(value, str):
         try:
             return json.loads(value)
@@ -164,7 +164,7 @@ def parse_pairs(value: object) -> object:
 
 
 def parse_unless_none(parse: Callable[[object], Parsed]) -> Callable[[object], Parsed | None]:
-    """Return a reader for the same values, and for ``"none"``, which is no value."""
+    """Return a reader that also reads ``"none"`` and None, as None."""
 
     def read(value: object) -> Parsed | None:
         is_none = value is None or (isinstance(value, str) and value.strip().lower() == "none")
@@ -205,7 +205,7 @@ def read_utf8(path: Path) -> str:
     """Read a text file.
 
     Raises:
-        ValueError: The problem, following the file name.
+        ValueError: It cannot be read, or is not UTF-8; messages put the file name before this text.
     """
     try:
         return path.read_bytes().decode("utf-8")

@@ -1,8 +1,9 @@
-"""Validates one table after the other, so that no mistake hides another; and words the mistakes.
+"""Validates one table after the other, so that no mistake hides another, and describes the mistakes.
 
-A validator for all settings would look for contradictions in a section only when every value in it is valid, and
-between sections only when all values are. Here wrong values are reported and left out, and the checks run over the
-rest. No text repeats a secret, the value of an unknown key, or a password inside an address.
+``Settings.load`` calls ``read_sections``, ``library`` calls ``read_profile``. A pydantic model of all settings would
+look for contradictions in a section only when every value in it is valid, and between sections only when all values
+are. Here wrong values are reported and left out, and the checks run over the rest. No text repeats a secret, the value
+of an unknown key, or a password inside an address.
 """
 
 import re
@@ -33,7 +34,7 @@ _AnySection = TypeVar("_AnySection", bound=Section)
 
 
 def read_sections(sources: Sources) -> dict[str, Any]:
-    """Return the sections and the profiles by name; mistakes are reported to ``sources``."""
+    """Return the sections by name, ``profiles`` as a dict by profile name; mistakes are reported to ``sources``."""
     profiles: dict[str, Section] = {}
     sections: dict[str, Any] = {"profiles": profiles}
     for path, model, content in tables(sources.tree):
@@ -64,8 +65,8 @@ def read_profile(keywords: Mapping[str, object], allowed_keys: Collection[str]) 
         SettingsError: One line for each mistake.
     """
     path = ("profiles", "NAME")
-    sources = Sources(has_file=True)
-    # Mistakes name the keyword alone.
+    sources = Sources(has_file=True)  # a missing file is no mistake of a program
+    # Mistakes name the keyword alone, without section and profile.
     sources.origins = {(*path, key): key for key in (*keys_of(Profile), *keywords)}
     for key in keywords.keys() & keys_of(Profile).keys() - set(allowed_keys):
         sources.report((*path, key), "is about records of Kafka; a program gives ids and texts itself")
@@ -119,10 +120,10 @@ def _report_values(sources: Sources, path: KeyPath, model: type[Section], failed
 
 
 def _without(model: type[_AnySection], content: Mapping[str, object], keys: set[str]) -> _AnySection:
-    """Return a section that lacks the attributes for ``keys``."""
-    right = {key: value for key, value in content.items() if key not in keys}
-    needed = {key: value for key, value in _PLACEHOLDERS.items() if key in keys & keys_of(model).keys()}
-    section = model.model_validate(right | needed, context=VALUES_ONLY)
+    """Return a section that lacks the attributes for ``keys``; ``contradictions`` leaves out checks that need them."""
+    valid = {key: value for key, value in content.items() if key not in keys}
+    placeholders = {key: value for key, value in _PLACEHOLDERS.items() if key in keys & keys_of(model).keys()}
+    section = model.model_validate(valid | placeholders, context=VALUES_ONLY)
     for name in model.model_fields:
         if key_of(name) in keys:
             section.__dict__.pop(name, None)

@@ -1,4 +1,7 @@
-"""The recommended row, its section of the settings file, and warnings about the sample."""
+"""The recommended row of ``tune``, its section of the settings file, and warnings about the sample and the forecast.
+
+``comparison`` calls ``recommend``; ``results`` and ``proposals`` use the other functions.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -11,15 +14,15 @@ from streamdedup.text.shingles import ShingleOptions
 from streamdedup.tuning.rows import TuningRow
 from streamdedup.tuning.study import Study
 
-#: Characters of a word and the following space, roughly, to compare words with characters.
+#: Characters of a word and the following space, roughly: so many shingles of characters begin in a word.
 _WORD_CHARACTERS: Final = 6
 #: Fewest pairs of different texts that say anything about recall.
 _LEAST_PAIRS: Final = 100
 #: Least shares of the documents for a warning: without words, shorter than a shingle, compared by estimate.
 _EMPTY_SHARE, _SHORT_SHARE, _ESTIMATED_SHARE = 0.01, 0.02, 0.10
-#: Forecast documents per document of the sample, beyond which the forecast has a warning.
+#: A forecast for more than this many times the used documents has a warning.
 _FAR: Final = 50
-#: Settings of the printed section, also where they have their default.
+#: Settings that the printed section has even with their default values.
 _ALWAYS: Final = (
     "topics",
     "shingle_unit",
@@ -42,7 +45,7 @@ url = "redis://localhost:6379/0"
 
 
 class Recommendation(NamedTuple):
-    """A row, and the reason for its shingle kind."""
+    """The recommended row, and the reason for its shingle kind, for people."""
 
     row: TuningRow
     reason: str
@@ -54,12 +57,11 @@ def recommend(rows: Sequence[TuningRow], preferred: ShingleOptions) -> Recommend
     The profile's kind is recommended, unless half of the texts are so short that a pair falls below the threshold
     when one word differs. Then the kind that suits the shortest texts is recommended.
 
-    Args:
-        rows: One row for each shingle kind, all with one threshold and one minimum recall; at least one row.
-        preferred: Profile shingles.
+    ``rows``: at least one, one for each shingle kind, all with one threshold and one minimum recall. ``preferred``: the
+    profile's kind, which has no row if the user named other kinds, or if it misses the recall.
     """
     row = next((row for row in rows if row.options == preferred), rows[0])
-    threshold, name, needed = row.threshold, _name(row), _words_needed(row)
+    threshold, name, needed = row.threshold, _kind_name(row), _words_needed(row)
     if threshold >= 1.0:
         return Recommendation(row, f"{name}: at a threshold of 1 any kind of shingles finds texts of the same words")
     median = row.study.median_words
@@ -78,22 +80,24 @@ def recommend(rows: Sequence[TuningRow], preferred: ShingleOptions) -> Recommend
         )
     return Recommendation(
         shortest,
-        f"{_name(shortest)}: half of the texts have {median:,} words or fewer; in {name} shingles a pair that differs "
-        f"in one word needs {needed} words to stay above {threshold:g}, in these {_words_needed(shortest)}",
+        f"{_kind_name(shortest)}: half of the texts have {median:,} words or fewer; in {name} shingles a pair that "
+        f"differs in one word needs {needed} words to stay above {threshold:g}, in these {_words_needed(shortest)}",
     )
 
 
 def least_words(options: ShingleOptions, threshold: float) -> int:
     """Return the least word count with which a text stays at the threshold when one word changes.
 
-    A word is part of k shingles of words; of s shingles s - k stay, and (s - k) / (s + k) >= t holds from
-    s = k (1 + t) / (1 - t) on. A word of w characters is part of w + k - 1 shingles of k characters.
+    A word is part of k shingles of k words. If it changes, s - k of s shingles stay, and the similarity
+    (s - k) / (s + k) is at least t from s = k (1 + t) / (1 - t) on. A word with w characters is part of w + k - 1
+    shingles of k characters, which take the place of k in this formula. A text of n words has n - k + 1 shingles.
     """
     if threshold >= 1.0:
         return 0
     changed = options.size if options.unit == "word" else _WORD_CHARACTERS + options.size - 1
     shingles = changed * (1 + threshold) / (1 - threshold)
     if options.unit == "word":
+        # The tolerance is for a result that should be a whole number.
         return math.ceil(shingles - 1e-9) + options.size - 1
     return math.ceil(shingles / _WORD_CHARACTERS)
 
@@ -102,12 +106,12 @@ def _words_needed(row: TuningRow) -> int:
     return least_words(row.options, row.threshold)
 
 
-def _name(row: TuningRow) -> str:
+def _kind_name(row: TuningRow) -> str:
     return f"{row.options.unit} {row.options.size}"
 
 
 def tuned_profile(profile: Profile, row: TuningRow) -> Profile:
-    """Return a profile with a row's settings, without those that other shingles would contradict."""
+    """Return a profile with a row's settings; keys that the row's shingle kind would contradict have their defaults."""
     changes: dict[str, object] = {
         "shingle_unit": row.options.unit,
         "shingle_size": row.options.size,
@@ -128,7 +132,7 @@ def tuned_profile(profile: Profile, row: TuningRow) -> Profile:
 def settings_section(name: str, profile: Profile, row: TuningRow) -> str:
     """Return the settings-file section with a row's settings.
 
-    Other settings in the profile are in it where they are not the default; so the section can replace the old one.
+    The section also has the profile's other settings that are not the default, so it can replace the old section.
     """
     return "\n".join([f"[profiles.{name}]", *profile_lines(tuned_profile(profile, row), _ALWAYS)])
 
@@ -136,13 +140,10 @@ def settings_section(name: str, profile: Profile, row: TuningRow) -> str:
 def warnings(
     row: TuningRow, documents_kept: float, exact_limit: int | None, *, is_cut_by_time: bool = False
 ) -> Iterator[str]:
-    """Yield warnings about the sample and the forecast.
+    """Yield warnings about the sample and the forecast, for the recommended row and an index of ``documents_kept``.
 
-    Args:
-        row: The recommended row.
-        documents_kept: Forecast documents.
-        exact_limit: Distinct shingles up to which a document is stored as a set.
-        is_cut_by_time: Whether there was no time for more documents.
+    ``exact_limit``: distinct shingles up to which a document is stored as a set. ``is_cut_by_time``: whether there was
+    no time for more documents.
     """
     yield from _text_warnings(row.study, exact_limit)
     if row.recall.edited.total < _LEAST_PAIRS:

@@ -1,17 +1,22 @@
-"""A sample's pairs, candidates and buckets, counted over its distinct shingle sets.
+"""Counts the pairs, candidates and buckets of a sample, for ``study`` and ``capped``, and their growth, for ``rows``.
 
-Documents with equal shingle sets are not compared: each distinct set carries its document count. A *pair
-count* is a float64 array with two values: document pairs, and those with one document in each half of the
-sample, in the order of arrival. The second value tells how candidates grow with the index. Of a sample with n documents
-two parts are told apart: neighbours in time, such as one report sent three times in an hour, l for each document in any
-index; and chance pairs of any two documents, g for each document in the index. Only chance pairs cross the halves:
+Documents with equal shingle sets are not compared: each distinct set has its document count. A *pair count* is a
+float64 array with two values: the document pairs, and the pairs across, which have one document in each half of the
+sample, in the order of arrival. The second value tells how the pairs grow with the index, because pairs are of two
+kinds:
+
+- Neighbours in time, such as one report sent three times in an hour: a new document has l in an index of any size.
+- Chance pairs of any two documents: a new document has g for each document in the index.
+
+In a sample of n documents only chance pairs are across, so l and g follow from the pair count:
 
     all pairs = n l + g n^2 / 2,  pairs across = g n^2 / 4    =>    g = 4 across / n^2,  l = (all - 2 across) / n
 
 A new document has l + g N candidates in an index with N documents.
 
-With r rows, b bands are the signature's first b bands, so the first band that a pair shares tells for every
-band count whether the pair is a candidate.
+With r rows, a banding of b bands uses the first b bands of the signature, so the first band that a pair shares tells
+for every band count whether the pair is a candidate. A set pair is coded as one number, smaller set number * n_sets +
+larger set number.
 """
 
 from collections.abc import Iterator
@@ -24,38 +29,39 @@ from streamdedup.evaluation.pairs import Pairs, ShingleSets
 from streamdedup.similarity.containment import ContainmentRule, Overlaps
 from streamdedup.text.runs import offsets_of, ranges
 
-#: Candidate pairs of distinct sets that are listed for one number of rows; with more the banding is useless.
+#: Most candidate pairs of distinct sets that are listed for one number of rows: a bound for memory and time. A banding
+#: with more is useless, so its candidates count as infinitely many.
 MOST_CANDIDATES: Final = 4_000_000
 
 
 class Growth(NamedTuple):
-    """A document's candidates or matches by the index size.
+    """A new document's candidates or matches as a function of the index size (module docstring).
 
     Attributes:
-        near: Neighbours in time: the same number in any index.
-        per_document: Others, for each document in the index.
+        near: Neighbours in time, l: the same number in any index.
+        per_document: Chance pairs for each document in the index, g.
     """
 
     near: float
     per_document: float
 
-    def at(self, index_size: float) -> float:
+    def expected(self, index_size: float) -> float:
         """Return the number in an index with ``index_size`` documents."""
         return self.near + self.per_document * index_size
 
 
-def growth(pairs: NDArray[np.float64], sample_size: int, share: float) -> Growth:
-    """Return the growth in candidates or matches (module docstring).
+def estimate_growth(pairs: NDArray[np.float64], sample_size: int, share: float) -> Growth:
+    """Return the growth in candidates or matches that a sample of ``sample_size`` documents shows (module docstring).
 
-    Args:
-        pairs: Pair count in a sample; infinite where the pairs are too many to list.
-        sample_size: Documents in the sample.
-        share: Share of the collection, and so of the neighbours in time, in the sample; above 0, at most 1.
+    ``pairs``: pair count, infinite where the pairs are too many to list. ``share``: share of the collection, and so of
+    the neighbours in time, in the sample; above 0, at most 1.
     """
-    everywhere, across = pairs.tolist()
-    if not sample_size or everywhere == np.inf:
-        return Growth(everywhere if sample_size else 0.0, 0.0)
-    return Growth(max(everywhere - 2 * across, 0.0) / sample_size / share, 4 * across / sample_size**2)
+    all_pairs, across = pairs.tolist()
+    if not sample_size:
+        return Growth(near=0.0, per_document=0.0)
+    if all_pairs == np.inf:
+        return Growth(near=np.inf, per_document=0.0)
+    return Growth(max(all_pairs - 2 * across, 0.0) / sample_size / share, 4 * across / sample_size**2)
 
 
 class DistinctSets(NamedTuple):
@@ -65,14 +71,14 @@ class DistinctSets(NamedTuple):
         hashes: uint32 (n_total,); strictly ascending within a set.
         offsets: int64 (n_sets + 1,).
         halves: int64 (n_sets, 2); documents with the set in the sample's first and second half.
-        first: int64 (n_sets,); first document with the set.
+        first_documents: int64 (n_sets,); number of the first document with the set, ascending.
         scopes: uint64 (n_sets,); hash of the scope. Equal sets of two scopes are two sets.
     """
 
     hashes: NDArray[np.uint32]
     offsets: NDArray[np.int64]
     halves: NDArray[np.int64]
-    first: NDArray[np.int64]
+    first_documents: NDArray[np.int64]
     scopes: NDArray[np.uint64]
 
     @property
@@ -82,24 +88,21 @@ class DistinctSets(NamedTuple):
         return counts
 
     def pair_counts(self, left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the pair count for each pair, float64 (n, 2).
-
-        Args:
-            left: int64 (n,); set numbers.
-            right: int64 (n,); each pair's other set.
-        """
+        """Return the pair count of each set pair, float64 (n, 2); ``left`` and ``right``: set numbers, int64 (n,)."""
         left_halves, right_halves = self.halves[left].astype(np.float64), self.halves[right].astype(np.float64)
+        # The other set's halves in reverse: first half with second half, and second with first.
         across = (left_halves * right_halves[:, ::-1]).sum(axis=1)
         return np.stack((left_halves.sum(axis=1) * right_halves.sum(axis=1), across), axis=1)
 
     def copy_pairs(self) -> NDArray[np.float64]:
-        """Return the pair count for equal sets."""
+        """Return the pair count of all documents with equal sets."""
         counts = self.copies.astype(np.float64)
         return np.array([(counts * (counts - 1) / 2).sum(), self.halves.astype(np.float64).prod(axis=1).sum()])
 
     def contained(self, pairs: Pairs, rule: ContainmentRule) -> NDArray[np.bool_]:
-        """Return the set pairs for which a containment rule holds, bool (n,): |A and B| = J (|A| + |B|) / (1 + J)."""
+        """Return the set pairs for which a containment rule holds, bool (n,)."""
         left, right = (np.diff(self.offsets)[side] for side in (pairs.left, pairs.right))
+        # The join gives only Jaccard similarities J, from which |A and B| = J (|A| + |B|) / (1 + J).
         common = np.rint(pairs.similarities * (left + right) / (1 + pairs.similarities)).astype(np.int64)
         containments = Overlaps(common, left, right).containments()
         return rule.holds(pairs.similarities, containments, np.minimum(left, right))
@@ -108,86 +111,78 @@ class DistinctSets(NamedTuple):
 def distinct_sets(sets: ShingleSets, min_words: int = 0) -> DistinctSets:
     """Return the distinct sets among all documents that have shingles and at least ``min_words`` words."""
     middle = len(sets.sizes) // 2
-    numbers: dict[tuple[int, bytes], int] = {}
+    set_numbers: dict[tuple[int, bytes], int] = {}
     scopes = sets.scopes.tolist()
-    first: list[int] = []
+    first_documents: list[int] = []
     halves: list[list[int]] = []
     for document in np.flatnonzero((sets.sizes > 0) & (sets.token_counts >= min_words)).tolist():
-        number = numbers.setdefault((scopes[document], sets.of(document).tobytes()), len(first))
-        if number == len(first):
-            first.append(document)
+        number = set_numbers.setdefault((scopes[document], sets.shingles_of(document).tobytes()), len(set_numbers))
+        if number == len(first_documents):
+            first_documents.append(document)
             halves.append([0, 0])
         halves[number][document >= middle] += 1
-    documents = np.array(first, np.int64)
+    documents = np.array(first_documents, np.int64)
     sizes = sets.sizes[documents]
     return DistinctSets(
-        sets.hashes[ranges(sets.offsets[documents], sizes)],
-        offsets_of(sizes),
-        np.array(halves, np.int64).reshape(-1, 2),
-        documents,
-        sets.scopes[documents],
+        hashes=sets.hashes[ranges(sets.offsets[documents], sizes)],
+        offsets=offsets_of(sizes),
+        halves=np.array(halves, np.int64).reshape(-1, 2),
+        first_documents=documents,
+        scopes=sets.scopes[documents],
     )
 
 
 def first_shared_bands(
     keys: NDArray[np.uint32], left: NDArray[np.int64], right: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the first band that each pair shares; the band count for a pair that shares none.
+    """Return the number of the first band that each set pair shares; the band count for a pair that shares none.
 
-    Args:
-        keys: All sets' band keys, uint32 (n_sets, bands).
-        left: int64 (n,); set numbers.
-        right: int64 (n,); each pair's other set.
+    ``keys``: band keys, uint32 (n_sets, bands); ``left`` and ``right``: set numbers, int64 (n,).
     """
-    first = np.full(len(left), keys.shape[1], np.int64)
+    bands = np.full(len(left), keys.shape[1], np.int64)
+    # From the last band to the first, so that the first shared band is written last.
     for band in range(keys.shape[1] - 1, -1, -1):
-        first[keys[left, band] == keys[right, band]] = band
-    return first
+        bands[keys[left, band] == keys[right, band]] = band
+    return bands
 
 
 def candidate_counts(keys: NDArray[np.uint32], sets: DistinctSets) -> NDArray[np.float64]:
-    """Return the candidates' pair counts, equal sets included, by the band count from 0 on.
+    """Return the pair count of the candidates, equal sets included, for each band count from 0 on.
 
-    Args:
-        keys: Band keys, uint32 (n_sets, bands).
-        sets: The sets.
-
-    Returns:
-        float64 (bands + 1, 2); infinite where there are more than ``MOST_CANDIDATES``.
+    ``keys``: band keys, uint32 (n_sets, bands). The result: float64 (bands + 1, 2), infinite where there are more than
+    ``MOST_CANDIDATES``.
     """
-    codes = list(_pair_codes(keys, sets))
+    codes_by_band = list(_pair_codes(keys, sets))
     counts = np.full((keys.shape[1] + 1, 2), np.inf)
     counts[0] = 0.0
-    if codes:
-        distinct, first = np.unique(np.concatenate(codes), return_index=True)
-        band_of = np.repeat(np.arange(len(codes)), [len(band_codes) for band_codes in codes])[first]
-        pairs = np.zeros((len(codes), 2))
-        np.add.at(pairs, band_of, sets.pair_counts(distinct // len(keys), distinct % len(keys)))
-        counts[1 : len(codes) + 1] = pairs.cumsum(axis=0) + sets.copy_pairs()
+    if codes_by_band:
+        # The codes are in the order of the bands, so the first occurrence of a pair is in its first shared band.
+        codes, first_indexes = np.unique(np.concatenate(codes_by_band), return_index=True)
+        lengths = [len(band_codes) for band_codes in codes_by_band]
+        first_bands = np.repeat(np.arange(len(lengths)), lengths)[first_indexes]
+        new_pairs = np.zeros((len(lengths), 2))
+        np.add.at(new_pairs, first_bands, sets.pair_counts(codes // len(keys), codes % len(keys)))
+        counts[1 : len(codes_by_band) + 1] = new_pairs.cumsum(axis=0) + sets.copy_pairs()
     return counts
 
 
 def shared_pairs(keys: NDArray[np.uint32], sets: DistinctSets) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-    """Return the candidate pairs between different sets, and the band count that each shares.
+    """Return the codes of the candidate pairs between different sets, and the number of bands that each pair shares.
 
-    The arguments are those of ``candidate_counts``.
-
-    Returns:
-        Smaller number * n_sets + larger number, int64 (n,), and shared bands, int64 (n,); None if there are more than
-        ``MOST_CANDIDATES``.
+    Arguments as for ``candidate_counts``. Both int64 (n,); None if there are more than ``MOST_CANDIDATES``.
     """
-    codes = list(_pair_codes(keys, sets))
-    if len(codes) < keys.shape[1]:
+    codes_by_band = list(_pair_codes(keys, sets))
+    if len(codes_by_band) < keys.shape[1]:
         return None
-    return np.unique(np.concatenate(codes), return_counts=True)
+    return np.unique(np.concatenate(codes_by_band), return_counts=True)
 
 
 def largest_bucket_of_each(keys: NDArray[np.uint32], sets: DistinctSets) -> NDArray[np.int64]:
-    """Return the document count of the largest bucket of each set, int64 (n_sets,); see ``candidate_counts``."""
+    """Return the document count of each set's largest bucket, int64 (n_sets,); arguments: see ``candidate_counts``."""
     largest = np.zeros(len(keys), np.int64)
     for band in _buckets_by_band(keys, sets):
-        documents = np.repeat(band.documents, band.lengths)
-        largest[band.order] = np.maximum(largest[band.order], documents)
+        bucket_sizes = np.repeat(band.document_counts, band.set_counts)
+        largest[band.order] = np.maximum(largest[band.order], bucket_sizes)
     return largest
 
 
@@ -196,39 +191,40 @@ class _BandBuckets(NamedTuple):
 
     Attributes:
         order: int64 (n_sets,); set numbers, bucket by bucket.
-        starts: int64 (n_buckets,); index of the first set of each bucket in ``order``.
-        lengths: int64 (n_buckets,); sets in each bucket.
-        documents: int64 (n_buckets,); documents in each bucket.
+        starts: int64 (n_buckets,); index in ``order`` of each bucket's first set.
+        set_counts: int64 (n_buckets,); sets in each bucket.
+        document_counts: int64 (n_buckets,); documents in each bucket.
     """
 
     order: NDArray[np.int64]
     starts: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-    documents: NDArray[np.int64]
+    set_counts: NDArray[np.int64]
+    document_counts: NDArray[np.int64]
 
 
 def _buckets_by_band(keys: NDArray[np.uint32], sets: DistinctSets) -> Iterator[_BandBuckets]:
     for column in keys.T:
         order = np.argsort(column, kind="stable")
         ordered = column[order]
+        # A bucket begins at each key that differs from the key before; the slice is for a sample without sets.
         starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)])
-        documents = np.add.reduceat(sets.copies[order], starts) if starts.size else np.empty(0, np.int64)
-        yield _BandBuckets(order, starts, np.diff(np.append(starts, len(order))), documents)
+        document_counts = np.add.reduceat(sets.copies[order], starts) if starts.size else np.empty(0, np.int64)
+        yield _BandBuckets(order, starts, np.diff(np.append(starts, len(order))), document_counts)
 
 
 def _pair_codes(keys: NDArray[np.uint32], sets: DistinctSets) -> Iterator[NDArray[np.int64]]:
-    """Yield smaller number * n_sets + larger number for each set pair in one bucket, band by band.
+    """Yield the codes of the set pairs that share a bucket, band by band.
 
     Ends before the band with which there are more than ``MOST_CANDIDATES``.
     """
     room = MOST_CANDIDATES
-    for order, starts, lengths, _ in _buckets_by_band(keys, sets):
-        room -= int((lengths * (lengths - 1) // 2).sum())
+    for order, starts, set_counts, _ in _buckets_by_band(keys, sets):
+        room -= int((set_counts * (set_counts - 1) // 2).sum())
         if room < 0:
             return
-        shared = np.flatnonzero(lengths > 1)
-        members = ranges(starts[shared], lengths[shared])
-        # Each member with all that follow it in its bucket.
-        after = np.repeat(starts[shared] + lengths[shared], lengths[shared]) - members - 1
-        left, right = order[np.repeat(members, after)], order[ranges(members + 1, after)]
+        several = np.flatnonzero(set_counts > 1)
+        indexes = ranges(starts[several], set_counts[several])
+        # Each set is paired with all sets that follow it in its bucket.
+        followers = np.repeat(starts[several] + set_counts[several], set_counts[several]) - indexes - 1
+        left, right = order[np.repeat(indexes, followers)], order[ranges(indexes + 1, followers)]
         yield np.minimum(left, right) * len(order) + np.maximum(left, right)

@@ -1,14 +1,14 @@
-"""The chance that a candidate is compared in spite of ``bucket_cap`` and ``max_candidates``, in any index.
+"""The chance that a candidate is compared in spite of ``bucket_cap`` and ``max_candidates``, in an index of any size.
 
-A document is compared with at most ``max_candidates`` candidates, those with the most shared bands first, and with
-three if a bucket is full. With c_j candidates that share j bands, a candidate that shares j bands is compared
-with the chance
+``rows`` judges bandings by it, through ``study``. The daemon compares a document with at most ``max_candidates``
+candidates, those with the most shared bands first, and with ``STORM_CANDIDATES`` if one of the document's buckets is
+full. With c_j candidates that share j bands, a candidate that shares j bands is compared with the chance
 
     S(j) = (limit - sum of c_i over i > j) / c_j,    within 0 .. 1
 
-The c_j are those of the sample, multiplied by the growth of the candidates from the sample to the index: of unrelated
-ones and of related ones (``rows.RELATED_FROM``). A document's largest bucket grows as its
-candidates do. A pair with similarity s shares j of b bands with a binomial chance of p = s^r, and is found with
+The c_j are counted in the sample and scaled to the index, with one factor for unrelated and one for related candidates
+(``rows.RELATED_FROM``). A document's largest bucket is scaled as the document's candidates are. A pair with similarity
+s shares each of b bands with the chance p = s^r, and is found with the chance
 
     sum over j > 0 of C(b, j) p^j (1 - p)^(b - j) S(j)
 """
@@ -25,18 +25,18 @@ from streamdedup.tuning.candidates import DistinctSets, largest_bucket_of_each, 
 
 
 class StormLimits(NamedTuple):
-    """Limits for storms: most members per bucket, and most candidates per document; None for no limit."""
+    """Limits for storms (many copies of one text): documents in a bucket, candidates of a document; None: no limit."""
 
     bucket_cap: int | None
     max_candidates: int | None
 
     def times(self, factor: int) -> "StormLimits":
-        """Return limits that are so many times as high."""
+        """Return limits that are ``factor`` times as high."""
         return StormLimits(*(None if limit is None else limit * factor for limit in self))
 
 
 class Scales(NamedTuple):
-    """Candidates in the index for each one in the sample: unrelated and related ones."""
+    """Factors from a document's candidates in the sample to those in the index, for unrelated and related ones."""
 
     unrelated: float
     related: float
@@ -50,48 +50,50 @@ def compared_shares(
     Args:
         keys: Band keys, uint32 (n_sets, bands).
         sets: The sets.
-        related: int64 (n,); related set pairs, smaller number * n_sets + larger number.
-        scales: Candidate growth.
+        related: int64 (n,); codes of the related set pairs (``candidates``).
+        scales: Factors from the sample to the index.
         limits: Limits for storms.
 
     Returns:
-        0 everywhere if there are more candidates than ``MOST_CANDIDATES``.
+        0 everywhere if there are more candidates than ``candidates.MOST_CANDIDATES``.
     """
-    count, bands = keys.shape
+    set_count, bands = keys.shape
     candidate_pairs = shared_pairs(keys, sets)
     if candidate_pairs is None:
-        return np.zeros((count, bands + 1))
+        return np.zeros((set_count, bands + 1))
     codes, shared = candidate_pairs
     copies = sets.copies.astype(np.float64)
-    weights = np.where(np.isin(codes, related), scales.related, scales.unrelated)
-    counts, in_sample = np.zeros(count * (bands + 1)), copies - 1
-    for left, right in ((codes // count, codes % count), (codes % count, codes // count)):
-        counts += np.bincount(left * (bands + 1) + shared, copies[right] * weights, counts.size)
-        in_sample += np.bincount(left, copies[right], count)
-    counts = counts.reshape(count, bands + 1)
+    factors = np.where(np.isin(codes, related), scales.related, scales.unrelated)
+    # Row by row for each set: c_j for j from 0 to all bands, scaled to the index. A copy is a related candidate that
+    # shares all bands; a document is no candidate of itself.
+    counts, in_sample = np.zeros(set_count * (bands + 1)), copies - 1
+    smaller, larger = codes // set_count, codes % set_count
+    for document, candidate in ((smaller, larger), (larger, smaller)):
+        counts += np.bincount(document * (bands + 1) + shared, copies[candidate] * factors, counts.size)
+        in_sample += np.bincount(document, copies[candidate], set_count)
+    counts = counts.reshape(set_count, bands + 1)
     counts[:, bands] += (copies - 1) * scales.related
-    limit = np.full(count, math.inf if limits.max_candidates is None else float(limits.max_candidates))
+    limit = np.full(set_count, math.inf if limits.max_candidates is None else float(limits.max_candidates))
     if limits.bucket_cap is not None:
-        scale = np.divide(counts.sum(axis=1), in_sample, out=np.ones(count), where=in_sample > 0)
+        scale = np.divide(counts.sum(axis=1), in_sample, out=np.ones(set_count), where=in_sample > 0)
+        # Without the document itself, which looks the bucket up.
         is_full = (largest_bucket_of_each(keys, sets) - 1) * scale >= limits.bucket_cap
         limit = np.where(is_full, np.minimum(limit, STORM_CANDIDATES), limit)
     with_more_bands = counts[:, ::-1].cumsum(axis=1)[:, ::-1] - counts
     room = limit[:, None] - with_more_bands
+    # Without candidates in the sample a candidate in the index is compared if there is any room.
     shares = np.divide(room, counts, out=(room > 0).astype(np.float64), where=counts > 0)
     clipped: NDArray[np.float64] = shares.clip(0.0, 1.0)
     return clipped
 
 
-def found_at(similarity: float, banding: Banding, shares: NDArray[np.float64]) -> float:
-    """Return the chance to find a pair with this similarity, the mean over all sets; each distinct set counts once.
+def find_chance(similarity: float, banding: Banding, shares: NDArray[np.float64]) -> float:
+    """Return the chance to find a pair with a similarity (module docstring); each distinct set counts once.
 
-    Args:
-        similarity: Pair similarity.
-        banding: Bands and rows.
-        shares: float64 (n_sets, bands + 1), by ``compared_shares``; without sets every candidate is compared.
+    ``shares``: float64 (n_sets, bands + 1), from ``compared_shares``; without sets every candidate is compared.
     """
-    agree, bands = similarity**banding.rows, banding.bands
-    mean = shares.mean(axis=0).tolist() if len(shares) else [1.0] * (bands + 1)
+    p, bands = similarity**banding.rows, banding.bands
+    mean_shares = shares.mean(axis=0).tolist() if len(shares) else [1.0] * (bands + 1)
     return math.fsum(
-        math.comb(bands, j) * agree**j * (1.0 - agree) ** (bands - j) * mean[j] for j in range(1, bands + 1)
+        math.comb(bands, j) * p**j * (1.0 - p) ** (bands - j) * mean_shares[j] for j in range(1, bands + 1)
     )

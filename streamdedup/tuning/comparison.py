@@ -1,9 +1,11 @@
-"""The work behind ``streamdedup tune``: settings are compared on a sample, and one row is recommended.
+"""One round of ``streamdedup tune``: compares settings on a part of a sample, and recommends one row.
 
-1. Each shingle kind is studied on the same sample texts (``study``): all pairs, by an exact join. Later, on more texts,
-   the recommended kind alone is studied.
+``rounds`` calls ``compare_settings`` for each round, with the ``Question`` of the command:
+
+1. Each shingle kind is studied on the same texts of the sample (``study``): all pairs, by an exact join. Later rounds,
+   on more texts, study the recommended kind alone.
 2. Bands and rows are chosen for each threshold and minimum recall (``rows``).
-3. Of the rows at the threshold and the profile's minimum recall one is recommended (``advice``).
+3. Of the rows at the profile's threshold and minimum recall, one is recommended (``advice``).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,11 +20,11 @@ from streamdedup.text.shingles import ShingleOptions
 from streamdedup.tuning.advice import Recommendation, recommend
 from streamdedup.tuning.capped import StormLimits
 from streamdedup.tuning.rows import LIMIT_FACTORS, TuningRow, Workload, rows_of
-from streamdedup.tuning.sample import Sample, chosen_documents
+from streamdedup.tuning.sample import Sample, used_text_numbers
 from streamdedup.tuning.study import Study
 
-#: Shows the progress of a part of the work: takes its title and the number of its steps, and returns a context whose
-#: value takes the number of steps since the last call.
+#: Shows the progress of a part of the work: takes a title and a number of steps, and returns a context manager. Its
+#: target is a function, to be called with the number of steps done since the last call.
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
 DAY_S: Final = 86_400.0
@@ -37,15 +39,13 @@ class Question:
     """The settings to compare.
 
     Attributes:
-        name: Profile name.
-        profile: Settings that do not vary.
+        name, profile: The profile's name, and the settings that do not vary.
         kinds: Shingle kinds to try.
         thresholds: Each above 0, at most 1.
         recalls: Minimum recalls, each above 0, below 1.
-        documents_per_day: Documents a day.
-        bucket_layout: Bucket layout.
-        arguments: Command-line arguments that name the corpus and the profile.
-        has_servers: The profile's settings file names the servers.
+        documents_per_day, bucket_layout: For the forecasts.
+        arguments: Command-line arguments that name the corpus and the profile, for the commands that results print.
+        has_servers: Whether there is a settings file, which names the servers.
     """
 
     name: str
@@ -60,12 +60,12 @@ class Question:
 
     @property
     def threshold(self) -> float:
-        """The threshold that is nearest to the profile's."""
+        """The compared threshold that is nearest to the profile's: the one for which a row is recommended."""
         return min(self.thresholds, key=lambda threshold: abs(threshold - self.profile.threshold))
 
     @property
     def min_recall(self) -> float:
-        """The minimum recall that is nearest to the profile's."""
+        """The compared minimum recall that is nearest to the profile's, for the same row."""
         return min(self.recalls, key=lambda recall: abs(recall - self.profile.min_recall))
 
     @property
@@ -80,15 +80,14 @@ class Question:
 
 
 class ComparedSettings(NamedTuple):
-    """The compared settings.
+    """The result of a comparison.
 
     Attributes:
-        question: What was compared.
-        sample: On which documents.
-        workload: Index size.
+        question, sample: The compared settings, and the documents on which they were compared.
+        workload: Index size, and the settings that all rows share.
         rows: All rows, one shingle kind after the other.
         recommendation: One of the rows, with the reason.
-        share: Share of the usable texts that the recommended kind was studied on; below 1 where time cut it.
+        share: Share of the usable texts on which the recommended kind was studied; below 1 where the time is too short.
     """
 
     question: Question
@@ -102,23 +101,18 @@ class ComparedSettings(NamedTuple):
 def compare_settings(
     question: Question, sample: Sample, progress: Progress, share: float = 1.0, earlier: ComparedSettings | None = None
 ) -> ComparedSettings:
-    """Compare settings on a share of a sample that is not empty.
+    """Compare settings on a share of the usable texts of a sample, which has at least one document.
 
-    Args:
-        question: What to compare.
-        sample: The documents.
-        progress: Shows the progress.
-        share: Share of the usable texts.
-        earlier: Comparison on fewer documents: only the kind that it recommends is studied, and the rows of the other
-            kinds are taken from it; None to study all kinds.
+    Given an ``earlier`` comparison on fewer documents, study only the shingle kind that it recommends, and take the
+    rows of the other kinds from it.
 
     Raises:
         SettingsError: No row reaches the minimum recall at the profile's threshold; the text names remedies.
     """
     profile = question.profile
     workload = Workload(
-        documents=question.documents_kept,
-        collection=sample.read_count,
+        index_size=question.documents_kept,
+        collection_size=sample.read_count,
         share=sample.share,
         permutations=profile.permutations,
         most_permutations=question.most_permutations,
@@ -138,10 +132,10 @@ def _studies(
 ) -> Iterator[Study]:
     """Yield each shingle kind's study, all with the same texts."""
     profile, rule = question.profile, question.profile.containment_rule()
-    documents = chosen_documents(sample.texts, {kind.unit for kind in kinds}, share)
+    text_numbers = used_text_numbers(sample.texts, {kind.unit for kind in kinds}, share)
     floor = min(question.thresholds) if rule is None else min(*question.thresholds, rule.min_similarity)
     for kind in kinds:
-        with progress(f"{kind.unit} {kind.size}: pairs", len(documents)) as step:
+        with progress(f"{kind.unit} {kind.size}: pairs", len(text_numbers)) as step:
             study = Study(
                 kind,
                 sample.texts,
@@ -149,7 +143,7 @@ def _studies(
                 floor=floor,
                 rule=rule,
                 scopes=sample.scopes,
-                documents=documents,
+                text_numbers=text_numbers,
                 min_words=profile.min_words,
                 progress=step,
             )
@@ -173,24 +167,24 @@ def _recommended(question: Question, workload: Workload, rows: Sequence[TuningRo
 def _refusal(question: Question, workload: Workload, rows: Sequence[TuningRow]) -> str:
     """Return the reason why no row is recommended, with the remedies."""
     rule = question.profile.containment_rule()
-    where = (
+    least_similarity = (
         f"threshold {question.threshold:g}" if rule is None else f"similarity {rule.min_similarity:g} of containment"
     )
     reason = (
         f"no bands within {question.most_permutations} permutations reach a recall of {question.min_recall:g} at the "
-        f"{where}"
+        f"{least_similarity}"
     )
-    cure = (
+    remedies = (
         "raise --threshold, or in the settings file of --config lower min_recall or raise permutations (at most "
         f"{LARGEST_SIGNATURE})"
     )
     if not rows:
-        return f"{reason}: {cure}"
+        return f"{reason}: {remedies}"
     best = max(rows, key=lambda row: row.chance)
-    documents = workload.judged_documents(best.study)
+    index_size = workload.judged_index_size(best.study)
     return (
-        f"{reason} in an index of {documents:,.0f} documents, with bucket_cap and max_candidates up to "
+        f"{reason} in an index of {index_size:,.0f} documents, with bucket_cap and max_candidates up to "
         f"{LIMIT_FACTORS[-1]} times those of the profile; the best, {best.options.unit} {best.options.size} in "
-        f"{best.banding}, reach {best.chance:.4f}: {cure}; or try longer shingles with --size, leave boilerplate "
+        f"{best.banding}, reach {best.chance:.4f}: {remedies}; or try longer shingles with --size, leave boilerplate "
         'out with streamdedup stop-shingles, or set both limits to "none"'
     )

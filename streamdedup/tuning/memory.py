@@ -1,4 +1,4 @@
-"""Index memory in Redis, forecast from one measured constant for each part.
+"""Forecasts the index memory in Redis for a row of ``tune``, from one measured constant for each part.
 
     bytes per document = entry + caption + sketch + bands x lifetimes x band + matches x claim
 
@@ -32,16 +32,13 @@ BAND_LIFETIMES: Final = {"sets": 1.0, "packed": 1.5}
 def bytes_per_document(
     row: TuningRow, workload: Workload, layout: str, exact_limit: int | None, *, captions: bool = False
 ) -> float:
-    """Return one document's memory in the steady state.
+    """Return one document's memory in the steady state, in bytes.
 
-    Args:
-        row: Bands, signature length, and matches.
-        workload: Index size.
-        layout: Bucket layout name.
-        exact_limit: Distinct shingles up to which a document is stored as a set; None for any number.
-        captions: Whether the index keeps captions.
+    ``layout``: name of the bucket layout. ``exact_limit``: distinct shingles up to which a document is stored as a set;
+    None for any number. ``captions``: whether the index keeps captions.
     """
-    matches = row.candidates.matches.at(min(workload.documents, workload.collection))
+    # Each match is a pair with one claim. Matches do not grow beyond the collection (``rows.Candidates``).
+    matches = row.candidates.matches.expected(min(workload.index_size, workload.collection_size))
     if row.limits.max_candidates is not None:
         matches = min(matches, row.limits.max_candidates)
     bands = row.banding.bands * BAND_LIFETIMES[layout] * BAND_BYTES[layout]

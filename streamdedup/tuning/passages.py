@@ -1,4 +1,4 @@
-"""The most frequent stop shingles of a sample as readable passages.
+"""The most frequent stop shingles as readable passages, for ``streamdedup stop-shingles``.
 
 A passage is a sequence of stop shingles that are consecutive in a text and about equally frequent, such as one notice.
 """
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from streamdedup.evaluation.pairs import ShingleSets, shingle_sets
 from streamdedup.text.shingles import ShingleOptions, Shingler
 
-#: A passage ends at a shingle that is more than so many times rarer than its most frequent one.
+#: A passage ends before a shingle that is more than this many times rarer than the most frequent one of the passage.
 _AS_FREQUENT: Final = 2
 
 
@@ -21,8 +21,8 @@ class Passage(NamedTuple):
     """A sequence of stop shingles.
 
     Attributes:
-        text: Its words, or characters, normalised.
-        documents: Documents with its most frequent shingle.
+        text: The words or characters of the sequence, normalised.
+        documents: Documents with the most frequent shingle of the sequence.
     """
 
     text: str
@@ -30,23 +30,25 @@ class Passage(NamedTuple):
 
 
 def frequent_passages(texts: Sequence[str], counts: Mapping[int, int], options: ShingleOptions) -> Iterator[Passage]:
-    """Yield passages of stop shingles, the most frequent first; each shingle is in one passage.
+    """Yield passages of stop shingles, the most frequent first; each shingle that is in a text is in one passage.
 
     Args:
         texts: Texts in which the shingles are looked for.
         counts: Document count by stop shingle.
         options: Shingle options with which the stop shingles were learnt.
     """
+    # With the stop shingles of the options, the shingler would leave out what is looked for.
     shingler = Shingler(replace(options, bag=False, stop_shingles=frozenset()))
-    text_of = _texts_with(shingle_sets(shingler, texts), counts)
+    text_numbers = _first_texts(shingle_sets(shingler, texts), counts)
     shown: set[int] = set()
     for shingle, documents in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-        if shingle in shown or shingle not in text_of:
+        if shingle in shown or shingle not in text_numbers:
             continue
-        ordered = shingler.in_order(texts[text_of[shingle]])
+        ordered = shingler.in_order(texts[text_numbers[shingle]])
         hashes: list[int] = ordered.hashes.tolist()
-        low = high = hashes.index(shingle)
         frequent = {stop for stop in hashes if counts.get(stop, 0) * _AS_FREQUENT >= documents} - shown
+        # The passage grows from the shingle in both directions: hashes[low:high].
+        low = high = hashes.index(shingle)
         while low and hashes[low - 1] in frequent:
             low -= 1
         while high < len(hashes) and hashes[high] in frequent:
@@ -55,10 +57,11 @@ def frequent_passages(texts: Sequence[str], counts: Mapping[int, int], options: 
         yield Passage(ordered.text(low, high), documents)
 
 
-def _texts_with(sets: ShingleSets, counts: Mapping[int, int]) -> dict[int, int]:
-    """Return the number of the first text with each stop shingle."""
+def _first_texts(sets: ShingleSets, counts: Mapping[int, int]) -> dict[int, int]:
+    """Return the number of the first text with each stop shingle, for those that are in a text."""
     stops: NDArray[np.uint32] = np.array(list(counts), np.uint32)
     positions = np.flatnonzero(np.isin(sets.hashes, stops))
-    shingles, first = np.unique(sets.hashes[positions], return_index=True)
-    numbers = np.searchsorted(sets.offsets, positions[first], side="right") - 1
+    shingles, first_indexes = np.unique(sets.hashes[positions], return_index=True)
+    # A position p belongs to the last text whose offset is at most p.
+    numbers = np.searchsorted(sets.offsets, positions[first_indexes], side="right") - 1
     return dict(zip(shingles.tolist(), numbers.tolist(), strict=True))

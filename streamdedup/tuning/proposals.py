@@ -1,15 +1,16 @@
-"""Proposals by ``streamdedup tune``: settings that change which documents are alike, each alone and all together.
+"""Proposals of ``streamdedup tune``: settings that change which documents are near-duplicates, alone and together.
 
-Each proposal is measured like the recommended row: by an exact join of the same documents, and with its own cheapest
-bands. A pair is *of boilerplate* if more than half of the word shingles that its two texts share are stop shingles.
+``results`` calls ``study_proposals``. Each proposal is measured like the recommended row: by an exact join of the same
+documents, and with its own cheapest bands. A pair is *boilerplate* if more than half of the word shingles that its two
+texts share are stop shingles.
 """
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +27,12 @@ from streamdedup.tuning.study import Study
 
 #: Names of the proposal to leave stop shingles out, and of all proposals together.
 STOPS, ALL = "stop_shingles", "all together"
-#: Proposed least containment.
+#: Proposed ``containment_threshold``.
 _CONTAINMENT: Final = 0.8
-#: Least share of the pairs that a proposal changes, and of the documents that a folding concerns.
-_LEAST_CHANGE, _LEAST_SHARE = 0.01, 0.001
+#: A proposal is shown if it changes at least this share of the pairs.
+_LEAST_CHANGE: Final = 0.01
+#: A folding is measured if at least this share of the texts has a character that it may fold.
+_LEAST_SHARE: Final = 0.001
 #: Points and vowel signs of Hebrew, Arabic and Syriac, which a writer may leave out; Han characters.
 _SIGNS: Final = re.compile(
     "[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e8"
@@ -42,14 +45,14 @@ class MeasuredProposal(NamedTuple):
     """A changed profile, measured.
 
     Attributes:
-        name: What is changed.
-        profile: The profile without stop shingles.
-        learnt: Stop shingles of the profile; None unless they are a part of the change.
-        row: Its cheapest bands.
+        name: The change, for people; ``STOPS`` or ``ALL``, or the line of the settings file.
+        profile: The changed profile, without the learnt stop shingles.
+        learnt: Stop shingles that the change adds; None if it adds none.
+        row: The cheapest bands for the changed profile.
         pairs: Alerted document pairs.
-        gained: Those that the recommendation does not alert.
+        gained: Alerted pairs that the recommendation does not alert.
         lost: Pairs that only the recommendation alerts.
-        boilerplate: Those of ``pairs`` that are of boilerplate.
+        boilerplate: Alerted pairs that are boilerplate.
     """
 
     name: str
@@ -63,13 +66,13 @@ class MeasuredProposal(NamedTuple):
 
 
 class Proposals(NamedTuple):
-    """The recommendation first, then the proposals, all of them together last; and reasons for missing ones."""
+    """The recommendation, the helpful proposals, and last all of them together; and reasons for missing proposals."""
 
     measured: list[MeasuredProposal]
     warnings: list[str]
 
     def section(self, name: str) -> str:
-        """Return the settings-file section of the last proposal; its stop shingles are in ``stops_file``."""
+        """Return the settings-file section of the last proposal; ``stops_file`` is to hold its learnt stop shingles."""
         proposal = self.measured[-1]
         stops = {} if proposal.learnt is None else {"stop_shingles": stops_file(name)}
         return settings_section(name, proposal.profile.model_copy(update=stops), proposal.row)
@@ -81,104 +84,106 @@ def stops_file(profile: str) -> str:
 
 
 def study_proposals(compared: ComparedSettings, progress: Progress) -> Proposals:
-    """Measure each setting that may help, and all together that do."""
+    """Measure each setting that may help, and together all that do help."""
     question, row = compared.question, compared.recommendation.row
     with progress("boilerplate", 1) as step:
-        bench = _Bench(compared)
+        meter = _ProposalMeter(compared)
         step(1)
     base = tuned_profile(question.profile, row)
-    first = bench.proposal("as recommended", base, None, row)
-    changes = dict(_changes(base, row.study, bench))
+    recommended = meter.as_proposal("as recommended", base, None, row)
+    changes = dict(_changes(base, row.study, meter))
     count = row.study.documents_count
-    with progress("proposals", len(changes) * count) as bench.step:
+    with progress("proposals", len(changes) * count) as step:
         measured = [
-            bench.measured(name, base.model_copy(update=change), stops=name == STOPS)
+            meter.measure(name, base.model_copy(update=change), step, stops=name == STOPS)
             for name, change in changes.items()
         ]
-    helpful = _helpful([proposal for proposal in measured if proposal is not None], first)
+    helpful = _helpful([proposal for proposal in measured if proposal is not None], recommended)
     if len(helpful) < 2:
-        return Proposals([first, *helpful], bench.warnings)
+        return Proposals([recommended, *helpful], meter.warnings)
     update = {key: value for proposal in helpful for key, value in changes[proposal.name].items()}
-    with progress(ALL, count) as bench.step:
+    with progress(ALL, count) as step:
         stops = any(proposal.learnt is not None for proposal in helpful)
-        together = bench.measured(ALL, base.model_copy(update=update), stops=stops)
+        together = meter.measure(ALL, base.model_copy(update=update), step, stops=stops)
     if together is None:
-        bench.warnings.append("all proposals together reach the minimum recall with no bands")
-        return Proposals([first, *helpful], bench.warnings)
-    return Proposals([first, *helpful, together], bench.warnings)
+        meter.warnings.append("all proposals together reach the minimum recall with no bands")
+        return Proposals([recommended, *helpful], meter.warnings)
+    return Proposals([recommended, *helpful, together], meter.warnings)
 
 
-def _changes(base: Profile, study: Study, bench: "_Bench") -> Iterator[tuple[str, dict[str, object]]]:
-    """Yield the changes of the profile to measure; ``_Bench.measured`` adds the stop shingles of ``STOPS``."""
-    if base.shingle_unit == "word" and base.stop_shingles == "none" and bench.learnt is not None:
+def _changes(base: Profile, study: Study, meter: "_ProposalMeter") -> Iterator[tuple[str, dict[str, object]]]:
+    """Yield name and changed keys of each proposal to measure; ``measure`` adds the stop shingles of ``STOPS``."""
+    if base.shingle_unit == "word" and base.stop_shingles == "none" and meter.learnt is not None:
         yield STOPS, {}
     if base.containment_threshold is None and base.containment_min_similarity < base.threshold:
         yield f"containment_threshold = {_CONTAINMENT:g}", {"containment_threshold": _CONTAINMENT}
     for key, pattern in (("fold_marks", _SIGNS), ("fold_variants", _HAN)):
-        count = sum(not text.isascii() and pattern.search(text) is not None for text in bench.texts)
-        if not getattr(base, key) and count and count >= _LEAST_SHARE * len(bench.texts):
+        # The check for ASCII is faster than the search, and leaves out most texts.
+        count = sum(not text.isascii() and pattern.search(text) is not None for text in meter.texts)
+        if not getattr(base, key) and count and count >= _LEAST_SHARE * len(meter.texts):
             yield f"{key} = true", {key: True}
+    # A text shorter than a shingle becomes one shingle, and matches nothing but its copies.
     if base.shingle_unit == "word" and base.min_words < base.shingle_size:
         short = (study.sets.token_counts > 0) & (study.sets.token_counts < base.shingle_size)
         if short.any():
             yield f"min_words = {base.shingle_size}", {"min_words": base.shingle_size}
 
 
-def _helpful(measured: Sequence[MeasuredProposal], first: MeasuredProposal) -> list[MeasuredProposal]:
-    """Return the improvements; stop shingles among them remove the boilerplate of the others."""
-    learns = any(proposal.learnt is not None and _is_helpful(proposal, first) for proposal in measured)
-    return [proposal for proposal in measured if _is_helpful(proposal, first, without_boilerplate=learns)]
+def _helpful(measured: Sequence[MeasuredProposal], recommended: MeasuredProposal) -> list[MeasuredProposal]:
+    """Return the improvements. If stop shingles are one, they will remove boilerplate that other proposals gain."""
+    learns = any(proposal.learnt is not None and _is_helpful(proposal, recommended) for proposal in measured)
+    return [proposal for proposal in measured if _is_helpful(proposal, recommended, ignores_boilerplate=learns)]
 
 
-def _is_helpful(proposal: MeasuredProposal, first: MeasuredProposal, *, without_boilerplate: bool = False) -> bool:
+def _is_helpful(
+    proposal: MeasuredProposal, recommended: MeasuredProposal, *, ignores_boilerplate: bool = False
+) -> bool:
     """Tell whether a proposal is an improvement that concerns at least ``_LEAST_CHANGE`` of the recommended pairs.
 
     - ``stop_shingles``: counts the boilerplate pairs that disappear; at least half of the lost pairs must be such.
     - ``min_words``: counts the lost pairs.
-    - Others: count gained minus lost pairs; at most half of the gained pairs may be boilerplate.
-
-    ``without_boilerplate``: ignore boilerplate among gained pairs; proposed stop shingles remove it.
+    - Others: count gained minus lost pairs, minus two for each boilerplate pair gained, unless ``ignores_boilerplate``:
+      so fewer than half of the gained pairs may be boilerplate.
     """
     if proposal.name == STOPS:
-        removed = first.boilerplate - proposal.boilerplate
+        removed = recommended.boilerplate - proposal.boilerplate
         changed = removed if 2 * removed >= proposal.lost else 0
     elif proposal.name.startswith("min_words"):
         changed = proposal.lost
     else:
-        boilerplate = 0 if without_boilerplate else max(proposal.boilerplate - first.boilerplate, 0)
+        boilerplate = 0 if ignores_boilerplate else max(proposal.boilerplate - recommended.boilerplate, 0)
         changed = proposal.gained - proposal.lost - 2 * boilerplate
-    return changed > 0 and changed >= _LEAST_CHANGE * first.pairs
+    return changed > 0 and changed >= _LEAST_CHANGE * recommended.pairs
 
 
-class _Bench:
-    """Measures changed profiles on the documents of the recommended study.
+class _ProposalMeter:
+    """Measures changed profiles on the ``texts`` of the recommended study.
 
     Attributes:
-        texts: The texts.
-        learnt: Stop shingles of words; None without any.
+        learnt: Stop shingles of words, for any unit of the profile; None without any.
         warnings: Reasons for missing proposals.
-        step: Called with the newly joined documents' count.
     """
 
     def __init__(self, compared: ComparedSettings) -> None:
         self._compared = compared
-        self.step: Any = lambda _: None
         self._row = compared.recommendation.row
-        numbers = self._row.study.documents.tolist()
+        numbers = self._row.study.text_numbers.tolist()
         sample = compared.sample
         self.texts = [sample.texts[number] for number in numbers]
         self._sources = [sample.sources[number] for number in numbers]
         self.warnings: list[str] = []
         options = self._row.options
+        # Boilerplate is judged by sets of word shingles: for a profile of characters by those of the default size.
         words = replace(options, bag=False) if options.unit == "word" else ShingleOptions("word", 3)
-        self._learnt = cache(self._newly_learnt)
-        self.learnt = self._learnt(words)
-        self._words = self._row.study.sets if words == options else shingle_sets(Shingler(words), self.texts)
-        self._without = self._words
+        self._learn = cache(self._learn_uncached)
+        self.learnt = self._learn(words)
+        self._word_sets = self._row.study.sets if words == options else shingle_sets(Shingler(words), self.texts)
+        self._word_sets_without_stops = self._word_sets
         if self.learnt is not None:
-            self._without = shingle_sets(Shingler(_without(words, self.learnt.stops.hashes)), self.texts)
+            left_out = _with_stops(words, self.learnt.stops.hashes)
+            self._word_sets_without_stops = shingle_sets(Shingler(left_out), self.texts)
 
-    def _newly_learnt(self, options: ShingleOptions) -> Learnt | None:
+    def _learn_uncached(self, options: ShingleOptions) -> Learnt | None:
         try:
             learnt = learn_stop_shingles(zip(self.texts, self._sources, strict=True), options, DEFAULT_SHARE)
         except ValueError as error:
@@ -186,19 +191,17 @@ class _Bench:
             return None
         return learnt if learnt.stops.counts else None
 
-    def measured(self, name: str, profile: Profile, *, stops: bool) -> MeasuredProposal | None:
+    def measure(
+        self, name: str, profile: Profile, progress: Callable[[int], None], *, stops: bool
+    ) -> MeasuredProposal | None:
         """Measure a changed profile; None where no bands reach the minimum recall.
 
-        Args:
-            name: Name of the proposal.
-            profile: The changed profile.
-            stops: Whether to leave out the learnt stop shingles.
+        ``stops``: whether to learn stop shingles with the changed options, and to leave them out.
         """
         options = replace(self._row.options, fold_marks=profile.fold_marks, fold_variants=profile.fold_variants)
-        learnt = None
-        if stops:
-            learnt = self._learnt(options)
-            options = options if learnt is None else _without(options, learnt.stops.hashes)
+        learnt = self._learn(options) if stops else None
+        if learnt is not None:
+            options = _with_stops(options, learnt.stops.hashes)
         sample, study = self._compared.sample, self._row.study
         rule, threshold, workload = profile.containment_rule(), self._row.threshold, self._compared.workload
         if rule == study.rule:  # as many values suffice as for the recommendation
@@ -210,54 +213,60 @@ class _Bench:
             floor=study.floor if rule is None else min(study.floor, rule.min_similarity),
             rule=rule,
             scopes=sample.scopes,
-            documents=study.documents,
+            text_numbers=study.text_numbers,
             min_words=profile.min_words,
-            progress=self.step,
+            progress=progress,
             sets=study.sets if options == self._row.options else None,
         )
         rows = rows_of(changed, workload, (threshold,), (self._row.min_recall,))
-        return self.proposal(name, profile, learnt, rows[0]) if rows and rows[0].reached else None
+        return self.as_proposal(name, profile, learnt, rows[0]) if rows and rows[0].reached else None
 
-    def proposal(self, name: str, profile: Profile, learnt: Learnt | None, row: TuningRow) -> MeasuredProposal:
+    def as_proposal(self, name: str, profile: Profile, learnt: Learnt | None, row: TuningRow) -> MeasuredProposal:
         """Return a row as a proposal, with the pairs that it adds to and removes from the recommended ones."""
-        before, after, threshold = self._row.study, row.study, self._row.threshold
-        left, right, weights = _alerted(before, threshold)
-        lost = float(weights[~_alerts(after, left, right, threshold)].sum())
-        total = float(weights.sum())
-        left, right, weights = _alerted(after, threshold)
+        threshold = self._row.threshold
+        left, right, weights = _alerted_pairs(self._row.study, threshold)
+        lost = float(weights[~_alerts(row.study, left, right, threshold)].sum())
+        common_pairs = float(weights.sum()) - lost
+        left, right, weights = _alerted_pairs(row.study, threshold)
         pairs = float(weights.sum())
-        common, without = (overlaps_of(sets, left, right).common for sets in (self._words, self._without))
-        boilerplate = float(weights[2 * without < common].sum())
-        gained = max(pairs - (total - lost), 0.0)
+        shared = overlaps_of(self._word_sets, left, right).common
+        shared_without_stops = overlaps_of(self._word_sets_without_stops, left, right).common
+        boilerplate = float(weights[2 * shared_without_stops < shared].sum())
+        # Below 0 where the kept pairs of a study represent too few others.
+        gained = max(pairs - common_pairs, 0.0)
         return MeasuredProposal(
             name, profile, learnt, row, round(pairs), round(gained), round(lost), round(boilerplate)
         )
 
 
-def _without(options: ShingleOptions, stops: frozenset[int]) -> ShingleOptions:
+def _with_stops(options: ShingleOptions, stops: frozenset[int]) -> ShingleOptions:
+    """Return options that leave further stop shingles out."""
     return replace(options, stop_shingles=options.stop_shingles | stops)
 
 
-def _alerted(study: Study, threshold: float) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Return the alerted pairs by document numbers, and the pairs that each represents; copies as pairs with itself."""
-    alerted, first = study.alerted(threshold), study.distinct.first
-    copies = study.distinct.copies * (study.distinct.copies - 1) / 2
-    several = np.flatnonzero(copies)
+def _alerted_pairs(study: Study, threshold: float) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Return the alerted pairs by the numbers of two documents, and the document pairs that each represents.
+
+    A set with copies is paired with itself, and represents the pairs of its copies.
+    """
+    alerted, documents = study.alerted(threshold), study.distinct.first_documents
+    copy_pairs = study.distinct.copies * (study.distinct.copies - 1) / 2
+    copied = np.flatnonzero(copy_pairs)
     return (
-        np.concatenate((first[study.pairs.left[alerted]], first[several])),
-        np.concatenate((first[study.pairs.right[alerted]], first[several])),
-        np.concatenate((study.counts[alerted, 0], copies[several])),
+        np.concatenate((documents[study.pairs.left[alerted]], documents[copied])),
+        np.concatenate((documents[study.pairs.right[alerted]], documents[copied])),
+        np.concatenate((study.counts[alerted, 0], copy_pairs[copied])),
     )
 
 
 def _alerts(study: Study, left: NDArray[np.int64], right: NDArray[np.int64], threshold: float) -> NDArray[np.bool_]:
-    """Return which document pairs a study alerts, bool (n,)."""
+    """Return which document pairs a study alerts, bool (n,), computed anew: the study may have dropped the pairs."""
     sets = study.sets
     alerted = similarities(sets, left, right) >= threshold
     if study.rule is not None:
         alerted |= contained(sets, left, right, study.rule)
-    enough = sets.token_counts >= study.min_words
-    alerted &= enough[left] & enough[right]
+    has_enough_words = sets.token_counts >= study.min_words
+    alerted &= has_enough_words[left] & has_enough_words[right]
     return alerted
 
 

@@ -1,4 +1,7 @@
-"""The ``streamdedup tune`` results as plain values, for tables, report and ``--json``; None for unknown values."""
+"""The ``streamdedup tune`` results of one round as plain values, None for unknown values.
+
+``rounds`` calls ``results_of``; ``--json`` prints the values, ``cli/rendering`` makes tables and the report from them.
+"""
 
 import math
 from collections.abc import Iterator
@@ -15,11 +18,12 @@ from streamdedup.tuning.study import BINS, Study
 
 #: Greatest load of a daemon, as a share of its speed; the rest is for busy hours and backlogs.
 _LOAD: Final = 0.5
-#: Pairs of the report.
+#: Pairs nearest to the threshold that the report lists.
 _BORDERLINE_COUNT: Final = 10
-#: Pairs that are shown for each threshold, characters of each text, and characters in which a word ends.
+#: Pairs that are shown for each threshold, and characters of each of their texts.
 _EXAMPLES_COUNT: Final = 10
 _EXAMPLE_CHARS: Final = 160
+#: Characters within which the end of a word is looked for, so that an excerpt is cut between words.
 _WORD_CHARS: Final = 24
 #: Bins of similarity for which the recall is drawn.
 _CURVE_BINS: Final = 40
@@ -67,34 +71,37 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
 
 
 def _proposals(compared: ComparedSettings, proposals: Proposals) -> dict[str, Any]:
-    question, (first, *others) = compared.question, proposals.measured
-    learnt = proposals.measured[-1].learnt
+    question, measured = compared.question, proposals.measured
+    learnt = measured[-1].learnt
     return {
-        "proposals": [_proposal(compared, proposal) for proposal in (first, *others)] if others else [],
+        # The first is the recommendation, which alone is no proposal.
+        "proposals": [_proposal(compared, proposal) for proposal in measured] if len(measured) > 1 else [],
         "proposed": {
             "toml": proposals.section(question.name),
             "stop_shingles": None if learnt is None else learnt.stops.encoded(),
             "command": None
             if learnt is None
-            else learning_command(first.row, question.name, question.profile, question.arguments),
+            else learning_command(measured[0].row, question.name, question.profile, question.arguments),
         },
     }
 
 
 def _proposal(compared: ComparedSettings, proposal: MeasuredProposal) -> dict[str, Any]:
+    """Return a proposal's pair counts, and the values of its row that the proposal may change."""
     row = _row(compared, proposal.row)
-    counted = ("pairs", "gained", "lost", "boilerplate")
-    taken = ("bands", "rows", "bytes_per_document", "candidates_that_stay", "candidates_forecast", "documents_per_s")
+    pair_keys = ("pairs", "gained", "lost", "boilerplate")
+    row_keys = ("bands", "rows", "bytes_per_document", "candidates_that_stay", "candidates_forecast", "documents_per_s")
     return {
         "name": proposal.name,
-        **{key: getattr(proposal, key) for key in counted},
-        **{key: row[key] for key in taken},
+        **{key: getattr(proposal, key) for key in pair_keys},
+        **{key: row[key] for key in row_keys},
     }
 
 
 def _row(compared: ComparedSettings, row: TuningRow) -> dict[str, Any]:
-    candidates, documents = row.candidates, compared.workload.documents
-    size = _bytes(compared, row, compared.question.bucket_layout)
+    """Return the values of one row of the table."""
+    candidates, index_size = row.candidates, compared.workload.index_size
+    document_bytes = _document_bytes(compared, row, compared.question.bucket_layout)
     similarity = row.study.least_similarity(row.threshold)
     return {
         "unit": row.options.unit,
@@ -116,19 +123,21 @@ def _row(compared: ComparedSettings, row: TuningRow) -> dict[str, Any]:
         "edited_pairs": row.recall.edited.total,
         "edited_pairs_found": row.recall.edited.hits,
         "edited_recall_bounds": row.recall.edited.bounds(),
-        "candidates_per_document": _finite(candidates.at(row.study.documents_count)),
-        "candidates_that_stay": _finite(candidates.unrelated.near + candidates.related.at(candidates.collection)),
+        "candidates_per_document": _finite(candidates.expected(row.study.documents_count)),
+        "candidates_that_stay": _finite(
+            candidates.unrelated.near + candidates.related.expected(candidates.collection_size)
+        ),
         "candidates_that_grow_per_million": _finite(candidates.unrelated.per_document * 1e6),
-        "candidates_forecast": _finite(candidates.at(documents)),
-        "false_candidates_forecast": _finite(candidates.false_at(documents)),
-        "bytes_per_document": size,
-        "memory_bytes": size * documents,
+        "candidates_forecast": _finite(candidates.expected(index_size)),
+        "false_candidates_forecast": _finite(candidates.expected_false(index_size)),
+        "bytes_per_document": document_bytes,
+        "memory_bytes": document_bytes * index_size,
         "documents_per_s": row.documents_per_s,
         "prepare_us": row.prepare_us,
     }
 
 
-def _bytes(compared: ComparedSettings, row: TuningRow, layout: str) -> float:
+def _document_bytes(compared: ComparedSettings, row: TuningRow, layout: str) -> float:
     profile = compared.question.profile
     return bytes_per_document(row, compared.workload, layout, profile.exact_limit, captions=profile.label_bytes > 0)
 
@@ -143,7 +152,7 @@ def _recommendation(compared: ComparedSettings) -> dict[str, Any]:
         "daemons": max(1, math.ceil(documents_per_s / (_LOAD * row.documents_per_s))),
         "bucket_layout": question.bucket_layout,
         "memory_bytes_by_layout": {
-            layout: _bytes(compared, row, layout) * question.documents_kept for layout in BAND_LIFETIMES
+            layout: _document_bytes(compared, row, layout) * question.documents_kept for layout in BAND_LIFETIMES
         },
         "toml": section,
         "settings_file": section if question.has_servers else f"{SERVERS}\n{section}",
@@ -151,7 +160,7 @@ def _recommendation(compared: ComparedSettings) -> dict[str, Any]:
 
 
 def _recalls(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
-    """Yield the rows of the recommended kind and threshold, with the share of the documents that get no alert."""
+    """Yield the rows of the recommended kind and threshold, with the share of documents that miss all their pairs."""
     best = compared.recommendation.row
     for row in compared.rows:
         if (row.options, row.threshold) == (best.options, best.threshold):
@@ -161,7 +170,7 @@ def _recalls(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
 def _thresholds(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
     """Yield each threshold, the highest first, with the pairs that it adds, for the recommended shingles.
 
-    Steps below the recommended threshold have pairs in text, evenly spread over the step.
+    A threshold below the recommended one has examples: texts of added pairs, evenly spread by similarity rank.
     """
     row = compared.recommendation.row
     study = row.study
@@ -171,7 +180,8 @@ def _thresholds(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
         alerted = study.alerted(threshold)
         pairs = round(copies + float(weights[alerted].sum()))
         added = np.flatnonzero((similarities >= threshold) & (similarities < previous_threshold))
-        ordered = added[np.argsort(-similarities[added], kind="stable")] if threshold < row.threshold else added[:0]
+        shown = added if threshold < row.threshold else added[:0]
+        ordered = shown[np.argsort(-similarities[shown], kind="stable")]
         spread = np.linspace(0, len(ordered) - 1, min(len(ordered), _EXAMPLES_COUNT)).round().astype(np.int64)
         yield {
             "threshold": threshold,
@@ -184,12 +194,10 @@ def _thresholds(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
 
 
 def _example(compared: ComparedSettings, study: Study, number: int) -> dict[str, Any]:
-    """Return a pair of different texts, the later one first, cut to the words around the first difference."""
+    """Return a pair of different texts by its number in ``study.pairs``: the later text first, both as excerpts."""
     ids, texts = compared.sample.ids, compared.sample.texts
-    later, earlier = sorted(
-        (int(study.documents[study.distinct.first[side[number]]]) for side in (study.pairs.left, study.pairs.right)),
-        reverse=True,
-    )
+    set_numbers = [study.pairs.left[number], study.pairs.right[number]]
+    earlier, later = sorted(study.text_numbers[study.distinct.first_documents[set_numbers]].tolist())
     left_text, right_text = _excerpts(texts[later], texts[earlier])
     similarity = float(study.pairs.similarities[number])
     return {
@@ -204,24 +212,29 @@ def _example(compared: ComparedSettings, study: Study, number: int) -> dict[str,
 def _excerpts(*texts: str) -> tuple[str, str]:
     """Return two texts in one line each, cut to whole words around the first difference."""
     lines = [" ".join(text.split()) for text in texts]
-    same = next((index for index, (a, b) in enumerate(zip(*lines, strict=False)) if a != b), min(map(len, lines)))
-    start = max(0, min(same - _EXAMPLE_CHARS // 3, max(map(len, lines)) - _EXAMPLE_CHARS))
+    pairs = enumerate(zip(*lines, strict=False))
+    difference = next((index for index, (a, b) in pairs if a != b), min(map(len, lines)))
+    # A third of the excerpt is before the difference, more where the longer line ends soon after it.
+    start = max(0, min(difference - _EXAMPLE_CHARS // 3, max(map(len, lines)) - _EXAMPLE_CHARS))
     left, right = (_excerpt(line, start) for line in lines)
     return left, right
 
 
 def _excerpt(line: str, start: int) -> str:
+    """Return about ``_EXAMPLE_CHARS`` characters of a line, from a word's begin to a word's end where one is near."""
     end = start + _EXAMPLE_CHARS
-    begin = line.find(" ", start, start + _WORD_CHARS) + 1 or start if start else 0
-    cut = line.rfind(" ", end - _WORD_CHARS, end) if end < len(line) else len(line)
-    return f"{'...' * (begin > 0)}{line[begin : cut if cut > begin else end]}{'...' * (end < len(line))}"
+    first_space = line.find(" ", start, start + _WORD_CHARS) if start else -1
+    begin = start if first_space < 0 else first_space + 1
+    last_space = line.rfind(" ", end - _WORD_CHARS, end) if end < len(line) else len(line)
+    stop = last_space if last_space > begin else end
+    return f"{'...' * (begin > 0)}{line[begin:stop]}{'...' * (end < len(line))}"
 
 
 def _borderline(compared: ComparedSettings) -> list[dict[str, Any]]:
     """Return the pairs of different texts nearest to the threshold."""
     row = compared.recommendation.row
     study = row.study
-    ids = [compared.sample.ids[number] for number in study.documents[study.distinct.first].tolist()]
+    ids = [compared.sample.ids[number] for number in study.text_numbers[study.distinct.first_documents].tolist()]
     nearest = np.argsort(np.abs(study.pairs.similarities - row.threshold), kind="stable")[:_BORDERLINE_COUNT]
     return [
         {"left": ids[left], "right": ids[right], "similarity": similarity}
@@ -230,5 +243,5 @@ def _borderline(compared: ComparedSettings) -> list[dict[str, Any]]:
 
 
 def _finite(value: float) -> float | None:
-    """Return a number that JSON can represent."""
+    """Return a number, or None for infinity, which JSON cannot represent."""
     return value if math.isfinite(value) else None

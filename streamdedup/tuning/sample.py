@@ -1,4 +1,7 @@
-"""A bounded sample from a text stream."""
+"""Bounded samples of a stream of texts: ``draw_sample`` for ``tune``, ``BoundedTexts`` for ``stop-shingles``.
+
+``rounds`` and ``comparison`` use a part of a sample: ``used_characters``, ``used_text_numbers``.
+"""
 
 import itertools
 import random
@@ -10,9 +13,9 @@ from numpy.typing import NDArray
 
 #: Seed: the same collection gives the same sample.
 _SEED: Final = 1
-#: Characters of the texts that are used, by unit of the shingles: some millions of shingles, joined in seconds.
+#: Most characters of the used texts, by unit of the shingles: some millions of shingles, joined in seconds.
 MOST_CHARACTERS: Final = {"word": 30_000_000, "char": 16_000_000}
-#: Runs of neighbouring texts in an excerpt.
+#: A part of a sample consists of this many runs of neighbouring texts, because copies are often neighbours in time.
 _EXCERPT_RUNS: Final = 10
 
 
@@ -20,11 +23,9 @@ class Sample(NamedTuple):
     """Some texts from a collection, in the order of arrival.
 
     Attributes:
-        ids: Document ids.
-        texts: Their texts.
-        sources: Their sources; None without one.
-        scopes: Their scopes; None without one. Pairs are counted within scopes.
-        read_count: Documents that were read.
+        ids, texts: Id and text of each document.
+        sources, scopes: Source and scope of each document; None without one. Pairs are counted within scopes.
+        read_count: Documents of the stream, in the sample or not.
     """
 
     ids: list[str]
@@ -65,10 +66,10 @@ def draw_sample(documents: Iterable[tuple[str, str, str | None, str | None]], si
 class BoundedTexts:
     """Keeps texts from a stream, each with the same chance, as many as a character count allows.
 
-    With too many characters, each text is dropped with a chance of one half, and so is each later one.
+    Above that count each text is dropped with a chance of one half, and so is each later one.
 
     Args:
-        most_characters: Character count in all kept texts.
+        most_characters: Most characters in all kept texts; a single text may have more.
 
     Attributes:
         texts: The kept texts, in the order of arrival.
@@ -76,7 +77,7 @@ class BoundedTexts:
 
     def __init__(self, most_characters: int) -> None:
         self.texts: list[str] = []
-        self._most = most_characters
+        self._most_characters = most_characters
         self._characters = 0
         self._share = 1.0
         self._chance = random.Random(_SEED)  # noqa: S311  no secret depends on it
@@ -87,30 +88,27 @@ class BoundedTexts:
             return
         self.texts.append(text)
         self._characters += len(text)
-        while self._characters > self._most and len(self.texts) > 1:
+        while self._characters > self._most_characters and len(self.texts) > 1:
             self.texts = [text for text in self.texts if self._chance.random() < 0.5]
             self._characters = sum(map(len, self.texts))
             self._share /= 2
 
 
 def used_characters(texts: Sequence[str], units: Iterable[str]) -> int:
-    """Return the most characters that all shingle kinds use, see ``MOST_CHARACTERS``."""
+    """Return the characters to use of some texts: all, up to the smallest of ``MOST_CHARACTERS`` for the units."""
     return min(sum(map(len, texts)), *(MOST_CHARACTERS[unit] for unit in units))
 
 
-def chosen_documents(texts: Sequence[str], units: Iterable[str], share: float = 1.0) -> NDArray[np.int64]:
-    """Return the text numbers that all shingle kinds use, int64 (n,), ascending, see ``MOST_CHARACTERS``.
+def used_text_numbers(texts: Sequence[str], units: Iterable[str], share: float = 1.0) -> NDArray[np.int64]:
+    """Return the numbers of the texts to use, int64 (n,), ascending: all, or ten runs of neighbours, evenly spread.
 
-    All texts, or ten runs of neighbours, evenly spread.
-
-    Args:
-        texts: The sample.
-        units: Units of the shingle kinds; the kinds of one table use the same texts.
-        share: Share of them to return, above 0, at most 1.
+    ``units``: units of all shingle kinds to compare, which use the same texts. ``share``: share of the usable
+    characters (``used_characters``), above 0, at most 1.
     """
     part = share * used_characters(texts, units) / max(sum(map(len, texts)), 1)
     if part >= 1.0:
         return np.arange(len(texts))
     edges = np.linspace(0, len(texts), _EXCERPT_RUNS + 1).astype(np.int64).tolist()
     runs = [np.arange(low, low + max(1, int((high - low) * part))) for low, high in itertools.pairwise(edges)]
+    # With fewer texts than runs, the runs overlap and exceed the texts.
     return np.unique(np.concatenate(runs).clip(max=len(texts) - 1))

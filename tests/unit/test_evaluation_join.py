@@ -117,7 +117,7 @@ def test_the_sample_has_the_pairs_that_comparing_all_texts_gives(name, options):
     texts = sample_texts(name)
     shingler = Shingler(options)
     sets = concatenated(shingle_sets(shingler, texts[at : at + 50]) for at in range(0, len(texts), 50))
-    plain = [frozenset(sets.of(i).tolist()) for i in range(len(texts))]
+    plain = [frozenset(sets.shingles_of(i).tolist()) for i in range(len(texts))]
     for threshold in (0.5, 0.8):
         expected = brute_force(plain, threshold)
         pairs = gathered(join(sets.hashes, sets.offsets, threshold))

@@ -24,17 +24,17 @@ from streamdedup.tuning.advice import least_words, recommend
 from streamdedup.tuning.candidates import (
     candidate_counts,
     distinct_sets,
+    estimate_growth,
     first_shared_bands,
-    growth,
     largest_bucket_of_each,
 )
-from streamdedup.tuning.capped import Scales, StormLimits, compared_shares, found_at
+from streamdedup.tuning.capped import Scales, StormLimits, compared_shares, find_chance
 from streamdedup.tuning.comparison import Question, compare_settings
 from streamdedup.tuning.memory import bytes_per_document
 from streamdedup.tuning.passages import frequent_passages
-from streamdedup.tuning.rounds import Taken, affordable_growth, rounds
+from streamdedup.tuning.rounds import RoundTime, affordable_growth, rounds
 from streamdedup.tuning.rows import MOST_HIDDEN, Workload, rows_of
-from streamdedup.tuning.sample import MOST_CHARACTERS, BoundedTexts, chosen_documents, draw_sample
+from streamdedup.tuning.sample import MOST_CHARACTERS, BoundedTexts, draw_sample, used_text_numbers
 from streamdedup.tuning.study import Study
 
 WORDS = ShingleOptions("word", 3)
@@ -59,7 +59,7 @@ def made_texts(count: int, words: int = 40) -> list[str]:
 
 def workload(**changes: object) -> Workload:
     given = {
-        "documents": 1_000.0, "collection": 1_000, "share": 1.0, "permutations": 128, "most_permutations": 128,
+        "index_size": 1_000.0, "collection_size": 1_000, "share": 1.0, "permutations": 128, "most_permutations": 128,
         "limits": StormLimits(500, 500),
     }  # fmt: skip
     return Workload(**{**given, **changes})
@@ -93,14 +93,14 @@ class TestSample:
 
 class TestGrowth:
     def test_pairs_across_the_halves_grow_and_the_others_stay(self):
-        near_only = growth(np.array([100.0, 0.0]), 1_000, 1.0)
-        assert near_only.at(10**9) == pytest.approx(0.1)
+        near_only = estimate_growth(np.array([100.0, 0.0]), 1_000, 1.0)
+        assert near_only.expected(10**9) == pytest.approx(0.1)
         # Any two documents meet with the chance 0.001: 499,500 pairs, half of them across.
-        chance_only = growth(np.array([499.5, 250.0]), 1_000, 1.0)
-        assert chance_only.at(1_000_000) == pytest.approx(1_000.0, rel=0.01)
+        chance_only = estimate_growth(np.array([499.5, 250.0]), 1_000, 1.0)
+        assert chance_only.expected(1_000_000) == pytest.approx(1_000.0, rel=0.01)
 
     def test_a_sample_has_lost_neighbours_but_no_chance_candidates(self):
-        assert growth(np.array([100.0, 0.0]), 1_000, 0.1).near == pytest.approx(1.0)
+        assert estimate_growth(np.array([100.0, 0.0]), 1_000, 0.1).near == pytest.approx(1.0)
 
 
 class TestCandidates:
@@ -126,9 +126,11 @@ class TestCandidates:
 
 class TestStudy:
     def test_recall_is_that_of_all_pairs_compared_one_by_one(self, study):
-        sets = [frozenset(study.sets.of(at).tolist()) for at in range(300)]
+        sets = [frozenset(study.sets.shingles_of(at).tolist()) for at in range(300)]
         keys = study.band_keys(Banding(4, 6))
-        keys_of = {sets[first]: keys[number] for number, first in enumerate(distinct_sets(study.sets).first.tolist())}
+        keys_of = {
+            sets[first]: keys[number] for number, first in enumerate(distinct_sets(study.sets).first_documents.tolist())
+        }
         true = found = 0
         for a, b in itertools.combinations(sets, 2):
             if len(a & b) / len(a | b) >= 0.7:
@@ -140,26 +142,26 @@ class TestStudy:
         assert 0 < recall.edited.total < true
 
     def test_the_histogram_holds_every_pair(self, study):
-        sets = [set(study.sets.of(at).tolist()) for at in range(300)]
+        sets = [set(study.sets.shingles_of(at).tolist()) for at in range(300)]
         pairs = [len(a & b) / len(a | b) for a, b in itertools.combinations(sets, 2)]
         assert study.histogram.sum() == sum(one >= 0.5 for one in pairs)
         assert study.histogram[-1] == sum(one >= 0.95 for one in pairs)
 
     def test_long_texts_are_looked_at_in_part_and_in_stretches(self, monkeypatch):
         monkeypatch.setitem(MOST_CHARACTERS, "word", 20_000)
-        documents = chosen_documents(made_texts(300), {"word"})
+        documents = used_text_numbers(made_texts(300), {"word"})
         assert 50 < len(documents) < 150
         assert documents[-1] > 250
         assert np.count_nonzero(np.diff(documents) == 1) > len(documents) / 2
-        study = Study(WORDS, made_texts(300), FAMILY, floor=0.5, documents=documents)
+        study = Study(WORDS, made_texts(300), FAMILY, floor=0.5, text_numbers=documents)
         assert (study.documents_count, study.sample_count) == (len(documents), 300)
 
     def test_all_kinds_of_shingles_of_one_table_use_the_same_texts(self, monkeypatch):
         monkeypatch.setitem(MOST_CHARACTERS, "char", 20_000)
         texts = made_texts(300)
-        assert len(chosen_documents(texts, {"word"})) == 300
-        both = chosen_documents(texts, {"word", "char"}).tolist()
-        assert both == chosen_documents(texts, {"char"}).tolist()
+        assert len(used_text_numbers(texts, {"word"})) == 300
+        both = used_text_numbers(texts, {"word", "char"}).tolist()
+        assert both == used_text_numbers(texts, {"char"}).tolist()
         assert len(both) < 150
 
 
@@ -176,7 +178,7 @@ class TestContainment:
     def expected(self, threshold: float) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
         """Pairs from the threshold on, and those below it by the rule, compared one by one."""
         sets = shingle_sets(Shingler(WORDS), self.texts())
-        members = [frozenset(sets.of(at).tolist()) for at in range(len(sets.sizes))]
+        members = [frozenset(sets.shingles_of(at).tolist()) for at in range(len(sets.sizes))]
         similar, by_rule = set(), set()
         for a, b in itertools.combinations(range(len(members)), 2):
             common, smaller = len(members[a] & members[b]), min(len(members[a]), len(members[b]))
@@ -197,10 +199,10 @@ class TestContainment:
         assert with_rule.recall(few, 0.8).measured < 0.8 < with_rule.recall(many, 0.8).measured
         assert with_rule.recall(few, 0.8).measured < without.recall(few, 0.8).measured
         assert with_rule.recall(few, 0.5) == without.recall(few, 0.5)
-        shares = np.ones((len(with_rule.distinct.first), few.bands + 1))
+        shares = np.ones((len(with_rule.distinct.first_documents), few.bands + 1))
         assert with_rule.found_share(few, 0.8, shares) == pytest.approx(with_rule.recall(few, 0.8).measured)
         found = with_rule.recall(many, 0.8).measured * len(similar | by_rule)
-        assert with_rule.true_pairs(0.8, many)[0] == pytest.approx(found)
+        assert with_rule.true_candidates(0.8, many)[0] == pytest.approx(found)
 
     def test_bands_are_chosen_for_the_least_similarity_of_the_rule(self):
         with_rule = Study(WORDS, self.texts(), FAMILY, floor=0.5, rule=self.RULE)
@@ -222,7 +224,7 @@ class TestRows:
 
     def test_more_documents_ask_for_bands_with_fewer_chance_candidates(self):
         study = Study(WORDS, [f"the report says that {text}" for text in made_texts(300, words=12)], FAMILY, floor=0.5)
-        small, large = (rows_of(study, workload(documents=n), [0.8], [0.99])[0] for n in (100.0, 10_000_000.0))
+        small, large = (rows_of(study, workload(index_size=n), [0.8], [0.99])[0] for n in (100.0, 10_000_000.0))
         assert large.banding.rows > small.banding.rows
 
 
@@ -263,13 +265,13 @@ class TestMemory:
 
     def test_claims_are_those_of_the_pairs_up_to_the_limit_of_candidates(self):
         study = Study(WORDS, [words(22, 1)] * 40, FAMILY, floor=0.5)
-        load = workload(documents=40.0, collection=40)
+        load = workload(index_size=40.0, collection_size=40)
         (row,) = rows_of(study, load, [0.8], [0.99])
         sizes = [
             bytes_per_document(row._replace(limits=StormLimits(None, most)), load, "sets", None) for most in (None, 7)
         ]
-        assert row.candidates.matches.at(40) == pytest.approx(39, rel=0.05)
-        assert sizes[0] - sizes[1] == pytest.approx(90 * (row.candidates.matches.at(40) - 7))
+        assert row.candidates.matches.expected(40) == pytest.approx(39, rel=0.05)
+        assert sizes[0] - sizes[1] == pytest.approx(90 * (row.candidates.matches.expected(40) - 7))
 
     def test_texts_without_words_take_an_entry(self):
         study = Study(WORDS, ["...", "!!!"], FAMILY, floor=0.5)
@@ -365,7 +367,7 @@ class TestLimits:
             matches = sum(len(one.matches) for one in run.index([document_at(at, f"d{at}", text)]).detections)
             found += matches if at >= 320 else 0
         true = np.count_nonzero(np.maximum(study.pairs.left, study.pairs.right) >= 320)
-        assert len(study.distinct.first) == 400
+        assert len(study.distinct.first_documents) == 400
         assert forecast == pytest.approx(found / true, abs=0.1)
         assert (forecast > 0.99) == (limits == StormLimits(500, 500))
 
@@ -373,8 +375,8 @@ class TestLimits:
         banding = Banding(9, 4)
         shares = study.compared_shares(banding, Scales(1.0, 1.0), StormLimits(None, None))
         for similarity in (0.1, 0.5, 0.8, 1.0):
-            assert found_at(similarity, banding, shares) == pytest.approx(banding.probability(similarity))
-        assert found_at(0.8, banding, np.empty((0, 10))) == pytest.approx(banding.probability(0.8))
+            assert find_chance(similarity, banding, shares) == pytest.approx(banding.probability(similarity))
+        assert find_chance(0.8, banding, np.empty((0, 10))) == pytest.approx(banding.probability(0.8))
         assert study.found_share(banding, 0.7, shares) == pytest.approx(study.recall(banding, 0.7).measured)
 
     def test_more_candidates_than_can_be_listed_find_nothing(self, study, monkeypatch):
@@ -388,12 +390,12 @@ class TestLimits:
         notice = " ".join(f"notice{at}" for at in range(20))
         texts = [f"{notice} {text}" for text in made_texts(2_000, words=24)]
         study = Study(WORDS, texts, HashFamily(512), floor=0.5)
-        wide = workload(documents=60_000.0, collection=2_000, most_permutations=512)
+        wide = workload(index_size=60_000.0, collection_size=2_000, most_permutations=512)
         for row in rows_of(study, wide, [0.6, 0.8], [0.95]):
             assert row.chance <= row.banding.probability(row.threshold) + 1e-9
             assert row.reached == (row.chance >= row.min_recall)
             assert row.permutations == max(128, row.banding.permutations)
-        tight = workload(documents=60_000.0, collection=2_000, limits=StormLimits(2, 2))
+        tight = workload(index_size=60_000.0, collection_size=2_000, limits=StormLimits(2, 2))
         (row,) = rows_of(study, tight, [0.6], [0.95])
         assert not row.reached
         assert row.chance < 0.95
@@ -544,11 +546,15 @@ class TestRounds:
     @pytest.mark.parametrize(
         ("taken", "limit_s", "power"),
         [
-            ([Taken(1, 4_000.0, 4.0)], 64.0, 1.25),  # the usual power
-            ([Taken(1, 1_000.0, 0.5), Taken(1, 4_000.0, 4.0)], 64.0, 1.5),  # 4 times the characters, 8 times as long
-            ([Taken(1, 1_000.0, 3.9), Taken(1, 4_000.0, 4.0)], 64.0, 1.05),
-            ([Taken(4, 1_000.0, 0.5), Taken(1, 4_000.0, 4.0)], 64.0, 1.25),  # with other kinds
-            ([Taken(4, 4_000.0, 4.0)], 32.0, 1.25),  # with one kind, a round takes half the time of all
+            ([RoundTime(1, 4_000.0, 4.0)], 64.0, 1.25),  # the usual power
+            (
+                [RoundTime(1, 1_000.0, 0.5), RoundTime(1, 4_000.0, 4.0)],
+                64.0,
+                1.5,
+            ),  # 4 times the characters, 8 times as long
+            ([RoundTime(1, 1_000.0, 3.9), RoundTime(1, 4_000.0, 4.0)], 64.0, 1.05),
+            ([RoundTime(4, 1_000.0, 0.5), RoundTime(1, 4_000.0, 4.0)], 64.0, 1.25),  # with other kinds
+            ([RoundTime(4, 4_000.0, 4.0)], 32.0, 1.25),  # with one kind, a round takes half the time of all
         ],
     )
     def test_the_next_round_is_foretold_by_two_rounds(self, taken, limit_s, power):
@@ -606,7 +612,9 @@ class TestCaps:
         text = words(80, 1).split()
         texts = [" ".join([*text[:at], f"new{at}", *text[at + 1 :]]) for at in range(60)] + made_texts(200)
         study = Study(WORDS, texts, FAMILY, floor=0.5)
-        (row,) = rows_of(study, workload(documents=260.0, collection=260, limits=StormLimits(10, 10)), [0.8], [0.9])
+        (row,) = rows_of(
+            study, workload(index_size=260.0, collection_size=260, limits=StormLimits(10, 10)), [0.8], [0.9]
+        )
         assert row.reached
         assert row.limits.max_candidates > 10
         assert row.recall.measured - row.found_share <= MOST_HIDDEN
@@ -630,7 +638,7 @@ class TestAdvice:
             text = [f"w{at}" for at in range(count)]
             changed = [*text[: count // 2], "other", *text[count // 2 + 1 :]]
             sets = shingle_sets(Shingler(ShingleOptions("word", size)), [" ".join(text), " ".join(changed)])
-            left, right = (set(sets.of(number).tolist()) for number in (0, 1))
+            left, right = (set(sets.shingles_of(number).tolist()) for number in (0, 1))
             return len(left & right) / len(left | right)
 
         assert similarity_of(words) >= threshold
