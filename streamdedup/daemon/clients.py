@@ -10,7 +10,7 @@ from streamdedup.kafka.protocols import Batch, Sink, Source, Transport
 #: Two fencings of the producer within this time, in seconds, mean that two daemons share its transactional id.
 _FENCED_TWICE_S = 60.0
 
-log = structlog.get_logger("streamdedup.loop")
+log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
 
 
 class KafkaClients:

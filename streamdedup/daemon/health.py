@@ -42,7 +42,7 @@ _CLOSE_S = 0.1
 #: Connections that may wait to be accepted.
 _WAITING_CONNECTIONS = 128
 
-log = structlog.get_logger("streamdedup.loop")
+log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
 
 
 class Readiness:

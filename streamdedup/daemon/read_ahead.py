@@ -36,7 +36,7 @@ MOST_CHARACTERS = 8 * 2**20
 #: Name of the thread.
 THREAD_NAME = "read-ahead"
 
-log = structlog.get_logger("streamdedup.loop")
+log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
 
 
 class ReadAhead:

@@ -47,7 +47,7 @@ _KEEP_EVERY_S = 10.0
 #: Time before a gap from which on alerts are read, in milliseconds: an hour, by which the clocks of daemons may differ.
 _CLOCKS_MS = 3_600_000
 
-log = structlog.get_logger("streamdedup.loop")
+log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
 
 #: Called with the names of the topics, the number of offsets that are read, and the number of all offsets.
 Progress = Callable[[str, int, int], None]

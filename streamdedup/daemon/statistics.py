@@ -31,7 +31,7 @@ _STATS_S = 10.0
 #: the next warning may follow.
 NEARLY_FULL, ROOM_AGAIN = 0.85, 0.8
 
-log = structlog.get_logger("streamdedup.loop")
+log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
 
 
 class Statistics:

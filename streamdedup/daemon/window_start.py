@@ -19,7 +19,7 @@ from streamdedup.index.values import BrokerState, Fence, is_recreated
 from streamdedup.kafka.protocols import Batch, Source
 from streamdedup.position import Partition
 
-log = structlog.get_logger("streamdedup.loop")
+log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
 
 
 class WindowStart:
