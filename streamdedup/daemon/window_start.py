@@ -2,7 +2,7 @@
 
 ``loop`` asks for the offsets before it fences the partitions of a batch, and seeks to them. Such a partition begins at
 its first record that is younger than the window: ``retention`` plus ``retention_slack`` of its profile, by the clock of
-the daemon that takes the partition over. Earlier records form no pairs and emit nothing; the fence makes the first
+the daemon that takes the partition over. Earlier records are never read and form no pairs; the fence makes the first
 offset the high-water mark. Until the first commit each takeover counts the window anew: after a crash the partition
 begins later by the time that has passed.
 
