@@ -232,10 +232,7 @@ def decode_batch(
 ) -> DecodedBatch:
     """Decode a batch, whose positions have the incarnations; ``rebuild`` also calls this function alone.
 
-    Args:
-        batch: The batch.
-        pipelines: Pipelines by topic.
-        tick: Called for each record, because a record may take a request to the schema registry.
+    ``tick`` is called for each record, because a record may take a request to the schema registry.
 
     Raises:
         TransientError: The schema registry of a value format does not answer.

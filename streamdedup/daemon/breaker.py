@@ -29,11 +29,7 @@ class BreakerOptions:
 
 
 class DeadLetterBreaker:
-    """Counts dead letters among each topic's last records, and raises when there are too many.
-
-    Args:
-        options: When to halt.
-    """
+    """Counts dead letters among each topic's last records, and raises when there are too many."""
 
     def __init__(self, options: BreakerOptions) -> None:
         self._options = options

@@ -379,12 +379,7 @@ class Metrics(MetricSet):
                     getattr(self, name).labels(profile)  # creates the series
 
     def observe_readiness(self, waiting_for: Callable[[], str | None], is_ready: Callable[[], bool]) -> None:
-        """Connect the readiness gauges; each scrape reads the state.
-
-        Args:
-            waiting_for: Returns one of ``WAITING_FOR``, or None.
-            is_ready: Tells whether the daemon is at work.
-        """
+        """Connect the readiness gauges to functions; ``waiting_for`` returns a key of ``WAITING_FOR``, or None."""
 
         def is_awaited(name: str) -> Callable[[], float]:
             return lambda: float(waiting_for() == name)

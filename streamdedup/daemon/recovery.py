@@ -102,10 +102,6 @@ class Recovery:
     def recovered(self, source: Source, batch: Batch) -> bool:
         """Open or create the indexes of a batch; after an assignment, check for losses and recover from them.
 
-        Args:
-            source: Knows the assigned partitions and the committed offsets.
-            batch: The polled batch.
-
         Returns:
             Whether an index was recovered. The fences are void then, and the batch must be undone.
 

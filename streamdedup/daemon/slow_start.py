@@ -34,11 +34,7 @@ log = structlog.get_logger("streamdedup.loop")  # one name for all modules of th
 
 
 class SlowStart:
-    """Limits the record count per batch.
-
-    Args:
-        batch_records: Configured batch size, at least 1.
-    """
+    """Limits the record count per batch; ``batch_records`` is the configured batch size, at least 1."""
 
     def __init__(self, batch_records: int) -> None:
         self._batch_records = batch_records

@@ -208,11 +208,9 @@ def step_past_unreadable(consumer: Any, max_offsets: int) -> list[UnreadableRang
     records behind it in the same record batch. The client raises an error that names no offset and keeps the exhausted
     parser, so that no later poll returns, even with a timeout.
 
-    Test: ``TestT8T9RecordsThatTheClientCannotParse``.
+    One poll returns at most ``max_offsets`` unreadable offsets; later polls return the others.
 
-    Args:
-        consumer: The consumer of the client.
-        max_offsets: Largest number of unreadable offsets per poll; later polls return the others.
+    Test: ``TestT8T9RecordsThatTheClientCannotParse``.
 
     Returns:
         The ranges of the present poll, which the caller empties before each poll. While the list is empty, a caller

@@ -334,11 +334,7 @@ class FreshPoll:
         self._last_count = 0
 
     def poll(self, timeout_s: float, limit: int) -> Polled:
-        """Return the next records whose partitions have been assigned since the fetch.
-
-        Args:
-            timeout_s: Longest wait for the first record.
-            limit: Most records, at least 1.
+        """Return at most ``limit`` records of partitions still assigned; wait up to ``timeout_s`` for the first.
 
         Raises:
             Exception: The first poll failed, or the second failed with an error that is not retriable. Positions are
@@ -421,12 +417,7 @@ class RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # the
 
 
 def unpack(polled: Polled, ranges: list[UnreadableRange]) -> tuple[tuple[Record, ...], tuple[Unreadable, ...]]:
-    """Return the polled records, and the unreadable positions among them.
-
-    Args:
-        polled: Poll result.
-        ranges: The list from ``compat.step_past_unreadable``.
-    """
+    """Return the polled records, and the unreadable positions; ``ranges`` is from ``compat.step_past_unreadable``."""
     unreadable: tuple[Unreadable, ...] = ()
     if ranges:
         unreadable = tuple(

@@ -186,12 +186,7 @@ def not_connected(error: Exception, doing: str, secrets: tuple[str, ...] = ()) -
 
 
 def codec_missing(error: Exception, attempt: str) -> CodecMissing | None:
-    """Return the fatal error for a parser error about a library that is not installed; None for other errors.
-
-    Args:
-        error: Parser error from the client.
-        attempt: The beginning of the error text: which records cannot be read.
-    """
+    """Return the fatal error, which begins with ``attempt``, if a parser error says that a library is not installed."""
     match = _NO_LIBRARY.search(str(error)) if isinstance(error, kafka_errors.UnsupportedCodecError) else None
     if match is None:
         return None
@@ -251,12 +246,7 @@ def is_missing(error_code: int) -> bool:
 
 
 def missing_topics_text(names: Iterable[str], create_command: str | None) -> str:
-    """Describe topics that do not exist.
-
-    Args:
-        names: Names of the topics.
-        create_command: Command line that creates the topics, or None.
-    """
+    """Describe topics that do not exist, with the command line that creates them, if there is one."""
     text = f"no such topic: {', '.join(sorted(names))}"
     return text if create_command is None else f"{text}; create with: {create_command}"
 

@@ -15,14 +15,7 @@ class TextMissingError(Exception):
 
 
 def fetch_text(fetcher: RecordFetcher, decoder: Decoder, document_id: str, digest: str, position: Position) -> str:
-    """Return the text of a document.
-
-    Args:
-        fetcher: Fetches the record.
-        decoder: Decodes the records of the topic.
-        document_id: Id of the document.
-        digest: Content digest of the document, as hexadecimal text.
-        position: Position of the record.
+    """Return the text of the document whose record is at ``position``; ``digest`` is its hexadecimal content digest.
 
     Raises:
         TextMissingError: Kafka has no record with this text.
