@@ -114,7 +114,7 @@ class Chunk:
 
     Attributes:
         profile: Profile name.
-        documents: The documents: either deletions only, or no deletion.
+        documents: Either deletions only, or no deletion; with the documents of ``failures``.
         prepared: Shingles, sketches and band keys; None for deletions.
         failures: Records whose documents cannot be prepared.
     """

@@ -98,7 +98,7 @@ class _Wrapper:
 
 
 class _SourceWrapper(_Wrapper):
-    """Delegates to a source; a poll of the batch ahead is a step of its own."""
+    """Delegates to a source; a poll of the batch ahead is a separate step."""
 
     def poll(self, timeout_s: float, max_records: int | None = None) -> Batch:
         step = POLL_AHEAD if timeout_s == AHEAD_POLL_S else SOURCE_STEPS["poll"]

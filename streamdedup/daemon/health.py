@@ -3,7 +3,7 @@
 ``loop`` sets ``Readiness``; ``cli.run`` starts a ``HealthServer`` with the checks of both probes. Liveness shows
 whether the loop makes progress. A server that is away does not end liveness, so no supervisor restarts the daemon
 because of an absent server. Readiness shows whether the daemon is at work for all of its topics: it has joined the
-group and awaits no server. The HTTP server runs in threads of its own.
+group and awaits no server. The HTTP server runs in separate threads.
 """
 
 import random

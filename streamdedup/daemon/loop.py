@@ -157,10 +157,8 @@ class Loop:
         except DeadLetterBurst as error:
             self._reset(batch)
             self._halt(error)
-        except (
-            BrokerSilent,
-            RegistryUnavailable,
-        ) as error:  # BrokerSilent is also a BrokerUnavailable, so this is first
+        except (BrokerSilent, RegistryUnavailable) as error:
+            # Before the clause for BrokerUnavailable, a base class of BrokerSilent.
             self._reset(batch)
             self._await_server(error)
         except (BrokerUnavailable, ProducerFenced, Rejoin) as error:
@@ -169,7 +167,7 @@ class Loop:
     # The pipeline
 
     def _process(self, batch: Batch, source: Source, sink: Sink) -> None:
-        """Take one polled batch through all stages, in the order of their effects; an error undoes the batch.
+        """Take one polled batch through all stages, in the order of their effects; ``_turn`` reacts to errors.
 
         =============  ===============================  ================================================
         stage          effect                           result

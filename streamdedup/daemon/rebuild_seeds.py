@@ -44,9 +44,8 @@ class Seeds:
         versions: tuple[AlertDocument | Match, ...] = (document, *alert.matches)
         for version in versions:
             number = document_number(name, version.id)
-            if (
-                version.incarnation or number in self._incarnations
-            ):  # empty for the first incarnation, of most documents
+            # Most documents have their first incarnation, which is empty, and need no entry.
+            if version.incarnation or number in self._incarnations:
                 incarnation = (alert.detected_at_ms, version.incarnation)
                 self._incarnations[number] = max(self._incarnations.get(number, incarnation), incarnation)
 

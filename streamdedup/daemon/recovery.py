@@ -166,7 +166,7 @@ class Recovery:
             # Raises if another process rebuilds the index.
             self._open(name, create=False)
         if self._policy == "fail":
-            raise IndexLost(losses[0].reason)
+            raise IndexLost(losses[0].reason)  # `loop` passes it to `index_lost`, which adds the remedies
         if self._policy == "rebuild" and self._rebuilder is not None:
             if self._begin_rebuilds(self._rebuilder, names, source):
                 # In the next turn nothing is left to begin, and the rebuild follows.
@@ -217,4 +217,4 @@ class Recovery:
             raise IndexLost(f"{error}. {_ADVICE}") from error
         log.warning("index_lost", reason=str(error))
         self._loss_found = True
-        self._opened.clear()
+        self._opened.clear()  # the next turn opens the indexes again, or creates them

@@ -420,15 +420,15 @@ def _check_retention(options: KafkaOptions, need: TopicNeed, settings: Mapping[s
 
 def _summary(settings: Mapping[str, str]) -> str:
     kept_ms, kept_bytes = int(settings[RETENTION]), int(settings[RETENTION_BYTES])
-    kept = "kept for ever" if kept_ms == UNLIMITED else f"kept for {duration_text(kept_ms)}"
+    kept_text = "kept for ever" if kept_ms == UNLIMITED else f"kept for {duration_text(kept_ms)}"
     if "delete" not in settings[CLEANUP]:
         retention = "compacted"
     elif "compact" in settings[CLEANUP]:
-        retention = f"{kept}, compacted"
+        retention = f"{kept_text}, compacted"
     elif kept_bytes != UNLIMITED:
-        retention = f"{kept}, at most {kept_bytes:,} bytes of a partition"
+        retention = f"{kept_text}, at most {kept_bytes:,} bytes of a partition"
     else:
-        retention = kept
+        retention = kept_text
     return f"messages of up to {int(settings[SIZE_LIMIT]):,} bytes, {retention}"
 
 

@@ -1,4 +1,4 @@
-"""The only module that relies on private parts of the Kafka client (kafka-python 3.0.12); for the rest of ``kafka/``.
+"""The only module that relies on private parts of the Kafka client (kafka-python 3.0.12); ``kafka/`` calls it.
 
 Each function and class here names the behaviour of the client, the consequence without the workaround, and the test
 that shows the workaround (``Test:``). ``tests/unit/test_kafka_compat.py`` checks that no other module uses private
@@ -277,10 +277,10 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
         if batch is None or batch.magic < 2 or batch.last_offset < self._next_offset():
             # Formats before Kafka 0.11 have no header with the last offset, and the header itself may be damaged.
             raise KafkaError(f"a record batch without a readable header: {described(error)}") from error
-        first = max(self._next_offset(), batch.base_offset)
-        last = min(batch.last_offset, first + max_offsets - 1)
+        start = max(self._next_offset(), batch.base_offset)
+        last = min(batch.last_offset, start + max_offsets - 1)
         reason = described(error)[:MAX_REASON_CHARS]
-        unreadable = UnreadableRange(self.topic_partition.topic, self.topic_partition.partition, first, last, reason)
+        unreadable = UnreadableRange(self.topic_partition.topic, self.topic_partition.partition, start, last, reason)
         self._ranges.append(unreadable)
         self.next_fetch_offset = last + 1
         return unreadable

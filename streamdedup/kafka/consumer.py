@@ -112,8 +112,8 @@ class KafkaSource:
         if paused := self._consumer.paused():
             self._consumer.resume(*paused)
             compat.drop_parked(self._consumer)
-        most = self._options.max_poll_records
-        limit = most if max_records is None else min(max_records, most)
+        configured = self._options.max_poll_records
+        limit = configured if max_records is None else min(max_records, configured)
         self._unreadable.clear()
         try:
             polled = self._fresh.poll(timeout_s, limit)
@@ -127,7 +127,7 @@ class KafkaSource:
         return self._under_membership(records, unreadable)
 
     def _in_present_topics(self, batch: Batch) -> Batch:
-        """Return the batch; if a committed offset is of a deleted topic, rewind to the oldest record, return none."""
+        """Return the batch; if a committed offset is of a deleted topic, rewind to the oldest record instead."""
         self._topics.check()
         assigned = self.assigned()
         new_partitions = assigned - self._verified

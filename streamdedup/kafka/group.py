@@ -4,8 +4,8 @@ Three watches check for ``consumer.KafkaSource`` whether Kafka answers, whether 
 whether topics are missing or were created again; ``fetch_committed`` and ``offsets_of`` read and write the offsets of
 the source. The other functions and ``GroupOffsets`` ask about a group without joining it, for the commands.
 
-The metadata of a committed offset is the attempt id and the topic id, because a deleted topic may leave its offsets to
-a topic of the same name.
+The metadata of a committed offset is the attempt id (``daemon.partitions``) and the topic id, because a deleted topic
+may leave its offsets to a new topic of the same name.
 """
 
 import logging
