@@ -156,7 +156,7 @@ class PartitionOwnership:
         unfenced = [
             partition
             for partition, start in starts.items()
-            # A start below the last own commit needs a new fence: the topic was created again.
+            # A start below the last commit of this process needs a new fence: the topic was created again.
             if not self._is_held(partition, batch.generation) or start < self._ends.get(partition, 0)
         ]
         for partition in unfenced:
@@ -167,7 +167,7 @@ class PartitionOwnership:
             # static membership, and then take the partitions of its successor over, unnoticed.
             with self._asking_kafka():
                 source.confirm()
-        self._refusals = None
+        self._refusals = None  # further refusals are not consecutive
         return {partition: self._fences[partition] for partition in starts}
 
     def held(self, partitions: Iterable[Partition], generation: int) -> dict[Partition, Fence]:
@@ -179,6 +179,7 @@ class PartitionOwnership:
         return fence is not None and fence.generation == generation
 
     def _fence(self, partition: Partition, generation: int, start: int, source: Source, state: BrokerState) -> Fence:
+        """Compare the committed offset with the start of the batch and with the index; then fence the partition."""
         with self._asking_kafka():
             committed = source.committed(partition)
         if committed is not None and not state.topic_id and state.end is not None and state.end < committed.offset:
@@ -187,7 +188,7 @@ class PartitionOwnership:
         if committed is not None and start < committed.offset:
             self._raise_read_behind(partition, start, committed.offset)
         self._read_behind.pop(partition, None)
-        self._ends.pop(partition, None)
+        self._ends.pop(partition, None)  # belongs to the earlier fence
         index = self._pipelines[partition.topic].index
         state_in_index = index.partition_states([partition])[partition]
         loss = None if committed is None else _loss(partition, committed, state_in_index)

@@ -78,5 +78,7 @@ class SlowStart:
         self._limit, self._is_grown = 1, False
         self._undone_count += 1
         # An ordinary rebalance may undo one batch. A second one before a full-sized commit points to the batch size.
-        log_line = log.info if self._undone_count == 1 else log.warning
-        log_line("batch_outlasted", records=records_count, count=self._undone_count, reason=_OUTLASTED)
+        if self._undone_count == 1:
+            log.info("batch_outlasted", records=records_count, count=1, reason=_OUTLASTED)
+        else:
+            log.warning("batch_outlasted", records=records_count, count=self._undone_count, reason=_OUTLASTED)
