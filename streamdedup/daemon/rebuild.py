@@ -265,7 +265,7 @@ class _Rebuild:
         # 3. Take over and replay.
         fences = self._take_over()
         count = 0
-        if fences:
+        if fences:  # otherwise nothing is committed, and nothing is to be replayed
             if self._gap is not None and self._has_later_entries(self._gap, fences):
                 # The replay could not place the missing versions below these entries: rebuild the whole index.
                 log.warning("gap_given_up", profile=self._pipeline.name)
@@ -304,7 +304,7 @@ class _Rebuild:
         for partition, committed in self._committed.items():
             attempt_id = committed_attempt(committed)
             if attempt_id and (self._gap is None or partition in self._gap):
-                starts = {partition: committed.offset}
+                starts = {partition: committed.offset}  # all earlier records are in the index
                 self._pipeline.index.announce(attempt_id, [fences[partition]], starts, committed=True)
 
     def _check_connections(self) -> None:
@@ -373,7 +373,8 @@ class _Rebuild:
         """Yield the missing records of each partition."""
         ends = {partition: self._committed[partition].offset for partition in gap if partition in self._committed}
         starts = {partition: gap[partition].start for partition in ends}
-        return self._batches(sorted({partition.topic for partition in ends}), None, ends, starts)
+        topics = sorted({partition.topic for partition in ends})
+        return self._batches(topics, since_ms=None, ends=ends, starts=starts)
 
     def _index(self, batches: Iterator[Batch], fences: Mapping[Partition, Fence]) -> int:
         """Index the records silently; log failures, count the records. Their dead letters were published before."""
@@ -397,7 +398,7 @@ class _Rebuild:
         """Read published alerts, and write what they show of claims, clusters and incarnations."""
         since_ms = None if not self._gap else min(part.since_ms for part in self._gap.values()) - _CLOCKS_MS
         seeds = Seeds(self._pipeline, fences)
-        for batch in self._batches([duplicates_topic], since_ms, None):
+        for batch in self._batches([duplicates_topic], since_ms, ends=None):
             for alert in self._alerts(batch):
                 seeds.add(alert)
             if len(seeds.claims) >= SEED_PAIRS:

@@ -53,12 +53,13 @@ class Statistics:
         self._repeats = RepeatLimit(log)
         self._summary: Counter[str] = Counter()
         self._summary_at = time.monotonic()
+        #: Documents that have reached limits, by profile; logged by ``close``.
         self._limits: dict[str, ReachedLimits] = {}
         self._lags: Mapping[Partition, int] = {}
         self._stats_at = 0.0  # the first `observe` asks the index
         self._rebalances_count = 0
         self._nearly_full = False
-        #: Topics and incarnations of which ``topic_recreated`` was told; each partition of the topic tells it.
+        #: Topics and incarnations that ``topic_recreated`` has counted; it is called for each partition of a topic.
         self._recreated: set[tuple[str, int]] = set()
 
     @contextmanager

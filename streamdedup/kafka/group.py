@@ -41,8 +41,8 @@ Answer = TypeVar("Answer")
 
 #: An answer that is overdue for this long makes Kafka count as away, in seconds. A new leader is found in less time.
 SILENT_S = 5.0
-#: Longest silence with the same clients, in seconds. Only new clients find brokers under other addresses; but a restart
-#: of a broker is sooner overcome by the old clients, because new ones wait for the end of the old session.
+#: Longest silence with the same clients, in seconds. Only new clients find brokers under other addresses. But after the
+#: restart of a broker, old clients go on sooner, because new ones wait for the end of the old session.
 RENEW_S = 300.0
 #: Time limit for an answer, in seconds; a later answer is overdue.
 ANSWER_S = 1.0
@@ -96,7 +96,7 @@ class SilenceWatch:
         is_answered = self._is_answered(now_s)
         if is_answered:
             self._silent_s = 0.0
-        elif is_answered is False:
+        elif is_answered is False:  # None leaves the silence as it is
             self._silent_s += min(passed_s, LONGEST_CHECK_S)
         if self._silent_s >= SILENT_S:
             text = f"Kafka at {self._options.bootstrap_servers} does not answer"

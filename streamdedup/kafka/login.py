@@ -75,7 +75,7 @@ class KafkaLogin(AbstractTokenProvider):  # type: ignore[misc]  # the client is 
         return self._last
 
     def secrets(self) -> tuple[str, ...]:
-        """Return texts to be kept out of messages."""
+        """Return the last password or token, to be kept out of error texts."""
         return (self._last,) if self._last else ()
 
 

@@ -235,6 +235,7 @@ class Feeder:
         self._options = options
         self._max_records = max_in_flight_records
         self._max_bytes = max_in_flight_bytes
+        #: Future, topic and size of each unacknowledged record, the oldest first.
         self._in_flight: deque[tuple[Any, str, int]] = deque()
         self._in_flight_bytes = 0
         self._sent_count = 0
