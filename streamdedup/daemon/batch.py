@@ -247,6 +247,7 @@ def decode_batch(
 
 
 def _decode_records(batch: Batch, pipelines: Mapping[str, Pipeline], tick: Callable[[], None]) -> DecodedBatch:
+    """Decode all records, correct their times, and make failures of the undecodable and the unreadable ones."""
     present_ms = now_ms()
     documents: dict[str, list[Document]] = {}
     failures: list[FailedRecord] = []

@@ -73,6 +73,7 @@ class Recovery:
             self._open(name, create=False)
 
     def _open(self, name: str, *, create: bool) -> None:
+        """Open the index of a profile, if it exists or ``create`` is true, and log how its parameters differ."""
         if self._rebuilder is not None and self._rebuilder.has_begun(name):
             return  # incomplete until this daemon has rebuilt it
         pipeline = self._by_name[name]
@@ -197,6 +198,7 @@ class Recovery:
         return bool(begun)
 
     def _rebuild(self, rebuilder: Rebuilder, names: Sequence[str], source: Source, generation: int) -> None:
+        """Complete the rebuilds that this daemon began before the present generation; after an error, drop them."""
         committed, missing = source.all_committed(), source.missing_topics()
         step = keeping_membership(source, self._tick)
         try:

@@ -173,7 +173,7 @@ class StopTimer:
         self._events.put("begin")
 
     def _run(self) -> None:
-        event = self._events.get()
+        event = self._events.get()  # waits for `begin` or the end of the context
         end_s = time.monotonic() + self._timeout_s
         while event != "end":
             try:

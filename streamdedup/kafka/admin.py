@@ -317,6 +317,7 @@ class TopicNeed:
 
 
 def _check_topics(admin: Any, options: KafkaOptions, needs: Sequence[TopicNeed]) -> Iterator[Finding]:
+    """Yield findings about rights and missing topics, then about the settings of the usable topics."""
     operations = {need.name: need.operation for need in needs}
     counts, missing, refused = _look_up(admin, operations)
     for name in refused:

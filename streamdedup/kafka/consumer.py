@@ -108,6 +108,7 @@ class KafkaSource:
         return batch
 
     def _poll(self, timeout_s: float, max_records: int | None) -> Batch:
+        """Return the next records of the client; an empty batch after a retriable error and without membership."""
         # `hold` pauses partitions. They stay paused through a rebalance, and nothing else resumes them.
         if paused := self._consumer.paused():
             self._consumer.resume(*paused)

@@ -67,6 +67,7 @@ def unsnappy(payload: bytes, max_bytes: int) -> bytes:
 
 
 def _snappy_blocks(payload: bytes) -> Iterator[bytes]:
+    """Yield the compressed blocks of a snappy-java frame; of a bare payload, the whole."""
     if not payload.startswith(_XERIAL_MAGIC):
         yield payload
         return
