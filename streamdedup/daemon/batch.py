@@ -3,10 +3,10 @@
     Batch --> ChunkedBatch ------------------------> BatchResult
         decode         chunk by chunk: prepare, index
 
-``BatchProcessor.index`` takes chunks out of a ``ChunkedBatch``, which frees the memory of an indexed chunk; all other
-values are immutable. Decoding and preparing have no effect outside the process, so they may be repeated and may run in
-another thread (``read_ahead``). Indexing writes to the index. A rebuild (``rebuild``) takes records through the same
-stages as the loop.
+``loop`` calls ``index``, and ``read_ahead`` calls ``decode`` and ``prepare``: these two have no effect outside the
+process, so they may be repeated and may run in another thread. ``rebuild`` takes records of the past through the same
+stages. ``index`` takes chunks out of a ``ChunkedBatch``, which frees the memory of an indexed chunk; all other values
+are immutable.
 """
 
 import time
@@ -33,7 +33,7 @@ INVALID = "invalid"
 #: Largest number of documents in a chunk. Arrays of this length fit into the processor's cache, and hundreds of matches
 #: for each document stay within bounds of memory and time.
 CHUNK_DOCUMENTS = 1_000
-#: Largest number of characters in a chunk of several documents.
+#: Largest number of characters in a chunk of several documents; bounds the memory for their shingles.
 CHUNK_CHARACTERS = 4 * 2**20
 
 
@@ -44,19 +44,20 @@ def now_ms() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Decoder, detector and index of one profile.
+    """Decoder, detector and index of one profile; constructed by ``cli.assembly``.
 
     Attributes:
         name: Profile name.
-        decoder: Decodes the records of its topics.
+        decoder: Decodes the records of the profile's topics.
         detector: Finds near-duplicates.
         index: The index that the detector uses.
         fingerprint: Index parameters.
         threshold: Least similarity that is published.
-        silent_until_ms: Records with earlier times emit no dead letters, milliseconds since the epoch; None for none.
-        max_start_age_ms: Age from which on records of a partition without a committed offset are skipped, in
-            milliseconds; None for no limit (``window_start``).
-        containment_threshold: Least containment that is published below the threshold; None without a rule.
+        silent_until_ms: Records with earlier times emit no dead letters; by the same setting of the detector they form
+            no pairs with each other. Milliseconds since the epoch; None for no such records.
+        max_start_age_ms: In a partition without a committed offset, records older than this are skipped
+            (``window_start``). Milliseconds; None for no limit.
+        containment_threshold: Least containment for a pair below ``threshold`` to be published; None without a rule.
     """
 
     name: str
@@ -70,12 +71,12 @@ class Pipeline:
     containment_threshold: float | None = None
 
     def is_warm_up(self, record: Record) -> bool:
-        """Tell whether a record is indexed for comparison only."""
+        """Tell whether a record is from before ``silent_until_ms``; a record without a time (negative) is not."""
         return self.silent_until_ms is not None and 0 <= record.timestamp_ms < self.silent_until_ms
 
 
 class FailedRecord(NamedTuple):
-    """A record that can never be processed.
+    """A record that can never be processed; the publisher makes a dead letter of it.
 
     Attributes:
         record: The record; an unreadable record has a position only.
@@ -96,7 +97,7 @@ class DecodedBatch:
         batch: The batch; its positions have the incarnations.
         documents: Documents by profile, in order.
         failures: Records that cannot be read or decoded.
-        kinds: For each record topic and operation, or topic and ``INVALID``.
+        kinds: Topic and operation of each record, with ``INVALID`` as the operation of a failed one; for the metrics.
         future_count: Documents whose record time lay in the future.
     """
 
@@ -109,11 +110,11 @@ class DecodedBatch:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Documents that are indexed at once, in order, all in one profile.
+    """Prepared documents that are indexed at once, in order, all in one profile.
 
     Attributes:
         profile: Profile name.
-        documents: The documents: either deletions only, or no deletion.
+        documents: Either deletions only, or no deletion; with the documents of ``failures``.
         prepared: Shingles, sketches and band keys; None for deletions.
         failures: Records whose documents cannot be prepared.
     """
@@ -131,7 +132,7 @@ class ChunkedBatch:
     Attributes:
         decoded: The decoded batch.
         waiting: Profile and documents for each chunk that is not prepared yet.
-        prepared: Chunks that were prepared ahead; they come before the waiting ones.
+        prepared: Chunks that were prepared ahead; indexed before the waiting ones.
     """
 
     decoded: DecodedBatch
@@ -155,11 +156,11 @@ class BatchResult:
 
 
 class BatchProcessor:
-    """Takes batches through the stages.
+    """Takes batches through the stages decode, prepare and index.
 
     Args:
         pipelines: Pipelines by topic.
-        timed: Measures the stages ``prepare`` and ``index``.
+        timed: Returns a context that measures the stage ``prepare`` or ``index``.
         tick: Called for each decoded record and each chunk, for the watchdog; in the thread that runs the stage.
     """
 
@@ -175,11 +176,7 @@ class BatchProcessor:
         self._tick = tick
 
     def decode(self, batch: Batch) -> ChunkedBatch:
-        """Decode a batch and split its documents into chunks; nothing is prepared yet.
-
-        Args:
-            batch: The batch; its positions have the incarnations.
-        """
+        """Decode a batch, whose positions have the incarnations, and split its documents into chunks."""
         decoded = decode_batch(batch, self._by_topic, self._tick)
         chunks = [
             (name, documents)
@@ -197,11 +194,7 @@ class BatchProcessor:
         return _prepared_chunk(name, self._by_name[name].detector, documents, batch.decoded.batch)
 
     def index(self, batch: ChunkedBatch, fences: Mapping[Partition, Fence]) -> BatchResult:
-        """Index a batch, chunk by chunk; prepare each chunk that was not prepared ahead.
-
-        Args:
-            batch: The batch; its chunks are taken out.
-            fences: Fences by partition.
+        """Index a batch, chunk by chunk; take the chunks out, and prepare each that was not prepared ahead.
 
         Raises:
             StoreUnavailable: Try the batch again.
@@ -211,21 +204,22 @@ class BatchProcessor:
         detected: dict[str, DetectionResult] = {}
         failures = list(batch.decoded.failures)
         while batch.prepared or batch.waiting:
-            chunk = self._next(batch)
+            chunk = self._next_chunk(batch)
             self._tick()
             failures += chunk.failures
-            result = self._index(chunk, fences)
+            result = self._index_chunk(chunk, fences)
             detected[chunk.profile] = detected.get(chunk.profile, DetectionResult()) + result
-        failures += _refused(batch.decoded.batch, detected)
+        failures += _refused_records(batch.decoded.batch, detected)
         return BatchResult(batch.decoded, detected, failures)
 
-    def _next(self, batch: ChunkedBatch) -> Chunk:
+    def _next_chunk(self, batch: ChunkedBatch) -> Chunk:
         with self._timed("prepare"):
             return batch.prepared.popleft() if batch.prepared else self.prepare(batch)
 
-    def _index(self, chunk: Chunk, fences: Mapping[Partition, Fence]) -> DetectionResult:
+    def _index_chunk(self, chunk: Chunk, fences: Mapping[Partition, Fence]) -> DetectionResult:
         detector = self._by_name[chunk.profile].detector
         partitions = {document.position.topic_partition for document in chunk.documents}
+        # Partitions of other profiles are fenced in other indexes.
         chunk_fences = {partition: fences[partition] for partition in partitions}
         with self._timed("index"):
             if chunk.prepared is None:
@@ -236,25 +230,24 @@ class BatchProcessor:
 def decode_batch(
     batch: Batch, pipelines: Mapping[str, Pipeline], tick: Callable[[], None] = lambda: None
 ) -> DecodedBatch:
-    """Decode a batch.
+    """Decode a batch, whose positions have the incarnations; ``rebuild`` also calls this function alone.
 
-    Args:
-        batch: The batch; its positions have the incarnations.
-        pipelines: Pipelines by topic.
-        tick: Called for each record; a record may take a request to a server.
+    ``tick`` is called for each record, because a record may take a request to the schema registry.
 
     Raises:
-        TransientError: A server that a value format needs does not answer.
+        TransientError: The schema registry of a value format does not answer.
         FatalError: A value format needs the help of an operator.
     """
     formats = {pipelines[topic].decoder.value_format for topic in {record.position.topic for record in batch.records}}
     with ExitStack() as stack:
         for value_format in formats:
+            # In this context, a schema that the registry does not have is asked for once, not for each record.
             stack.enter_context(value_format.batch())
-        return _decoded(batch, pipelines, tick)
+        return _decode_records(batch, pipelines, tick)
 
 
-def _decoded(batch: Batch, pipelines: Mapping[str, Pipeline], tick: Callable[[], None]) -> DecodedBatch:
+def _decode_records(batch: Batch, pipelines: Mapping[str, Pipeline], tick: Callable[[], None]) -> DecodedBatch:
+    """Decode all records, correct their times, and make failures of the undecodable and the unreadable ones."""
     present_ms = now_ms()
     documents: dict[str, list[Document]] = {}
     failures: list[FailedRecord] = []
@@ -269,13 +262,13 @@ def _decoded(batch: Batch, pipelines: Mapping[str, Pipeline], tick: Callable[[],
                 record.position, record.timestamp_ms, record.key, record.value, record.headers
             )
         except (MemoryError, TransientError, FatalError):
-            raise
+            raise  # the record is not to blame
         except Exception as error:  # noqa: BLE001  includes defects that only this record triggers
-            failures.append(FailedRecord(record, error, _stage(error)))
+            failures.append(FailedRecord(record, error, _decode_stage(error)))
             kinds.append((topic, INVALID))
             continue
         if document.time_ms > present_ms or document.time_ms < 0:
-            # Otherwise a document of the future would match for too long, and one without a time would match nothing.
+            # A document of the future would match for too long. One without a time (negative) would match nothing.
             future_count += document.time_ms > present_ms
             document = replace(document, time_ms=present_ms)
         documents.setdefault(pipeline.name, []).append(document)
@@ -287,7 +280,7 @@ def _decoded(batch: Batch, pipelines: Mapping[str, Pipeline], tick: Callable[[],
     return DecodedBatch(batch, documents, failures, kinds, future_count)
 
 
-def _stage(error: Exception) -> Stage:
+def _decode_stage(error: Exception) -> Stage:
     is_too_large = isinstance(error, MessageError) and error.code == ErrorCode.TOO_LARGE
     return Stage.SIZE if is_too_large else Stage.DECODE
 
@@ -296,9 +289,9 @@ def split_documents(documents: Sequence[Document], size: int, characters: int) -
     """Split documents into chunks, in order.
 
     A chunk has either deletions only, or no deletion: a deleted document matches the documents before the deletion and
-    none after it. A document occurs once in a chunk, unless its partition repeats text and scope. Each version takes
-    all steps, because an earlier attempt at the batch may have inserted a version and ended before the pairs of the
-    version were claimed.
+    none after it. A chunk has one version of a document; redeliveries of the same text and scope in the same partition
+    may follow it. Of several versions, each has to be compared and its pairs claimed, because an earlier attempt at the
+    batch may have inserted a version and ended before the pairs of the version were claimed.
 
     Args:
         documents: Documents in one profile.
@@ -311,9 +304,11 @@ def split_documents(documents: Sequence[Document], size: int, characters: int) -
     for document in documents:
         earlier = last_versions.get(document.id)
         is_deletion = document.op == "delete"
+        # A deletion after a version ends the chunk too, as `is_other_kind`.
         is_new_version = earlier is not None and not (is_deletion or _is_redelivery(document, earlier))
         is_full = len(chunk) == size or length + len(document.text) > characters
-        if chunk and (is_full or is_new_version or is_deletion != (chunk[0].op == "delete")):
+        is_other_kind = bool(chunk) and is_deletion != (chunk[0].op == "delete")
+        if chunk and (is_full or is_new_version or is_other_kind):
             yield chunk
             chunk, last_versions, length = [], {}, 0
         chunk.append(document)
@@ -362,8 +357,8 @@ def _error_alone(detector: Detector, document: Document) -> Exception | None:
     return None
 
 
-def _refused(batch: Batch, detected: Mapping[str, DetectionResult]) -> list[FailedRecord]:
-    """Return the records that the detector refused, in result order."""
+def _refused_records(batch: Batch, detected: Mapping[str, DetectionResult]) -> list[FailedRecord]:
+    """Return the records of documents that the detector refused, such as an append to an unknown document."""
     refused = [refusal for result in detected.values() for refusal in result.refused]
     if not refused:
         return []

@@ -1,4 +1,7 @@
-"""The dead-letter breaker: halts the daemon when too many records of a topic would become dead letters."""
+"""The dead-letter breaker: halts the daemon when too many records of a topic would become dead letters.
+
+``publisher`` calls ``check`` before a batch is published, and ``committed`` after its commit; ``loop`` halts.
+"""
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Sequence
@@ -17,8 +20,8 @@ class BreakerOptions:
 
     Attributes:
         limit: Most dead letters among a topic's last ``window`` records; None for no limit.
-        window: Record count, greater than ``limit``. The default, half a batch of default size, halts
-            the daemon within a batch, and holds enough records that a short fault of a producer passes.
+        window: Record count, greater than ``limit``. The default is half the default batch size: a lasting fault halts
+            the daemon within a batch, and a short fault of a producer passes.
     """
 
     limit: int | None = 500
@@ -26,14 +29,11 @@ class BreakerOptions:
 
 
 class DeadLetterBreaker:
-    """Remembers for each topic which last records became dead letters.
-
-    Args:
-        options: When to halt.
-    """
+    """Counts dead letters among each topic's last records, and raises when there are too many."""
 
     def __init__(self, options: BreakerOptions) -> None:
         self._options = options
+        #: For each of a topic's last committed records, whether it became a dead letter.
         self._recent: dict[str, deque[bool]] = defaultdict(lambda: deque(maxlen=options.window))
 
     def check(self, batch: Batch, dead_letters: Sequence[FailedRecord]) -> None:
@@ -67,13 +67,14 @@ class DeadLetterBreaker:
             self._recent[position.topic].append(position in failed)
 
     def _largest_count(self, topic: str, batch: Batch, failed: Collection[Position]) -> int:
-        """Return the largest dead-letter count in a record window that ends in this batch."""
+        """Return the largest dead-letter count of all windows that end at a record of this batch."""
         window = self._recent[topic].copy()
         largest = count = sum(window)
         for position in batch.positions():
             if position.topic == topic:
-                count += (position in failed) - (window[0] if len(window) == window.maxlen else False)
-                window.append(position in failed)
+                has_dropped_failure = len(window) == window.maxlen and window[0]
+                count += (position in failed) - has_dropped_failure
+                window.append(position in failed)  # drops the oldest record of a full window
                 largest = max(largest, count)
         return largest
 

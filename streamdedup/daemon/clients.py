@@ -1,4 +1,8 @@
-"""The Kafka clients of the loop, which are replaced together after a failure."""
+"""The Kafka clients of the loop; only ``loop`` uses this module.
+
+Source and sink are replaced together: after a failed transaction, a new sink resolves the transaction, and a new source
+reads from the offsets that are committed then.
+"""
 
 from collections.abc import Callable
 
@@ -10,11 +14,11 @@ from streamdedup.kafka.protocols import Batch, Sink, Source, Transport
 #: Two fencings of the producer within this time, in seconds, mean that two daemons share its transactional id.
 _FENCED_TWICE_S = 60.0
 
-log = structlog.get_logger("streamdedup.loop")
+log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
 
 
 class KafkaClients:
-    """The source and the sink of the loop; after ``close``, ``open`` connects new ones with a new membership.
+    """The source and the sink of the loop; after ``close``, ``open`` connects new ones.
 
     Args:
         transport: Opens source and sink.
@@ -30,7 +34,8 @@ class KafkaClients:
         self._sink: Sink | None = None
         self._transport = transport
         self._clock = clock
-        self._fenced_at: float | None = None
+        #: Time of the last ``producer_fenced``. A single one is no conflict: the broker also fences after a time-out.
+        self._fenced_at_s: float | None = None
 
     def open(self) -> tuple[Source, Sink]:
         """Return source and sink; connect if there are none.
@@ -45,7 +50,7 @@ class KafkaClients:
         return self.source, self._sink
 
     def missing_topics(self) -> frozenset[str]:
-        """Return the input topics that do not exist, by the open or the last source; callable from any thread."""
+        """Return the input topics that do not exist, as the open or else the last source knows; from any thread."""
         source = self.source
         return self._missing_topics if source is None else source.missing_topics()
 
@@ -59,9 +64,9 @@ class KafkaClients:
                 self.source.rewind(batch)
 
     def confirm_membership(self) -> None:
-        """Raise if another process holds the static membership: new clients would evict that process.
+        """Raise if another process holds the static membership: new clients here would evict that process.
 
-        Without an answer the loop goes on: new clients follow.
+        Without an answer from Kafka nothing is raised, because the loop has to open new clients in any case.
 
         Raises:
             FatalError: Another process, started because this daemon seemed dead, holds the static membership.
@@ -78,10 +83,10 @@ class KafkaClients:
         Raises:
             ProducerFenced: A second takeover within ``_FENCED_TWICE_S``.
         """
-        time_s = self._clock()
-        if self._fenced_at is not None and time_s - self._fenced_at < _FENCED_TWICE_S:
+        now_s = self._clock()
+        if self._fenced_at_s is not None and now_s - self._fenced_at_s < _FENCED_TWICE_S:
             raise error
-        self._fenced_at = time_s
+        self._fenced_at_s = now_s
 
     def close(self) -> None:
         """Close both clients, if there are any."""

@@ -1,8 +1,9 @@
 """Crash points: steps of the daemon at which a test ends the process as ``kill -9`` does.
 
-Each step of the loop that has an effect outside the process has two points, ``before_<step>`` and ``after_<step>``. The
-points are wrappers around index, source and producer, which the command line adds only when a crash point is set. The
-loop and the detector do not know the wrappers, and without a crash point nothing is wrapped.
+Each step of the loop that has an effect outside the process has two points, ``before_<step>`` and ``after_<step>``.
+Wrappers around index, source and producer report the points. ``cli.assembly`` makes a ``StepObserver`` of the wrappers
+only if an environment variable sets a crash point; without one nothing is wrapped. The loop and the detector do not
+know the wrappers. A new method of the index that writes or reads entries gets a row in ``STORE_STEPS``.
 """
 
 import os
@@ -18,11 +19,11 @@ from streamdedup.kafka.protocols import Batch, Source
 #: Called with the name of each point when the daemon reaches it.
 OnPoint = Callable[[str], None]
 
-#: Method of the source -> step.
+#: Step by method of the source.
 SOURCE_STEPS = {"poll": "poll", "committed": "committed", "commit": "commit_offsets"}
-#: Step of a poll of the batch ahead, which its time-out tells from other polls.
+#: Step of a poll of the batch ahead (``read_ahead``), which has another time-out than other polls.
 POLL_AHEAD = "poll_ahead"
-#: Method of the index -> step, in the order of the loop. Requests for the state of the server are no steps.
+#: Step by method of the index, in the order of the loop. Requests for the state of the server are no steps.
 STORE_STEPS = {
     name: name
     for name in (
@@ -45,7 +46,7 @@ STORE_STEPS = {
         "finish",
     )
 }
-#: Method of the Kafka client's producer -> step, in the order of a transaction.
+#: Step by method of the Kafka client's producer, in the order of a transaction.
 PRODUCER_STEPS = {
     "init_transactions": "init_transactions",
     "begin_transaction": "begin",
@@ -72,6 +73,7 @@ class _Wrapper:
     """
 
     def __init__(self, inner: object, steps: Mapping[str, str], on_point: OnPoint) -> None:
+        # Not by assignment, which `__setattr__` passes on to the inner object.
         self.__dict__.update(_inner=inner, _steps=steps, _on_point=on_point)
 
     def __getattr__(self, name: str) -> Any:
@@ -96,7 +98,7 @@ class _Wrapper:
 
 
 class _SourceWrapper(_Wrapper):
-    """Delegates to a source; a poll of the batch ahead is a step of its own."""
+    """Delegates to a source; a poll of the batch ahead is a separate step."""
 
     def poll(self, timeout_s: float, max_records: int | None = None) -> Batch:
         step = POLL_AHEAD if timeout_s == AHEAD_POLL_S else SOURCE_STEPS["poll"]
@@ -139,17 +141,18 @@ class CrashPoint:
 
     def __init__(self, text: str, end: Callable[[], None] | None = None) -> None:
         self._name, colon, passage = text.partition(":")
-        if self._name not in CRASH_POINTS or (colon and not (passage.isdecimal() and int(passage))):
+        is_positive = passage.isdecimal() and int(passage) > 0
+        if self._name not in CRASH_POINTS or (colon and not is_positive):
             points = ", ".join(CRASH_POINTS)
             raise SettingsError(f"no such crash point: {text!r}; there are: {points}; each also as POINT:PASSAGE")
-        self._left = int(passage or 1)
+        self._passages_left = int(passage or 1)
         self._end = end or _kill_process
 
     def __call__(self, point: str) -> None:
-        """Count a point, and end the process if this is the one."""
+        """Count the passages of the point, and end the process at the Nth."""
         if point == self._name:
-            self._left -= 1
-            if self._left == 0:
+            self._passages_left -= 1
+            if self._passages_left == 0:
                 self._end()
 
 

@@ -1,8 +1,9 @@
 """Readiness of the daemon, and the HTTP server of ``/metrics``, ``/livez`` and ``/readyz``.
 
-Liveness shows whether the loop makes progress. A server that is away does not end liveness, so no supervisor restarts
-the daemon because of an absent server. Readiness shows whether the daemon is at work for all of its topics. The HTTP
-server runs in threads of its own.
+``loop`` sets ``Readiness``; ``cli.run`` starts a ``HealthServer`` with the checks of both probes. Liveness shows
+whether the loop makes progress. A server that is away does not end liveness, so no supervisor restarts the daemon
+because of an absent server. Readiness shows whether the daemon is at work for all of its topics: it has joined the
+group and awaits no server. The HTTP server runs in separate threads.
 """
 
 import random
@@ -27,7 +28,7 @@ OVERDUE_S = 5.0
 #: Shortest and longest delay between two tries of a server that is away, in seconds. With the longest delay the
 #: daemon is at work again well within 10 s of the server's return.
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 2.0
-#: Failures after which the delay does not grow any more.
+#: Largest counted number of failures, so that the power of two stays small; the delay has long ceased to grow.
 _MOST_DOUBLINGS = 10
 
 #: Returns a description of a problem, or None if there is none.
@@ -42,15 +43,15 @@ _CLOSE_S = 0.1
 #: Connections that may wait to be accepted.
 _WAITING_CONNECTIONS = 128
 
-log = structlog.get_logger("streamdedup.loop")
+log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
 
 
 class Readiness:
     """Readiness of the daemon; set by the loop, read from any thread.
 
-    The loop sets a wait when a call has failed. A call of the Kafka client may fail only after the transaction timeout,
-    so the loop also marks the beginning and the end of each request to Kafka, and an overdue request counts as a wait.
-    Computing and writing to the index are not marked, however long they take.
+    The loop sets a wait when a call has failed. A call of the Kafka client may take until the transaction timeout to
+    fail, so the loop also marks the beginning and the end of each request to Kafka, and an overdue request counts as a
+    wait. Computing and writing to the index are not marked, however long they take.
 
     Args:
         metrics: Shows the state at each scrape.
@@ -71,7 +72,7 @@ class Readiness:
         missing_topics: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
         self.halted: str | None = None
-        self.awaited: str | None = "the store"
+        self.awaited: str | None = "the store"  # the first server that `cli.run` waits for
         self._on_wait = on_wait
         self._clock = clock
         self._missing_topics = missing_topics
@@ -100,7 +101,7 @@ class Readiness:
         self.awaited = self._logged = None
 
     def retry_delay_s(self, awaited: str, error: Exception) -> float:
-        """Record a failure, and log the first one of each wait.
+        """Record a failure and the wait that follows, log the first failure of each wait, and return the delay.
 
         Args:
             awaited: The awaited server or event.
@@ -163,7 +164,8 @@ class HealthServer:
 
         routes = {"/metrics": metrics, "/livez": _answer(live), "/readyz": _answer(ready)}
         self._server = _ProbeServer(host, port, partial(_ProbeHandler, routes))
-        self._thread = Thread(target=self._server.serve_forever, args=(_CLOSE_S,), name="health", daemon=True)
+        serve = partial(self._server.serve_forever, poll_interval=_CLOSE_S)
+        self._thread = Thread(target=serve, name="health", daemon=True)
         self._thread.start()
 
     @property
@@ -201,7 +203,7 @@ class _ProbeHandler(BaseHTTPRequestHandler):
 
     timeout = _REQUEST_TIMEOUT_S
     server_version = "streamdedup"
-    sys_version = ""
+    sys_version = ""  # no version of Python in the header Server
 
     def __init__(self, routes: Mapping[str, _Route], *arguments: Any) -> None:
         self._routes = routes

@@ -1,12 +1,15 @@
 """Logging of the process: structured events, readable on a terminal and as JSON lines elsewhere.
 
+``streamdedup run`` and ``serve`` call ``configure`` once. ``cli.run`` writes ``last_line`` before it ends a stuck
+process.
+
 An event is a stable name with fields, ``log.info("batch_committed", records=500)`` with structlog or
 ``logger.info("A sentence", extra={"event": "batch_committed", "records": 500})`` with the standard library; the output
 of both is the same. A log record of a library, which names no event, is the event ``library_message``.
 
 The clients of Kafka and Redis log requests at debug level, with passwords and documents. Log records of the clients
 below ``warning`` never pass, at any configured level. While a server is away the clients log the same warning several
-times a second. One such warning passes in a minute; the field ``left_out`` has the number of omitted warnings.
+times a second. Of equal warnings one passes in a minute; its field ``left_out`` counts those omitted before it.
 """
 
 import json
@@ -22,9 +25,10 @@ from typing import Any, Final, Literal, TextIO
 
 import structlog
 
-#: Loggers of libraries that log secrets or documents below this level; their sub-loggers inherit the level, so a logger
-#: precedes its sub-loggers. ``kafka.net.sasl`` warns at each connection about a password without TLS, although the
-#: settings allow it. ``uvicorn`` warns at every request that is not HTTP, as often as a client sends one.
+#: Lowest level by logger of a library: below it, ``kafka`` and ``redis`` log secrets and documents. ``kafka.net.sasl``
+#: warns at each connection about a password without TLS, although the settings allow it. ``uvicorn`` is here for
+#: ``ClientRepeats``: it warns at every request that is not HTTP. A logger precedes its sub-loggers, because
+#: ``_limit_clients`` resets the levels of all sub-loggers.
 CLIENT_LEVELS: Final = {
     "kafka": logging.WARNING,
     "redis": logging.WARNING,
@@ -83,7 +87,7 @@ class ClientRepeats(logging.Filter):
                 self._lines[line] = passed_at, left_out_count + 1
                 return False
             if len(self._lines) >= _REMEMBERED_LINES:
-                self._lines.clear()
+                self._lines.clear()  # equal lines may then pass once more, with a smaller count
             self._lines[line] = time_s, 0
         if left_out_count:
             record.left_out = left_out_count
@@ -142,7 +146,7 @@ def configure(
         ],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=False,
+        cache_logger_on_first_use=False,  # a further call of `configure` has effect on all loggers
     )
 
 
@@ -164,8 +168,8 @@ def last_line(event: str, *, reason: str, exit_code: int, threads: Mapping[str, 
         calls = [line for name, stack in threads.items() for line in (f"thread {name}:", *(f"  {c}" for c in stack))]
         return "\n".join([*calls, f"streamdedup: {reason}; exiting with {exit_code}"])
     timestamp = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-    first = {"timestamp": timestamp, "level": "critical", "event": event, "logger": "streamdedup.run"}
-    return json.dumps({**first, "exit_code": exit_code, "reason": reason, "threads": threads})
+    first_fields = {"timestamp": timestamp, "level": "critical", "event": event, "logger": "streamdedup.run"}
+    return json.dumps({**first_fields, "exit_code": exit_code, "reason": reason, "threads": threads})
 
 
 def _shared_processors(*, json_lines: bool) -> list[structlog.typing.Processor]:
@@ -186,7 +190,7 @@ def _renderers(*, json_lines: bool, fit: Callable[[str], str]) -> list[structlog
 
 
 def _name_foreign_event(_logger: object, _method: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Move the sentence of a standard-library record to a field; the extra fields of the record may set the event."""
+    """Move the sentence of a standard-library record to a field; ``ExtraAdder``, which follows, may set the event."""
     fields["message"] = fields["event"]
     fields["event"] = FOREIGN_EVENT
     return fields
@@ -194,8 +198,8 @@ def _name_foreign_event(_logger: object, _method: str, fields: MutableMapping[st
 
 def _order_fields(_logger: object, _method: str, fields: MutableMapping[str, Any]) -> Mapping[str, Any]:
     """Put the fields of every line before the fields of the event."""
-    first = {name: fields.pop(name) for name in _FIRST_FIELDS if name in fields}
-    return {**first, **fields}
+    first_fields = {name: fields.pop(name) for name in _FIRST_FIELDS if name in fields}
+    return {**first_fields, **fields}
 
 
 def _limit_clients(level: int) -> None:

@@ -1,5 +1,8 @@
 """The loop of the daemon: poll, decode, detect, publish, commit, and the reaction to each kind of failure.
 
+``streamdedup run`` (``cli.run``) constructs one ``Loop`` and calls ``Loop.run``. ``Loop._process`` has the stages of a
+batch, ``Loop._turn`` the reactions to errors.
+
 A batch is either published and committed as a whole, or undone as a whole and read again. Undoing a batch
 (``Loop._reset``) also drops the batch that was read ahead and forgets all fences.
 
@@ -13,13 +16,13 @@ The class of an error (``errors``) decides the reaction:
 - ``BrokerSilent``: Kafka does not answer outside a transaction. Undo the batch and keep the clients; new ones would
   wait for the end of the old session.
 - ``BrokerUnavailable``, ``MembershipEnded``, ``ProducerFenced``: the batch may be committed or not, so no rewind is
-  safe. Open new clients, which read from the committed offset.
+  safe. Open new clients, which read from the committed offset. A second ``ProducerFenced`` within a minute ends.
 - ``Rejoin``: an index may have gone back in time, a rebuild begins, or a topic was created again. Open new clients: the
-  group begins a new generation, so Kafka refuses the batches that any daemon has indexed before.
+  group begins a new generation, so Kafka refuses to commit the batches that daemons indexed in the old generation.
 - ``FatalError``: end.
 
-A batch that was undone for its time or its membership (``BatchRefused``, ``MembershipEnded``, ``ProducerFenced``) may
-be too large: ``slow_start`` begins again at one record.
+``BatchRefused``, ``MembershipEnded``, ``ProducerFenced`` and a rebalance during a batch may mean that the batch took
+too long: ``slow_start`` begins again at one record.
 """
 
 import time
@@ -57,7 +60,7 @@ from streamdedup.index.values import Fence
 from streamdedup.kafka.protocols import Batch, Sink, Source, Transport
 from streamdedup.position import Partition
 
-log = structlog.get_logger("streamdedup.loop")
+log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
 
 
 class Loop:
@@ -70,7 +73,7 @@ class Loop:
         metrics: Metrics to update.
         stop: Request to stop, checked between batches and while waiting.
         tick: Called at every step, for the watchdog.
-        rebuilder: Rebuilds a lost index; needed when that is the policy.
+        rebuilder: Rebuilds a lost index; needed if ``options.on_index_lost`` is ``rebuild``.
         clock: Monotonic seconds.
 
     Attributes:
@@ -132,7 +135,7 @@ class Loop:
             self._recovery.open()
             source, sink = self._open_clients()
             if self.readiness.halted is not None:
-                source.hold(POLL_S)
+                source.hold(POLL_S)  # keeps the partitions, and fetches nothing
                 return
             batch = self._reader.poll(source, POLL_S if self.readiness.awaited is None else JOINING_POLL_S)
             self._statistics.observe(source)
@@ -155,6 +158,7 @@ class Loop:
             self._reset(batch)
             self._halt(error)
         except (BrokerSilent, RegistryUnavailable) as error:
+            # Before the clause for BrokerUnavailable, a base class of BrokerSilent.
             self._reset(batch)
             self._await_server(error)
         except (BrokerUnavailable, ProducerFenced, Rejoin) as error:
@@ -163,7 +167,7 @@ class Loop:
     # The pipeline
 
     def _process(self, batch: Batch, source: Source, sink: Sink) -> None:
-        """Take one polled batch through all stages, in the order of their effects; an error undoes the batch.
+        """Take one polled batch through all stages, in the order of their effects; ``_turn`` reacts to errors.
 
         =============  ===============================  ================================================
         stage          effect                           result
@@ -176,7 +180,7 @@ class Loop:
         6. finish      index: high-water marks          statistics
         =============  ===============================  ================================================
         """
-        if self._begins_later(batch, source):
+        if self._skipped_to_window(batch, source):
             return
         batch, fences = self._take_over(batch, source)
         prepared = self._reader.prepared(batch)
@@ -193,13 +197,13 @@ class Loop:
         self._publish(batch, publication, attempt_id, sink)
         self._finish(batch, fences, result, publication)
 
-    def _begins_later(self, batch: Batch, source: Source) -> bool:
-        """Undo a batch of which a partition has to begin later (``window_start``); the next poll begins there."""
-        later = self._window_start.offsets(batch, source)
-        if later:
+    def _skipped_to_window(self, batch: Batch, source: Source) -> bool:
+        """Undo the batch and seek if a new partition begins before its window (``window_start``); return whether."""
+        window_starts = self._window_start.offsets(batch, source)
+        if window_starts:
             self._reset(batch)
-            source.seek(later)
-        return bool(later)
+            source.seek(window_starts)  # after the reset, which rewinds these partitions too
+        return bool(window_starts)
 
     def _take_over(self, batch: Batch, source: Source) -> tuple[Batch, Mapping[Partition, Fence]]:
         """Fence each partition that has no fence under this consumer-group generation.
@@ -213,10 +217,12 @@ class Loop:
     def _announce(self, batch: Batch, fences: Mapping[Partition, Fence]) -> str:
         """Store the attempt id in every slot of the index, now that the batch is completely written.
 
-        The commit carries the same id, so that the next fence recognises an index that has gone back in time.
+        The commit carries the same id. An index that lacks a committed attempt id has gone back in time; the next fence
+        compares the two ids.
 
         Raises:
-            Rejoin: A connection to the store was opened meanwhile: the server may have forgotten a part of the batch.
+            Rejoin: A connection to the store was opened during the batch, so the server may have forgotten a part of
+                the batch.
         """
         with self._statistics.timed("index"):
             attempt_id = self._ownership.announce(batch.generation, fences, batch.starts)
@@ -234,8 +240,8 @@ class Loop:
     ) -> None:
         """Raise the high-water marks of the index to the committed offsets, and count the batch.
 
-        Records below a high-water mark emit nothing when they are read again. A failure here costs nothing: the next
-        fence of a partition raises the high-water mark.
+        Records below a high-water mark emit nothing when they are read again. Losing this update costs nothing: the
+        next fence of a partition raises the high-water mark.
         """
         self._slow_start.committed(sum(detected.replayed_count for detected in result.detected.values()))
         self._ownership.finish(batch.ends, fences, result.detected)
@@ -243,19 +249,19 @@ class Loop:
         self._statistics.committed(result, publication)
 
     def _reset(self, batch: Batch | None) -> None:
-        """Undo a batch whose publishing was not begun, and the batch ahead; forget all fences."""
+        """Undo the polled batch, whose publishing has not begun, and the batch ahead; forget all fences."""
         batch_ahead = self._reader.discard()
-        # The current batch last, because it begins at lower offsets.
+        # The last rewind of a partition decides, and the current batch begins at lower offsets than the batch ahead.
         self._clients.rewind([undone for undone in (batch_ahead, batch) if undone is not None])
         self._ownership.reset()
 
     def _shrink_batches(self, batch: Batch | None) -> None:
-        """Begin with small batches again after a batch that was undone for its time or its membership."""
+        """Begin with small batches again, because the undone batch may have taken too long."""
         if batch:
             self._slow_start.restart(len(batch.records))
 
     def _succeeded(self, source: Source) -> None:
-        """Record a turn without an error."""
+        """Reset the retry delay after a turn without an error; end the wait once partitions were assigned."""
         self.readiness.end_failures()
         if self.readiness.awaited is None:
             return
@@ -299,7 +305,7 @@ class Loop:
     # Failures
 
     def _await_server(self, error: BrokerSilent | RegistryUnavailable) -> None:
-        """Keep the clients: new ones would have to wait for the end of the old session."""
+        """Wait with the same clients: new ones would have to wait for the end of the old group session."""
         if isinstance(error, RegistryUnavailable):
             self._wait("the schema registry", error)
         else:
@@ -320,7 +326,7 @@ class Loop:
                 return
 
     def _refused(self, batch: Batch | None, error: BatchRefused) -> None:
-        """Wait; the next poll learns the assignment. A partition that stays refused ends the daemon."""
+        """Wait; the next poll learns the assignment. Refusals for a minute end the daemon (``StaleFence``)."""
         self._metrics.batches_refused.inc()
         self._ownership.refused(error, None if batch is None else batch.generation)
         self._wait("partitions", error)
@@ -336,6 +342,7 @@ class Loop:
         self._tick()
         self.readiness.wait_for("the index")
         if self._stop.stopping:
+            # Undoes the turn without a fatal error; `run` then sees the request to stop.
             raise StoreUnavailable("the rebuild of the index was interrupted; the next start begins it again")
 
     def _wait(self, awaited: str, error: Exception) -> None:
@@ -349,5 +356,6 @@ class Loop:
             source.hold(delay_s)
         except BrokerUnavailable as lost:
             log.warning("clients_lost", reason=str(lost))
+            # As in `_replace_clients`: the next turn opens new clients, which may evict a replacement of this process.
             self._clients.confirm_membership()
             self._close_clients()

@@ -1,4 +1,8 @@
-"""The daemon's metrics."""
+"""The daemon's metrics: labels, help text, and advice to the operator about the values.
+
+``cli.run`` constructs one ``Metrics``; mostly ``statistics`` sets the values. A change here also touches
+``docs/metrics.md``, which a test compares with the declarations.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -64,7 +68,8 @@ class BatchHistogram(Collector):
         registry.register(self)
 
     def observe(self, label: str, values: NDArray[np.float64]) -> None:
-        """Observe values, float64 (n,), under a label value."""
+        """Observe values, float64 (n,), under a label value; an empty array creates the series."""
+        # A value that equals a bound belongs below this bound, as in Prometheus.
         buckets = np.searchsorted(self._bounds, values, side="left")
         counts = np.bincount(buckets, minlength=len(self._bound_texts))
         with self._lock:
@@ -371,15 +376,10 @@ class Metrics(MetricSet):
             self.index_lost_timestamp_seconds.labels(profile)
             for name, declared in self.declared().items():
                 if declared.kind is Counter and declared.labels == ("profile",):
-                    getattr(self, name).labels(profile)
+                    getattr(self, name).labels(profile)  # creates the series
 
     def observe_readiness(self, waiting_for: Callable[[], str | None], is_ready: Callable[[], bool]) -> None:
-        """Connect the readiness gauges; each scrape reads the state.
-
-        Args:
-            waiting_for: Returns one of ``WAITING_FOR``, or None.
-            is_ready: Tells whether the daemon is at work.
-        """
+        """Connect the readiness gauges to functions; ``waiting_for`` returns a key of ``WAITING_FOR``, or None."""
 
         def is_awaited(name: str) -> Callable[[], float]:
             return lambda: float(waiting_for() == name)

@@ -2,8 +2,11 @@
 
 A partition is fenced before its first batch under each consumer-group generation. The fence refuses writes by
 earlier owners and returns the high-water mark. Each batch is announced in the index before it is published: the
-attempt id is stored in every slot, and committed with the offsets. A committed attempt id beyond the
-announced one shows that the index was lost or has gone back to an earlier time.
+attempt id is stored in every slot, and committed with the offsets. A committed attempt id later than the announced one
+shows that the index was lost or has gone back to an earlier time.
+
+``loop`` calls ``take_over`` before the writes of each batch, then ``announce``, ``committed`` and ``finish``.
+``recovery`` calls ``losses``; ``streamdedup index`` calls ``find_losses`` and ``gaps``.
 """
 
 import re
@@ -11,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import structlog
 
@@ -30,23 +33,23 @@ from streamdedup.index.values import BrokerState, Fence, PartitionState
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Source
 from streamdedup.position import Partition
 
-#: Form of an attempt id. Committed metadata of any other form was written by another program.
+#: Form of an attempt id: generation, microseconds. Committed metadata of any other form is by another program.
 _ATTEMPT_ID = re.compile(r"[0-9]{10}\.[0-9]{17}")
-#: A fence of a later generation that refuses batches for this long, in seconds, belongs to no rebalance in progress but
-#: to a consumer group that was deleted.
+#: Refusals for longer than this, in seconds, are no rebalance in progress: the later generation in the fence belongs to
+#: a consumer group that was deleted, and generations count from 1 again.
 _STALE_FENCE_S = 60.0
 
-log = structlog.get_logger("streamdedup.loop")
+log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
 
 
 class Gap(NamedTuple):
-    """The records of a partition that an index lacks which has gone back to an earlier time.
+    """The missing records of one partition, in an index that has gone back to an earlier time.
 
     Attributes:
         start: Offset from which on records may be missing; all earlier ones are in the index.
-        since_ms: Time of the latest attempt of all partitions that the index knows to be committed, milliseconds since
-            the epoch. Everything that was written before is in the index. Of an announced attempt this is not certain:
-            a batch in progress may announce itself after the index has gone back, but is then not published.
+        since_ms: Time of the latest commit, of any partition, that the index knows, milliseconds since the epoch. All
+            earlier writes are in the index. An announced attempt without a commit does not prove this: a batch in
+            progress may be announced after the index has gone back, and is then not published.
     """
 
     start: int
@@ -54,7 +57,7 @@ class Gap(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """A partition with a committed offset that the index does not know.
+    """A committed offset that the index does not know.
 
     Attributes:
         partition: The partition.
@@ -84,7 +87,7 @@ class _Refusals(NamedTuple):
 
 
 def gaps(losses: Iterable[Loss]) -> dict[Partition, Gap] | None:
-    """Return the gap by partition; None where the index as a whole is lost."""
+    """Return the gap by partition, empty without losses; None if a loss without a gap shows that all is lost."""
     by_partition = {loss.partition: loss.gap for loss in losses}
     gaps_only = {partition: gap for partition, gap in by_partition.items() if gap is not None}
     return gaps_only if len(gaps_only) == len(by_partition) else None
@@ -122,9 +125,9 @@ class PartitionOwnership:
         self._fences: dict[Partition, Fence] = {}
         #: Offset that this process last committed under each fence.
         self._ends: dict[Partition, int] = {}
-        #: Assigned partitions at the last check for losses.
+        #: Assigned partitions that were checked for losses.
         self._checked: frozenset[Partition] = frozenset()
-        #: Committed offset of partitions that were read from a lower offset.
+        #: Committed offset of each partition that was read from a lower offset, for which new clients were opened.
         self._read_behind: dict[Partition, int] = {}
         self._refusals: _Refusals | None = None
         #: Microseconds in the last attempt id.
@@ -138,7 +141,7 @@ class PartitionOwnership:
     # Fences
 
     def take_over(self, batch: Batch, source: Source) -> dict[Partition, Fence]:
-        """Fence the batch partitions under the batch generation; see rules 6, 7 and 11 in ``index.contract``.
+        """Fence each batch partition that has no fence under the batch generation.
 
         Returns:
             Fences by partition.
@@ -150,20 +153,21 @@ class PartitionOwnership:
             BrokerMisconfigured: New clients read from below the committed offset again.
         """
         starts = batch.starts
-        new = [
+        unfenced = [
             partition
             for partition, start in starts.items()
-            # Under one generation, only a topic that was created again is read from below the committed offset.
+            # A start below the last commit of this process needs a new fence: the topic was created again.
             if not self._is_held(partition, batch.generation) or start < self._ends.get(partition, 0)
         ]
-        for partition in new:
-            state = BrokerState(batch.topic_ids.get(partition.topic, ""), source.end(partition))
+        for partition in unfenced:
+            state = BrokerState(topic_id=batch.topic_ids.get(partition.topic, ""), end=source.end(partition))
             self._fences[partition] = self._fence(partition, batch.generation, starts[partition], source, state)
-        if new:
-            # After the fences: of two processes with the same static membership, one may be frozen before this point.
+        if unfenced:
+            # After the fences: a process could be frozen between the check and the fences, be replaced under the same
+            # static membership, and then take the partitions of its successor over, unnoticed.
             with self._asking_kafka():
                 source.confirm()
-        self._refusals = None
+        self._refusals = None  # further refusals are not consecutive
         return {partition: self._fences[partition] for partition in starts}
 
     def held(self, partitions: Iterable[Partition], generation: int) -> dict[Partition, Fence]:
@@ -175,31 +179,33 @@ class PartitionOwnership:
         return fence is not None and fence.generation == generation
 
     def _fence(self, partition: Partition, generation: int, start: int, source: Source, state: BrokerState) -> Fence:
+        """Compare the committed offset with the start of the batch and with the index; then fence the partition."""
         with self._asking_kafka():
             committed = source.committed(partition)
         if committed is not None and not state.topic_id and state.end is not None and state.end < committed.offset:
-            committed = None  # belongs to an earlier incarnation of the topic
+            # Belongs to an earlier incarnation of the topic. Where topic ids are known, `source` compares them.
+            committed = None
         if committed is not None and start < committed.offset:
-            self._behind(partition, start, committed.offset)
+            self._raise_read_behind(partition, start, committed.offset)
         self._read_behind.pop(partition, None)
-        self._ends.pop(partition, None)
+        self._ends.pop(partition, None)  # belongs to the earlier fence
         index = self._pipelines[partition.topic].index
         state_in_index = index.partition_states([partition])[partition]
         loss = None if committed is None else _loss(partition, committed, state_in_index)
         if loss is not None:
-            raise IndexLost(loss.reason)
+            raise IndexLost(loss.reason)  # with a reason for the operator
         # `fence` compares the attempt ids once more, atomically with the fencing.
         fence = index.fence(partition, generation, start, committed_attempt(committed), state)
         if fence.recreated:
             self._on_recreated(fence)
         return replace(fence, has_commit=committed is not None)
 
-    def _behind(self, partition: Partition, start: int, committed: int) -> None:
-        """Request new clients, which read from the committed offset.
+    def _raise_read_behind(self, partition: Partition, start: int, committed: int) -> NoReturn:
+        """Request new clients, which read from the committed offset, by an error; end if they did not.
 
         Raises:
             BrokerUnavailable: Open new clients.
-            BrokerMisconfigured: New clients cannot read from the committed offset, so it does not exist.
+            BrokerMisconfigured: New clients have read from below the same committed offset, so it does not exist.
         """
         if self._read_behind.get(partition) == committed:
             raise BrokerMisconfigured(
@@ -207,25 +213,21 @@ class PartitionOwnership:
                 f"lost its end. Set the offset of the group {self._group} anew"
             )
         self._read_behind[partition] = committed
-        # Another daemon owned the partition for a while, and a rewind moved our position below its committed offset.
+        # Another daemon owned the partition for a while and committed; a rewind moved the position here below that.
         raise BrokerUnavailable(f"{partition} was read from offset {start}, but {committed} is committed by now")
 
     def refused(self, error: BatchRefused, generation: int | None) -> None:
-        """Record that a batch was refused because a later generation owns a partition.
-
-        Args:
-            error: The refusal.
-            generation: Batch generation; None without a batch.
+        """Record that a batch of ``generation`` (None without a batch) was refused by an index.
 
         Raises:
             StaleFence: All batches under this generation were refused for ``_STALE_FENCE_S``. Refusals further apart
                 than that, as in an idle daemon, do not count together.
         """
-        now_s = self._clock()
-        last = self._refusals
-        is_continued = last is not None and last.generation == generation and now_s - last.last_s <= _STALE_FENCE_S
-        first_s = last.first_s if last is not None and is_continued else now_s
-        self._refusals = _Refusals(generation, first_s, now_s)
+        now_s = first_s = self._clock()
+        earlier = self._refusals
+        if earlier is not None and earlier.generation == generation and now_s - earlier.last_s <= _STALE_FENCE_S:
+            first_s = earlier.first_s
+        self._refusals = _Refusals(generation, first_s, last_s=now_s)
         if now_s - first_s > _STALE_FENCE_S:
             raise StaleFence(
                 f"{error}, and has been for {_STALE_FENCE_S:.0f} s. If the consumer group was deleted it counts from 1 "
@@ -235,17 +237,12 @@ class PartitionOwnership:
     # Attempts at batches
 
     def announce(self, generation: int, fences: Mapping[Partition, Fence], starts: Mapping[Partition, int]) -> str:
-        """Announce to the indexes that a batch is completely written.
-
-        Args:
-            generation: Batch generation.
-            fences: Fences by partition.
-            starts: First offset of the batch by partition.
+        """Announce to the indexes that a batch, which begins at ``starts``, is completely written.
 
         Returns:
             The attempt id, 28 characters. Attempt ids ascend with the generation, then with time.
         """
-        # Unique within a process, and almost unique among processes under one generation.
+        # Ascends also if the clock is set back: unique in a process, almost unique among processes of a generation.
         self._last_attempt = max(self._last_attempt + 1, time.time_ns() // 1000)
         attempt_id = f"{generation:010d}.{self._last_attempt:017d}"
         for pipeline, partitions in self._by_pipeline(fences):
@@ -253,7 +250,7 @@ class PartitionOwnership:
         return attempt_id
 
     def committed(self, ends: Mapping[Partition, int], attempt_id: str) -> None:
-        """Record committed offsets and attempt id."""
+        """Record committed offsets and their attempt id in the fences; the next ``announce`` stores the id."""
         for partition, end in ends.items():
             if partition in self._fences:
                 self._fences[partition] = replace(self._fences[partition], attempt_id=attempt_id)
@@ -264,7 +261,8 @@ class PartitionOwnership:
     ) -> None:
         """Raise the high-water marks to the committed offsets, and remove the pending matches.
 
-        A failure costs nothing: the next fence raises the high-water mark.
+        The batch is committed, so a failure undoes nothing: the partitions are fenced again before their next batch,
+        and the fence raises the high-water mark.
         """
         for pipeline, partitions in self._by_pipeline(ends):
             positions = detected[pipeline.name].pending_positions if pipeline.name in detected else ()
@@ -286,14 +284,14 @@ class PartitionOwnership:
     # Losses
 
     def losses(self, source: Source) -> list[Loss]:
-        """Check, after each assignment, whether the index knows all committed offsets.
+        """Return the committed offsets that the index does not know; checks after an assignment or a reset only.
 
         Includes other daemons' partitions and those without records: documents in every partition may have to be
         compared with a document that the index has lost.
         """
         assigned = source.assigned()
         if assigned <= self._checked:
-            self._checked = assigned
+            self._checked = assigned  # a revoked partition is checked again when it returns
             return []
         with self._asking_kafka():
             committed = source.all_committed()
@@ -313,21 +311,18 @@ class PartitionOwnership:
             BatchRefused: A later generation owns a partition.
             IndexLost: The index is gone again.
         """
-        for partition, committed, _, _ in losses:
+        for loss in losses:
+            partition, offset = loss.partition, loss.committed.offset
             index: PartitionStore = self._pipelines[partition.topic].index
-            fence = index.fence(partition, generation, committed.offset)
-            attempt_id = committed_attempt(committed)
+            # Without the attempt id: `fence` raises IndexLost for an id that was not announced.
+            fence = index.fence(partition, generation, offset)
+            attempt_id = committed_attempt(loss.committed)
             if attempt_id:
-                index.announce(attempt_id, [fence], {partition: committed.offset}, committed=True)
+                index.announce(attempt_id, [fence], {partition: offset}, committed=True)
 
 
 def find_losses(index: PartitionStore, committed: Mapping[Partition, CommittedOffset]) -> list[Loss]:
-    """Return the partitions with a committed offset that an index does not know.
-
-    Args:
-        index: Index of the partitions.
-        committed: Committed offset by partition.
-    """
+    """Return the committed offsets that an index does not know."""
     states = index.partition_states(sorted(committed))
     latest = max((state.committed_attempt for state in states.values()), default="")
     losses = (_loss(partition, committed[partition], state, latest) for partition, state in states.items())
@@ -341,17 +336,18 @@ def _loss(partition: Partition, committed: CommittedOffset, state: PartitionStat
         partition: The partition.
         committed: Its committed offset.
         state: Its state in the index.
-        latest: The latest attempt of all partitions that the index knows to be committed; empty when there is none.
+        latest: The latest attempt of any partition that the index knows to be committed; empty when there is none, and
+            where the caller needs no gap.
     """
     if not committed.offset:
-        return None  # set by an operator, before anything was read
+        return None  # nothing was read: an operator has set the offset to 0
     offset_text = f"offset {committed.offset} of {partition} is committed, but the index"
     if state.high_water_mark is None:
         reason = f"{offset_text} has never seen this partition: it was lost, or it is another one"
-        # With committed attempts of other partitions the index is that of the group, and this partition is new. Without
-        # an attempt of its own, a rebuild that ends half-way would leave no trace of the gap.
-        is_new = bool(latest and committed_attempt(committed))
-        return Loss(partition, committed, reason, Gap(0, _attempt_ms(latest)) if is_new else None)
+        # An index with committed attempts of other partitions has gone back to a time before this partition was read.
+        # If no attempt id is committed, the whole index is rebuilt: only an id lets a gap be seen until it is filled.
+        has_gap = bool(latest and committed_attempt(committed))
+        return Loss(partition, committed, reason, Gap(0, _attempt_ms(latest)) if has_gap else None)
     if state.announced < committed_attempt(committed):
         reason = f"{offset_text} does not know of it: it has gone back to an earlier time"
         return Loss(partition, committed, reason, _gap(committed, state, latest) if latest else None)
@@ -359,7 +355,11 @@ def _loss(partition: Partition, committed: CommittedOffset, state: PartitionStat
 
 
 def _gap(committed: CommittedOffset, state: PartitionState, latest: str) -> Gap | None:
-    """Return the gap behind the last announced attempt; None where the attempt belongs to an earlier topic."""
+    """Return the gap, which begins with the last announced attempt.
+
+    None without such an attempt, or if the attempt belongs to an earlier incarnation of the topic; without topic ids, a
+    committed offset below the start of the attempt shows that.
+    """
     is_other_topic = bool(committed.topic_id and state.topic_id) and committed.topic_id != state.topic_id
     if state.announced_start is None or is_other_topic or committed.offset < state.announced_start:
         return None

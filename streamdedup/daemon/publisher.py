@@ -1,4 +1,7 @@
-"""Turns batch results into messages: alerts and dead letters."""
+"""Turns batch results into messages: alerts and dead letters.
+
+``loop`` calls ``Publisher.publication`` after a batch is indexed, sends the messages, and then calls ``committed``.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,13 +20,13 @@ from streamdedup.wire.dead_letters import DaemonInfo, Failure, Stage, dead_lette
 
 @dataclass(frozen=True, slots=True)
 class LoopOptions:
-    """Options of loop and publisher that do not depend on a profile.
+    """Options of loop and publisher that do not depend on a profile; ``cli.assembly`` makes them from the settings.
 
     Attributes:
         duplicates_topic: Alert topic.
         dead_letter_topic: Dead-letter topic.
-        max_message_bytes: Largest message size.
-        daemon: How dead letters name this daemon.
+        max_message_bytes: Largest message size, in bytes.
+        daemon: Group, instance and version that dead letters name.
         on_index_lost: Reaction to committed offsets that the index does not know: end, continue without the lost
             documents (their pairs are missed), or rebuild the index.
         breaker: When dead letters halt the daemon.
@@ -57,7 +60,7 @@ class Publication:
 
 
 class Publisher:
-    """Creates the messages for each batch, unless there are too many dead letters."""
+    """Creates the messages for each batch; raises if a batch has too many dead letters."""
 
     def __init__(self, options: LoopOptions, pipelines: Mapping[str, Pipeline]) -> None:
         self._options = options
@@ -68,12 +71,8 @@ class Publisher:
     def publication(self, result: BatchResult, fences: Mapping[Partition, Fence]) -> Publication:
         """Return the messages for a batch.
 
-        A failed record below the high-water mark has no dead letter, because the commit that set the mark has published
-        it. A record that only warms the index up has none either.
-
-        Args:
-            result: The indexed batch.
-            fences: Fences by partition.
+        A failed record below the high-water mark gets no dead letter, because an earlier transaction has published it
+        and committed the mark. A record from before ``Pipeline.silent_until_ms`` gets none either.
 
         Raises:
             DeadLetterBurst: Too many among a topic's last records would be dead letters.
@@ -114,7 +113,7 @@ class Publisher:
         return Message(self._options.dead_letter_topic, letter.key, letter.value, letter.headers, letter.timestamp_ms)
 
     def _copied_headers(self, result: BatchResult) -> Mapping[Position, SentHeaders]:
-        """Return the copied headers by record position; none where no alert needs them."""
+        """Return the copied headers by record position; empty for a batch without alerts, to save the copying."""
         names = self._options.copy_headers
         if not names or not any(detected.detections for detected in result.detected.values()):
             return {}
@@ -143,7 +142,7 @@ class Publisher:
             cluster_label=detection.cluster_label,
             cluster_size=detection.cluster_size,
             threshold=pipeline.threshold,
-            part=1,
+            part=1,  # `encode_alert` divides the matches, and sets part and parts
             parts=1,
             detected_at=rfc_3339(now_ms()),
             containment_threshold=pipeline.containment_threshold,

@@ -1,5 +1,7 @@
 """Reads one batch ahead in a backlog: a thread prepares the next batch while the current one is indexed.
 
+For each batch ``loop`` calls ``poll``, ``prepared`` and ``read_ahead``; when it undoes a batch it calls ``discard``.
+
 The thread only calls the decoders and ``Detector.prepare``, which have no effect outside the process. All requests to
 Kafka and to the index stay in the loop's thread, so that no client is used by two threads.
 
@@ -23,20 +25,21 @@ from streamdedup.position import Partition
 
 #: Longest time that a poll waits for records, in seconds.
 POLL_S = 0.5
-#: The same while the daemon waits for its first partitions: a shorter poll lets it be at work sooner.
+#: The same while the daemon waits for its first partitions: shorter polls finish joining the group sooner.
 JOINING_POLL_S = 0.1
-#: Longest time that the poll of the batch ahead waits for records, in seconds: the current batch waits as well.
+#: Longest time that the poll of the batch ahead waits for records, in seconds. Short, because the current batch waits
+#: meanwhile. ``crash_points`` tells this poll from others by the value.
 AHEAD_POLL_S = 0.05
-#: Bytes of a full batch. The size of a fetch limits a batch too, so a batch of large records is full before it has the
-#: configured number of records.
+#: A batch with this many bytes of values is full. The size of a fetch limits a batch too, so a batch of large records
+#: never has the configured number of records.
 FULL_BYTES = 2**20
 #: Limit on the characters of text that are prepared ahead; the loop prepares the rest of the batch when it indexes the
-#: batch. Shingles of characters take at most eight bytes for each character, and four in the encoded entries.
+#: batch. A character takes at most eight bytes in shingles, and four in the encoded entries.
 MOST_CHARACTERS = 8 * 2**20
 #: Name of the thread.
 THREAD_NAME = "read-ahead"
 
-log = structlog.get_logger("streamdedup.loop")
+log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
 
 
 class ReadAhead:
@@ -60,7 +63,7 @@ class ReadAhead:
         self._slow_start = slow_start
         self._held = held
         self._timed = timed
-        #: Set to end a computation before its next chunk.
+        #: Set to end the computation before its next chunk.
         self._is_discarded = threading.Event()
         #: The batch ahead, or the error that its poll has raised.
         self._polled: Batch | StreamdedupError | None = None
@@ -99,7 +102,7 @@ class ReadAhead:
         with self._timed("prepare"):
             try:
                 prepared = computation.result()
-            except MemoryError:  # of two batches; one alone may fit
+            except MemoryError:  # the memory is too small for two batches; one alone may fit
                 return self._processor.decode(batch)
         # The fence of this batch may have another incarnation than the fence that was held at the poll.
         return prepared if prepared.decoded.batch == batch else self._processor.decode(batch)
@@ -107,7 +110,7 @@ class ReadAhead:
     def read_ahead(self, source: Source, batch: Batch) -> bool:
         """In a backlog, poll the next batch and begin to prepare it.
 
-        An error of this poll is raised by the next ``poll``.
+        An error of this poll is raised by the next ``poll``, so that the current batch is committed first.
 
         Returns:
             Whether the group is still in the generation of the current batch. If not, both batches must be rewound.
@@ -116,7 +119,7 @@ class ReadAhead:
             return True
         try:
             with self._timed("poll"):
-                self._polled = source.poll(AHEAD_POLL_S, self._slow_start.limit()) or None
+                self._polled = source.poll(AHEAD_POLL_S, self._slow_start.limit()) or None  # None for an empty batch
         except StreamdedupError as error:
             self._polled = error
         if source.generation() != batch.generation:
@@ -128,8 +131,8 @@ class ReadAhead:
     def _is_backlog(self, source: Source, batch: Batch) -> bool:
         """Tell whether a batch is full and enough records for another full batch wait.
 
-        Either alone is not enough. Waiting records may be unreadable at present, because a transaction is open or a
-        leader is away, and a poll would wait for these records.
+        Waiting records alone do not show a backlog: they may be unreadable at present, because a transaction is open or
+        a leader is away, and a poll would wait for them. After a full batch alone, the next one may be empty.
         """
         limit = self._slow_start.limit()
         is_full = len(batch.records) >= limit or sum(len(record.value or b"") for record in batch.records) >= FULL_BYTES
@@ -158,6 +161,7 @@ class ReadAhead:
                 chunk = self._processor.prepare(chunked)
                 chunked.prepared.append(chunk)
                 characters_count += sum(len(document.text) for document in chunk.documents)
+                # The next chunk may have CHUNK_CHARACTERS.
                 if characters_count > MOST_CHARACTERS - CHUNK_CHARACTERS or self._is_discarded.is_set():
                     break
         return chunked
@@ -165,7 +169,8 @@ class ReadAhead:
     def discard(self) -> Batch | None:
         """Drop the batch ahead and wait until the thread has left it.
 
-        An error of the poll stays for the next ``poll``: the failed poll may have moved positions.
+        An error of polling ahead stays, and the next ``poll`` raises it: the failed poll may have moved positions, and
+        only the reaction to the error sets them right.
 
         Returns:
             The batch, to be rewound; None when there is none.
@@ -180,7 +185,7 @@ class ReadAhead:
         return polled
 
     def close(self) -> None:
-        """Drop everything that belongs to a closed source, and end the thread."""
+        """Drop the batch ahead or the error of its poll, because the source is closed, and end the thread."""
         self.discard()
         self._polled = None
         self._end_thread()

@@ -1,22 +1,24 @@
 """Rebuilds a lost index, or fills the gap of an index that has gone back: replays committed records, publishes nothing.
 
+``recovery`` (policy ``rebuild``) and ``streamdedup index rebuild`` call ``begin`` for each profile, then ``rebuild``.
 No daemon can take over a partition meanwhile: a document that is compared with half of an index would miss its pairs
 with the other half forever. A lost index is built as a staging index (``index.staging``). An index with a gap keeps
 its entries; its announced attempts show the gap until all of it is replayed.
 
 Steps, for each profile:
-    1. Take the lease, and look for the losses again. Delete an index that is lost as a whole.
-    2. Join the group anew, so that Kafka refuses batches that were indexed before. (Done by the caller.)
-    3. Take over all partitions, with the committed offsets as high-water marks. Replay the topics up to these offsets,
-       silently: a gap from where the last announced attempts began, else from the beginning that the next record needs
-       (``rebuild_window``), and deletions from as far back as deletion markers live.
-    4. Seed claims, clusters and incarnations from the duplicates topic, which has the published pairs: for a gap from
-       the last commit that the index knows, else from its beginning, because claims on documents that are renewed
-       outlive their alerts.
+    1. ``begin``: take the lease, and look for the losses again. Delete an index that is lost as a whole.
+    2. The caller joins the group anew, so that Kafka refuses to commit batches that were indexed before step 1.
+    3. ``rebuild``: take over all partitions, with the committed offsets as high-water marks. Replay the topics up to
+       these offsets, silently. A gap is replayed from the starts of the last announced attempts. A lost index is
+       replayed from one retention period before the next record (``rebuild_window``), with deletions from as far back
+       as deletion markers live.
+    4. Seed claims, clusters and incarnations from the alert topic, which has the published pairs. For a gap, read
+       alerts from the last commit that the index knows on. For a lost index, read all alerts: each request for a claim
+       extends its life, so claims may be much older than their documents.
     5. Announce the committed attempts, and complete the index.
 
-Pairs that the replay finds are not claimed: a version may return that was never compared with the other document, in
-the order of the first reading, and its pair is still to be published.
+Only published pairs are claimed, not all pairs that the replay finds: the first reading may never have compared the two
+versions. If such a version is sent again, its pair is still to be published.
 """
 
 import time
@@ -42,12 +44,12 @@ from streamdedup.wire import Alert, ErrorCode, decode_alert
 
 #: Interval and duration of the calls that keep the group membership, in seconds.
 _HOLD_EVERY_S, _HOLD_S = 1.0, 0.01
-#: Interval at which staging indexes that wait for their turn are kept, in seconds; at most 60.
+#: Interval at which the leases on staging indexes that wait for their turn are extended, in seconds; at most 60.
 _KEEP_EVERY_S = 10.0
-#: Time before a gap from which on alerts are read, in milliseconds: an hour, by which the clocks of daemons may differ.
+#: Alerts are read from this long before a gap, in milliseconds, because the clocks of daemons may differ: an hour.
 _CLOCKS_MS = 3_600_000
 
-log = structlog.get_logger("streamdedup.loop")
+log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
 
 #: Called with the names of the topics, the number of offsets that are read, and the number of all offsets.
 Progress = Callable[[str, int, int], None]
@@ -63,7 +65,7 @@ class RebuildTarget:
         topics: Input topics.
         kept_ms: Retention plus slack, in milliseconds: how much older than the next record a replayed document may be;
             None for no limit.
-        markers_ms: The same for a replayed deletion: the life of a deletion marker.
+        markers_ms: How much older a replayed deletion may be: the life of a deletion marker; None for no limit.
     """
 
     staging: StagingIndex
@@ -75,19 +77,14 @@ class RebuildTarget:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A rebuild that has begun.
-
-    Attributes:
-        target: The rebuild target.
-        gap: The missing records by partition; None where the whole index is lost.
-    """
+    """A rebuild that has begun: its target, and the missing records by partition, None if the whole index is lost."""
 
     target: RebuildTarget
     gap: Mapping[Partition, Gap] | None
 
 
 class Rebuilder:
-    """Rebuilds indexes.
+    """Rebuilds indexes, one profile after the other.
 
     Args:
         open_target: Opens the target for a profile name.
@@ -141,16 +138,17 @@ class Rebuilder:
         except BaseException:
             target.staging.abandon()
             raise
-        if gap is not None and not gap:
+        if gap is not None and not gap:  # no loss
             target.staging.abandon()
             return False
         self._begun[name] = _Begun(target, gap)
         return True
 
     def _gap(self, losses: Sequence[Loss], kept_ms: int | None) -> Mapping[Partition, Gap] | None:
-        """Return the gap; None where it is longer than half a lifetime.
+        """Return the gap by partition, empty without losses; None if the whole index is to be rebuilt.
 
-        Requests in a gap extend claims, which the replay does not repeat.
+        A gap longer than half a lifetime is not filled: the lost requests of that time have extended claims, the replay
+        does not repeat these requests, and claims could expire too early.
         """
         gap = gaps(losses)
         if gap and kept_ms is not None and min(part.since_ms for part in gap.values()) < self._now_ms() - kept_ms // 2:
@@ -158,7 +156,7 @@ class Rebuilder:
         return gap
 
     def fills_gap(self, name: str) -> bool:
-        """Tell whether the rebuild that has begun for a profile fills a gap only."""
+        """Tell whether the rebuild that has begun for a profile only fills a gap."""
         return self._begun[name].gap is not None
 
     def has_begun(self, name: str) -> bool:
@@ -174,7 +172,7 @@ class Rebuilder:
         progress: Progress = lambda _topics, _done, _total: None,
         missing_topics: frozenset[str] = frozenset(),
     ) -> int:
-        """Rebuild a profile's index after ``begin``.
+        """Rebuild a profile's index after ``begin``; return the number of replayed records.
 
         Args:
             name: Profile name.
@@ -183,9 +181,6 @@ class Rebuilder:
             tick: Called at every step.
             progress: Called with the progress.
             missing_topics: Input topics that do not exist, and are not read.
-
-        Returns:
-            How many records were replayed.
 
         Raises:
             StoreUnavailable: The index's server does not answer; begin again.
@@ -197,14 +192,13 @@ class Rebuilder:
         step = self._keeping_others(tick)
         try:
             rebuild = _Rebuild(replace(begun, target=target), self._history, committed, generation, step, progress)
-            count = rebuild.run(self._duplicates_topic, self._now_ms())
+            return rebuild.run(self._duplicates_topic, self._now_ms())
         except BaseException:
             target.staging.abandon()
             raise
-        return count
 
     def _keeping_others(self, tick: Callable[[], None]) -> Callable[[], None]:
-        """Return a tick that also extends the leases on all staging indexes, which are built one after the other."""
+        """Return a tick that also extends the leases of the other rebuilds that have begun and wait for their turn."""
 
         def keep() -> None:
             for begun in self._begun.values():
@@ -238,7 +232,7 @@ def _with_keeping(tick: Callable[[], None], keep: Callable[[], None], interval_s
 
 
 class _Rebuild:
-    """Steps 3 to 5."""
+    """Steps 3 to 5 of one rebuild; see the module."""
 
     def __init__(
         self,
@@ -262,17 +256,18 @@ class _Rebuild:
         self._tick = tick
         self._progress = progress
         self._connections_count = self._pipeline.index.connections_count()
-        self._begun_s = time.monotonic()
+        self._began_at_s = time.monotonic()
 
     def run(self, duplicates_topic: str, now_ms: int) -> int:
+        """Take the steps; return the number of replayed records."""
         # Before the first write: another process may have taken the rebuild over.
         self._staging.extend_lease()
         # 3. Take over and replay.
         fences = self._take_over()
         count = 0
-        if fences:
-            if self._gap is not None and self._is_written_past(self._gap, fences):
-                # Nothing of the gap can come below what a batch in progress has written on top of the older state.
+        if fences:  # otherwise nothing is committed, and nothing is to be replayed
+            if self._gap is not None and self._has_later_entries(self._gap, fences):
+                # The replay could not place the missing versions below these entries: rebuild the whole index.
                 log.warning("gap_given_up", profile=self._pipeline.name)
                 self._gap = None
                 self._staging.clear(self._tick)
@@ -287,7 +282,7 @@ class _Rebuild:
         self._check_connections()
         self._staging.extend_lease()
         if self._gap is None:
-            took_s = round(time.monotonic() - self._begun_s, 1)
+            took_s = round(time.monotonic() - self._began_at_s, 1)
             self._staging.complete({**self._pipeline.fingerprint, REBUILT_S: took_s})
         else:
             self._staging.abandon()
@@ -298,7 +293,8 @@ class _Rebuild:
         states = index.partition_states(list(self._committed))
         fences = {}
         for partition, committed in self._committed.items():
-            # The announced attempts show the gap to the next process if this one ends now.
+            # `fence` would refuse the committed attempt, which is not announced. The announced attempt stays, and shows
+            # the gap to the next process if this one ends now.
             announced, state = states[partition].announced, BrokerState(committed.topic_id)
             fences[partition] = index.fence(partition, self._generation, committed.offset, announced, state)
         return fences
@@ -308,7 +304,7 @@ class _Rebuild:
         for partition, committed in self._committed.items():
             attempt_id = committed_attempt(committed)
             if attempt_id and (self._gap is None or partition in self._gap):
-                starts = {partition: committed.offset}
+                starts = {partition: committed.offset}  # all earlier records are in the index
                 self._pipeline.index.announce(attempt_id, [fences[partition]], starts, committed=True)
 
     def _check_connections(self) -> None:
@@ -318,6 +314,7 @@ class _Rebuild:
             )
 
     def _window(self, now_ms: int) -> Mapping[Partition, int | None]:
+        """Return the record time by partition at which the window begins; None or absent for the oldest record."""
         if self._target.kept_ms is None:
             return {}
         offsets = {partition: committed.offset for partition, committed in self._committed.items()}
@@ -347,17 +344,17 @@ class _Rebuild:
     def _replay(self, fences: Mapping[Partition, Fence], now_ms: int) -> int:
         """Replay the window, and older deletions; return the number of records."""
         window = self._window(now_ms)
-        window_filter = WindowFilter(window, self._pipeline.decoder)
+        window_filter = WindowFilter(window, self._pipeline.decoder)  # of the older records, keeps deletions only
         older_ms = (self._target.markers_ms or 0) - (self._target.kept_ms or 0)
         since = {partition: None if start is None else max(0, start - older_ms) for partition, start in window.items()}
         ends = {partition: committed.offset for partition, committed in self._committed.items()}
         return self._index(map(window_filter.filtered, self._batches(self._target.topics, since, ends)), fences)
 
-    def _is_written_past(self, gap: Mapping[Partition, Gap], fences: Mapping[Partition, Fence]) -> bool:
-        """Tell whether a document of the gap has an entry from a record that is not committed.
+    def _has_later_entries(self, gap: Mapping[Partition, Gap], fences: Mapping[Partition, Fence]) -> bool:
+        """Tell whether a document of the gap has an entry from an uncommitted record, thus from behind the gap.
 
         A batch that was in progress when the store went back may have appended to an older version, or missed a
-        deletion, and position order keeps such an entry against the replayed records.
+        deletion. An entry is only replaced by a version from a later position, so the replay could not correct it.
         """
         index, pipeline = self._pipeline.index, self._pipeline
         for batch in self._gap_batches(gap):
@@ -367,7 +364,7 @@ class _Rebuild:
                 partition = entry.position.topic_partition
                 fence = fences.get(partition)
                 if fence is None or fence.incarnation != entry.position.incarnation:
-                    continue
+                    continue  # from another topic, or from an earlier incarnation, with other offsets
                 if entry.position.offset >= self._committed[partition].offset:
                     return True
         return False
@@ -376,9 +373,11 @@ class _Rebuild:
         """Yield the missing records of each partition."""
         ends = {partition: self._committed[partition].offset for partition in gap if partition in self._committed}
         starts = {partition: gap[partition].start for partition in ends}
-        return self._batches(sorted({partition.topic for partition in ends}), None, ends, starts)
+        topics = sorted({partition.topic for partition in ends})
+        return self._batches(topics, since_ms=None, ends=ends, starts=starts)
 
     def _index(self, batches: Iterator[Batch], fences: Mapping[Partition, Fence]) -> int:
+        """Index the records silently; log failures, count the records. Their dead letters were published before."""
         processor = BatchProcessor(dict.fromkeys(self._target.topics, self._pipeline), nullcontext, self._tick)
         count = 0
         skipped: Counter[str] = Counter()
@@ -396,9 +395,10 @@ class _Rebuild:
         return count
 
     def _seed(self, duplicates_topic: str, fences: list[Fence]) -> None:
+        """Read published alerts, and write what they show of claims, clusters and incarnations."""
         since_ms = None if not self._gap else min(part.since_ms for part in self._gap.values()) - _CLOCKS_MS
         seeds = Seeds(self._pipeline, fences)
-        for batch in self._batches([duplicates_topic], since_ms, None):
+        for batch in self._batches([duplicates_topic], since_ms, ends=None):
             for alert in self._alerts(batch):
                 seeds.add(alert)
             if len(seeds.claims) >= SEED_PAIRS:

@@ -1,4 +1,8 @@
-"""What a rebuild restores from the published alerts: claims, clusters and incarnations."""
+"""What a rebuild restores from the published alerts: claims, clusters and incarnations.
+
+``rebuild`` adds each alert of the profile, writes whenever there are ``SEED_PAIRS`` claims, and restores the
+incarnations of a lost index at the end.
+"""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -17,7 +21,7 @@ SEED_PAIRS = 5_000
 
 
 class Seeds:
-    """What published alerts restore: claims, clusters and incarnations.
+    """Collects published alerts, and writes claims, clusters and incarnations to the index.
 
     Attributes:
         claims: Claims that are not written yet.
@@ -32,13 +36,15 @@ class Seeds:
         self._incarnations: dict[int, tuple[int, str]] = {}
 
     def add(self, alert: Alert) -> None:
-        """Add an alert."""
+        """Add an alert; a later alert of a document replaces the earlier one."""
         name, document = alert.profile, alert.document
+        # No record has the position `PUBLISHED`, so no record owns the pairs, and none publishes them again.
         self.claims.update((published_pair_key(name, alert, match), PUBLISHED) for match in alert.matches)
         self._alerts[document_number(name, document.id)] = alert
         versions: tuple[AlertDocument | Match, ...] = (document, *alert.matches)
         for version in versions:
             number = document_number(name, version.id)
+            # Most documents have their first incarnation, which is empty, and need no entry.
             if version.incarnation or number in self._incarnations:
                 incarnation = (alert.detected_at_ms, version.incarnation)
                 self._incarnations[number] = max(self._incarnations.get(number, incarnation), incarnation)
@@ -68,17 +74,17 @@ class Seeds:
         """Give documents their incarnations, where the deletion was not replayed because Kafka no longer has it."""
         incarnations = {number: bytes.fromhex(text) for number, (_, text) in self._incarnations.items() if text}
         index, numbers = self._pipeline.index, list(incarnations)
-        for first in range(0, len(numbers), SEED_PAIRS):
-            entries = index.get_entries(numbers[first : first + SEED_PAIRS])
+        for start in range(0, len(numbers), SEED_PAIRS):
+            entries = index.get_entries(numbers[start : start + SEED_PAIRS])
             lacking = [entry for entry in entries.values() if not entry.deleted and entry.content.incarnation is None]
             restored = [_restored(entry, incarnations[entry.number]) for entry in lacking]
             index.replace_entries(list(chain.from_iterable(restored)), self._fences)
 
 
 def _restored(entry: IndexEntry, incarnation: bytes) -> tuple[IndexEntry, IndexEntry]:
-    """Return the entries that give an entry its incarnation.
+    """Return the two entries that, stored in this order, give an entry its incarnation.
 
-    Position order keeps an entry against another one with its position and content, so a marker comes in between.
+    No entry replaces one with the same position and content, so a deletion marker is stored in between.
     """
     content = structs.replace(entry.content, incarnation=incarnation)
     marker = deletion_marker(entry.number, entry.position, entry.time_ms)

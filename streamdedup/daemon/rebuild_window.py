@@ -1,4 +1,4 @@
-"""The window that a rebuild replays: the record times at which it begins, and the records in it."""
+"""The window that ``rebuild`` replays: the record times at which it begins, and the records in it."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -14,9 +14,9 @@ def rebuild_window(
 ) -> dict[Partition, int | None]:
     """Return the record time by partition at which the window begins, milliseconds since the epoch; None for no limit.
 
-    An unread record forms pairs only with documents that are at most one retention period older. If the window ended at
-    the present, and the backlog were longer than ``kept_ms``, a rebuild would read none of these documents. A topic is
-    therefore read from ``kept_ms`` before the earliest among
+    An unread record forms pairs only with documents that are at most one retention period older. If the window were
+    counted from the present, and the backlog were longer than ``kept_ms``, a rebuild would read none of these
+    documents. A topic is therefore read from ``kept_ms`` before the earliest among
 
     - the present;
     - the next record in the profile's slowest partition: the record is compared with documents from all topics;
@@ -44,21 +44,21 @@ def rebuild_window(
 
 
 def with_earliest_start(
-    progress: Mapping[Partition, ReadProgress], committed: Collection[Partition], first_ms: int
+    progress: Mapping[Partition, ReadProgress], committed: Collection[Partition], earliest_ms: int
 ) -> dict[Partition, ReadProgress]:
-    """Raise the record time of partitions without a committed offset to at least ``first_ms``.
+    """Raise the record time of partitions without a committed offset to at least ``earliest_ms``.
 
-    With ``auto_offset_reset = "window"`` the daemon skips their older records (``daemon.window_start``).
+    With ``auto_offset_reset = "window"`` the daemon skips the older records of these partitions (``window_start``).
 
     Args:
         progress: Progress by input partition that holds records.
         committed: Partitions with a committed offset.
-        first_ms: Earliest record time that the daemon reads there, milliseconds since the epoch.
+        earliest_ms: Earliest record time that the daemon reads in the others, milliseconds since the epoch.
     """
     return {
         partition: read
         if partition in committed or read.time_ms is None
-        else replace(read, time_ms=max(read.time_ms, first_ms))
+        else replace(read, time_ms=max(read.time_ms, earliest_ms))
         for partition, read in progress.items()
     }
 
@@ -74,20 +74,20 @@ class WindowFilter:
     """Keeps the records of a window and, of the older ones, deletions only.
 
     Args:
-        window: Record time by partition at which the window begins; None or absent for the oldest record. Once it has
-            begun, later records with earlier times belong to it.
+        window: Record time by partition at which the window begins; None or absent for the oldest record. From the
+            first record with this time or a later one on, all records of the partition are in the window.
         decoder: Decodes the records.
     """
 
     def __init__(self, window: Mapping[Partition, int | None], decoder: Decoder) -> None:
         self._decoder = decoder
-        #: Beginning of the window by partition, where no record of the window was seen yet.
+        #: Beginning of the window, for each partition of which no record of the window was seen yet.
         self._outside = {partition: start_ms for partition, start_ms in window.items() if start_ms is not None}
 
     def filtered(self, batch: Batch) -> Batch:
         """Return the batch without records from before the window, except deletions.
 
-        Until the windows of all partitions have begun, unreadable records are dropped too.
+        Until the windows of all partitions have begun, unreadable records, which have no times, are dropped too.
         """
         if not self._outside:
             return batch

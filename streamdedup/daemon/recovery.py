@@ -1,4 +1,8 @@
-"""Opens the indexes, and reacts to a lost index: one that is gone or has gone back to an earlier time."""
+"""Opens the indexes, and reacts to a lost index: one that is gone or has gone back to an earlier time.
+
+In each turn ``loop`` calls ``open`` before the poll and ``recovered`` after it. The committed offsets show a loss
+(``partitions``); where a write detects one first, ``loop`` calls ``index_lost``, and the next ``recovered`` reacts.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -13,16 +17,16 @@ from streamdedup.daemon.rebuild import Rebuilder, keeping_membership
 from streamdedup.errors import BatchRefused, IndexLost, Rejoin
 from streamdedup.kafka.protocols import Batch, Source
 
-#: Reaction to a lost index.
+#: Reaction to a lost index: end the daemon, go on without the lost documents, or rebuild the index.
 Policy = Literal["fail", "continue", "rebuild"]
 
-#: Remedies for a lost index.
+#: Remedies for a lost index, for the error of the policy ``fail``.
 _ADVICE = (
     "Build it anew from the topics with `streamdedup index rebuild` (all daemons stopped), or set "
     'service.on_index_lost to "rebuild" to have the daemon do so, or to "continue" to go on without the lost documents'
 )
 
-log = structlog.get_logger("streamdedup.loop")
+log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
 
 
 class Recovery:
@@ -54,8 +58,8 @@ class Recovery:
         self._on_lost = on_lost
         self._tick = tick
         self._opened: set[str] = set()
-        #: Connections to each index that were opened by the time of the last check.
-        self._connections: tuple[int, ...] | None = None
+        #: For each index, how many connections were ever opened, at the last check; None before a check.
+        self._connection_counts: tuple[int, ...] | None = None
         #: Whether a write has detected a lost index since the last check.
         self._loss_found = False
 
@@ -69,15 +73,16 @@ class Recovery:
             self._open(name, create=False)
 
     def _open(self, name: str, *, create: bool) -> None:
+        """Open the index of a profile, if it exists or ``create`` is true, and log how its parameters differ."""
         if self._rebuilder is not None and self._rebuilder.has_begun(name):
-            return
+            return  # incomplete until this daemon has rebuilt it
         pipeline = self._by_name[name]
         opening = pipeline.index.open(pipeline.fingerprint, create=create)
         if opening is None:
             return
         self._opened.add(name)
         if opening.created and self._loss_found:
-            # Perhaps nothing is committed for the current topics yet: then no offset shows the loss.
+            # A write has detected the loss, but no committed offset shows it, because nothing is committed yet.
             self._on_lost(name, True)
         log.info("index_open", profile=name, created=opening.created)
         if pipeline.silent_until_ms is not None:
@@ -98,12 +103,8 @@ class Recovery:
     def recovered(self, source: Source, batch: Batch) -> bool:
         """Open or create the indexes of a batch; after an assignment, check for losses and recover from them.
 
-        Args:
-            source: Knows the assigned partitions and the committed offsets.
-            batch: The polled batch.
-
         Returns:
-            Whether an index was recovered: earlier fences of this index are void, and the batch must be undone.
+            Whether an index was recovered. The fences are void then, and the batch must be undone.
 
         Raises:
             IndexLost: The policy is ``fail``.
@@ -114,7 +115,7 @@ class Recovery:
         generation = source.generation()
         if generation is not None and self._check(source, generation):
             return True
-        # A partition of the batch was assigned when it was polled and is not any more. Its owner opens its index.
+        # `_check` opens the indexes of the assigned partitions. A partition whose index is not open was revoked.
         if any(self._by_topic[partition.topic].name not in self._opened for partition in batch.starts):
             raise BatchRefused("a partition of the batch is no longer assigned to this daemon")
         return False
@@ -122,8 +123,8 @@ class Recovery:
     def _check(self, source: Source, generation: int) -> bool:
         """Recover from losses, or else create missing indexes; tell whether there were losses."""
         self.check_connections()
-        # Before the losses are looked for: a connection that is opened meanwhile causes another check.
-        self._connections = self._connections_now()
+        # Before the check for losses, so that a connection that is opened during this check causes another one.
+        self._connection_counts = self._connection_counts_now()
         losses = self._ownership.losses(source)
         if losses:
             self._recover(losses, source, generation)
@@ -132,7 +133,7 @@ class Recovery:
         if source.assigned() and self._rebuilder is not None:
             # Another daemon may have completed a rebuild that this daemon has begun.
             self._rebuilder.abandon()
-            if self._policy == "rebuild":
+            if self._policy == "rebuild":  # with "continue", documents stay lost although no offset shows it
                 for name in self._by_name:
                     self._on_lost(name, False)
         for name in {self._by_topic[partition.topic].name for partition in source.assigned()} - self._opened:
@@ -140,33 +141,36 @@ class Recovery:
         self._loss_found = False
         return False
 
-    def _connections_now(self) -> tuple[int, ...]:
+    def _connection_counts_now(self) -> tuple[int, ...]:
         return tuple(pipeline.index.connections_count() for pipeline in self._by_name.values())
 
     def check_connections(self) -> None:
         """Make sure that no connection to an index was opened since the last check.
 
-        A server that was restarted or replaced may have forgotten acknowledged writes: a part of the current batch, or
-        documents of other daemons. Other daemons may have batches that were indexed before the restart. Joining the
-        group anew makes Kafka refuse these batches, and the indexes are checked again.
+        ``loop`` also calls this after announcing a batch, before publishing it. A server that was restarted or replaced
+        may have forgotten acknowledged writes: a part of the current batch, or documents of other daemons. Other
+        daemons may have batches that were indexed before the restart. Joining the group anew makes Kafka refuse these
+        batches, and the indexes are checked again.
 
         Raises:
             Rejoin: A connection was opened.
         """
-        if self._connections is not None and self._connections_now() != self._connections:
-            self._connections = None
+        if self._connection_counts is not None and self._connection_counts_now() != self._connection_counts:
+            self._connection_counts = None
             raise Rejoin("a connection to the store was lost: the group is joined anew, and the index is checked")
 
     def _recover(self, losses: Sequence[Loss], source: Source, generation: int) -> None:
+        """React to losses as the policy says; a rebuild needs two turns, with a new generation in between."""
         names = sorted({self._by_topic[loss.partition.topic].name for loss in losses})
         for name in names:
             self._on_lost(name, True)
             # Raises if another process rebuilds the index.
             self._open(name, create=False)
         if self._policy == "fail":
-            raise IndexLost(losses[0].reason)
+            raise IndexLost(losses[0].reason)  # `loop` passes it to `index_lost`, which adds the remedies
         if self._policy == "rebuild" and self._rebuilder is not None:
-            if self._begin(self._rebuilder, names, source):
+            if self._begin_rebuilds(self._rebuilder, names, source):
+                # In the next turn nothing is left to begin, and the rebuild follows.
                 raise Rejoin("the group is joined anew before the index is rebuilt")
             self._rebuild(self._rebuilder, names, source, generation)
             return
@@ -176,7 +180,7 @@ class Recovery:
             self._open(name, create=True)
         self._ownership.accept_losses(losses, generation)
 
-    def _begin(self, rebuilder: Rebuilder, names: Sequence[str], source: Source) -> bool:
+    def _begin_rebuilds(self, rebuilder: Rebuilder, names: Sequence[str], source: Source) -> bool:
         """Begin the rebuilds that this daemon has not begun; tell whether there were any."""
 
         def losses_of(name: str) -> list[Loss]:
@@ -194,6 +198,7 @@ class Recovery:
         return bool(begun)
 
     def _rebuild(self, rebuilder: Rebuilder, names: Sequence[str], source: Source, generation: int) -> None:
+        """Complete the rebuilds that this daemon began before the present generation; after an error, drop them."""
         committed, missing = source.all_committed(), source.missing_topics()
         step = keeping_membership(source, self._tick)
         try:
@@ -214,4 +219,4 @@ class Recovery:
             raise IndexLost(f"{error}. {_ADVICE}") from error
         log.warning("index_lost", reason=str(error))
         self._loss_found = True
-        self._opened.clear()
+        self._opened.clear()  # the next turn opens the indexes again, or creates them

@@ -1,8 +1,10 @@
 """Shutdown: stop signals, and two threads that end a stuck process.
 
+``cli.run`` opens all three contexts; ``loop`` asks ``StopSignals`` between batches and while waiting.
+
 A signal handler interrupts the main thread at any point, even while the main thread holds a lock of ``threading`` or
-``logging``. The handlers of this module therefore use only a flag and a ``SimpleQueue``, whose ``put`` is reentrant.
-Threads are started before any signal.
+``logging``. The handlers of this module therefore use only a flag and a ``SimpleQueue``, whose ``put`` is reentrant,
+and start no thread.
 """
 
 import contextlib
@@ -23,10 +25,10 @@ from typing import Any, NoReturn, Self
 STOP_TIMEOUT_S = 8.0
 #: Number of checks of the watchdog within its limit. The watchdog counts checks, not seconds, so a process that was
 #: frozen (SIGSTOP, a suspended laptop) gets the full limit again.
-WATCHDOG_LOOKS = 10
-#: Signals within this time of the first signal are one request, in seconds: a wrapper may signal the process and its
-#: group.
-SAME_WISH_S = 0.5
+WATCHDOG_CHECKS = 10
+#: Signals within this time of the first signal are the same request, in seconds: a wrapper may signal the process and
+#: its group.
+SAME_REQUEST_S = 0.5
 #: Largest number of calls that are shown of a thread.
 MAX_CALLS = 40
 
@@ -34,7 +36,7 @@ MAX_CALLS = 40
 class StopSignals:
     """Turns signals into a request to stop, while the context is open.
 
-    The first signal sets ``stopping`` and ends a ``wait``. A second signal, at least ``SAME_WISH_S`` later, raises
+    The first signal sets ``stopping`` and ends a ``wait``. A second signal, at least ``SAME_REQUEST_S`` later, raises
     KeyboardInterrupt in the main thread, which also ends waits without a time limit. A third signal has the effect that
     it had before the context was opened.
 
@@ -61,7 +63,7 @@ class StopSignals:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._restore()
+        self._restore_handlers()
 
     @property
     def stopping(self) -> bool:
@@ -87,22 +89,21 @@ class StopSignals:
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
         if not self._stopping:
             self.stop()
-        elif self._clock() - self._requested_at >= SAME_WISH_S:
-            self._restore()
+        elif self._clock() - self._requested_at >= SAME_REQUEST_S:
+            self._restore_handlers()
             raise KeyboardInterrupt
 
-    def _restore(self) -> None:
-        """Restore the earlier handlers."""
+    def _restore_handlers(self) -> None:
         while self._earlier_handlers:
             number, handler = self._earlier_handlers.popitem()
             signal.signal(number, handler)
 
 
 class Watchdog:
-    """Ends the process when ``tick`` was not called for ``limit_s``, while the context is open.
+    """Calls ``action`` when ``tick`` was not called for ``limit_s``, while the context is open.
 
-    The watchdog covers waits without a time limit: a client that spins, or blocks forever. Its thread runs even then,
-    and the process may be restarted at any point.
+    The watchdog covers waits without a time limit: a client that spins, or blocks forever. The thread of the watchdog
+    runs even then. The action may end the process at any point, because an interrupted batch is read again.
     """
 
     def __init__(self, limit_s: float, action: Callable[[str], None]) -> None:
@@ -133,11 +134,11 @@ class Watchdog:
         self._ticked = True
 
     def _watch(self) -> None:
-        checks = 0
-        while not self._end.wait(self._limit_s / WATCHDOG_LOOKS):
-            checks = 0 if self._ticked else checks + 1
+        idle_checks = 0
+        while not self._end.wait(self._limit_s / WATCHDOG_CHECKS):
+            idle_checks = 0 if self._ticked else idle_checks + 1
             self._ticked = False
-            if checks >= WATCHDOG_LOOKS:
+            if idle_checks >= WATCHDOG_CHECKS:
                 frame = _frames().get(self._watched or 0)
                 call = "a thread that has ended" if frame is None else _calls(frame)[0]
                 self._action(f"no progress for {self._limit_s:g} s, at {call}")
@@ -145,7 +146,7 @@ class Watchdog:
 
 
 class StopTimer:
-    """Ends the process ``timeout_s`` after ``begin``, unless the context is closed before."""
+    """Calls ``action`` at ``timeout_s`` after ``begin``, unless the context is closed before."""
 
     def __init__(self, timeout_s: float, action: Callable[[str], None]) -> None:
         """Prepare.
@@ -172,7 +173,7 @@ class StopTimer:
         self._events.put("begin")
 
     def _run(self) -> None:
-        event = self._events.get()
+        event = self._events.get()  # waits for `begin` or the end of the context
         end_s = time.monotonic() + self._timeout_s
         while event != "end":
             try:
@@ -186,7 +187,7 @@ class StopTimer:
 def exit_at_once(line: str, code: int) -> NoReturn:
     """Write one line to standard error and end the process without cleanup, because the cleanup may be stuck."""
     with contextlib.suppress(OSError):
-        os.write(2, f"{line}\n".encode(errors="replace"))
+        os.write(2, f"{line}\n".encode(errors="replace"))  # not `sys.stderr`, whose lock may be held
     os._exit(code)
 
 

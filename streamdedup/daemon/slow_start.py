@@ -1,21 +1,26 @@
 """Slow start: batches begin at one record and double with each commit, up to ``kafka.batch_records``.
 
-A batch may be too large for the process's memory or for its time in the consumer group. The daemon cannot know
-either limit, and a killed process leaves no message. So the batch size begins at one record:
+``loop`` reports each commit (``committed``) and each batch that may have taken too long (``restart``); ``read_ahead``
+asks for the size of each poll (``limit``) and whether memory may hold a second batch (``may_read_ahead``).
+
+A batch may be too large for the memory of the process, or take longer than the consumer group or a transaction allows.
+The daemon cannot know either limit, and a killed process leaves no message. So the batch size begins at one record:
 
 - in every process, because the process before may have been killed in the middle of a batch;
-- after a batch that was undone because its membership in the group had ended, its partition had another owner, or its
-  transaction had timed out: the batch may have taken longer than any of these lasts.
+- after a batch that was undone because the daemon had lost its group membership or a partition, or because the
+  transaction had timed out: the batch may have taken too long.
 
 A batch that was undone for another reason keeps the batch size: the store or Kafka was away, an index was lost, a store
 was connected again. The cause lies outside the batch.
 
-Every attempt that grows to the same size fails again, but the smaller batches before it are committed. A smaller
-``kafka.batch_records`` is the lasting cure, which the log names. A start takes 11 commits up to 2,000 records.
+If a batch of some size always fails, the batches fail again each time they grow to this size, but the smaller batches
+are committed. The lasting cure is a smaller ``kafka.batch_records``, as the log says. From one record to 2,000, the
+default, the batch size takes 11 commits.
 """
 
 import structlog
 
+# Reasons in the log lines `batch_repeated` and `batch_outlasted`.
 _REPEATED = (
     "an earlier attempt at these records was not committed. If its process was killed for want of memory, set a "
     "smaller kafka.batch_records"
@@ -25,22 +30,18 @@ _OUTLASTED = (
     "a smaller kafka.batch_records"
 )
 
-log = structlog.get_logger("streamdedup.loop")
+log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
 
 
 class SlowStart:
-    """Limits the record count per batch.
-
-    Args:
-        batch_records: Configured batch size, at least 1.
-    """
+    """Limits the record count per batch; ``batch_records`` is the configured batch size, at least 1."""
 
     def __init__(self, batch_records: int) -> None:
         self._batch_records = batch_records
         self._limit = 1
-        #: Whether a batch was committed while the limit was ``batch_records``, since it last began at one record.
+        #: Whether a batch was committed at the limit ``batch_records`` since the last start at one record.
         self._is_grown = False
-        #: Starts after undone batches; 0 again after a commit while the limit is ``batch_records``.
+        #: Undone batches since the last commit at the limit ``batch_records``.
         self._undone_count = 0
         self._is_repeat_logged = False
 
@@ -49,21 +50,21 @@ class SlowStart:
         return self._limit
 
     def may_read_ahead(self) -> bool:
-        """Tell whether the next batch may be read while a batch is at work, so that memory holds both.
+        """Tell whether the next batch may be read while the current batch is indexed, so that memory holds both.
 
-        Reading ahead doubles the memory for the last time, so it begins after the first commit while the limit was
-        ``batch_records``.
+        The second batch doubles the memory once more, as each commit did before. So it follows the first commit at the
+        limit ``batch_records``, which has shown that the memory suffices for one batch.
         """
         return self._is_grown
 
     def committed(self, replayed_count: int) -> None:
         """Double the batch size after a commit.
 
-        Logs once in a process that an earlier process had inserted documents of this batch. After this process has
-        undone a batch itself, or has reached the configured size, replayed documents do not point to an earlier one.
+        Replayed documents show that an earlier process may have been killed in the middle of a batch, which is logged
+        once. They do not show this after this process has undone a batch itself, or has reached ``batch_records``.
 
         Args:
-            replayed_count: Documents that an earlier attempt had inserted without a commit.
+            replayed_count: Documents in the batch that an earlier attempt had inserted without a commit.
         """
         if replayed_count and not (self._is_grown or self._undone_count or self._is_repeat_logged):
             self._is_repeat_logged = True
@@ -73,9 +74,10 @@ class SlowStart:
         self._limit = min(2 * self._limit, self._batch_records)
 
     def restart(self, records_count: int) -> None:
-        """Begin at one record again after a batch that was undone for its time or its membership."""
+        """Begin at one record again after an undone batch of ``records_count``, which may have taken too long."""
         self._limit, self._is_grown = 1, False
         self._undone_count += 1
+        # An ordinary rebalance may undo one batch. A second one before a full-sized commit points to the batch size.
         if self._undone_count == 1:
             log.info("batch_outlasted", records=records_count, count=1, reason=_OUTLASTED)
         else:

@@ -1,4 +1,8 @@
-"""Loop statistics: turns events and committed batches into metrics and log lines."""
+"""Loop statistics: turns events and committed batches into metrics and log lines.
+
+``loop`` constructs one ``Statistics``, calls ``observe`` after each poll and ``committed`` after each commit, and gives
+other methods to its parts as callbacks. A new metric is declared in ``metrics`` and set here.
+"""
 
 import time
 from collections import Counter
@@ -27,11 +31,11 @@ _SUMMARY_S = 60.0
 #: Interval of requests for statistics of the index, in seconds. An idle daemon notices within this time that the
 #: index's server is away.
 _STATS_S = 10.0
-#: Share of the server's memory limit above which a warning is logged (the same as in the alert rule), and below which
-#: the next warning may follow.
+#: Share of the server's memory limit above which a warning is logged (the same as in the Prometheus alert rule), and
+#: share below which the memory must fall before the next warning.
 NEARLY_FULL, ROOM_AGAIN = 0.85, 0.8
 
-log = structlog.get_logger("streamdedup.loop")
+log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
 
 
 class Statistics:
@@ -45,19 +49,22 @@ class Statistics:
     def __init__(self, metrics: Metrics, indexes: Mapping[str, StoreHealth]) -> None:
         self._metrics = metrics
         self._indexes = indexes
+        #: Limits the lines that are written once for each dead letter.
         self._repeats = RepeatLimit(log)
         self._summary: Counter[str] = Counter()
         self._summary_at = time.monotonic()
+        #: Documents that have reached limits, by profile; logged by ``close``.
         self._limits: dict[str, ReachedLimits] = {}
         self._lags: Mapping[Partition, int] = {}
-        self._stats_at = 0.0
+        self._stats_at = 0.0  # the first `observe` asks the index
         self._rebalances_count = 0
         self._nearly_full = False
+        #: Topics and incarnations that ``topic_recreated`` has counted; it is called for each partition of a topic.
         self._recreated: set[tuple[str, int]] = set()
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
-        """Measure a stage, if it succeeds."""
+        """Measure a stage; the time of a failed one is not counted."""
         start = time.perf_counter()
         yield
         self._metrics.batch_seconds.labels(stage).observe(time.perf_counter() - start)
@@ -113,6 +120,7 @@ class Statistics:
             counter.labels(profile).inc(count)
 
     def _observe_latency(self, batch: Batch) -> None:
+        """Observe the time from each record time to the present, all records of a topic at once."""
         times_ms: dict[str, list[int]] = {}
         for record in batch.records:
             times = times_ms.setdefault(record.position.topic, [])
@@ -120,6 +128,7 @@ class Statistics:
                 times.append(record.timestamp_ms)
         present_ms = now_ms()
         for topic, times in times_ms.items():
+            # Not below 0: the clock of the producer may be ahead.
             self._metrics.latency_seconds.observe(topic, np.maximum(0, present_ms - np.array(times, np.int64)) / 1000)
 
     # Source and index
@@ -157,7 +166,7 @@ class Statistics:
     def _observe_indexes(self) -> None:
         for profile, index in self._indexes.items():
             self._metrics.index_documents.labels(profile).set(index.count_documents())
-        for index in list(self._indexes.values())[:1]:
+        for index in list(self._indexes.values())[:1]:  # one server has all indexes
             stats = index.stats()
             self._metrics.store_used_bytes.set(stats.used_bytes or 0)
             self._metrics.store_limit_bytes.set(stats.limit_bytes or 0)
@@ -205,7 +214,7 @@ class Statistics:
         """Count that the Kafka clients were closed."""
         self._metrics.rebuilds.inc()
         self._metrics.partitions_assigned.set(0)
-        self._rebalances_count = 0
+        self._rebalances_count = 0  # new clients count from 0
 
 
 def _pairs_count(detected: DetectionResult) -> int:

@@ -1,9 +1,10 @@
 """The start of a partition without a committed offset, with ``auto_offset_reset = "window"``.
 
-Such a partition begins at its first record that is younger than the window: ``retention`` plus ``retention_slack`` of
-its profile, by the clock of the daemon that takes the partition over. Earlier records are never read, so no promise
-covers them; the fence makes the first offset the high-water mark. Until the first commit each takeover counts the
-window anew: after a crash the partition begins later by the time that has passed.
+``loop`` asks for the offsets before it fences the partitions of a batch, and seeks to them. Such a partition begins at
+its first record that is younger than the window: ``retention`` plus ``retention_slack`` of its profile, by the clock of
+the daemon that takes the partition over. Earlier records are never read and form no pairs; the fence makes the first
+offset the high-water mark. Until the first commit each takeover counts the window anew: after a crash the partition
+begins later by the time that has passed.
 
 A topic that was created again is read from its oldest record: producers may send old records to it once more.
 """
@@ -19,7 +20,7 @@ from streamdedup.index.values import BrokerState, Fence, is_recreated
 from streamdedup.kafka.protocols import Batch, Source
 from streamdedup.position import Partition
 
-log = structlog.get_logger("streamdedup.loop")
+log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
 
 
 class WindowStart:
@@ -47,39 +48,33 @@ class WindowStart:
         Empty for most batches, and without a request: a partition is looked up if it has no fence yet and its first
         record in the batch is too old. A record without a time counts as young.
 
-        Args:
-            batch: The polled batch.
-            source: Knows the committed offsets, and finds records by time.
-
         Raises:
             BrokerUnavailable: Kafka did not answer in time.
             StoreUnavailable: The index did not answer.
         """
         fenced = self._held(batch.starts, batch.generation)
-        since_ms = self._begin_too_early(batch, batch.starts.keys() - fenced.keys())
-        if not since_ms:
+        too_early = self._windows_after_start(batch, batch.starts.keys() - fenced.keys())
+        if not too_early:
             return {}
         with self._asking_kafka():
-            since_ms = {
-                partition: time_ms for partition, time_ms in since_ms.items() if source.committed(partition) is None
-            }
-        topics = {partition.topic for partition in since_ms}
+            uncommitted = [partition for partition in too_early if source.committed(partition) is None]
+        topics = {partition.topic for partition in uncommitted}
         recreated = {topic for topic in topics if self._is_recreated(topic, batch, source)}
-        since_ms = {partition: time_ms for partition, time_ms in since_ms.items() if partition.topic not in recreated}
+        since_ms = {partition: too_early[partition] for partition in uncommitted if partition.topic not in recreated}
         if not since_ms:
             return {}
         with self._asking_kafka():
-            firsts = source.first_since(since_ms)
-        later = {partition: first for partition, first in firsts.items() if first > batch.starts[partition]}
-        for partition, first in sorted(later.items()):
-            log.info("window_start", partition=str(partition), offset=first, skipped=first - batch.starts[partition])
+            window_starts = source.first_since(since_ms)
+        later = {partition: offset for partition, offset in window_starts.items() if offset > batch.starts[partition]}
+        for partition, offset in sorted(later.items()):
+            log.info("window_start", partition=str(partition), offset=offset, skipped=offset - batch.starts[partition])
         return later
 
-    def _begin_too_early(self, batch: Batch, partitions: Collection[Partition]) -> dict[Partition, int]:
-        """Return the beginning of the window of each partition whose first record is older, or unreadable."""
+    def _windows_after_start(self, batch: Batch, partitions: Collection[Partition]) -> dict[Partition, int]:
+        """Return the time at which the window begins, where a partition's first record is older, or unreadable."""
         now_ms = batches.now_ms()
         since_ms = {
-            partition: now_ms - age_ms + 1
+            partition: now_ms - age_ms + 1  # a record of exactly the age is skipped
             for partition in partitions
             if (age_ms := self._pipelines[partition.topic].max_start_age_ms) is not None
         }
@@ -88,7 +83,8 @@ class WindowStart:
         for record in batch.records:
             partition = record.position.topic_partition
             is_first = partition in since_ms and record.position.offset == batch.starts[partition]
-            if is_first and not 0 <= record.timestamp_ms < since_ms[partition]:
+            is_old = 0 <= record.timestamp_ms < since_ms.get(partition, 0)  # negative: without a time
+            if is_first and not is_old:
                 del since_ms[partition]
         return since_ms
 

@@ -2,10 +2,13 @@
 
     protocols      records, batches, sources and sinks as the daemon knows them
     options        settings of a connection, and the client configurations that follow from them
+    login          passwords and tokens that change while the process runs
     consumer       the consumer of the group: poll, rewind, hold, commit
     group          membership and committed offsets of the group
     producer       transactions, plain publishing, and many records of a corpus
     reader         reading topics without a group
+    texts          the text of a document from its record, by ``reader``
+    pace           the rate of sent records, for commands
     admin          topics: look up, create, check
     errors         errors of the client as errors of this package; calls with a time limit
     decompression  decoders with a limit on the size

@@ -1,5 +1,8 @@
 """Topics: looking up, creating and checking; and all checks of Kafka before the first record.
 
+``topics create`` calls ``create_topics``; ``check`` and ``run`` call ``check_kafka`` (by ``cli.checks``). A new check
+yields a ``Finding``.
+
 The checks change nothing. Rights on the group and on the transactional id are checked with requests whose content names
 no member and no producer. Without the right, the broker refuses such a request before reading the content; with the
 right, the request has no effect. The requests go to any broker: a request for the coordinator would create Kafka's
@@ -88,12 +91,7 @@ def check_topics(options: KafkaOptions, needed: Mapping[str, str] | None = None)
 
 
 def latest_offsets(options: KafkaOptions, partitions: Collection[Partition]) -> dict[Partition, int]:
-    """Return the offset after the last record by partition, records of open transactions included.
-
-    Raises:
-        BrokerUnavailable: No broker answers.
-        FatalError: The broker refuses the client permanently.
-    """
+    """Return the offset after the last record by partition, open transactions included; raise as ``admin_client``."""
     with admin_client(options) as admin:
         specs = {TopicPartition(*partition): OffsetSpec.LATEST for partition in partitions}
         offsets = admin.list_partition_offsets(specs)
@@ -118,6 +116,7 @@ def _look_up(admin: Any, needed: Mapping[str, str]) -> tuple[dict[str, int], lis
             raise translated(kind(kind.description), "look up a topic", topic=name)
         else:
             counts[name] = len(topic["partitions"])
+    # Topics that the answer leaves out.
     missing += [name for name in needed if name not in {*counts, *missing, *refused}]
     return counts, missing, refused
 
@@ -129,11 +128,11 @@ def _lacking_rights(needed: Mapping[str, str]) -> BrokerMisconfigured:
 
 @dataclass(frozen=True, slots=True)
 class CreatedTopics:
-    """Result from ``create_topics``.
+    """Result of ``create_topics``.
 
     Attributes:
         created: Names of the new topics.
-        partition_counts: Partition counts of the other topics, which are unchanged, if the user may describe them.
+        partition_counts: Partition counts of the topics that existed, if the user may describe them.
     """
 
     created: tuple[str, ...]
@@ -190,7 +189,7 @@ def create_topics(
 
 
 def _extend_retention(admin: Any, requests: Mapping[str, dict[str, Any]], kept_ms: Mapping[str, int]) -> None:
-    """Set the retention for topics whose broker default is shorter than ``kept_ms``.
+    """Add the retention to the requests for topics whose broker default is shorter than ``kept_ms``.
 
     A request that only validates the creation returns the settings of the future topic, if the user may read settings.
     """
@@ -199,7 +198,7 @@ def _extend_retention(admin: Any, requests: Mapping[str, dict[str, Any]], kept_m
     for topic in answer["topics"]:
         default = (topic.get("configs") or {}).get(RETENTION)
         needed_ms = kept_ms[topic["name"]]
-        if default is not None and UNLIMITED < int(default["value"]) < needed_ms:
+        if default is not None and int(default["value"]) != UNLIMITED and int(default["value"]) < needed_ms:
             requests[topic["name"]]["configs"][RETENTION] = str(needed_ms)
 
 
@@ -238,6 +237,7 @@ def check_kafka(options: KafkaOptions, needs: Sequence["TopicNeed"]) -> Iterator
 def _check_group(admin: Any, options: KafkaOptions) -> Finding:
     subject = f"group {options.group_id}"
     reply = compat.send_request(admin, HeartbeatRequest(group_id=options.group_id, generation_id=-1, member_id=""))
+    # With the right to use the group, the reply is an error too, because no such member exists.
     kind = kafka_errors.for_code(reply.error_code)
     if issubclass(kind, kafka_errors.AuthorizationError):
         return Finding.failure("group", subject, translated(kind(), f"use the consumer group {options.group_id}"))
@@ -281,7 +281,7 @@ def _check_transactions(admin: Any, options: KafkaOptions) -> Finding:
 
 
 def _broker_limits(admin: Any, options: KafkaOptions, names: Sequence[str]) -> dict[str, int]:
-    """Return broker settings, if the user may read them."""
+    """Return the settings of the first broker as a sample of all, if the user may read them; else none."""
     if options.api_version is not None:
         return {}
     broker = str(admin.describe_cluster()["brokers"][0]["broker_id"])
@@ -305,8 +305,7 @@ class TopicNeed:
         name: Name of the topic.
         operation: Needed rights: ``READ``, ``WRITE``, or both with a comma between them.
         message_bytes: Largest written message, in bytes; None for an input topic.
-        compaction_loss: Compaction consequence, following "it is compacted, which"; None where compaction is
-            allowed.
+        compaction_loss: Consequence of compaction, after the words "is compacted, which"; None if it is harmless.
         kept_ms: Least record retention, in milliseconds; None for any.
     """
 
@@ -318,6 +317,7 @@ class TopicNeed:
 
 
 def _check_topics(admin: Any, options: KafkaOptions, needs: Sequence[TopicNeed]) -> Iterator[Finding]:
+    """Yield findings about rights and missing topics, then about the settings of the usable topics."""
     operations = {need.name: need.operation for need in needs}
     counts, missing, refused = _look_up(admin, operations)
     for name in refused:
@@ -421,21 +421,23 @@ def _check_retention(options: KafkaOptions, need: TopicNeed, settings: Mapping[s
 
 def _summary(settings: Mapping[str, str]) -> str:
     kept_ms, kept_bytes = int(settings[RETENTION]), int(settings[RETENTION_BYTES])
-    retention = "kept for ever" if kept_ms == UNLIMITED else f"kept for {duration_text(kept_ms)}"
+    kept_text = "kept for ever" if kept_ms == UNLIMITED else f"kept for {duration_text(kept_ms)}"
     if "delete" not in settings[CLEANUP]:
         retention = "compacted"
     elif "compact" in settings[CLEANUP]:
-        retention += ", compacted"
+        retention = f"{kept_text}, compacted"
     elif kept_bytes != UNLIMITED:
-        retention += f", at most {kept_bytes:,} bytes of a partition"
+        retention = f"{kept_text}, at most {kept_bytes:,} bytes of a partition"
+    else:
+        retention = kept_text
     return f"messages of up to {int(settings[SIZE_LIMIT]):,} bytes, {retention}"
 
 
 def duration_text(duration_ms: int) -> str:
-    """Return a duration in the largest unit with a whole number."""
+    """Return a duration in the largest unit that divides it."""
     for unit, length_ms in _UNITS_MS.items():
-        count, rest = divmod(duration_ms, length_ms)
-        if count and not rest:
+        count, remainder_ms = divmod(duration_ms, length_ms)
+        if count and not remainder_ms:
             return f"{count:,} {unit}" + ("" if count == 1 else "s")
     return f"{duration_ms:,} ms"
 
@@ -444,7 +446,7 @@ def alter_topic(options: KafkaOptions, topic: str, configs: Mapping[str, str]) -
     """Return Kafka's command line that changes topic settings."""
     words: Sequence[str] = ("kafka-configs.sh", "--bootstrap-server", options.bootstrap_servers)
     if options.security_protocol != "PLAINTEXT":
-        # TLS and login, which that program reads from a file of the administrator.
+        # A placeholder: the program reads TLS and login from a file of the administrator.
         words = (*words, "--command-config", "admin.properties")
     added = ",".join(f"{key}={value}" for key, value in configs.items())
     return shlex.join((*words, "--alter", "--entity-type", "topics", "--entity-name", topic, "--add-config", added))

@@ -1,11 +1,11 @@
-"""The only module that relies on private parts of the Kafka client (kafka-python 3.0.12).
+"""The only module that relies on private parts of the Kafka client (kafka-python 3.0.12); ``kafka/`` calls it.
 
 Each function and class here names the behaviour of the client, the consequence without the workaround, and the test
 that shows the workaround (``Test:``). ``tests/unit/test_kafka_compat.py`` checks that no other module uses private
 client parts, and that each named test exists.
 
     build, force_close, ClosingSelector
-                            clients that leave nothing behind
+                            clients that leave no thread and no socket behind
     step_past_unreadable    record batches that the client cannot parse
     bound_decompression     record batches that decompress to gigabytes
     all others              state and actions of a client without a public method
@@ -77,8 +77,8 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
     """Return a client of ``kind``; a failure leaves nothing behind.
 
     A constructor of the client that fails leaves its network thread and its sockets open. A factory therefore records
-    the network part, and this function closes it. ``ClosingSelector`` closes all sockets of the client when the client
-    is closed. The limit of ``bound_decompression`` is set for the whole process.
+    the network part, and this function closes it after a failure. ``ClosingSelector`` closes all sockets of the client
+    when the client is closed. The limit of ``bound_decompression`` is set for the whole process.
 
     Test: ``test_an_absent_broker_is_reported_in_time_and_nothing_is_left_behind``.
 
@@ -103,16 +103,17 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
         for network in networks:
             close_quietly("close the network part", network.close, options.close_timeout_s)
         if isinstance(error, CLIENT_ERRORS):
-            # A timeout only says that there is no connection. No error is chained as the cause: some texts of the
-            # client contain configuration values.
-            # A refused login comes last, so that it is the reported one of several reasons.
+            # A timeout only says that there is no connection, so the last reason is reported. The sorting makes a
+            # refused login the last one.
             reasons.sort(key=lambda reason: isinstance(reason, LOGIN_REFUSED))
             reason = reasons[-1] if reasons and isinstance(error, KafkaTimeoutError) else error
             doing = f"connect to Kafka at {options.bootstrap_servers} ({options.security_protocol})"
+            # No cause is chained: some texts of the client contain configuration values.
             raise not_connected(reason, doing, options.secrets()) from None
         raise
     for network in networks:
-        del network._manager.get_connection  # the method of the class is in effect again
+        # Ends `_record_refusals`: the method of the class is in effect again. A connected client retries by itself.
+        del network._manager.get_connection
     return client
 
 
@@ -125,15 +126,15 @@ def _record_refusals(network: Any, reasons: list[Exception]) -> None:
     Test: ``test_a_wrong_password_is_told_as_such_by_every_command``.
     """
     manager = network._manager
-    connect = manager.get_connection
+    client_get_connection = manager.get_connection
 
     def get_connection(node_id: Any, **options: Any) -> Any:
         for reason in reasons:
             if is_final(reason):
                 raise reason
-        connection = connect(node_id, **options)
+        connection = client_get_connection(node_id, **options)
         connection.close_future.add_errback(reasons.append)
-        if connection.transport is None:
+        if connection.transport is None:  # a new connection, not one that the client reuses
             _read_before_close(connection)
         return connection
 
@@ -185,10 +186,10 @@ class UnreadableRange:
     Attributes:
         topic: Topic.
         partition: Number of the partition.
-        offset: First such offset.
+        offset: First offset of the range; named as in a record, because callers treat both alike.
         last: Last offset of the range.
         reason: Error of the parser.
-        value: Always None, as in a tombstone.
+        value: Always None, as in a tombstone; for callers that measure the values of a poll.
     """
 
     topic: str
@@ -207,11 +208,9 @@ def step_past_unreadable(consumer: Any, max_offsets: int) -> list[UnreadableRang
     records behind it in the same record batch. The client raises an error that names no offset and keeps the exhausted
     parser, so that no later poll returns, even with a timeout.
 
-    Test: ``TestT8T9RecordsThatTheClientCannotParse``.
+    One poll returns at most ``max_offsets`` unreadable offsets; later polls return the others.
 
-    Args:
-        consumer: The consumer of the client.
-        max_offsets: Largest number of unreadable offsets per poll; later polls return the others.
+    Test: ``TestT8T9RecordsThatTheClientCannotParse``.
 
     Returns:
         The ranges of the present poll, which the caller empties before each poll. While the list is empty, a caller
@@ -264,7 +263,8 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
                 raise missing from error
             room = self._max_offsets - sum(unread.last + 1 - unread.offset for unread in self._ranges)
             if self.next_fetch_offset > self.fetch_offset or room <= 0:
-                return []  # the next fetch begins at the unreadable record
+                # Earlier records of this fetch were readable. The next fetch begins at the unreadable record.
+                return []
             return [self._range(error, room)]
         return records
 
@@ -277,10 +277,10 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
         if batch is None or batch.magic < 2 or batch.last_offset < self._next_offset():
             # Formats before Kafka 0.11 have no header with the last offset, and the header itself may be damaged.
             raise KafkaError(f"a record batch without a readable header: {described(error)}") from error
-        first = max(self._next_offset(), batch.base_offset)
-        last = min(batch.last_offset, first + max_offsets - 1)
+        start = max(self._next_offset(), batch.base_offset)
+        last = min(batch.last_offset, start + max_offsets - 1)
         reason = described(error)[:MAX_REASON_CHARS]
-        unreadable = UnreadableRange(self.topic_partition.topic, self.topic_partition.partition, first, last, reason)
+        unreadable = UnreadableRange(self.topic_partition.topic, self.topic_partition.partition, start, last, reason)
         self._ranges.append(unreadable)
         self.next_fetch_offset = last + 1
         return unreadable
@@ -418,6 +418,7 @@ def heartbeat_answered_at(consumer: Any) -> float:
     Test: ``test_silence_is_detected_within_ten_seconds_and_an_answer_ends_it``.
     """
     heartbeat = consumer._coordinator.heartbeat
+    # A reset, at a join, counts as an answer: no heartbeat was sent since.
     return float(max(heartbeat.last_receive, heartbeat.last_reset))
 
 

@@ -1,4 +1,8 @@
-"""The consumer of the group as a Source."""
+"""The consumer of the group as a ``kafka.protocols.Source``.
+
+``producer.KafkaTransport`` opens a ``KafkaSource``; the loop polls it, rewinds it and keeps its membership, all in one
+thread. ``group`` has the checks of the membership and of the topics, ``FreshPoll`` the poll.
+"""
 
 import logging
 import threading
@@ -29,10 +33,10 @@ HOLD_STEP_S = 0.25
 #: Pause after a poll that failed with an error that the client calls retriable, in seconds.
 RETRY_PAUSE_S = 0.1
 
-#: Longest wait of the second poll, in seconds. A broker that has records answers within a few milliseconds.
+#: Longest wait of ``FreshPoll``'s second poll, in seconds. A broker that has records answers within a few milliseconds.
 SECOND_POLL_S = 0.01
-#: The second poll is left out while two polls in a row bring fewer records: the broker then holds none as a rule, and
-#: the wait would delay the records at hand.
+#: The second poll is left out if this result and the one before have fewer records together: as a rule the broker then
+#: holds no further ones, and the wait would delay the records at hand.
 FEW_RECORDS = 4
 #: The second poll is left out from this many bytes of values on, which limits a batch to one fetch plus this.
 ENOUGH_BYTES = 1_048_576
@@ -44,7 +48,7 @@ Polled = Mapping[Any, list[Any]]
 class KafkaSource:
     """Batches from a consumer of the group.
 
-    Rebalances are only counted: the loop rewinds a batch of an earlier generation, or Kafka refuses its commit.
+    Rebalances are only counted: Kafka refuses to commit a batch of an earlier generation.
     """
 
     def __init__(self, consumer: Any, options: KafkaOptions, listener: "RebalanceListener") -> None:
@@ -55,10 +59,12 @@ class KafkaSource:
         self._fencing = FencingWatch(consumer, options)
         self._repeats = RepeatLimit(structlog.get_logger(__name__))
         self._fresh = FreshPoll(consumer, self._repeats)
+        #: Unreadable ranges in the result of the last poll.
         self._unreadable = compat.step_past_unreadable(consumer, options.max_poll_records)
         self._topics = TopicWatch(consumer, options)
         #: Partitions whose position belongs to the present topic.
         self._verified: frozenset[Partition] = frozenset()
+        #: Why this source is unusable; None while it is usable.
         self._broken: str | None = None
 
     @classmethod
@@ -83,12 +89,8 @@ class KafkaSource:
     def poll(self, timeout_s: float, max_records: int | None = None) -> Batch:
         """Return the next records; see ``Source.poll``.
 
-        Raises:
-            BrokerSilent: Kafka has stopped answering; poll again.
-            BrokerUnavailable: This source is unusable; close it and open a new one.
-            Rejoin: A topic was deleted and created again; close this source and open a new one.
-            FatalError: The broker refuses the client, the library of a codec is not installed, or a record is
-                unreadable and ``on_unreadable`` is ``halt``.
+        Raises ``FatalError`` also if the library of a codec is not installed, or if a record is unreadable and
+        ``on_unreadable`` is ``halt``.
         """
         self._raise_if_broken()
         self._repeats.write_counts()
@@ -106,12 +108,13 @@ class KafkaSource:
         return batch
 
     def _poll(self, timeout_s: float, max_records: int | None) -> Batch:
-        # A partition stays paused through a rebalance; nothing else resumes the partitions of ``hold``.
+        """Return the next records of the client; an empty batch after a retriable error and without membership."""
+        # `hold` pauses partitions. They stay paused through a rebalance, and nothing else resumes them.
         if paused := self._consumer.paused():
             self._consumer.resume(*paused)
             compat.drop_parked(self._consumer)
-        limit = self._options.max_poll_records
-        limit = limit if max_records is None else min(max_records, limit)
+        configured = self._options.max_poll_records
+        limit = configured if max_records is None else min(max_records, configured)
         self._unreadable.clear()
         try:
             polled = self._fresh.poll(timeout_s, limit)
@@ -125,7 +128,7 @@ class KafkaSource:
         return self._under_membership(records, unreadable)
 
     def _in_present_topics(self, batch: Batch) -> Batch:
-        """Return the batch; or an empty one where the committed offset belongs to an earlier topic, and rewind to 0."""
+        """Return the batch; if a committed offset is of a deleted topic, rewind to the oldest record instead."""
         self._topics.check()
         assigned = self.assigned()
         new_partitions = assigned - self._verified
@@ -148,8 +151,8 @@ class KafkaSource:
     def first_since(self, times_ms: Mapping[Partition, int]) -> dict[Partition, int]:
         """Return the offset of the first record of a time or later; see ``Source.first_since``.
 
-        kafka-python 3 returns no offset for a partition without such a record. The ends are asked for first: a record
-        that arrives between the two requests is behind them, or is found.
+        kafka-python 3 returns no offset for a partition without such a record; the end takes its place. The ends are
+        requested before the times: a record that arrives between the two requests is found, or is behind the end.
         """
         times = {TopicPartition(*partition): time_ms for partition, time_ms in times_ms.items()}
         timeout_ms = round(self._options.fetch_timeout_s * 1000)
@@ -171,16 +174,11 @@ class KafkaSource:
                 self._consumer.seek(TopicPartition(*partition), offset)
 
     def hold(self, timeout_s: float) -> None:
-        """Keep the membership and fetch nothing; see ``Source.hold``.
-
-        Raises:
-            BrokerUnavailable: This source is unusable; close it and open a new one.
-            FatalError: The broker refuses the client permanently.
-        """
+        """Keep the membership and fetch nothing; see ``Source.hold``."""
         self._raise_if_broken()
         deadline = time.monotonic() + timeout_s
         while True:
-            self._consumer.pause(*self._consumer.assignment())
+            self._consumer.pause(*self._consumer.assignment())  # a rebalance may have assigned further partitions
             remaining_s = deadline - time.monotonic()
             if remaining_s <= 0:
                 return
@@ -188,7 +186,7 @@ class KafkaSource:
             self._hold_step(min(remaining_s, HOLD_STEP_S))
 
     def _hold_step(self, timeout_s: float) -> None:
-        """Poll once; rewind records of partitions that were not paused yet."""
+        """Poll once, which keeps the membership; rewind records of partitions that were not paused yet."""
         try:
             polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000))
         except Exception as error:  # noqa: BLE001  sorted below
@@ -219,15 +217,9 @@ class KafkaSource:
         self._fencing.confirm()
 
     def commit(self, batch: Batch) -> None:
-        """Commit ``batch`` outside any transaction.
-
-        Raises:
-            BrokerUnavailable: Outcome unknown.
-            MembershipEnded: The membership has changed.
-            FatalError: The broker refuses the client permanently.
-        """
-        present, polled_as = self._consumer.group_metadata(), batch.membership
-        if (present.generation_id, present.member_id) != (polled_as.generation_id, polled_as.member_id):
+        """Commit ``batch`` outside any transaction, for ``PlainSink``; see ``Source.commit``."""
+        present, polled = self._consumer.group_metadata(), batch.membership
+        if (present.generation_id, present.member_id) != (polled.generation_id, polled.member_id):
             # The client would commit under the present membership, or under none, which no broker refuses.
             self._broken = "the group moved on while the batch was processed; the new owner processes it again"
             raise MembershipEnded(self._broken)
@@ -296,7 +288,7 @@ class KafkaSource:
     def _retry_or_break(self, event: str, error: Exception, message: str, pause_s: float) -> None:
         """Log and wait after a retriable error of a poll; raise any other, and refuse further polls.
 
-        The parser of the client may keep an exhausted fetch, on which the next poll would spin endlessly.
+        After such an error the client may keep an exhausted fetch, on which the next poll would spin endlessly.
         """
         if not is_retriable(error):
             self._broken = "a poll failed"
@@ -312,13 +304,13 @@ class KafkaSource:
         starts, ends = batch.starts, batch.ends
         if self._options.on_unreadable == "halt":
             reasons = {record.position.topic_partition: record.reason for record in unreadable}
-            where = "; ".join(
+            spans = "; ".join(
                 f"{Position(*partition, start)} to {ends[partition] - 1}: {reasons[partition]}"
                 for partition, start in starts.items()
             )
             self._broken = "a record is unreadable"
             raise FatalError(
-                f"records that the Kafka client cannot parse: {where}. Set on_unreadable to skip to step past them, or "
+                f"records that the Kafka client cannot parse: {spans}. Set on_unreadable to skip to step past them, or "
                 "move the group's offset behind them"
             )
         message = "Stepping past records that the Kafka client cannot parse"
@@ -334,7 +326,7 @@ class FreshPoll:
 
     The client sends the next fetch while a poll returns, and the broker answers the fetch as soon as it has one record.
     After a batch was processed, the client therefore holds the few records that arrived at first, and the broker holds
-    the others. The second poll fetches these, so that they are processed one batch earlier.
+    the later ones. The second poll fetches the later ones, so that they are processed one batch earlier.
     """
 
     def __init__(self, consumer: Any, repeats: RepeatLimit) -> None:
@@ -343,14 +335,11 @@ class FreshPoll:
         self._last_count = 0
 
     def poll(self, timeout_s: float, limit: int) -> Polled:
-        """Return the next records whose partitions have been assigned since the fetch.
-
-        Args:
-            timeout_s: Longest wait for the first record.
-            limit: Most records, at least 1.
+        """Return at most ``limit`` records of partitions still assigned; wait up to ``timeout_s`` for the first.
 
         Raises:
-            Exception: The first poll failed, or the second permanently; positions are then unchanged.
+            Exception: The first poll failed, or the second failed with an error that is not retriable. Positions are
+                then unchanged.
         """
         has_fetched = compat.has_fetched(self._consumer)
         polled: Polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000), max_records=limit)
@@ -374,6 +363,7 @@ class FreshPoll:
             newer: Polled = self._consumer.poll(timeout_ms=timeout_ms, max_records=limit - _count(polled))
         except Exception as error:
             if not is_retriable(error):
+                # The caller gets no records, so the first poll is undone.
                 for partition, records in self._still_assigned(polled, states_before).items():
                     self._consumer.seek(partition, records[0].offset)
                 raise
@@ -387,7 +377,10 @@ class FreshPoll:
         return {partition: states.get(partition) for partition in polled}
 
     def _still_assigned(self, polled: Polled, states_before: Mapping[Any, Any]) -> Polled:
-        """Return the records whose partitions have not been revoked since; others come again, or to another owner."""
+        """Return the records whose partitions were not revoked since: the client makes a new state at an assignment.
+
+        Records of revoked partitions are fetched again, here or by another member.
+        """
         states = self._states(polled)
         return {
             partition: records
@@ -397,10 +390,10 @@ class FreshPoll:
 
 
 class RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # the client is untyped
-    """Counts and logs rebalances.
+    """Counts and logs rebalances, and does nothing else.
 
-    The client calls the methods on its network thread, where a blocking call would stop the heartbeats; the poll raises
-    the exceptions of the methods.
+    The client calls the methods on its network thread, where a blocking call would stop the heartbeats. An exception
+    would be raised by the poll.
     """
 
     def __init__(self) -> None:
@@ -425,12 +418,7 @@ class RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # the
 
 
 def unpack(polled: Polled, ranges: list[UnreadableRange]) -> tuple[tuple[Record, ...], tuple[Unreadable, ...]]:
-    """Return the polled records, and the unreadable positions among them.
-
-    Args:
-        polled: Poll result.
-        ranges: The list from ``compat.step_past_unreadable``.
-    """
+    """Return the polled records, and the unreadable positions; ``ranges`` is from ``compat.step_past_unreadable``."""
     unreadable: tuple[Unreadable, ...] = ()
     if ranges:
         unreadable = tuple(
@@ -444,7 +432,7 @@ def unpack(polled: Polled, ranges: list[UnreadableRange]) -> tuple[tuple[Record,
             for partition, records in polled.items()
         }
     records = tuple(
-        [
+        [  # faster than a generator, for each record
             Record(
                 Position(record.topic, record.partition, record.offset),
                 record.timestamp,

@@ -2,8 +2,8 @@
 
 Libraries are imported on first use. Without the library the Kafka client refuses a record batch before it calls the
 decoder, and the daemon names the package (``errors.codec_missing``). For a payload that is cut or damaged the decoders
-raise an error of their library; of a cut zstd frame the part before the cut is returned, in which the client then finds
-fewer records than the batch declares.
+raise an error of their library. ``unzstd`` returns the part before a cut, in which the client then finds fewer records
+than the batch declares.
 """
 
 import gzip
@@ -12,10 +12,11 @@ import struct
 from collections.abc import Iterator
 from functools import partial
 
-#: Bytes that are decompressed at once. The LZ4 library allocates the limit of each call: with 64 MiB a batch of 800 kB
-#: took three times as long.
+#: Bytes that are decompressed at once. The LZ4 library allocates the limit of each call in advance: with 64 MiB, the
+#: decompression of an 800 kB batch took three times as long.
 _CHUNK_BYTES = 1 << 20
-#: First bytes of a snappy-java frame; blocks follow, each after its length.
+#: First bytes of a snappy-java (xerial) frame. Its header has two versions of four bytes after them; then blocks
+#: follow, each after its length.
 _XERIAL_MAGIC = b"\x82SNAPPY\0"
 _XERIAL_HEADER_BYTES = 16
 
@@ -59,12 +60,14 @@ def unsnappy(payload: bytes, max_bytes: int) -> bytes:
     import snappy  # noqa: PLC0415  every command starts without it
 
     blocks = list(_snappy_blocks(payload))
+    # The library has no limit, but each block declares its size, which the library checks.
     if sum(map(_declared_bytes, blocks)) > max_bytes:
         raise _too_large(max_bytes)
     return b"".join(map(snappy.decompress, blocks))
 
 
 def _snappy_blocks(payload: bytes) -> Iterator[bytes]:
+    """Yield the compressed blocks of a snappy-java frame; of a bare payload, the whole."""
     if not payload.startswith(_XERIAL_MAGIC):
         yield payload
         return
@@ -78,7 +81,7 @@ def _snappy_blocks(payload: bytes) -> Iterator[bytes]:
 
 
 def _declared_bytes(block: bytes) -> int:
-    """Return the decompressed length that a block declares: a varint at its beginning."""
+    """Return the decompressed length that a block declares: a varint of at most five bytes at its beginning."""
     length = 0
     for index, byte in enumerate(block[:5]):
         length |= (byte & 0x7F) << (7 * index)

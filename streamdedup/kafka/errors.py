@@ -1,8 +1,9 @@
 """Kafka client errors as errors from ``streamdedup.errors``, and calls with a time limit.
 
-The type of a client error does not tell the state of the client: a producer is unusable after any error. So errors are
-sorted by one question: do new clients solve the problem, or must an operator? Only a lost membership, a fenced producer
-and a missing codec have classes of their own.
+The other modules of ``kafka/`` catch ``CLIENT_ERRORS`` and raise ``translated``. The type of a client error does not
+tell the state of the client: a producer is unusable after any error. So errors are sorted by one question: do new
+clients solve the problem (``BrokerUnavailable``), or must an operator (``BrokerMisconfigured``; ``ADVICE`` has a row)?
+Only a lost membership, a fenced producer and a missing codec have classes of their own.
 """
 
 import logging
@@ -50,11 +51,12 @@ LOGIN_REFUSED = (
 #: Error of TLS for an untrusted certificate, or a certificate of another host.
 UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 
-#: Error of the client for a TLS alert, whose first bytes it reads as the length of an answer.
+#: Error of the client for a TLS alert, whose first four bytes the client reads as the length of an answer: 0x15 for an
+#: alert, 0x03 for TLS, two others.
 _FRAME_LENGTH = re.compile(r"Invalid frame length: (\d+)")
 _TLS_ALERT = 0x1503
 
-#: Failed connections: part of the client's text, and the likely cause.
+#: Failed connections: part of the client's text, and the likely cause; the first row that fits counts.
 CAUSES: tuple[tuple[str, str], ...] = (
     ("DNS Resolution failure", "a host name does not resolve; check kafka.bootstrap_servers and advertised.listeners"),
     ("ECONNREFUSED", "no server listens there"),
@@ -140,7 +142,7 @@ ADVICE: tuple[tuple[type[Exception], str], ...] = (
     (kafka_errors.KafkaConfigurationError, "the settings of the Kafka client contradict each other"),
 )
 
-#: Errors of the client or of the network; errors of this package are never hidden.
+#: Errors of the client or of the network. No error of ``streamdedup.errors`` is among them, so each passes unchanged.
 CLIENT_ERRORS = (kafka_errors.KafkaError, OSError, RuntimeError)
 
 
@@ -156,7 +158,8 @@ def translated(
         topic: Topic concerned, if known.
     """
     text = described(error, secrets)
-    where = f" (topic {topic})" if topic else ""
+    suffix = f" (topic {topic})" if topic else ""
+    # The client also raises a bare `KafkaError` with the name of this error.
     if isinstance(error, FENCED) or "ProducerFencedError" in text:
         return ProducerFenced(f"cannot {doing}: another daemon uses the same kafka.instance_id [{text}]")
     if isinstance(error, MEMBERSHIP_ENDED):
@@ -168,8 +171,8 @@ def translated(
         )
     advice = None if login.may_pass(error) else _advice(error, text)
     if advice is not None:
-        return BrokerMisconfigured(f"cannot {doing}{where}: {advice} [{text}]")
-    return BrokerUnavailable(f"cannot {doing}{where}: {text}")
+        return BrokerMisconfigured(f"cannot {doing}{suffix}: {advice} [{text}]")
+    return BrokerUnavailable(f"cannot {doing}{suffix}: {text}")
 
 
 def not_connected(error: Exception, doing: str, secrets: tuple[str, ...] = ()) -> StreamdedupError:
@@ -182,19 +185,14 @@ def not_connected(error: Exception, doing: str, secrets: tuple[str, ...] = ()) -
     return BrokerUnavailable(f"cannot {doing}: {cause} [{text}]")
 
 
-def codec_missing(error: Exception, where: str) -> CodecMissing | None:
-    """Return the fatal error for a record batch that needs a library that is not installed; None for other errors.
-
-    Args:
-        error: Parser error from the client.
-        where: The records, as the beginning of the text.
-    """
+def codec_missing(error: Exception, attempt: str) -> CodecMissing | None:
+    """Return the fatal error, which begins with ``attempt``, if a parser error says that a library is not installed."""
     match = _NO_LIBRARY.search(str(error)) if isinstance(error, kafka_errors.UnsupportedCodecError) else None
     if match is None:
         return None
     codec = match[1]
     return CodecMissing(
-        f"{where}: the records are compressed with {codec}, and its library is not installed here. Install it with "
+        f"{attempt}: the records are compressed with {codec}, and its library is not installed here. Install it with "
         f"`pip install {_LIBRARIES.get(codec, codec)}` and start again; nothing is skipped and nothing is committed"
     )
 
@@ -211,7 +209,7 @@ def _advice(error: Exception, text: str) -> str | None:
     if isinstance(error, TOO_LARGE):
         return _CLIENT_LIMIT_EXCEEDED if _CLIENTS_LIMIT in text else _TOPIC_LIMIT_EXCEEDED
     for kind, advice in ADVICE:
-        if _is(error, kind):
+        if _is_of_kind(error, kind):
             return advice
     return None
 
@@ -229,7 +227,7 @@ def _is_tls_alert(text: str) -> bool:
     return match is not None and int(match[1]) >> 16 == _TLS_ALERT
 
 
-def _is(error: Exception, kind: type[Exception]) -> bool:
+def _is_of_kind(error: Exception, kind: type[Exception]) -> bool:
     """Return whether ``error`` is of a kind, or a bare ``KafkaError`` that names the kind in its text."""
     return isinstance(error, kind) or (type(error) is kafka_errors.KafkaError and kind.__name__ in str(error))
 
@@ -248,12 +246,7 @@ def is_missing(error_code: int) -> bool:
 
 
 def missing_topics_text(names: Iterable[str], create_command: str | None) -> str:
-    """Describe topics that do not exist.
-
-    Args:
-        names: Names of the topics.
-        create_command: Command line that creates the topics, or None.
-    """
+    """Describe topics that do not exist, with the command line that creates them, if there is one."""
     text = f"no such topic: {', '.join(sorted(names))}"
     return text if create_command is None else f"{text}; create with: {create_command}"
 
@@ -266,7 +259,7 @@ def cap_client_logging() -> None:
 
 
 def described(error: Exception, secrets: tuple[str, ...] = ()) -> str:
-    """Return one line about ``error``: its class, once, and its text, at most ``MAX_TEXT_CHARS``, without secrets."""
+    """Return the class and the text of an error in one line of at most ``MAX_TEXT_CHARS``, without secrets."""
     name, text = type(error).__name__, str(error)
     # Most of the client's errors begin with their own name.
     text = text if name in text else f"{name}: {text}"

@@ -1,4 +1,12 @@
-"""The consumer group: membership, committed offsets, and the topics that they belong to."""
+"""The consumer group: membership, committed offsets, and the topics that the offsets belong to.
+
+Three watches check for ``consumer.KafkaSource`` whether Kafka answers, whether the membership is still held, and
+whether topics are missing or were created again; ``fetch_committed`` and ``offsets_of`` read and write the offsets of
+the source. The other functions and ``GroupOffsets`` ask about a group without joining it, for the commands.
+
+The metadata of a committed offset is the attempt id (``daemon.partitions``) and the topic id, because a deleted topic
+may leave its offsets to a new topic of the same name.
+"""
 
 import logging
 import re
@@ -31,10 +39,10 @@ logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
-#: An answer that is overdue for this long makes Kafka count as away, in seconds. A new leader is found in less.
+#: An answer that is overdue for this long makes Kafka count as away, in seconds. A new leader is found in less time.
 SILENT_S = 5.0
-#: Longest silence with the same clients, in seconds. Only new clients find brokers under other addresses; but a restart
-#: of a broker is sooner overcome by the old clients, because new ones wait for the end of the old session.
+#: Longest silence with the same clients, in seconds. Only new clients find brokers under other addresses. But after the
+#: restart of a broker, old clients go on sooner, because new ones wait for the end of the old session.
 RENEW_S = 300.0
 #: Time limit for an answer, in seconds; a later answer is overdue.
 ANSWER_S = 1.0
@@ -42,7 +50,7 @@ ANSWER_S = 1.0
 #: time to read the answers that have arrived. A waiting loop checks more often.
 LONGEST_CHECK_S = 3.0
 
-#: Metadata of a committed offset: a text, then the id of the topic.
+#: Metadata of a committed offset: the attempt id or another text, then the topic id.
 _METADATA = re.compile(r"(?P<text>.*?) ?(?P<topic_id>[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 #: Topic id in the metadata of a topic that does not exist.
 _NO_ID = str(UUID(int=0))
@@ -66,6 +74,7 @@ class SilenceWatch:
         self._clock = clock
         self._checked_at = clock()
         self._silent_s = 0.0
+        #: Time of the first metadata request without an answer, and the last such request; for a consumer that joins.
         self._asked_at = 0.0
         self._request: Any = None
 
@@ -87,7 +96,7 @@ class SilenceWatch:
         is_answered = self._is_answered(now_s)
         if is_answered:
             self._silent_s = 0.0
-        elif is_answered is False:
+        elif is_answered is False:  # None leaves the silence as it is
             self._silent_s += min(passed_s, LONGEST_CHECK_S)
         if self._silent_s >= SILENT_S:
             text = f"Kafka at {self._options.bootstrap_servers} does not answer"
@@ -107,6 +116,7 @@ class SilenceWatch:
             self._request = None
             return True
         if self._request is None or self._request.failed():
+            # A refused request counts as unanswered: the next one is measured from the first.
             self._request = compat.request_metadata(self._consumer)
         return False if now_s - self._asked_at > ANSWER_S else None
 
@@ -175,7 +185,7 @@ class TopicWatch:
         return self._missing
 
     def _observe(self, topic: Any) -> None:
-        """Compare a topic in Kafka's metadata with the topic before; called on the network thread."""
+        """Compare a topic in new metadata with the earlier metadata; on the network thread, so ``check`` raises."""
         name, topic_id = topic.name, topic_id_of(topic.topic_id)
         if name not in self._options.topics:
             return
@@ -218,7 +228,7 @@ def partitions_of(consumer: Any, topics: Collection[str]) -> list[Partition]:
 def fetch_committed(
     consumer: Any, options: KafkaOptions, topic_ids: Mapping[str, str], partitions: Sequence[Partition]
 ) -> tuple[dict[Partition, CommittedOffset], frozenset[Partition]]:
-    """Return the group's committed offsets, and the partitions whose offset belongs to an earlier topic.
+    """Return the group's committed offsets, and the partitions whose offset belongs to a deleted topic.
 
     Kafka deletes the offsets of a deleted topic, but a group coordinator may delete late, and a batch that was polled
     before the deletion may be committed afterwards.
@@ -238,39 +248,43 @@ def fetch_committed(
         timeout_ms = round(options.fetch_timeout_s * 1000)
         fetched = compat.fetch_committed_offsets(consumer, client_partitions, timeout_ms)
     except CLIENT_ERRORS as error:
-        where = partitions[0] if len(partitions) == 1 else "all partitions"
-        raise translated(error, f"read the committed offset of {where}", options.secrets()) from error
-    offsets, earlier = {}, set()
+        subject = partitions[0] if len(partitions) == 1 else "all partitions"
+        raise translated(error, f"read the committed offset of {subject}", options.secrets()) from error
+    offsets, outdated = {}, set()
     for client_partition, committed in fetched.items():
         partition = Partition(*client_partition)
         text, topic_id = _parse_metadata(committed.metadata or "")
-        present_id = topic_ids.get(partition.topic, "")
-        if topic_id and present_id and topic_id != present_id:
-            earlier.add(partition)
+        if _is_outdated(topic_id, topic_ids.get(partition.topic, "")):
+            outdated.add(partition)
         else:
             offsets[partition] = CommittedOffset(committed.offset, text, topic_id)
-    return offsets, frozenset(earlier)
+    return offsets, frozenset(outdated)
 
 
 def offsets_of(batch: Batch) -> dict[Any, Any]:
     """Return the offsets to commit for ``batch``, as the client takes them."""
     return {
         TopicPartition(*partition): OffsetAndMetadata(
-            offset, f"{batch.metadata} {batch.topic_ids.get(partition.topic, '')}".strip(), -1
+            offset, f"{batch.metadata} {batch.topic_ids.get(partition.topic, '')}".strip(), leader_epoch=-1
         )
         for partition, offset in batch.ends.items()
     }
 
 
+def _is_outdated(topic_id: str, present_id: str) -> bool:
+    """Tell whether an offset was committed for another topic id; unknown (empty) ids count as equal."""
+    return bool(topic_id and present_id) and topic_id != present_id
+
+
 def _parse_metadata(metadata: str) -> tuple[str, str]:
-    """Return text and topic id from committed metadata; empty if absent."""
+    """Return text and topic id from committed metadata; each is empty if absent."""
     match = _METADATA.fullmatch(metadata)
     return (metadata, "") if match is None else (match["text"], match["topic_id"])
 
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """A consumer group.
+    """State of a consumer group, from ``describe_group``.
 
     Attributes:
         members: A text for each member: client id, ``group.instance.id`` if static, address. A killed member, and a
@@ -298,12 +312,7 @@ def describe_group(options: KafkaOptions) -> GroupState:
 
 
 def committed_offsets(options: KafkaOptions) -> dict[Partition, CommittedOffset]:
-    """Return the group's committed offsets in the existing input topics, by partition; joins no group.
-
-    Raises:
-        BrokerUnavailable: No broker answers, or the group has no coordinator.
-        BrokerMisconfigured: Kafka refuses the client.
-    """
+    """Return the group's committed offsets in the existing input topics, by partition; raise as ``describe_group``."""
     with admin_client(options) as admin:
         doing = f"look up the group {options.group_id}"
         committed = _retrying(options, doing, lambda: _committed_offsets(admin, options.group_id))
@@ -314,8 +323,7 @@ def committed_offsets(options: KafkaOptions) -> dict[Partition, CommittedOffset]
         if topic is None or is_missing(topic["error_code"]):
             continue
         text, topic_id = _parse_metadata(commit.metadata)
-        present_id = topic_id_of(topic["topic_id"])
-        if not (topic_id and present_id and topic_id != present_id):
+        if not _is_outdated(topic_id, topic_id_of(topic["topic_id"])):
             offsets[partition] = CommittedOffset(commit.offset, text, topic_id)
     return offsets
 
@@ -323,8 +331,8 @@ def committed_offsets(options: KafkaOptions) -> dict[Partition, CommittedOffset]
 def refuse_other_indexes(options: KafkaOptions) -> None:
     """Check that no member of the group uses indexes with another name (``KafkaOptions.index_name``).
 
-    Documents that two members insert in different indexes are never compared. The name is a part of the client id
-    (``KafkaOptions.member_client_id``).
+    ``producer.KafkaTransport`` calls this before it joins. Documents that two members insert in different indexes are
+    never compared. The name is a part of the client id (``KafkaOptions.member_client_id``).
 
     Raises:
         BrokerUnavailable: There is such a member, or no broker answers.
@@ -354,7 +362,7 @@ def refuse_other_indexes(options: KafkaOptions) -> None:
 
 
 def members_of_index(options: KafkaOptions) -> tuple[str, ...]:
-    """Return the group members whose client id names the same indexes, or none; see ``describe_group``."""
+    """Return the members that may use the same indexes: whose client id has the same index name, or no index name."""
     prefix = f"{CLIENT_ID}-"
     return tuple(
         member
@@ -367,12 +375,8 @@ def members_of_index(options: KafkaOptions) -> tuple[str, ...]:
 def committed_quietly(options: KafkaOptions) -> dict[Partition, int]:
     """Return the group's committed offsets, and change nothing at a Kafka that has never had a group.
 
-    A request for a group coordinator makes Kafka create its offset topic. A group with offsets is listed, so
-    the coordinator is looked up for a listed group only.
-
-    Raises:
-        BrokerUnavailable: No broker answers.
-        BrokerMisconfigured: Kafka refuses the client.
+    A request for a group coordinator makes Kafka create its internal topic of offsets. A group with offsets is listed,
+    so the coordinator is looked up for a listed group only. Raises as ``describe_group``.
     """
     with admin_client(options) as admin:
         if not _is_listed(admin, options.group_id):
@@ -416,7 +420,7 @@ def _describe(admin: Any, options: KafkaOptions) -> GroupState:
 def _named(member: Mapping[str, Any]) -> str:
     """Return a text that names a member, for the operator; brokers before 2.4 return no ``group.instance.id``.
 
-    ``members_of_index`` recognises members by its beginning: the client id, then a blank or a comma.
+    ``members_of_index`` relies on the beginning of the text: the client id, then a blank or a comma.
     """
     instance = member.get("group_instance_id")
     static = f", group_instance_id {instance}," if instance else ""
@@ -434,7 +438,7 @@ def _raise_error(text: str | None) -> None:
 
 
 class GroupOffsets:
-    """A consumer group's offsets, without members. Used from one thread; a context manager.
+    """The offsets of a group without members, where ``dlq replay`` keeps its progress; a context manager, one thread.
 
     Args:
         options: How to connect; the group of the options is not used.
@@ -457,12 +461,7 @@ class GroupOffsets:
         close_quietly("close the admin client", self._admin.close, self._options.close_timeout_s)
 
     def read(self, partitions: Collection[Partition]) -> dict[Partition, CommittedOffset]:
-        """Return the committed offsets by partition.
-
-        Raises:
-            BrokerUnavailable: Kafka did not answer.
-            FatalError: The broker refuses the client permanently.
-        """
+        """Return the committed offsets by partition; raise as ``write``."""
         doing = f"read the offsets of the consumer group {self._group}"
         return _retrying(self._options, doing, lambda: _committed_offsets(self._admin, self._group, partitions))
 
@@ -474,7 +473,7 @@ class GroupOffsets:
             FatalError: The broker refuses the client permanently.
         """
         client_offsets = {
-            TopicPartition(*partition): OffsetAndMetadata(committed.offset, committed.metadata, -1)
+            TopicPartition(*partition): OffsetAndMetadata(committed.offset, committed.metadata, leader_epoch=-1)
             for partition, committed in offsets.items()
         }
 

@@ -1,8 +1,9 @@
 """Logins that change while a process runs: passwords and tokens in files, and tokens of a token endpoint.
 
-The client logs in on its network thread: for each new connection, and before the end of a session (KIP-368). Files are
-read at that time. Tokens of an endpoint are fetched by a thread of their own at ``RENEW_SHARE`` of their lifetime,
-because a request would hold the network thread up. All clients of a process share one login.
+``cli.assembly`` makes the ``KafkaLogin`` of the process, which all clients share. Importing this module replaces the
+mechanisms of the client (``_register``). The client logs in on its network thread: for each new connection, and before
+the end of a session (KIP-368). Files are read at that time. Tokens of an endpoint are fetched by a separate thread at
+``RENEW_SHARE`` of their lifetime, because a request would hold the network thread up.
 
 After a broker has accepted a login that can change, a refusal is no longer final: the next password or token may be
 accepted.
@@ -35,6 +36,7 @@ DEFAULT_LIFETIME_S: Final = 300.0
 #: Mechanisms whose logins change by themselves.
 _CHANGING = frozenset({"OAUTHBEARER", "AWS_MSK_IAM", "GSSAPI"})
 
+#: Set when a broker has accepted a login that can change.
 _accepted = threading.Event()
 
 
@@ -65,7 +67,7 @@ class KafkaLogin(AbstractTokenProvider):  # type: ignore[misc]  # the client is 
         """
 
     def token(self) -> str:
-        """Return the password or token; raise ``KafkaConnectionError``, after which the client tries again."""
+        """Return the password or token. Raise ``KafkaConnectionError`` if it cannot be read: the client tries again."""
         try:
             self._last = self._read()
         except SettingsError as error:
@@ -73,7 +75,7 @@ class KafkaLogin(AbstractTokenProvider):  # type: ignore[misc]  # the client is 
         return self._last
 
     def secrets(self) -> tuple[str, ...]:
-        """Return texts to be kept out of messages."""
+        """Return the last password or token, to be kept out of error texts."""
         return (self._last,) if self._last else ()
 
 
@@ -96,15 +98,16 @@ class TokenLogin(KafkaLogin):
         self._fetch = fetch
         self._expires_at = 0.0
         self._is_refused = False
+        #: Why the last attempt brought no token; empty after a success.
         self._problem = "no token yet"
         self._first_attempt_done = threading.Event()
-        #: Ends the thread; only tests set it.
+        #: Ends the thread. Only tests set this: the thread is a daemon thread, and ends with the process.
         self._is_ended = threading.Event()
         self._start_lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def prepare(self, timeout_s: float) -> None:
-        """See ``KafkaLogin.prepare``."""
+        """Wait for the first token, at most ``timeout_s``; see ``KafkaLogin.prepare``."""
         with self._start_lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._renew, name="kafka tokens", daemon=True)
@@ -120,16 +123,16 @@ class TokenLogin(KafkaLogin):
         return self._last
 
     def _renew(self) -> None:
-        while not self._is_ended.wait(self._step()):
+        while not self._is_ended.wait(self._fetch_token()):
             pass
 
-    def _step(self) -> float:
-        """Fetch a token; return the time until the next, in seconds."""
+    def _fetch_token(self) -> float:
+        """Try to fetch a token; return the time until the next try, in seconds."""
         try:
             text, lifetime_s = self._fetch()
         except TokenRefused as error:
             problem, self._is_refused = f"the token endpoint {self._url} refuses the client: {error}", True
-        except Exception as error:  # noqa: BLE001  whatever the HTTP client raises; its text may have a header
+        except Exception as error:  # noqa: BLE001  of the HTTP client; not its text, which may contain a header
             problem = f"the token endpoint {self._url} does not answer with a token: {type(error).__name__}"
         else:
             if self._problem:
@@ -169,7 +172,7 @@ def client_credentials(
 
 
 def _register(name: str) -> None:
-    """Replace a mechanism of the client by one that asks a ``KafkaLogin`` and notes what a broker has accepted."""
+    """Replace a mechanism of the client by one that asks a ``KafkaLogin``, and sets ``_accepted`` after a login."""
     mechanism = get_sasl_mechanism(name)
 
     class Mechanism(mechanism):  # type: ignore[misc, valid-type]  # the client is untyped

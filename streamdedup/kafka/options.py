@@ -1,7 +1,7 @@
 """Kafka connection settings, and the client configurations made from them.
 
-Settings that would break a guarantee (automatic commits, isolation level, acknowledgements, deserializers) do not
-exist.
+``cli.assembly`` makes ``KafkaOptions`` from the settings; the other modules of ``kafka/`` build clients with them.
+Options that would break a guarantee (automatic commits, isolation level, acknowledgements, deserializers) do not exist.
 """
 
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ RECONNECT_BACKOFF_MAX_MS = 2_000
 #: How long a fetch may wait at the broker for data, in milliseconds.
 FETCH_MAX_WAIT_MS = 500
 
-#: Largest number of bytes of one fetch from one broker, and of one partition in it.
+#: Largest number of bytes of one fetch from one broker, and of one partition in this fetch.
 FETCH_MAX_BYTES, PARTITION_FETCH_MAX_BYTES = 16 * 1_048_576, 2 * 1_048_576
 
 #: Age at which a consumer renews its metadata, in milliseconds: the longest delay until it detects that a topic was
@@ -48,10 +48,11 @@ class KafkaOptions:
         topics: Input topics.
         delivery: ``exactly-once`` (one transaction a batch) or ``at-least-once``.
         transactional_id: Daemon name; the same after a restart, never shared by two live daemons.
-        group_instance_id: Static membership: a restart within the session timeout moves no partition.
-        on_unreadable: Reaction to records that the client cannot parse.
+        group_instance_id: Name of a static member, whose restart within the session timeout moves no partition; None
+            for a dynamic member.
+        on_unreadable: Reaction to records that the client cannot parse: make dead letters of them, or halt.
         on_out_of_range: Reaction to committed offsets missing from the topic: go on at the earliest record, or halt.
-        api_version: Protocol version, for brokers without negotiation.
+        api_version: Protocol version, for brokers without negotiation of versions; None to negotiate.
         security_protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
         ssl_cafile: Trusted certificates, a file.
         ssl_certfile: Client certificate, a file.
@@ -60,10 +61,10 @@ class KafkaOptions:
         sasl_mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, AWS_MSK_IAM or GSSAPI.
         sasl_username: User name.
         sasl_password: Password.
-        sasl_login: Password that is read for each login, or tokens; None for the others.
+        sasl_login: Login whose password or token changes; None for a constant password, and without a login.
         sasl_kerberos_service_name: Service name of the brokers.
-        compression: Codec of sent records; None for brokers in memory. A topic's ``compression.type`` decides on the
-            stored form.
+        compression: Codec of sent records; None for brokers in memory (demo, tests). A topic's ``compression.type``
+            decides on the stored form.
         max_poll_records: Largest number of records in one batch.
         max_request_bytes: Largest output record.
         max_batch_bytes: Limit of decompressed bytes of one record batch, so that a few compressed bytes cannot fill the
@@ -78,8 +79,8 @@ class KafkaOptions:
         transaction_timeout_s: Age at which the broker aborts an open transaction.
         close_timeout_s: Time limit for closing a client.
         create_command: Command line that creates the topics, for error texts; None without settings.
-        index_name: Name of the indexes (``redis.key_prefix``), part of the client id of group members. Members with
-            another name are not joined. Empty for no name.
+        index_name: Name of the indexes (``redis.key_prefix``), part of the client id of group members. A daemon does
+            not join members with another name. Empty for no name.
     """
 
     bootstrap_servers: str
@@ -129,9 +130,9 @@ class KafkaOptions:
             raise ValueError("at least one input topic is needed")
 
     def secrets(self) -> tuple[str, ...]:
-        """Texts to be kept out of messages."""
-        renewed = () if self.sasl_login is None else self.sasl_login.secrets()
-        return (self.sasl_password, *renewed) if self.sasl_password else renewed
+        """Passwords and tokens, which ``errors.translated`` keeps out of error texts."""
+        changing = () if self.sasl_login is None else self.sasl_login.secrets()
+        return (self.sasl_password, *changing) if self.sasl_password else changing
 
     @property
     def member_client_id(self) -> str:
@@ -153,6 +154,7 @@ class KafkaOptions:
             "ssl_check_hostname": self.ssl_check_hostname,
             "sasl_mechanism": self.sasl_mechanism,
             "sasl_plain_username": self.sasl_username,
+            # The mechanisms that `login` registers take a `KafkaLogin` here, too, and read its password.
             "sasl_plain_password": self.sasl_password if self.sasl_login is None else self.sasl_login,
             "sasl_oauth_token_provider": self.sasl_login,
             "sasl_kerberos_service_name": self.sasl_kerberos_service_name,
@@ -168,7 +170,7 @@ class KafkaOptions:
             # Offsets are committed with the alerts, never by themselves.
             "enable_auto_commit": False,
             # Also for input without transactions: a read_committed consumer that takes over a partition waits for the
-            # open transaction in which the previous owner commits offsets; another one reads the offset before it.
+            # open transaction in which the previous owner commits offsets; a read_uncommitted one reads the old offset.
             "isolation_level": "read_committed",
             # The default, latest, would lose records written before the group existed.
             "auto_offset_reset": "earliest" if self.on_out_of_range == "earliest" else "none",
@@ -208,7 +210,7 @@ class KafkaOptions:
             "compression_type": self.compression,
         }
         if self.delivery == "at-least-once":
-            # Brokers without transactions may lack producer ids as well; order is then kept by one request at a time.
+            # Brokers without transactions may lack producer ids as well. One request at a time then keeps the order.
             return shared | {"enable_idempotence": False, "max_in_flight_requests_per_connection": 1}
         return shared | {
             "transactional_id": self.transactional_id,

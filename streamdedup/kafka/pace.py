@@ -1,11 +1,11 @@
-"""The rate at which records are sent."""
+"""The rate at which ``produce`` and ``demo`` send records."""
 
 import time
 from collections.abc import Callable
 
 #: Waits shorter than this are skipped, in seconds: a sleep is not more precise.
 _MIN_WAIT_S = 0.005
-#: Delay that a sender makes up for, in seconds. A longer one would end in a burst.
+#: Longest delay that a sender makes up for, in seconds. To make up for a longer one would be a burst.
 _MAX_DELAY_S = 1.0
 
 
@@ -28,7 +28,7 @@ class Pace:
         self._count = 0
 
     def wait(self) -> None:
-        """Wait until the next record is due."""
+        """Wait until the next record is due, and count it as sent."""
         ahead_s = self.ahead_s()
         if ahead_s > _MIN_WAIT_S:
             self._sleep(ahead_s)
@@ -43,5 +43,6 @@ class Pace:
             self._start = time_s
         ahead_s = self._start + self._count / self._rate - time_s
         if ahead_s < -_MAX_DELAY_S:
+            # Moves the schedule so that the delay is `_MAX_DELAY_S`.
             self._start -= ahead_s + _MAX_DELAY_S
         return ahead_s

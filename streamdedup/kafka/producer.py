@@ -1,4 +1,8 @@
-"""The producer: a whole batch in one transaction or at least once, and many corpus records."""
+"""The producer: a whole batch in one transaction or at least once, and many records outside transactions.
+
+``streamdedup run`` gives a ``KafkaTransport`` to the loop, which opens a source and a sink with it. Commands that send
+records (``produce``, ``dlq replay``, ``demo``) use a ``Feeder``.
+"""
 
 import contextlib
 import time
@@ -24,7 +28,8 @@ from streamdedup.kafka.protocols import Batch, Message
 #: Time limit of a commit beyond the transaction timeout, in seconds. At that time the broker has aborted or completed
 #: the transaction, so a longer wait brings no information.
 COMMIT_MARGIN_S = 5.0
-#: Limit of unacknowledged records of a ``Feeder``: two record batches of small records for each of a few partitions.
+#: Largest number of unacknowledged records of a ``Feeder``, enough for two record batches of small records for each of
+#: a few partitions.
 MAX_IN_FLIGHT_RECORDS = 5_000
 #: Largest number of unacknowledged bytes of keys, values and headers of a ``Feeder``.
 MAX_IN_FLIGHT_BYTES = 16 * 1_048_576
@@ -112,7 +117,7 @@ class _ProducerSink(ABC):
         """
         if self._unusable_reason is not None:
             raise BrokerUnavailable(f"this sink is unusable ({self._unusable_reason}); open a new one")
-        self._unusable_reason = "publishing failed"
+        self._unusable_reason = "publishing failed"  # stays after any exception
         try:
             self._publish(messages, batch)
         except CLIENT_ERRORS as error:
@@ -201,13 +206,13 @@ class PlainSink(_ProducerSink):
 class Feeder:
     """Sends many records outside any transaction, each at least once; exactly once if the broker has producer ids.
 
-    The client queue has no bound, so a fast file reader would fill the memory in front of a slow broker.
-    The feeder waits at a number of unacknowledged records or bytes, and checks every delivery. The end of a ``with``
-    block flushes and closes; an exception in the block drops unsent records. Used from one thread.
+    The queue of the client has no bound, so a fast file reader would fill the memory in front of a slow broker. The
+    feeder therefore waits at a number of unacknowledged records or bytes, and checks every delivery. The end of a
+    ``with`` block flushes and closes; an exception in the block drops unsent records. Used from one thread.
 
     Args:
-        options: How to connect, and the limits of the producer. ``delivery`` shows the abilities of the broker: without
-            transactions it has no producer ids either. Group, input topics and transactional id are not used.
+        options: How to connect, and the limits of the producer. ``delivery`` shows the abilities of the broker: with
+            ``at-least-once`` it may lack producer ids. Group, input topics and transactional id are not used.
         max_in_flight_records: Largest number of unacknowledged records.
         max_in_flight_bytes: Limit of unacknowledged bytes of keys, values and headers; a longer record goes alone.
 
@@ -230,6 +235,7 @@ class Feeder:
         self._options = options
         self._max_records = max_in_flight_records
         self._max_bytes = max_in_flight_bytes
+        #: Future, topic and size of each unacknowledged record, the oldest first.
         self._in_flight: deque[tuple[Any, str, int]] = deque()
         self._in_flight_bytes = 0
         self._sent_count = 0
@@ -238,7 +244,8 @@ class Feeder:
         self.delivered_count = 0
         config = replace(options, delivery="at-least-once", transactional_id=None).producer()
         if options.delivery == "exactly-once":
-            # A request that is repeated after a timeout is then stored once, and in order, with several in flight.
+            # A request that is repeated after a timeout is then stored once, and in order, with several in flight: at
+            # most 5, Kafka's limit for this.
             config |= {"enable_idempotence": True, "max_in_flight_requests_per_connection": 5}
         self._producer = compat.build(KafkaProducer, config, options)
 
@@ -282,12 +289,7 @@ class Feeder:
         self._in_flight_bytes += size_bytes
 
     def flush(self) -> None:
-        """Wait until every record is stored, at most ``delivery_timeout_s``.
-
-        Raises:
-            BrokerUnavailable: A record could not be delivered; nothing more can be sent.
-            BrokerMisconfigured: The same, for a reason that an operator must solve.
-        """
+        """Wait until every record is stored, at most ``delivery_timeout_s``; raise as ``send``."""
         self._raise_if_unusable()
         try:
             self._producer.flush(timeout=self._options.delivery_timeout_s)
@@ -298,12 +300,7 @@ class Feeder:
             self._await_oldest()
 
     def close(self) -> None:
-        """Wait until every record is stored, and close the client; may be called twice.
-
-        Raises:
-            BrokerUnavailable: A record could not be delivered.
-            BrokerMisconfigured: The same, for a reason that an operator must solve.
-        """
+        """Wait until every record is stored, and close the client; may be called twice. Raises as ``send``."""
         if self._closed:
             return
         try:
@@ -319,7 +316,7 @@ class Feeder:
             abandon(self._producer, self._options)
 
     def _make_room(self, size_bytes: int) -> None:
-        """Wait until another ``size_bytes`` may be in flight."""
+        """Wait until another ``size_bytes`` may be in flight; also check the oldest records that are stored already."""
         while self._in_flight and (
             self._in_flight[0][0].is_done
             or len(self._in_flight) >= self._max_records
@@ -365,7 +362,7 @@ class Feeder:
 def _refuse_missing_topic(error: Exception, options: KafkaOptions, topic: str) -> None:
     """Raise ``BrokerMisconfigured`` for a missing topic, of which the client only reports a timeout."""
     if isinstance(error, KafkaTimeoutError):
-        check_topics(options, {topic: "DESCRIBE"})
+        check_topics(options, {topic: "DESCRIBE"})  # needs the fewest rights
 
 
 def abandon(producer: Any, options: KafkaOptions) -> None:

@@ -1,8 +1,8 @@
 """The message system as the daemon knows it: plain data and Protocols.
 
 A ``Transport`` opens a ``Source`` of batches and a ``Sink`` that publishes each batch as a whole; only the thread of
-the loop uses these two. ``History`` and ``TopicFollower`` read topics outside any group. The other modules of this
-folder implement the Protocols on Kafka, ``tests/support`` in memory.
+the loop uses these two. A rebuild reads topics by ``History``, the feeds of ``serve`` by ``TopicFollower``; neither has
+a group. ``consumer``, ``producer`` and ``reader`` implement the Protocols on Kafka, ``tests/support`` in memory.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,12 +15,12 @@ import msgspec
 from streamdedup.position import Partition, Position
 
 
-class Record(msgspec.Struct, frozen=True, gc=False):
+class Record(msgspec.Struct, frozen=True, gc=False):  # gc=False: bytes and numbers form no reference cycles
     """One record of a topic; bytes are unchanged.
 
     Attributes:
         position: Topic, partition and offset.
-        timestamp_ms: Record time in milliseconds since the epoch.
+        timestamp_ms: Record time in milliseconds since the epoch; negative without a time.
         key: Key bytes, or None.
         value: Value bytes, or None (a tombstone).
         headers: Header names and values, in order; a value may be None.
@@ -91,7 +91,7 @@ class Batch:
         unreadable: Unreadable records, in order within each partition.
         generation: Consumer group generation at the poll; never negative.
         membership: Membership for the commit; opaque to the loop.
-        metadata: Attempt id, committed as text with each offset; the loop replaces the batch by one with the id.
+        metadata: Attempt id, committed as text with each offset; the loop sets it before publishing.
         topic_ids: Kafka's topic ids at the poll, as far as known; appended to ``metadata`` in the commit.
     """
 
@@ -114,18 +114,18 @@ class Batch:
         return iter(sorted([*positions, *(record.position for record in self.unreadable)]))
 
     def in_incarnations(self, incarnations: Mapping[Partition, int]) -> "Batch":
-        """Return the batch with the topic incarnation in each position; 0, the first one, is the default."""
+        """Return the batch with the topic incarnation, by partition, in each position."""
         if not any(incarnations.values()):
-            return self
+            return self  # 0, the first incarnation, is the default
 
-        def moved(position: Position) -> Position:
+        def with_incarnation(position: Position) -> Position:
             return position._replace(incarnation=incarnations[position.topic_partition])
 
-        return replace(
-            self,
-            records=tuple(msgspec.structs.replace(record, position=moved(record.position)) for record in self.records),
-            unreadable=tuple(replace(record, position=moved(record.position)) for record in self.unreadable),
-        )
+        records = [
+            msgspec.structs.replace(record, position=with_incarnation(record.position)) for record in self.records
+        ]
+        unreadable = [replace(entry, position=with_incarnation(entry.position)) for entry in self.unreadable]
+        return replace(self, records=tuple(records), unreadable=tuple(unreadable))
 
     @cached_property
     def starts(self) -> Mapping[Partition, int]:
@@ -137,7 +137,7 @@ class Batch:
 
     @cached_property
     def ends(self) -> Mapping[Partition, int]:
-        """The offset to commit by partition: its last record's, plus one."""
+        """The offset to commit by partition: the offset of the last record, plus one."""
         return {position.topic_partition: position.offset + 1 for position in self.positions()}
 
 
@@ -155,7 +155,7 @@ class SourceStats:
 
 
 class Source(Protocol):
-    """Record batches for a consumer group, delivered at least once from the committed offset on."""
+    """Batches of records for one member of a consumer group, delivered at least once from the committed offset on."""
 
     def poll(self, timeout_s: float, max_records: int | None = None) -> Batch:
         """Return the next records, or an empty batch after ``timeout_s``.
@@ -183,9 +183,9 @@ class Source(Protocol):
         """
 
     def first_since(self, times_ms: Mapping[Partition, int]) -> dict[Partition, int]:
-        """Return for each partition the offset of its first record with this time or a later one.
+        """Return for each partition the offset of its first record with the given time or a later one.
 
-        Without such a record, the end of the committed records: every later record has at least this offset.
+        Without such a record, return the end of the committed records: every later record has at least this offset.
 
         Args:
             times_ms: Record time by partition, milliseconds since the epoch.
@@ -204,6 +204,7 @@ class Source(Protocol):
 
         Raises:
             BrokerUnavailable: This source is unusable; close it and open a new one.
+            FatalError: The broker refuses the client permanently.
         """
 
     def committed(self, partition: Partition) -> CommittedOffset | None:
@@ -293,8 +294,8 @@ class ReadProgress:
 
     Attributes:
         is_read: Whether the group has read all records.
-        time_ms: Record time of the next record to read, in milliseconds since the epoch; of the last record if all are
-            read. A time in the future counts as now. None where the records have no times.
+        time_ms: Record time of the next record to read, or of the last record if all are read; milliseconds since the
+            epoch. A time in the future counts as now. None where the records have no times.
     """
 
     is_read: bool

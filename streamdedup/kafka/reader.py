@@ -1,6 +1,11 @@
 """Reading topics outside any consumer group: following them, reading them to their present ends, fetching one record.
 
 Nothing is committed and no partition of a group is taken. Only committed records are returned.
+
+``TopicReader`` follows topics (``tail``). ``SpanReader`` reads them to their present ends (``dlq``), or follows them
+with known ends (``serve``). ``KafkaHistory`` opens spans for a rebuild. ``RecordFetcher`` fetches texts
+(``kafka.texts``). Opening a reader raises ``BrokerUnavailable`` if no broker answers, and ``FatalError`` if the broker
+refuses the client permanently or a topic does not exist.
 """
 
 import time
@@ -87,10 +92,6 @@ class TopicReader(_Reader):
     Args:
         options: How to connect, and ``topics`` to read. Group, delivery and transactional id are not used.
         from_beginning: Start at the oldest records; else behind the newest.
-
-    Raises:
-        BrokerUnavailable: No broker answers.
-        FatalError: The broker refuses the client permanently, or a topic does not exist.
     """
 
     def __init__(self, options: KafkaOptions, *, from_beginning: bool = False) -> None:
@@ -99,8 +100,12 @@ class TopicReader(_Reader):
         partitions = [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)]
         with self._closed_on_error("find the ends of the topics"):
             self._consumer.assign(partitions)
-            (self._consumer.seek_to_beginning if from_beginning else self._consumer.seek_to_end)()
+            if from_beginning:
+                self._consumer.seek_to_beginning()
+            else:
+                self._consumer.seek_to_end()
             for partition in partitions:
+                # Asks Kafka for the offset now; the client would ask at the first poll.
                 self._consumer.position(partition, timeout_ms=round(options.fetch_timeout_s * 1000))
 
     def poll(self, timeout_s: float) -> Batch:
@@ -130,10 +135,6 @@ class SpanReader(TopicReader):
     Attributes:
         beginnings: First offset by partition at construction.
         ends: Offset behind the last committed record by partition, at construction.
-
-    Raises:
-        BrokerUnavailable: No broker answers.
-        FatalError: The broker refuses the client permanently, or a topic does not exist.
     """
 
     def __init__(self, options: KafkaOptions) -> None:
@@ -162,7 +163,7 @@ class SpanReader(TopicReader):
 
         Args:
             patience_s: Longest wait for the next record, in seconds.
-            trouble: What a longer wait means, for the operator.
+            trouble: Reason for a longer wait, for the error text.
             shows_waits: Whether empty batches are yielded during a wait.
         """
         positions, moved_at = self.positions(), time.monotonic()
@@ -171,7 +172,7 @@ class SpanReader(TopicReader):
             if batch or shows_waits:
                 yield batch
             positions_before, positions = positions, self.positions()
-            if positions != positions_before or batch:
+            if positions != positions_before or batch:  # positions also move over invisible records
                 moved_at = time.monotonic()
             elif time.monotonic() - moved_at > patience_s:
                 topics = ", ".join(self._options.topics)
@@ -228,7 +229,7 @@ class KafkaHistory:
         """Read topics; see ``kafka.protocols.History.open``."""
         options = replace(self._options, topics=tuple(topics))
         if ends is None:
-            return WholeSpan(options, since_ms)
+            return WholeSpan(options, since_ms)  # only spans with ends have `starts`
         return KafkaSpan(options, since_ms, ends, starts=starts)
 
 
@@ -241,10 +242,6 @@ class KafkaSpan(SpanReader):
         ends: See ``kafka.protocols.History.open``.
         most_count: Largest number of offsets to read, the newest ones; the same percentage of each partition.
         starts: See ``kafka.protocols.History.open``.
-
-    Raises:
-        BrokerUnavailable: No broker answers.
-        FatalError: The broker refuses the client permanently, or a topic does not exist.
     """
 
     def __init__(
@@ -258,16 +255,16 @@ class KafkaSpan(SpanReader):
         super().__init__(options)
         with self._closed_on_error("find a time in the topics"):
             since = since_ms if isinstance(since_ms, Mapping) else dict.fromkeys(self.beginnings, since_ms)
-            self._starts = self._starts_at(since) if starts is None else self._starts_from(starts)
+            self._starts = self._starts_by_time(since) if starts is None else self._existing_starts(starts)
         if ends is not None:
             self.ends = {partition: min(end, ends.get(partition, 0)) for partition, end in self.ends.items()}
         if most_count is not None:
-            self._starts = self._newest(most_count)
+            self._starts = self._newest_starts(most_count)
         self.start_at(self._starts)
         self.total_count = self._count_to(self.ends)
 
-    def _starts_at(self, since: Mapping[Partition, int | None]) -> dict[Partition, int]:
-        """Return the first offset at or behind the time of each partition; its end when there is none."""
+    def _starts_by_time(self, since: Mapping[Partition, int | None]) -> dict[Partition, int]:
+        """Return the offset of each partition's first record with the time or a later one; the end without any."""
         times_ms = {
             TopicPartition(*partition): since[partition]
             for partition in self.beginnings
@@ -281,17 +278,18 @@ class KafkaSpan(SpanReader):
             for partition in times_ms
         }
 
-    def _starts_from(self, starts: Mapping[Partition, int]) -> dict[Partition, int]:
-        """Return the given offsets, or the first ones of partitions that have lost them."""
+    def _existing_starts(self, starts: Mapping[Partition, int]) -> dict[Partition, int]:
+        """Return ``starts``; the oldest record where a partition is absent, or no longer has the offset."""
         return {partition: max(first, starts.get(partition, first)) for partition, first in self.beginnings.items()}
 
-    def _newest(self, count: int) -> dict[Partition, int]:
+    def _newest_starts(self, count: int) -> dict[Partition, int]:
         """Return where the newest ``count`` offsets begin, with the same percentage of each partition."""
         lengths = {partition: max(0, self.ends[partition] - start) for partition, start in self._starts.items()}
-        total = max(count, sum(lengths.values()))
+        total = max(count, sum(lengths.values()))  # with fewer offsets than `count`, all are read
         return {partition: self.ends[partition] - length * count // total for partition, length in lengths.items()}
 
     def _count_to(self, offsets: Mapping[Partition, int]) -> int:
+        """Return the number of offsets from the starts to ``offsets``."""
         return sum(max(0, offset - self._starts[partition]) for partition, offset in offsets.items())
 
     def done_count(self) -> int:
@@ -334,7 +332,8 @@ class _ProgressReader(SpanReader):
             partition: max(first, offsets.get(partition, first)) for partition, first in self.beginnings.items()
         }
         self._now_ms = now_ms
-        self._times: dict[Partition, int] = {}
+        self._times_ms: dict[Partition, int] = {}
+        #: Number of records that the searches have read.
         self._searched: Counter[Partition] = Counter()
 
     def progress(self) -> dict[Partition, ReadProgress]:
@@ -347,30 +346,31 @@ class _ProgressReader(SpanReader):
         filled = {partition for partition, beginning in self.beginnings.items() if beginning < self.ends[partition]}
         read = {partition for partition in filled if self._offsets[partition] >= self.ends[partition]}
         self._search({partition: self._offsets[partition] for partition in filled - read}, of_next=True)
-        # Some partitions hold only markers of transactions, or records that were compacted away.
+        # The unread offsets of a partition may all be markers of transactions, or records that were compacted away.
         read |= {partition for partition in filled - read if not self._searched[partition]}
         self._search(
             {partition: max(self.beginnings[partition], self.ends[partition] - LOOK_BACK) for partition in read},
             of_next=False,
         )
-        return {partition: ReadProgress(partition in read, self._times.get(partition)) for partition in filled}
+        return {partition: ReadProgress(partition in read, self._times_ms.get(partition)) for partition in filled}
 
     def _search(self, starts: Mapping[Partition, int], *, of_next: bool) -> None:
         """From ``starts`` on, store the first time of a record in each partition; without ``of_next``, the last one."""
-        self.start_at(self.ends | dict(starts))
+        self.start_at(self.ends | dict(starts))  # at their ends, other partitions return nothing
         for batch in self.batches():
             self._searched.update(position.topic_partition for position in batch.positions())
             for record in batch.records:
                 partition, time_ms = record.position.topic_partition, record.timestamp_ms
                 if time_ms >= 0 and not (of_next and self._is_found(partition)):
-                    self._times[partition] = min(time_ms, self._now_ms)
+                    self._times_ms[partition] = min(time_ms, self._now_ms)
             for partition in {position.topic_partition for position in batch.positions()} if of_next else ():
                 if self._is_found(partition) or self._searched[partition] >= MAX_SEARCHED:
+                    # Ends the search of this partition.
                     self._consumer.seek(TopicPartition(*partition), self.ends[partition])
 
     def _is_found(self, partition: Partition) -> bool:
         """Return whether a credible time is known; a time in the future, which counts as now, is not."""
-        return self._times.get(partition, self._now_ms) < self._now_ms
+        return self._times_ms.get(partition, self._now_ms) < self._now_ms
 
 
 class RecordFetcher(_Reader):
@@ -378,10 +378,6 @@ class RecordFetcher(_Reader):
 
     Args:
         options: How to connect; topics, group, delivery and transactional id are not used.
-
-    Raises:
-        BrokerUnavailable: No broker answers.
-        FatalError: The broker refuses the client permanently.
     """
 
     def __init__(self, options: KafkaOptions) -> None:
@@ -426,14 +422,14 @@ class RecordFetcher(_Reader):
             polled = self._consumer.poll(timeout_ms=round(FETCH_STEP_S * 1000))
             records, unreadable = unpack(polled, self._unreadable)
             if records or unreadable:
-                # A fetch on its way would delay the next one.
+                # The client would send the next fetch at once, and that would delay the fetch of another record.
                 self._consumer.pause(partition)
-            for broken in unreadable:
-                if broken.position == position:
-                    raise DecodeError("unreadable", f"cannot read {position}: {broken.reason}")
+            if unreadable and unreadable[0].position == position:
+                raise DecodeError("unreadable", f"cannot read {position}: {unreadable[0].reason}")
+            if unreadable:
                 return None
-            for record in records:
-                return record if record.position == position else None
+            if records:
+                return records[0] if records[0].position == position else None
             end = self._consumer.highwater(partition)
             if end is not None and (position.offset >= end or self._consumer.position(partition) > position.offset):
                 return None

@@ -1,7 +1,7 @@
-"""The text of a stored document, from its record in Kafka.
+"""The text of a stored document, fetched from its record in Kafka; for ``serve``, ``tail`` and other commands.
 
-The index and alerts do not hold texts. They know the position of the record of each document; the record must still
-have the id and the digest of the document.
+The index and alerts do not hold texts. They hold the position of each document's record, and the id and the digest with
+which the record is compared, because another record may have this position by now.
 """
 
 from streamdedup.errors import MessageError
@@ -15,21 +15,14 @@ class TextMissingError(Exception):
 
 
 def fetch_text(fetcher: RecordFetcher, decoder: Decoder, document_id: str, digest: str, position: Position) -> str:
-    """Return the text of a document.
-
-    Args:
-        fetcher: Fetches the record.
-        decoder: Decodes the records of the topic.
-        document_id: Id of the document.
-        digest: Its content digest, as hexadecimal text.
-        position: Position of its record.
+    """Return the text of the document whose record is at ``position``; ``digest`` is its hexadecimal content digest.
 
     Raises:
         TextMissingError: Kafka has no record with this text.
         TransientError: Kafka, or a server that the value format needs, does not answer.
         FatalError: Kafka, or a server that the value format needs, refuses the client permanently.
     """
-    # A record in Kafka has no incarnation, and the fetcher compares positions.
+    # The fetcher compares positions, and those of fetched records have no incarnation.
     position = position._replace(incarnation=0)
     try:
         record = fetcher.fetch(position)
@@ -37,7 +30,7 @@ def fetch_text(fetcher: RecordFetcher, decoder: Decoder, document_id: str, diges
             raise TextMissingError(f"Kafka no longer has the record of {document_id}, {position}: expired or compacted")
         document = decoder.decode(record.position, record.timestamp_ms, record.key, record.value, record.headers)
     except MessageError as error:
-        # The daemon made a dead letter of it.
+        # The daemon indexed this document, so the record or the settings have changed since.
         raise TextMissingError(f"the record of {document_id}, {position}, cannot be decoded: {error.code}") from None
     if document.id != document_id or content_digest(document.text, document.scope).hex() != digest:
         raise TextMissingError(

@@ -1,9 +1,9 @@
 """The wire format: documents in (``documents``), alerts out (``alerts``), dead letters out (``dead_letters``).
 
-A record value, in a format from ``formats``, is decoded to a ``Document`` or a ``DecodeError`` with a stable code. An
-``Alert`` is encoded as one or more JSON messages. The formats are specified in ``docs/messages.md`` and in the JSON
-Schemas in ``streamdedup/wire/schemas``. Document text is in ``Document.text`` alone, but for labels: no error and no
-header contains any part of it.
+A record value, in a format from ``formats``, is decoded to a ``Document``, or ``DecodeError`` with a stable code is
+raised. An ``Alert`` is encoded as one or more JSON messages. The messages are specified in ``docs/messages.md`` and in
+the JSON Schemas in ``streamdedup/wire/schemas``; a change of a message touches both. Only ``Document.text`` and labels
+contain document text: no error and no header of this package does.
 """
 
 from importlib import resources

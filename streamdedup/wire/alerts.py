@@ -1,4 +1,8 @@
-"""Alerts: a document and its matches, encoded as one or more JSON messages and decoded from them."""
+"""Alerts: a document and its matches, encoded as one or more JSON messages and decoded from them.
+
+``daemon.publisher`` encodes; rebuilds, ``serve`` and commands decode. A new field needs a default, because alerts of
+earlier releases are decoded too, and a row in ``schemas/alert.schema.json`` and ``docs/messages.md``.
+"""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -24,8 +28,8 @@ ALERT_VERSION: Final = 1
 DEFAULT_MAX_MATCHES: Final = 100
 #: Bytes in one alert message, key and framing included; well below Kafka's default limit, 1,048,576.
 DEFAULT_MAX_ALERT_BYTES: Final = 900_000
-#: Smallest limit on an alert message: ids, source and publication time fit even with every byte escaped, and copied
-#: headers too.
+#: Smallest limit on an alert message. One match always fits: ids, source and publication time with every byte escaped,
+#: and copied headers.
 MIN_ALERT_BYTES: Final = 65_536
 
 # Record bytes in a batch beside key and value: lengths, time, offset and the batch header.
@@ -205,7 +209,7 @@ def encode_alert(
     """
     if max_matches < 1 or max_bytes < MIN_ALERT_BYTES:
         raise ValueError(f"an alert needs room for one match and {MIN_ALERT_BYTES:,} bytes: {max_matches}, {max_bytes}")
-    # The bytes make the order total, so that equal alerts give equal bytes.
+    # The encoded match makes the order total, so that equal alerts give equal bytes.
     matches = sorted(alert.matches, key=lambda match: (-match.similarity, match.id, _encode(match)))
     # The longest message without matches: no part number has more digits than the number of matches.
     rest_bytes = len(_encode(replace(alert, matches=(), part=len(matches), parts=len(matches))))
@@ -225,7 +229,7 @@ def decode_alert(value: bytes) -> Alert:
     """
     try:
         alert = _decode(value)
-        _to_ms(alert.document.record_time), _to_ms(alert.detected_at)
+        _to_ms(alert.document.record_time), _to_ms(alert.detected_at)  # raise for an invalid time
     except ValueError as error:
         raise DecodeError(ErrorCode.INVALID_FIELD, f"no alert message of version {ALERT_VERSION}: {error}") from None
     return alert
@@ -236,7 +240,7 @@ def _grouped(matches: Sequence[Match], max_count: int, max_bytes: int) -> Iterat
     group: list[Match] = []
     room = max_bytes
     for match in matches:
-        needed_bytes = len(_encode(match)) + 1
+        needed_bytes = len(_encode(match)) + 1  # a comma
         if group and (len(group) == max_count or needed_bytes > room):
             yield group
             group, room = [], max_bytes

@@ -1,4 +1,4 @@
-"""Copied headers: record headers that the settings name, for the record's alert and its dead letter."""
+"""Copied headers: record headers that ``kafka.copy_headers`` names, in the record's alert or dead letter."""
 
 from collections.abc import Collection, Iterable
 from typing import Final
@@ -15,8 +15,8 @@ SentHeaders = tuple[tuple[str, bytes], ...]
 def copied_headers(headers: Iterable[tuple[str, bytes | None]], names: Collection[str]) -> SentHeaders:
     """Return the headers with these names, in order; equal headers give an equal result.
 
-    A header that would exceed ``MAX_COPIED_BYTES`` together with those before it is left out. A null value becomes an
-    empty one, because the Kafka client cannot send null.
+    A header that would exceed ``MAX_COPIED_BYTES`` together with the copied ones before it is left out. A null value
+    becomes an empty one, because the Kafka client cannot send null.
 
     Args:
         headers: Name and value of each header of a record.

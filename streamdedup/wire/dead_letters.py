@@ -3,6 +3,8 @@
 Key, value, headers and record time stay as they were, so that the record can be replayed to a corrected daemon. The
 headers ``streamdedup.dlq.*`` name the reason and the position, and any record part that was cut off. No header
 contains document text. The format is specified in ``docs/messages.md``.
+
+``daemon.publisher`` calls ``dead_letter``. The ``dlq`` commands and ``serve`` read dead letters as ``DeadLetter``.
 """
 
 import json
@@ -19,9 +21,9 @@ from streamdedup.errors import MessageError
 from streamdedup.position import Position
 from streamdedup.wire.copied_headers import SentHeaders, copied_headers, headers_bytes
 
-#: Prefix of the names of all headers of a dead letter that are not the record's.
+#: Prefix of the names of the headers that the daemon adds to those of the record.
 PREFIX: Final = "streamdedup.dlq."
-#: Greatest value length of such a header, in UTF-8 bytes.
+#: Greatest value length of an added header, in UTF-8 bytes.
 MAX_HEADER_BYTES: Final = 1_024
 #: Default limit on a dead letter in bytes: Kafka's default limit of 1,048,576 less room for framing.
 DEFAULT_MAX_BYTES: Final = 1_000_000
@@ -119,8 +121,8 @@ class Failure:
         if isinstance(error, MessageError):
             return cls(stage, str(error.code), name, str(error))
         calls = [(call.f_globals.get("__name__", "?"), line) for call, line in walk_tb(error.__traceback__)]
-        line = " at line {1} of {0}".format(*calls[-1]) if calls else ""
-        return cls(stage, INTERNAL, name, f"unexpected {name}{line}")
+        innermost = " at line {1} of {0}".format(*calls[-1]) if calls else ""
+        return cls(stage, INTERNAL, name, f"unexpected {name}{innermost}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +154,9 @@ def dead_letter(
 ) -> DeadLetterRecord:
     """Return the dead letter for a record; its size is at most ``max_bytes``.
 
-    Headers from an earlier failure of the same record are replaced, and ``attempts`` is incremented. Headers about
-    the bytes (a truncated value for example) are kept; they have to be removed when the bytes are restored. A producer
-    can write headers with these names. Such headers do not name an earlier position in the same partition, and are
-    ignored.
+    If the record is a replayed dead letter, its headers ``streamdedup.dlq.*`` are replaced, and ``attempts`` is
+    incremented. The headers about the bytes (such as ``truncated``) stay; someone who restores the bytes has to remove
+    these headers. Headers with such names from a producer are ignored.
 
     Args:
         record: The record; an unreadable record has only a position.
@@ -176,7 +177,7 @@ def dead_letter(
         raise ValueError(f"a dead letter needs {MIN_BYTES:,} bytes for its headers; the limit is {max_bytes:,}")
     earlier = _earlier(record)
     attempts = 1 + (whole_number(earlier.get("attempts", "")) or 0)
-    facts = _reason(record, failure, daemon, time_ms) | {"attempts": str(attempts)}
+    facts = _facts(record, failure, daemon, time_ms) | {"attempts": str(attempts)}
     facts |= {name: earlier[name] for name in _LASTING if name in earlier}
     headers = tuple((name, value or b"") for name, value in record.headers if not name.startswith(PREFIX))
     if nulls := [name for name, value in record.headers if value is None and not name.startswith(PREFIX)]:
@@ -187,8 +188,7 @@ def dead_letter(
     elif value is None and record.key is None:
         facts["null-value"] = "true"
     if record.key is None:
-        # A record with neither key nor value cannot be sent.
-        value = value or b""
+        value = value or b""  # a record with neither key nor value cannot be sent
     header_sets = (headers, copied_headers(headers, copy_headers), ())
     key, value, headers = _fit(record.key, value, header_sets, facts, max_bytes)
     timestamp_ms = None if record.timestamp_ms < 0 else min(record.timestamp_ms, time_ms)
@@ -256,7 +256,8 @@ class DeadLetter:
         return tuple((name, value) for name, value in self.record.headers if not name.startswith(PREFIX))
 
 
-def _reason(record: KafkaRecord, failure: Failure, daemon: DaemonInfo, time_ms: int) -> dict[str, str]:
+def _facts(record: KafkaRecord, failure: Failure, daemon: DaemonInfo, time_ms: int) -> dict[str, str]:
+    """Return the headers ``streamdedup.dlq.*`` about a failure, by name without the prefix."""
     topic, partition, offset, _ = record.position
     time = datetime.fromtimestamp(time_ms // 1_000, UTC).replace(microsecond=time_ms % 1_000 * 1_000, tzinfo=None)
     return {
@@ -278,8 +279,8 @@ def _reason(record: KafkaRecord, failure: Failure, daemon: DaemonInfo, time_ms: 
 def _earlier(record: KafkaRecord) -> dict[str, str]:
     """Return the ``streamdedup.dlq.*`` headers if the record is a replayed dead letter, else none.
 
-    A replay goes to the partition in which the record failed, so its headers name an earlier position in that
-    partition. Headers with these names from a producer would otherwise prevent a replay.
+    A replay goes to the partition in which the record failed, so the headers name an earlier position in the partition.
+    Other headers with these names are from a producer: kept in the dead letter, they would prevent its replay.
     """
     earlier, (topic, partition, offset, _) = read_headers(record.headers), record.position
     failed_offset = whole_number(earlier.get("offset", ""))
@@ -317,25 +318,24 @@ def _size_bytes(key: bytes | None, value: bytes | None, headers: Iterable[tuple[
 def _fit(
     key: bytes | None, value: bytes | None, header_sets: Sequence[SentHeaders], facts: dict[str, str], max_bytes: int
 ) -> tuple[bytes | None, bytes | None, SentHeaders]:
-    """Truncate the value, drop headers, truncate the key, in this order, until all fits; note it in ``facts``.
+    """Truncate the value, drop headers, truncate the key, in this order, until all fits; add each step to ``facts``.
 
     ``header_sets`` are the record headers to choose from: all of them, then fewer, then none.
     """
     all_headers = header_sets[0]
     if _size_bytes(key, value, [*all_headers, *_encoded(facts)]) <= max_bytes:
         return key, value, all_headers
-    whole = value or b""
     for headers in header_sets:
         if len(headers) < len(all_headers):
             facts["dropped-headers"] = str(len(all_headers) - len(headers))
-        if whole:
-            # The headers of an earlier truncation describe the original value.
+        if value:
+            # Not set again: the headers of an earlier truncation describe the original value.
             facts.setdefault("truncated", "true")
-            facts.setdefault("original-length", str(len(whole)))
-            facts.setdefault("sha256", sha256(whole).hexdigest())
+            facts.setdefault("original-length", str(len(value)))
+            facts.setdefault("sha256", sha256(value).hexdigest())
         room = max_bytes - _size_bytes(key, None, [*headers, *_encoded(facts)])
         if room >= 0:
-            return key, value and value[:room], headers
+            return key, value and value[:room], headers  # None, a tombstone, stays None
     assert key is not None, "the headers fit MIN_BYTES, so only a key can be too long"
     facts["truncated-key"] = "true"
     facts.setdefault("original-key-length", str(len(key)))

@@ -1,6 +1,8 @@
-"""Documents: key, value and headers become a ``Document`` or a ``DecodeError``.
+"""Documents: ``Decoder`` makes a ``Document`` of the key, value and headers of a record, or raises ``DecodeError``.
 
-A value format (``formats``) turns the value into fields. ``Decoder`` turns the fields into a document.
+A value format (``formats``) turns the value into fields, and ``Decoder`` the fields into a document. ``daemon.batch``
+decodes the records of the daemon; commands and ``serve`` use the same class. ``serve`` and ``library`` check ids with
+``id_mistake``.
 """
 
 import re
@@ -22,8 +24,8 @@ from streamdedup.wire.formats.registry import Registry, RegistryFormat
 
 Op = Literal["upsert", "append", "delete"]
 
-#: Limit of UTF-8 bytes in an id, a source, a publication time or a scope: a message with 100 matches stays far below 1
-#: MB.
+#: Limit of UTF-8 bytes in an id, a source, a publication time or a scope: an alert with 100 matches stays far below
+#: Kafka's default limit of 1 MB.
 MAX_ID_BYTES: Final = 1_024
 #: Bytes in the stored form of a scope. Two of 100,000 scopes have the same form with a probability of 3 in 10^10.
 SCOPE_BYTES: Final = 8
@@ -34,7 +36,7 @@ _OPS: dict[str | None, Op] = {None: "upsert", "upsert": "upsert", "append": "app
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
-class Document(msgspec.Struct, frozen=True, gc=False):
+class Document(msgspec.Struct, frozen=True, gc=False):  # gc=False: texts and numbers form no reference cycles
     """One decoded record.
 
     Attributes:
@@ -149,15 +151,18 @@ class Decoder:
         document_id = self._id(fields.id, key, position, op)
         source, published_at = fields.source, fields.published_at
         if source is not None:
-            source = self._short(self.source_field, source)
+            source = self._limited(self.source_field, source)
         if published_at is not None:
-            published_at = self._short(self.published_at_field, published_at)
+            published_at = self._limited(self.published_at_field, published_at)
         text = "" if op == "delete" else self._text(fields)
         scope = None if self.scope_field is None else self._scope(self.scope_field, fields.scope, op)
         return Document(document_id, text, position, timestamp_ms, op, source, published_at, scope)
 
     def shown_fields(self, value: bytes, headers: Headers = ()) -> bytes | None:
-        """Return the fields of a value as JSON; None where no schema reads it. Raises as ``decode`` for servers."""
+        """Return the fields of a framed value as JSON, for people; None if no schema reads it.
+
+        Raises ``TransientError`` and ``FatalError`` as ``decode``.
+        """
         if not isinstance(self.value_format, RegistryFormat):
             return None
         try:
@@ -167,6 +172,7 @@ class Decoder:
         return encode_fields({name: getattr(fields, attribute) for attribute, name in self._schema.names.items()})
 
     def _id(self, field: str | int | None, key: bytes | None, position: Position, op: Op) -> str:
+        """Return the id from the field, else from the key; a document without both is named by its position."""
         if field is None and key is None:
             if op != "upsert":
                 raise self._schema.bad_id(f"is missing, and there is no key: nothing says what to {op}")
@@ -200,13 +206,13 @@ class Decoder:
     def _scope(self, name: str, field: str | int | None, op: Op) -> str | None:
         if op != "upsert":
             return None
-        if field is None or field == "":
-            field = self.default_scope
-        if field is None:
+        scope = self.default_scope if field is None or field == "" else field
+        if scope is None:
             raise missing_scope(name)
-        return self._short(name, field)
+        return self._limited(name, scope)
 
-    def _short(self, name: str, field: str | int) -> str:
+    def _limited(self, name: str, field: str | int) -> str:
+        """Return a field as text; raise ``DecodeError`` above ``MAX_ID_BYTES``, measured as in ``_text``."""
         text = str(field)
         if len(text) * 4 > MAX_ID_BYTES and (length := len(text.encode())) > MAX_ID_BYTES:
             reason = f"is {length:,} bytes long; at most {MAX_ID_BYTES:,} are allowed"
@@ -221,12 +227,7 @@ def missing_scope(scope_field: str) -> DecodeError:
 
 
 def id_mistake(document_id: str, length: int) -> str | None:
-    """Return why a text cannot be a document id, or None.
-
-    Args:
-        document_id: The text.
-        length: Its length in UTF-8 bytes.
-    """
+    """Return why a text, whose ``length`` is in UTF-8 bytes, cannot be a document id; None if it can."""
     if not 1 <= length <= MAX_ID_BYTES:
         return f"is {length:,} bytes long; 1 to {MAX_ID_BYTES:,} are allowed"
     if not document_id.isprintable() and (control := _CONTROL.search(document_id)):

@@ -1,4 +1,4 @@
-"""The dead-letter codes."""
+"""The dead-letter codes; a new one also needs a row in ``docs/messages.md``."""
 
 from enum import StrEnum
 

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from streamdedup.cli.main import EXIT_INTERRUPTED
-from streamdedup.daemon.shutdown import SAME_WISH_S
+from streamdedup.daemon.shutdown import SAME_REQUEST_S
 from streamdedup.errors import EXIT_FAILED, EXIT_FATAL, EXIT_FORCED, EXIT_OK, EXIT_STALLED, EXIT_USAGE
 from tests import servers
 from tests.daemons import streamdedup
@@ -56,7 +56,7 @@ def test_a_daemon_that_is_stuck_ends_with_the_code_of_what_ended_it(stuck):
         daemon.signal(signal.SIGTERM)
         asked_at = time.monotonic()
         # The daemon may have been late to take the first one.
-        servers.wait_until(lambda: time.monotonic() - asked_at > 2 * SAME_WISH_S, what="a second wish of its own")
+        servers.wait_until(lambda: time.monotonic() - asked_at > 2 * SAME_REQUEST_S, what="a second wish of its own")
         daemon.signal(signal.SIGINT)
         assert daemon.wait() == EXIT_INTERRUPTED
 

@@ -80,7 +80,7 @@ class Rebuild:
         generation, topic = kafka.generation, kafka.topic
         yield None
         fences = yield from self._take_over(committed, generation, topic)
-        if gap and self._rules.gap_given_up and (yield from self._is_written_past(gap, committed)):
+        if gap and self._rules.gap_given_up and (yield from self._has_later_entries(gap, committed)):
             self._index.begin_staging(self._name, is_gap=False)
             gap = None
             fences = yield from self._take_over(committed, generation, topic)
@@ -111,7 +111,7 @@ class Rebuild:
             fences[partition] = yield from self._staging.fence(partition, generation, end, None, topic)
         return fences
 
-    def _is_written_past(self, gap: Gap, committed: list[int]) -> Generator[Step, None, bool]:
+    def _has_later_entries(self, gap: Gap, committed: list[int]) -> Generator[Step, None, bool]:
         """Tell whether a document of the gap has an entry from a record that is not committed."""
         for partition, last in gap.items():
             docs = {operation.doc for operation in self._kafka.log[partition][last.start : committed[partition]]}

@@ -116,18 +116,18 @@ def test_a_token_is_renewed_before_its_end_and_kept_while_the_endpoint_is_away(e
     tokens = kafka_options(oauth(sasl_token_url=endpoint.url)).sasl_login
     with pytest.raises(KafkaConnectionError, match="no token yet"):
         tokens.token()
-    assert tokens._step() == 4.0
+    assert tokens._fetch_token() == 4.0
     assert tokens.token() == endpoint.tokens[-1]
     now[0] += 4
     endpoint.is_away = True
     for _ in range(2):
-        assert tokens._step() == login.RETRY_S
+        assert tokens._fetch_token() == login.RETRY_S
     assert tokens.token() == endpoint.tokens[-1]
     now[0] += 1
     with pytest.raises(KafkaConnectionError, match=f"{endpoint.url} does not answer with a token: HTTPError"):
         tokens.token()
     endpoint.is_away = False
-    tokens._step()
+    tokens._fetch_token()
     assert tokens.token() == endpoint.tokens[-1] != endpoint.tokens[0]
     events = [line.event for line in caplog.records if hasattr(line, "event")]
     assert events == ["token_fetched", "token_missing", "token_fetched"]

@@ -107,7 +107,7 @@ def test_a_watchdog_without_ticks_acts_once_and_names_the_line_of_the_thread():
 def test_a_watchdog_with_ticks_does_nothing():
     lines = []
     watchdog = Watchdog(0.5, action=lines.append)
-    looks = iter(range(3 * shutdown.WATCHDOG_LOOKS))
+    looks = iter(range(3 * shutdown.WATCHDOG_CHECKS))
 
     def tick_until_the_next_look(_wait_s):
         watchdog.tick()
@@ -119,13 +119,13 @@ def test_a_watchdog_with_ticks_does_nothing():
 
 
 def test_a_watchdog_acts_when_the_ticks_end():
-    lines, looks = [], iter(range(3 * shutdown.WATCHDOG_LOOKS))
+    lines, looks = [], iter(range(3 * shutdown.WATCHDOG_CHECKS))
     watchdog = Watchdog(0.5, action=lines.append)
     watchdog.tick()
     watchdog._end = SimpleNamespace(wait=lambda _wait_s: next(looks, None) is None)
     watchdog._watch()
     assert len(lines) == 1
-    assert next(looks) == shutdown.WATCHDOG_LOOKS + 1
+    assert next(looks) == shutdown.WATCHDOG_CHECKS + 1
 
 
 def test_a_stalled_process_ends_with_its_own_code_and_one_line():

@@ -1,6 +1,7 @@
 """Value formats: value and headers become document fields.
 
-A format is a module and a row in ``FORMATS``. A profile has one format; files of documents are read as JSON.
+``wire.documents.Decoder`` makes the format of a profile by ``make_format``. A new format is a module and a row in
+``FORMATS``. Files of documents are read as JSON in each profile.
 """
 
 from contextlib import AbstractContextManager
@@ -24,15 +25,16 @@ class ValueFormat(Protocol):
         """
 
     def batch(self) -> AbstractContextManager[None]:
-        """Return a context in which one thread decodes a batch; failed look-ups may be remembered in it."""
+        """Return a context in which one thread decodes a batch; a format may remember failed look-ups until its end."""
 
 
 class Row(NamedTuple):
     """A format in ``FORMATS``.
 
     Attributes:
-        module: Path of its module: a ``SchemaCompiler``, or one whose ``value_format`` makes a ``ValueFormat``.
-        registered: Type of its schemas in a schema registry; None for a format without schemas.
+        module: Import path of the module, which is a ``SchemaCompiler``; without schemas, its function ``value_format``
+            makes a ``ValueFormat``.
+        registered: Type of the schemas in a schema registry; None for a format without schemas.
     """
 
     module: str
@@ -61,7 +63,7 @@ def make_format(name: str, schema: Schema, registry: Registry | None) -> ValueFo
         ValueError: The format needs a registry.
     """
     path, registered = FORMATS[name]
-    module = import_module(path)
+    module = import_module(path)  # here, because most formats need libraries of an extra
     if registered is None:
         value_format: ValueFormat = module.value_format(schema)
         return value_format

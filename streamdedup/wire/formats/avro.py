@@ -1,14 +1,14 @@
-"""Avro, framed for a schema registry. Needs the extra ``registry``.
+"""Avro, framed for a schema registry: a ``SchemaCompiler`` of ``registry``. Needs the extra ``registry``.
 
-``payload.body`` names the field ``body`` of the record or map in the field ``payload``. Logical types become texts:
-times as in ISO 8601, UUIDs and decimals as usual.
+``payload.body`` in the settings names the field ``body`` of the record or map in the field ``payload``. Logical types
+become texts: times as in ISO 8601, UUIDs and decimals as usual.
 
 fastavro 1.13.1 ends the process at values that are nested deeper than the stack of C, which only a deep or recursive
 schema allows. Its reader in Python reads values of such schemas, and ``MAX_DEPTH`` bounds them.
 
-fastavro 1.13.1 converts the logical types of all fields: a decimal in a time that grows with the square of its length
-(1 MB: 2 minutes), and a time out of the range of Python fails. So logical types are converted here, and only those of
-fields that become part of a document; ``MAX_DECIMAL_BYTES`` bounds decimals.
+fastavro 1.13.1 converts the logical types of all fields. The conversion of a decimal takes time that grows with the
+square of its length (1 MB: 2 minutes), and a time out of the range of Python fails. So logical types are converted
+here, and only those of fields that become part of a document; ``MAX_DECIMAL_BYTES`` bounds decimals.
 """
 
 import math
@@ -37,7 +37,8 @@ MAX_DEPTH: Final = 50
 #: Largest number of bytes of a decimal that becomes part of a document: 308 digits.
 MAX_DECIMAL_BYTES: Final = 128
 
-# Logical type of the values that fastavro returns as ``_Unconverted``, and the attribute with the type in the schema.
+# Logical type that makes fastavro return a value as ``_Unconverted``, and the attribute of the schema that keeps the
+# original logical type.
 _DEFERRED, _LOGICAL = "streamdedup", "streamdedup.logicalType"
 
 # The whole value becomes the only field of a record, which has the same bytes: fastavro finds referenced schemas in
@@ -61,6 +62,7 @@ class _Unconverted(NamedTuple):
             raise _damaged(type(error).__name__) from None
 
 
+# The readers of fastavro are global. These have a name that no schema of others uses.
 LOGICAL_READERS |= {
     f"{kind}-{_DEFERRED}": lambda value, schema, _reader_schema: _Unconverted(value, schema)
     for kind in ("int", "long", "bytes", "fixed", "string")
@@ -82,8 +84,8 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
     nodes = {name: list(_nodes(_WHOLE, path, named)) for name, path in steps.items()}
     for node in chain.from_iterable(nodes.values()):
         if isinstance(node, dict) and _LOGICAL in node:
-            node["logicalType"] = _DEFERRED
-    paths = {name: path for name, path in steps.items() if nodes[name]}
+            node["logicalType"] = _DEFERRED  # the other logical types stay unknown to fastavro
+    paths = {name: path for name, path in steps.items() if nodes[name]}  # fields that the schema has
     read = fastavro.schemaless_reader if depth <= MAX_DEPTH else _bounded_reader
 
     def fields(value: bytes) -> Any:
@@ -223,7 +225,7 @@ def _depth(node: Any, named: Mapping[str, Any], known: dict[str, float]) -> floa
     name = node if isinstance(node, str) else node.get("name", "") if isinstance(node, dict) else ""
     if name in named:
         if name not in known:
-            known[name] = math.inf  # as long as it is open
+            known[name] = math.inf  # found again inside, the schema contains itself
             known[name] = _inner_depth(named[name], named, known)
         return known[name]
     return _inner_depth(node, named, known)

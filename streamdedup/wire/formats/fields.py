@@ -16,7 +16,7 @@ from streamdedup.wire.error_codes import ErrorCode
 #: Name and value for each record header.
 Headers = Sequence[tuple[str, bytes | None]]
 
-# The error text from msgspec ends with the field path behind this.
+# In an error text from msgspec, the field path follows this.
 _PATH = " - at `$."
 
 

@@ -61,7 +61,7 @@ class JsonFormat:
                 raise _malformed(value, error) from None
         fields, control = self.fields(repaired, headers), self.fields(repair_json(value, b"u0000"), headers)
         if fields.id != control.id:
-            # The repair must not make two ids equal.
+            # The id itself has a lone surrogate. After the repair two such ids could be equal.
             raise self._schema.bad_id("contains half of a surrogate pair")
         return fields
 
@@ -88,12 +88,7 @@ def _depth(value: bytes) -> int:
 
 
 def repair_json(value: bytes, replacement: bytes = b"ufffd") -> bytes:
-    """Blank a byte order mark and replace lone surrogates; all other bytes keep their positions.
-
-    Args:
-        value: JSON text.
-        replacement: Escape without the backslash.
-    """
+    """Blank a byte order mark, and replace lone surrogates by another escape; all other bytes keep their positions."""
     if value.startswith(_BOM):
         value = b"   " + value[len(_BOM) :]
     return _ESCAPE.sub(lambda escape: b"\\" + replacement if escape[1] else escape[0], value)

@@ -1,6 +1,6 @@
-"""JSON, framed for a schema registry; values are read as JSON, and not compared with their schema.
+"""JSON, framed for a schema registry: a ``SchemaCompiler`` of ``registry``. Values are not compared with their schema.
 
-``payload.body`` names the property ``body`` of the object in the property ``payload``.
+``payload.body`` in the settings names the property ``body`` of the object in the property ``payload``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,9 @@ def compile_writer(_registered: RegisteredSchema, _schema: Schema) -> Write:
 
 
 def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSchema:
-    """Return a reader for the values of a JSON Schema; only one that admits no other properties tells what they have.
+    """Return a reader for the values of a JSON Schema, and the names of the fields that the values may have.
+
+    Only a schema without additional properties excludes a field.
 
     Raises:
         DecodeError: It is no JSON Schema.
@@ -40,7 +42,7 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
 
 
 def _nested_decode(schema: Schema, paths: Mapping[str, Sequence[str]]) -> Callable[[bytes], Any]:
-    """Return a decoder of fields in objects; what is missing, null or no object on the way is missing."""
+    """Return a decoder of fields in nested objects; a path through a missing value or no object has no value."""
     attributes = {
         root: f"root_{number}" for number, root in enumerate(dict.fromkeys(path[0] for path in paths.values()))
     }

@@ -1,9 +1,10 @@
-"""Protobuf, framed for a schema registry. Needs the extra ``registry``.
+"""Protobuf, framed for a schema registry: a ``SchemaCompiler`` of ``registry``. Needs the extra ``registry``.
 
 Registries have the text of a schema, which protoc compiles (``grpc_tools``), or its descriptor. protobuf reads messages
-without generated code. Schemas are not trusted: protoc is a process of its own, with a time limit, and no part of a
-schema becomes an argument that protoc takes for an option.
-``payload.body`` names the field ``body`` of the message in the field ``payload``. Messages of
+without generated code. Schemas are not trusted: protoc is a separate process with a time limit, and no part of a schema
+becomes an argument that protoc takes for an option.
+
+``payload.body`` in the settings names the field ``body`` of the message in the field ``payload``. Messages of
 ``google.protobuf.Timestamp`` become texts as in RFC 3339, wrappers such as ``google.protobuf.StringValue`` their
 values, and enumerations their names.
 """
@@ -34,10 +35,11 @@ from streamdedup.wire.formats.registry import CompiledSchema, RegisteredSchema, 
 #: Time limit of protoc, in seconds; it compiles a file of 4 MB in less than two.
 PROTOC_TIMEOUT_S: Final = 60.0
 
-# Bytes of a file name, and characters of an error of protoc.
+# Largest number of bytes of a file name, and of characters of an error of protoc that is passed on.
 _MOST_NAME, _MOST_REASON = 200, 200
-# Messages whose number in the file has one byte in the frame.
+# Number of messages whose index in the file takes one byte in the frame, as a zigzag varint.
 _MOST_WRITTEN = 64
+# Name for the file of the schema itself, which the registry does not name.
 _MAIN = "streamdedup_value.proto"
 _MOST_VARINT_BITS = 35
 _TIME = "google.protobuf.Timestamp"
@@ -91,7 +93,8 @@ def compile_writer(registered: RegisteredSchema, schema: Schema) -> Write:
     texts = [schema.names[attribute] for attribute in schema.texts]
     messages = list(_compiled(registered).message_types_by_name.values())[:_MOST_WRITTEN]
     index = next((number for number, message in enumerate(messages) if any(_paths(message, texts))), 0)
-    message_class, frame = GetMessageClass(messages[index]), bytes([2, 2 * index])
+    # The frame is a path of one index: length 1 and the index, as zigzag varints.
+    message_class, frame = GetMessageClass(messages[index]), bytes([2 * 1, 2 * index])
 
     def write(fields: Mapping[str, Any]) -> bytes:
         try:
@@ -111,7 +114,7 @@ def _compiled(registered: RegisteredSchema) -> FileDescriptor:
     _check_names(texts)
     try:
         files = [_descriptor(name, text) for name, text in texts.items()]
-    except (ValueError, DamagedError):
+    except (ValueError, DamagedError):  # texts, not descriptors
         files = _run_protoc(texts, [_MAIN])
     else:
         included = sorted({name for file in files for name in file.dependency} - texts.keys())
@@ -140,9 +143,7 @@ def _check_names(names: Collection[str]) -> None:
 def _descriptor(name: str, text: str) -> FileDescriptorProto:
     """Return a file that was registered as a descriptor in Base64, as serializers in Python do.
 
-    Raises:
-        ValueError: It is none.
-        DamagedError: It is none.
+    Raises ``ValueError`` or ``DamagedError`` for any other text.
     """
     file: FileDescriptorProto = FileDescriptorProto.FromString(b64decode(text, validate=True))
     file.name = name
@@ -192,9 +193,9 @@ def _compile_in(folder: str, texts: Mapping[str, str], names: Sequence[str]) -> 
 
 
 def _split_indexes(value: bytes) -> tuple[tuple[int, ...], int]:
-    """Return the path of the message in its file, and the position behind it."""
+    """Return the path of the message in its file, and the position behind the path."""
     count, position = _varint(value, 0)
-    if count == 0:  # the first message, written shortly
+    if count == 0:  # short form for the first message
         return (0,), position
     indexes = []
     for _ in range(count):

@@ -1,8 +1,11 @@
 """The schema registry: schemas by id and by subject, over the HTTP API of Confluent, which other registries serve too.
 
+``RegistryFormat`` is the value format of every profile with schemas; the modules ``avro``, ``json_schema`` and
+``protobuf`` compile its schemas. ``produce`` writes values with ``writer``, the checks call ``missing_fields``.
+
 A schema never changes under its id, so ``RegistryFormat`` asks once for each. An unknown id may be registered later:
-``RegistryFormat`` asks for it once in a batch. The client is ``http.client``: two kinds of requests, no redirects that
-would carry a password away, and the loop of the daemon repeats what fails.
+``RegistryFormat`` asks for it once in a batch. ``http.client`` suffices as the client: there are two kinds of requests,
+redirects could carry a password away, and the loop of the daemon repeats failed requests.
 """
 
 import socket
@@ -42,8 +45,8 @@ class RegisteredSchema(NamedTuple):
     Attributes:
         kind: ``AVRO``, ``JSON`` or ``PROTOBUF``.
         text: Text of the schema.
-        references: Text of each schema that it refers to, by name; a schema comes after those that it refers to itself.
-        schema_id: Id; 0 where the registry was asked for the id.
+        references: Text by name of each schema that it refers to, directly or not; referred schemas come first.
+        schema_id: Id; 0 if the schema was looked up by its id, which the answer does not repeat.
     """
 
     kind: str
@@ -72,7 +75,7 @@ class SchemaCompiler(Protocol):
     """The module of a format."""
 
     def compile_schema(self, registered: RegisteredSchema, schema: Schema) -> CompiledSchema:
-        """Return a reader for the values of a schema; raise ``DecodeError`` for a schema that is none."""
+        """Return a reader for the values of a schema; raise ``DecodeError`` for an invalid schema."""
 
     def compile_writer(self, registered: RegisteredSchema, schema: Schema) -> Write:
         """Return a writer, which raises ``DecodeError`` for fields that do not fit."""
@@ -142,7 +145,7 @@ class RegistrySession:
         Raises:
             DecodeError: There is none, or a schema that it refers to is gone.
             RegistryUnavailable: The registry does not answer, or refuses a client that it has accepted before.
-            RegistryMisconfigured: The registry refuses this client, or the URL is none of a registry.
+            RegistryMisconfigured: The registry refuses this client, or no registry is at the URL.
         """
         answer = None
         if isinstance(schema_id, UUID):
@@ -216,6 +219,7 @@ class RegistrySession:
             connection.request("GET", path, headers=dict(headers))
             with connection.getresponse() as response:
                 body = response.read(MAX_ANSWER_BYTES + 1)
+                # A read with a size raises no error for an answer that ends early.
                 if response.length and len(body) <= MAX_ANSWER_BYTES:
                     raise IncompleteRead(body, response.length)
             if len(body) > MAX_ANSWER_BYTES:
@@ -322,6 +326,7 @@ class RegistryFormat:
             raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"its type is {registered.kind}, not {self._kind}")
         compiled = self._compiler.compile_schema(registered, self._schema)
         texts = [self._schema.names[attribute] for attribute in self._schema.texts]
+        # A schema without text fields may be one of deletions.
         if not any(name in compiled.names for name in (*texts, self._schema.names["op"])):
             raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"it has none of the text fields: {', '.join(texts)}")
         return compiled
@@ -332,7 +337,7 @@ class RegistryFormat:
         Raises:
             DecodeError: Values with this schema cannot be read.
             RegistryUnavailable: The registry does not answer.
-            RegistryMisconfigured: The registry refuses this client, or the URL is none of a registry.
+            RegistryMisconfigured: The registry refuses this client, or no registry is at the URL.
         """
         with RegistrySession(self._registry) as session:
             registered = session.latest(subject)
@@ -347,7 +352,7 @@ class RegistryFormat:
             registered = session.latest(subject)
         if registered is None:
             return None
-        self._compiled(registered)
+        self._compiled(registered)  # raises if the daemon could not read the values
         write = self._compiler.compile_writer(registered, self._schema)
         frame = bytes([_NUMBER[0]]) + registered.schema_id.to_bytes(_NUMBER[1], "big")
         return lambda fields: frame + write(fields)
@@ -366,9 +371,9 @@ def nested(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def split_frame(value: bytes, headers: Headers) -> tuple[int | UUID, bytes]:
-    """Return the id of the schema of a value, from the record header or from its frame, and the value without it.
+    """Return the schema id of a value, from the record header or from the frame, and the value without the id.
 
-    A path to a Protobuf message, which follows the id in the header too, is in front of the value in both cases.
+    A path to a Protobuf message follows the id in the frame and in the header. It is returned in front of the value.
     """
     for name, content in headers:
         if name == ID_HEADER and content is not None:
