@@ -22,8 +22,9 @@ The last three rules need both sources: a pair with a source that is not known i
 Where the profile keeps sources (``DetectorOptions.keep_sources``), an index entry is 8 bytes longer (BLAKE2b of the
 source); an entry with 100 shingles has about 500 bytes. Other profiles store no source. The hash does not
 depend on the rules, so rules can be changed without a new index. 4 bytes would be too few: two sources with the same
-hash count as one source, and the rules lose pairs between them. Among 100,000 sources are 5 * 10^9 couples: with 2^32
-hashes about one couple has the same hash, with 2^64 hashes one with a probability of 3 in 10^10.
+hash count as one source, and the rules suppress pairs between them by mistake. 100,000 sources form 5 * 10^9 pairs of
+sources: of these about one has equal hashes of 4 bytes; with 8 bytes any has equal hashes with a probability of 3 in
+10^10.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,7 +47,7 @@ class SuppressionRule(StrEnum):
 
 @lru_cache(maxsize=4096)
 def source_key(source: str) -> bytes:
-    """Return a source's stored form."""
+    """Return a source's stored form, a hash."""
     return blake2b(source.encode("utf-8", "surrogatepass"), digest_size=SOURCE_BYTES).digest()
 
 
@@ -105,7 +106,7 @@ def suppression_of(
     ignore_same_source: bool,
     ignore_sources: Iterable[tuple[str, str]],
 ) -> Suppression | None:
-    """Return the rules from source names; None for no rule."""
+    """Return the rules of a profile, whose sources are names; None for no rule."""
     rules = Suppression(
         min_shingles,
         frozenset(map(source_key, only_sources)),
