@@ -16,7 +16,7 @@ _PASSING = (
     exceptions.OutOfMemoryError,
     exceptions.ReadOnlyError,
     exceptions.ClusterError,
-    # Of a cluster: a slot on the move or a map of the slots that is out of date, none of whose nodes may answer.
+    # From a cluster: a slot is on the move, or no node of an outdated map of the slots answers.
     exceptions.AskError,
     exceptions.TryAgainError,
     exceptions.RedisClusterException,
@@ -43,7 +43,7 @@ _SCRIPT_REFUSALS = ("ACL failure in script", "The user executing the script can'
 _KEYS_REFUSED = re.compile(r"\baccess (a|the|one of the|at least one of the) (\S+ )?keys?\b")
 #: What a server adds to an error within a script.
 _SCRIPT_NOISE = re.compile(r"ACL failure in script: |\.? script: .*?on @user_script:[0-9]+\.?$")
-#: Advice for a user without the rights of the page.
+#: Advice for a user without the rights that docs/redis.md lists.
 GRANT = "grant what docs/redis.md lists under User and rights"
 #: Texts of a server whose append-only file cannot be written, to a command and to a script, with the system's error.
 _NO_APPEND_ONLY_FILE = re.compile(
@@ -143,6 +143,10 @@ def damage_translated() -> Iterator[None]:
 def _translate(
     error: BaseException, key: bytes | None = None, address: str | None = None, new_login_setting: str | None = None
 ) -> Exception:
+    """Return the project's error for an error of the client; arguments as for ``translated``.
+
+    A value of another type at ``key`` is an error that names the key.
+    """
     store = "the store" if address is None or address in str(error) else f"the store at {address}"
     if key is not None and str(error).startswith("WRONGTYPE"):
         return wrong_type(shown_key(key))
@@ -158,7 +162,7 @@ def _translate(
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and, where a cluster client could not read the map of the slots, the causes of that."""
+    """Yield an error and, where a cluster client could not read the map of the slots, the causes of this failure."""
     cause: BaseException | None = error
     while cause is not None:
         yield cause
@@ -170,7 +174,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 def translated(
     address: Callable[[], str | None] = lambda: None, new_login_setting: Callable[[], str | None] = lambda: None
 ) -> Iterator[None]:
-    """Raise the product's errors for those of the client.
+    """Raise the project's errors in place of those of the client.
 
     Args:
         address: Returns the server's address, which the client's errors about time-outs do not name; None for several

@@ -107,12 +107,13 @@ class Keys:
             rows_of_call: Largest number of rows in one call.
         """
         big_endian = band_keys.astype(">u4")
+        # Spreads the band keys, which have 32 bits, evenly over the shards.
         shard_of = (band_keys.astype(np.uint64) * np.uint64(self._shards)) >> np.uint64(32)
         for slot in range(self.slots_count):
             band, shard = divmod(slot, self._shards)
             rows_of_slot = np.flatnonzero(shard_of[:, band] == shard)
-            for first in range(0, len(rows_of_slot), rows_of_call):
-                rows = rows_of_slot[first : first + rows_of_call]
+            for start in range(0, len(rows_of_slot), rows_of_call):
+                rows = rows_of_slot[start : start + rows_of_call]
                 yield slot, rows, big_endian[rows, band].tobytes()
 
     # Keys, and prefixes of the keys that scripts build

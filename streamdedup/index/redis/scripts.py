@@ -1,4 +1,4 @@
-"""The Lua scripts: one file for each operation in ``lua/``, called many at a time.
+"""The Lua scripts of an index: one file for each operation in ``lua/``. ``ScriptRunner`` calls many at a time.
 
 A line ``-- include: _fence _pages`` names the files included in front of a script. The arguments for the script follow
 the arguments for ``_fence.lua``.
@@ -153,7 +153,7 @@ class ScriptRunner:
             self._servers.ask_masters("SCRIPT LOAD", script.source)
 
     def _check_types(self, call: Call, reply: ResponseError) -> None:
-        """Raise for a value with another type; a second call finds the key name."""
+        """Raise for a value with another type; a second call of the script, which is repeatable, finds the key name."""
         if not str(reply).startswith(_WRONG_TYPE):
             return
         name, keys, arguments, _ = call
