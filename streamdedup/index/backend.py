@@ -165,7 +165,7 @@ class Backend(Protocol):
         """Return the parameters with which the index of a profile would be built now."""
 
     def where(self, name: str) -> str:
-        """Return the place of the index of a profile, and the settings that name the place, for the operator."""
+        """Say where the index of a profile is and which settings decide it, for the operator."""
 
     def servers(self) -> Sequence[ServerFacts]:
         """Return the facts of the servers that have the indexes; refuses servers that are not as in the settings."""

@@ -12,6 +12,9 @@ A profile's index holds:
 
 A store divides its keys among *slots*. Each slot is on one server, and a server may lose writes of its slots alone.
 
+``detection`` uses the ``DocumentStore``, ``daemon`` the ``PartitionStore`` and ``StoreHealth``. ``index.memory`` and
+``index.redis`` implement all of them. Processes that only look up use ``index.reading``.
+
 The index lies outside the Kafka transaction that publishes alerts. These rules keep pairs from being lost or doubled:
 
 1. *entry first*: ``insert_entries`` returns before ``insert_and_look_up`` is called.
@@ -154,7 +157,7 @@ class EntryStore(EntryReading, Protocol):
 
 
 class BucketStore(Protocol):
-    """Buckets with document numbers: one for each band and band key, and one for the copies with each content."""
+    """Buckets with document numbers: one for each band and band key, and for each content a bucket of exact copies."""
 
     def insert_and_look_up(
         self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
@@ -181,10 +184,10 @@ class BucketStore(Protocol):
         fences: Sequence[Fence],
         near_capacity: FoundNearCapacity | None = None,
     ) -> list[list[int]]:
-        """Insert each document in its content's bucket and read the other members, atomically for each bucket.
+        """Insert each document in its bucket of exact copies and read the other members, atomically for each bucket.
 
-        Such a bucket holds at most ``COPIES_CAP`` members; in a full bucket a new member replaces any other one. For
-        documents in buckets near capacity only, where a full bucket could hide an exact copy.
+        Such a bucket holds at most ``COPIES_CAP`` members; in a full bucket a new member replaces any other one. Called
+        only for documents in band buckets near capacity, because a full band bucket could hide an exact copy.
 
         Args:
             documents: Document numbers with content digests, inserted in order.
@@ -198,13 +201,13 @@ class BucketStore(Protocol):
         """
 
     def remove_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
-        """Remove each document from its content's bucket and count the removal.
+        """Remove each document from its bucket of exact copies and count the removal.
 
         Only for documents that were removed from all other buckets (rule 9).
         """
 
     def copy_removals(self) -> Mapping[int, int]:
-        """Return for each slot how many removals from content buckets there were so far."""
+        """Return for each slot how many removals from buckets of exact copies there were so far."""
 
 
 class PairStore(Protocol):
@@ -308,7 +311,7 @@ class PartitionStore(Protocol):
     def finish(
         self, committed: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]
     ) -> None:
-        """After a commit: raise the high-water marks, delete the pending matches for ``positions``."""
+        """After a commit, raise the high-water marks to ``committed`` and delete pending matches for ``positions``."""
 
 
 class StoreHealth(Protocol):

@@ -1,4 +1,4 @@
-"""Value types in the index contract besides index entries (``index.documents``), and the times to live."""
+"""Value types in the index contract (``index.contract``) besides index entries, and the times to live."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -69,7 +69,7 @@ class BrokerState(NamedTuple):
     """Partition state in Kafka at the fence.
 
     Attributes:
-        topic_id: Id given to the topic by Kafka at the creation; empty when the broker does not tell.
+        topic_id: Id that Kafka gave to the topic at its creation; empty when the broker does not tell the id.
         end: Offset after the last record, or None when unknown.
     """
 
