@@ -1,4 +1,4 @@
-"""From texts to folded and classified code points, for texts beyond ASCII.
+"""From texts to folded and classified code points, for texts beyond ASCII (for `tokens` and `shingles.normalise`).
 
 Normalising by a table is many times faster than ``unicodedata.normalize``, but right only where
 neighbours do not interact. Unicode Standard Annex 15 (section 9, "Detecting Normalization Forms") gives the conditions:
@@ -94,7 +94,7 @@ def fold(texts: Sequence[str], folding: FoldOptions) -> Folded:
     if doubtful.size:
         packed, starts = _fold_doubtful(written, packed, starts, doubtful, table, fold_marks=folding.marks)
     if packed is written.packed:
-        # Exchanged marks are all of the same kind for tokens.
+        # Marks may have been exchanged in place. All marks have the same bits for tokens, so the kinds still hold.
         folded = Folded(packed, starts, written.bits, written.kinds)
     else:
         folded = _with_bits(packed, starts)
@@ -125,9 +125,9 @@ def _without(values: NDArray[np.uint32], indexes: NDArray[np.int64]) -> NDArray[
     """Return ``values`` without those at ascending indexes."""
     if indexes.size * _FEW < values.size:
         return _with_pieces(values, indexes, [values[:0]] * indexes.size)
-    keep = np.ones(values.size, np.bool_)
-    keep[indexes] = False
-    return values.take(np.flatnonzero(keep), mode=UNCHECKED)
+    remains = np.ones(values.size, np.bool_)
+    remains[indexes] = False
+    return values.take(np.flatnonzero(remains), mode=UNCHECKED)
 
 
 def _with_pieces(
@@ -311,13 +311,13 @@ def _fold_doubtful(
     slow = set(composed.doubtful.tolist())
     lengths = np.diff(starts)
     pieces, end = [], 0
-    for nth, (first, last) in enumerate(_bounds(starts, documents)):
-        if nth in slow:
-            text = _canonical(texts[nth], table, fold_marks=fold_marks)
+    for index, (first, last) in enumerate(_bounds(starts, documents)):
+        if index in slow:
+            text = _canonical(texts[index], table, fold_marks=fold_marks)
             piece = table.packed.take(np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4"))
         else:
-            piece = composed.packed[composed.starts[nth] : composed.starts[nth + 1] - 1]
-        lengths[documents[nth]] += piece.size - (last - first)
+            piece = composed.packed[composed.starts[index] : composed.starts[index + 1] - 1]
+        lengths[documents[index]] += piece.size - (last - first)
         pieces += [packed[end:first], piece]
         end = last
     pieces.append(packed[end:])
