@@ -50,12 +50,7 @@ class Copies(NamedTuple):
 
 
 def hits_by_row(rows: Sequence[int], hits: Hits) -> dict[int, BucketHits]:
-    """Return the candidates by batch row, for documents that have any.
-
-    Args:
-        rows: Batch row of each looked-up document.
-        hits: Result of the look-up.
-    """
+    """Return the candidates by batch row, for documents that have any; ``hits`` is the look-up of ``rows``."""
     return {
         row: BucketHits(candidates, near_capacity=index in hits.near_capacity, full=index in hits.full)
         for index, (row, candidates) in enumerate(zip(rows, hits.candidates, strict=True))
@@ -66,11 +61,8 @@ def hits_by_row(rows: Sequence[int], hits: Hits) -> dict[int, BucketHits]:
 def promising_candidates(hit: BucketHits, limit: int | None) -> list[int]:
     """Return at most ``limit`` candidates to verify, the same in every attempt.
 
-    Of more candidates, those with the most shared bands are chosen; among equal counts, the smaller numbers.
-
-    Args:
-        hit: Candidates for a document.
-        limit: Largest candidate count; None for no limit.
+    Of more candidates, those with the most shared bands are chosen; among equal counts, the smaller numbers. A document
+    with a full bucket has the limit ``STORM_CANDIDATES``, also where ``limit`` is None (no limit).
     """
     candidates = hit.candidates
     if hit.full:

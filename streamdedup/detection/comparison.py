@@ -191,11 +191,7 @@ class Comparer:
 
 
 def rows_by_candidate(candidates: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
-    """Return the rows to compare with each candidate, by candidate number.
-
-    Args:
-        candidates: Candidate numbers by row.
-    """
+    """Return the rows to compare with each candidate, by candidate number, from the candidate numbers by row."""
     rows_of: dict[int, list[int]] = {}
     for row, numbers in candidates.items():
         for number in numbers:

@@ -22,12 +22,7 @@ class BagTooLarge(ValueError):
 
 
 def contents_of(shingles: ShingleBatch, sketches: Sequence[Sketch]) -> list[Content]:
-    """Return the contents for a batch.
-
-    Args:
-        shingles: Shingles of the texts.
-        sketches: A sketch for each text.
-    """
+    """Return the contents for a batch, from its shingles and a sketch for each text."""
     tails: list[int] = shingles.tails.tolist()
     return [
         Content(sketch, token_count, element_count, tuple(tails[first:last]), stop_only)

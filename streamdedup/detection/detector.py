@@ -123,11 +123,9 @@ class Detector:
         )
 
     def delete(self, documents: Sequence[Document], fences: Mapping[Partition, Fence]) -> DetectionResult:
-        """Delete documents from the index; a deletion marker replaces each entry. Raises as ``index`` does.
+        """Delete documents, in position order within each partition; a deletion marker replaces each entry.
 
-        Args:
-            documents: Documents to delete, in position order within each partition.
-            fences: Fence by partition.
+        Raises as ``index`` does.
         """
         self._lifecycle.delete(documents, list(fences.values()))
         return DetectionResult(deleted_count=len(documents))

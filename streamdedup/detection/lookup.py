@@ -164,9 +164,6 @@ class IndexLookup:
     Args:
         options: Detector options.
         reader: The index.
-
-    Attributes:
-        options: As given.
     """
 
     def __init__(self, options: DetectorOptions, reader: IndexReader) -> None:

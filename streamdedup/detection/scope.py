@@ -27,12 +27,7 @@ from streamdedup.wire import ErrorCode, missing_scope
 
 
 def scoped_band_keys(band_keys: NDArray[np.uint32], contents: Sequence[Content]) -> NDArray[np.uint32]:
-    """Return the band keys of contents within their scopes; unchanged without scopes.
-
-    Args:
-        band_keys: Band keys of the texts, (n, bands).
-        contents: n contents.
-    """
+    """Return the band keys (n, bands) of n contents within their scopes; unchanged without scopes."""
     if all(content.scope is None for content in contents):
         return band_keys
     return band_keys ^ np.stack([band_mask(content.scope, band_keys.shape[1]) for content in contents])

@@ -88,13 +88,7 @@ class Suppression:
     def suppressed_pairs(
         self, pairs: Iterable[tuple[int, int]], documents: Sequence[IndexEntry], candidates: Mapping[int, IndexEntry]
     ) -> dict[tuple[int, int], SuppressionRule]:
-        """Return the rule for each suppressed pair, without the other pairs.
-
-        Args:
-            pairs: Row and candidate number.
-            documents: Index entries by row.
-            candidates: Index entries by number.
-        """
+        """Return the rule for each suppressed pair of a row in ``documents`` and a number in ``candidates``."""
         rules = ((pair, self.rule(documents[pair[0]].content, candidates[pair[1]].content)) for pair in pairs)
         return {pair: rule for pair, rule in rules if rule is not None}
 

@@ -109,24 +109,15 @@ class IndexUpkeep(Protocol):
         """Tell whether the index is being rebuilt."""
 
     def partitions(self, topics: Iterable[str], also: Iterable[Partition] = ()) -> dict[Partition, PartitionFacts]:
-        """Return the facts of all partitions of ``topics`` that the index has seen.
-
-        Args:
-            topics: The topics.
-            also: Further partitions.
-        """
+        """Return the facts of the partitions of ``topics``, and of those in ``also``, that the index has seen."""
 
     def survey(self, on_keys: Callable[[int], None] = lambda _count: None) -> Survey:
         """Walk over all keys of the index; ``on_keys`` gets the number of keys since its last call."""
 
     def drop(self, on_keys: Callable[[int], None] = lambda _count: None) -> int:
-        """Delete the index; daemons that still write to it end.
+        """Delete the index and return the number of deleted keys; daemons that still write to the index end.
 
-        Args:
-            on_keys: Called with the number of keys deleted since the last call.
-
-        Returns:
-            Number of deleted keys.
+        ``on_keys`` gets the number of keys deleted since its last call.
         """
 
 

@@ -48,17 +48,12 @@ class IndexReader(EntryReading, Protocol):
         """
 
     def look_up_copies(self, documents: Sequence[tuple[int, bytes]]) -> list[list[int]]:
-        """Return the other members of each document's bucket of exact copies, as ``insert_copies`` does.
-
-        Args:
-            documents: Document numbers with content digests.
-        """
+        """Return the other members of each document's bucket of exact copies, as ``insert_copies`` does."""
 
     def cluster_members(self, cluster: int) -> list[int]:
         """Return the documents that joined a cluster and may be in it: the set that ``set_clusters`` keeps.
 
-        Args:
-            cluster: Document number that names the cluster; not among the members.
+        The first document, whose number names the cluster, is not among them.
         """
 
     def count_documents(self) -> int:

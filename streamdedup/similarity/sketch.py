@@ -1,7 +1,8 @@
-"""Sketches: a document's set of shingle hashes while that is small, its MinHash signature beyond.
+"""Sketches: the shingle hashes of a short document, the MinHash signature of a long one.
 
-Half of the Reuters articles have fewer than 90 shingles, fewer than a signature with 128 values; and an estimate is
-worst for short texts. So a document within `exact_limit` shingles keeps all their hashes and is compared exactly,
+`detection` makes and compares sketches; index entries store them. Half of the Reuters articles have fewer
+than 90 shingles, fewer than a signature with 128 values; and an estimate is worst for short texts. So a document within
+`exact_limit` shingles keeps all their hashes and is compared exactly,
 
     J(A, B) = |A and B| / |A or B|,    |A or B| = |A| + |B| - |A and B|
 
@@ -84,12 +85,8 @@ class Similarities:
 
 
 def keeps_hashes(counts: NDArray[np.int64], exact_limit: int | None) -> NDArray[np.bool_]:
-    """Return whether documents keep all their hashes and are compared exactly, bool (n,).
-
-    Args:
-        counts: int64 (n,); distinct shingles by document.
-        exact_limit: Documents up to so many distinct shingles keep them all; 0: no document, None: every document.
-    """
+    """Return whether documents with so many distinct shingles keep all hashes and are compared exactly, bool (n,)."""
+    # The limit 0 excludes empty documents, too.
     within: NDArray[np.bool_] = counts <= (np.inf if exact_limit is None else exact_limit or -1)
     return within
 
@@ -212,6 +209,7 @@ class Sketcher:
                 common[i] = intersection_size(first.hashes, second.hashes)
             else:
                 exact[i] = False
+                # An empty document has the similarity 0; the signatures of two would agree.
                 if first.count and second.count:
                     estimated.append(i)
         left_sizes, right_sizes = [left[a].count for a, _ in pairs], [right[b].count for _, b in pairs]
@@ -220,8 +218,8 @@ class Sketcher:
         smaller_counts = np.minimum(overlaps.left, overlaps.right)
         if estimated:
             values[estimated], sampled = self._estimates(left, right, [pairs[i] for i in estimated])
-            for sizes, drawn in zip(overlaps, sampled, strict=True):
-                sizes[estimated] = drawn
+            for numbers, sampled_numbers in zip(overlaps, sampled, strict=True):
+                numbers[estimated] = sampled_numbers
         return Similarities(values, exact, overlaps, smaller_counts)
 
     def _estimates(

@@ -113,11 +113,7 @@ def _wrong_server(error: BaseException, store: str) -> StoreMisconfigured | None
 
 
 def wrong_type(key: str) -> StoreMisconfigured:
-    """Return the error for a key that holds a value of another type than the index writes there.
-
-    Args:
-        key: The key, or its beginning.
-    """
+    """Return the error for a key (or its beginning) that holds a value of another type than the index writes there."""
     # Neither a profile's name nor a slot has a colon.
     prefix = key.removeprefix("{").partition("}")[0].rsplit(":", 2)[0]
     return StoreMisconfigured(

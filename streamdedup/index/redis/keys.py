@@ -173,11 +173,7 @@ class Keys:
     def fencing(self, slot: int, partitions: Sequence[bytes], writer: bytes, call_slot: int) -> list[bytes]:
         """Return the keys for ``lua/_fence.lua``: the guard, the fences, and the number of the writer's last call.
 
-        Args:
-            slot: Slot.
-            partitions: Partitions as text.
-            writer: Random name of the index object.
-            call_slot: Slot with the number of the last call.
+        ``writer`` is the random name of the index object; ``call_slot`` has the number of its last call.
         """
         tag = self._tags[slot]
         fences = map((tag + b"f").__add__, partitions)
@@ -193,11 +189,7 @@ class Keys:
 
 
 def by_slot(slots: Iterable[int]) -> dict[int, list[int]]:
-    """Group list indexes by slot.
-
-    Args:
-        slots: Slot for each list element.
-    """
+    """Return list indexes, ascending, by slot, from the slot of each list element."""
     groups: dict[int, list[int]] = {}
     for index, slot in enumerate(slots):
         groups.setdefault(slot, []).append(index)

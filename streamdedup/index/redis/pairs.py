@@ -80,11 +80,9 @@ class RedisPairs(RedisPart):
 
 
 def _split_by_slot_and_size(slots: Iterable[int], pairs_counts: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
-    """Yield slot and element indexes, in order, for each call; a call ends with ``_MAX_CALL_PAIRS`` pairs or more.
+    """Yield slot and element indexes for each call, from the slot and the pair count of each element.
 
-    Args:
-        slots: Slot for each element.
-        pairs_counts: Pair count for each element.
+    Indexes ascend; a call ends when it has ``_MAX_CALL_PAIRS`` pairs or more.
     """
     for slot, indexes in by_slot(slots).items():
         start = pairs_count = 0

@@ -62,11 +62,7 @@ class RedisIndex(RedisPartitions, RedisEntries, RedisBuckets, RedisPairs):
 
 
 def _fullest(masters: Iterable[Mapping[str, Any]]) -> StoreStats:
-    """Return the memory statistics for the fullest master: one full master holds up every batch.
-
-    Args:
-        masters: Reply to ``INFO memory`` from each master.
-    """
+    """Return the fullest master's memory, from replies to ``INFO memory``: one full master holds up every batch."""
     stats = [
         StoreStats(used_bytes=info.get("used_memory"), limit_bytes=info.get("maxmemory") or None) for info in masters
     ]
