@@ -207,7 +207,7 @@ def matches_by_row(
         row: dict(near[row, number] for number in numbers if (row, number) in near)
         for row, numbers in candidates.items()
     }
-    return {row: of_row for row, of_row in matches.items() if of_row}
+    return {row: row_matches for row, row_matches in matches.items() if row_matches}
 
 
 def _distinct(pairs: Iterable[tuple[int, IndexEntry]]) -> dict[int, IndexEntry]:

@@ -244,7 +244,10 @@ class Detector:
                 if not self._options.label_bytes:  # an earlier attempt may have saved a match with a label
                     owned_match = structs.replace(owned_match, label="", source=None, published_at=None)
                 matches.setdefault(row, []).append(owned_match)
-        return {row: tuple(sorted(of_row, key=lambda m: (-m.similarity, m.id))) for row, of_row in matches.items()}
+        return {
+            row: tuple(sorted(row_matches, key=lambda match: (-match.similarity, match.id)))
+            for row, row_matches in matches.items()
+        }
 
     def _detections(
         self,

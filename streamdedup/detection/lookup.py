@@ -213,13 +213,20 @@ class IndexLookup:
             if previous is not None and not previous.deleted and previous.id != entry.id:
                 results.append(collision(previous))
             else:
-                found = matches.get(row, _RowMatches())
+                row_matches = matches.get(row, _RowMatches())
                 # For a redelivery ``_current`` has returned the stored entry.
-                results.append(self._result(entry, skipped, found, query.threshold, redelivery=previous is entry))
+                is_redelivery = previous is entry
+                results.append(self._result(entry, skipped, row_matches, query.threshold, redelivery=is_redelivery))
         return results
 
     def _result(
-        self, entry: IndexEntry, skipped: Skip | None, found: _RowMatches, threshold: float | None, *, redelivery: bool
+        self,
+        entry: IndexEntry,
+        skipped: Skip | None,
+        row_matches: _RowMatches,
+        threshold: float | None,
+        *,
+        redelivery: bool,
     ) -> LookupResult:
         """Return the result for an entry; ``threshold`` is that of the query, or None."""
         effective_threshold = self._threshold(threshold)
@@ -227,11 +234,11 @@ class IndexLookup:
             digest=entry.digest,
             skipped=skipped,
             redelivery=redelivery,
-            matches=_in_order(self._reaching(threshold, found.matches), has_id=entry.id != _NO_ID),
-            complete=found.complete,
+            matches=_in_order(self._reaching(threshold, row_matches.matches), has_id=entry.id != _NO_ID),
+            complete=row_matches.complete,
             threshold=effective_threshold,
             recall=self.options.recall(effective_threshold),
-            suppressed=Counter(rule for rule, match in found.suppressed if self._reaching(threshold, [match])),
+            suppressed=Counter(rule for rule, match in row_matches.suppressed if self._reaching(threshold, [match])),
         )
 
     def _threshold(self, threshold: float | None) -> float:
@@ -364,5 +371,6 @@ def _current(entry: IndexEntry, stored: IndexEntry | None) -> IndexEntry:
 
 def _in_order(matches: Sequence[Match], *, has_id: bool) -> tuple[Match, ...]:
     """Return matches in alert order; a text without an id has no pair to name."""
-    named = [match if has_id else structs.replace(match, pair="") for match in matches]
-    return tuple(sorted(named, key=lambda match: (-match.similarity, match.id)))
+    if not has_id:
+        matches = [structs.replace(match, pair="") for match in matches]
+    return tuple(sorted(matches, key=lambda match: (-match.similarity, match.id)))

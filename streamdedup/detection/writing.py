@@ -67,6 +67,7 @@ class IndexWriter:
         with self._refusals():
             for chunk in chunks(documents):
                 result += self._detector.index(self._detector.prepare(chunk), {_PARTITION: fence})
+            # Deletes pending matches; the high-water mark was raised before (``_placed``).
             self._store.finish({}, result.pending_positions, [fence])
         self._unfinished = []
         if result.refused:

@@ -204,13 +204,13 @@ class Sketcher:
         exact = np.ones(len(pairs), dtype=np.bool_)
         estimated: list[int] = []
         for i, (a, b) in enumerate(pairs):
-            first, second = left[a], right[b]
-            if first.hashes is not None and second.hashes is not None:
-                common[i] = intersection_size(first.hashes, second.hashes)
+            left_sketch, right_sketch = left[a], right[b]
+            if left_sketch.hashes is not None and right_sketch.hashes is not None:
+                common[i] = intersection_size(left_sketch.hashes, right_sketch.hashes)
             else:
                 exact[i] = False
                 # An empty document has the similarity 0; the signatures of two would agree.
-                if first.count and second.count:
+                if left_sketch.count and right_sketch.count:
                     estimated.append(i)
         left_sizes, right_sizes = [left[a].count for a, _ in pairs], [right[b].count for _, b in pairs]
         overlaps = Overlaps(*(np.array(numbers, np.int64) for numbers in (common, left_sizes, right_sizes)))

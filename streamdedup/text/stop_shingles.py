@@ -322,14 +322,14 @@ class Counter:
         if not documents:
             return
         new, times = np.unique(np.concatenate(documents), return_counts=True)
-        both = np.concatenate([self._keys, new])
-        order = np.argsort(both, kind="stable")
-        both = both[order]
+        keys = np.concatenate([self._keys, new])
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
         counts = np.concatenate([self._counts, times])[order]
         missed = np.concatenate([self._missed, np.full(new.size, self.forgotten)])[order]
         # Of two equal shingles the first is the one with the earlier count, and its upper bound holds for both.
-        first_indexes = np.flatnonzero(np.concatenate(([True], both[1:] != both[:-1])))
-        self._keys, self._missed = both[first_indexes], missed[first_indexes]
+        first_indexes = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
+        self._keys, self._missed = keys[first_indexes], missed[first_indexes]
         self._counts = np.add.reduceat(counts, first_indexes)
         self._forget()
 

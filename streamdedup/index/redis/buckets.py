@@ -1,4 +1,4 @@
-"""Buckets in Redis: band buckets, in one of two layouts, and buckets of exact copies.
+"""Buckets in Redis, a part of ``RedisIndex``: band buckets, in one of two layouts, and buckets of exact copies.
 
 ``sets``
     One Redis set per band and band key (CRC-32), members are document numbers. An insertion takes the same commands
@@ -149,19 +149,19 @@ class RedisBuckets(RedisPart):
         near_capacity: FoundNearCapacity | None = None,
     ) -> list[list[int]]:
         """See ``BucketStore.insert_copies``."""
-        found = near_capacity or FoundNearCapacity((), {})
+        inserted_first = near_capacity or FoundNearCapacity((), {})
         groups = by_slot(self._keys.copies_slot(digest) for _, digest in documents)
-        member_groups = by_slot(self._keys.copies_slot(digest) for _, digest in found.documents)
+        member_groups = by_slot(self._keys.copies_slot(digest) for _, digest in inserted_first.documents)
         calls, encoded = [], self._encoded(fences)
         rows_of_call: list[list[int]] = []
         for slot in dict.fromkeys([*member_groups, *groups]):
             rows, member_rows = groups.get(slot, []), member_groups.get(slot, [])
-            inserted = [*(found.documents[row] for row in member_rows), *(documents[row] for row in rows)]
+            inserted = [*(inserted_first.documents[row] for row in member_rows), *(documents[row] for row in rows)]
             arguments = [
                 *self._copies(slot),
                 self._lifetime,
                 COPIES_CAP,
-                found.removals.get(slot, 0),
+                inserted_first.removals.get(slot, 0),
                 len(member_rows),
                 *chain.from_iterable((digest, number) for number, digest in inserted),
             ]

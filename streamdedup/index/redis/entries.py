@@ -1,4 +1,4 @@
-"""Index entries in Redis: one string for each, in the slot for its document number. Layout: ``index.entries``."""
+"""Index entries in Redis, a part of ``RedisIndex``: a string each, in the slot of the number (``index.entries``)."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,7 @@
-"""Errors of the Redis client, sorted by the reaction of the daemon: try again later, or ask an operator."""
+"""Errors of the Redis client, sorted by the reaction of the daemon: try again later, or ask an operator.
+
+``redis.servers`` translates errors that the client raises; ``check_replies`` translates error replies.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Sequence

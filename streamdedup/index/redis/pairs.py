@@ -1,4 +1,7 @@
-"""Pairs in Redis: pending matches, a hash for each position, and claims, many in a page (``lua/_claims.lua``)."""
+"""Pairs in Redis, a part of ``RedisIndex``: pending matches, a hash for each position, and claims, many in a page.
+
+The pages of claims: ``lua/_claims.lua``.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain

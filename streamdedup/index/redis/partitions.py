@@ -1,4 +1,4 @@
-"""Partitions in Redis: fences, high-water marks and announced attempts."""
+"""Partitions in Redis, a part of ``RedisIndex``: fences, high-water marks and announced attempts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice

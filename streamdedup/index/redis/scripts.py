@@ -160,8 +160,10 @@ class ScriptRunner:
         script = _script(_read("_key_in_error") + self._scripts[name].source)
         self._servers.ask_masters("SCRIPT LOAD", script.source)
         replies = self._servers.send([Command(keys[0], ("EVALSHA", script.sha, len(keys), *keys, *arguments))])
-        named = _NAMED_KEY.match(str(replies[0]))
-        raise wrong_type(named[1] if named else shown_key(keys[0].partition(b"}")[0]) + "}...") from reply
+        reply_with_key = _NAMED_KEY.match(str(replies[0]))
+        raise wrong_type(
+            reply_with_key[1] if reply_with_key else shown_key(keys[0].partition(b"}")[0]) + "}..."
+        ) from reply
 
     def _check_fences(self, text: str) -> None:
         """Raise for the errors from ``lua/_fence.lua`` and from scripts that write fences, marks and attempts."""
