@@ -3,7 +3,8 @@
 A profile's index holds:
 
 * the *index entries*, by document number: the authority on which version of a document exists;
-* the *buckets*, sets of document numbers, one for each band and band key. Members are hints and may be out of date;
+* the *buckets*, sets of document numbers, one for each band and band key, and some for exact copies. Members are hints
+  and may be out of date;
 * the *claims*: the position that owns an alerted pair;
 * per cluster of documents the *cluster set*: the numbers of the documents that joined the first one;
 * per partition the *fence* (the right to write, bound to a consumer-group generation), the *high-water mark* (a
@@ -100,7 +101,7 @@ class EntryReading(Protocol):
 
         Returns:
             For each number that was read the entry or deletion marker, or None where the index has none. At least one
-            number is read. Missing numbers were not read.
+            number is read. A number that is missing here was not read.
         """
 
 

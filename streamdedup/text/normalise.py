@@ -168,10 +168,10 @@ def _repair_simple(written: _Written, table: Tables) -> _Composed:
     own_class = context & OWN_CLASS
     doubtful = ((previous_context >> LAST_CLASS_SHIFT) & OWN_CLASS) > own_class
     doubtful &= own_class != 0
-    swapped = np.flatnonzero(doubtful)
-    if swapped.size:
-        contexts = previous_context.take(swapped, mode=UNCHECKED) | context.take(swapped, mode=UNCHECKED)
-        exchanged = swapped.take(np.flatnonzero(_only_reordered(packed, indexes.take(swapped), contexts)))
+    misplaced = np.flatnonzero(doubtful)
+    if misplaced.size:
+        contexts = previous_context.take(misplaced, mode=UNCHECKED) | context.take(misplaced, mode=UNCHECKED)
+        exchanged = misplaced.take(np.flatnonzero(_only_reordered(packed, indexes.take(misplaced), contexts)))
         marks = indexes.take(exchanged)
         packed[marks - 1], packed[marks] = packed[marks], packed[marks - 1]
         doubtful[exchanged] = False
@@ -266,6 +266,7 @@ def _with_composites(
         return packed, starts
     marks = marks.take(composing)
     packed = _without(packed, marks)
+    # Indexes after the marks were removed: several marks on one letter have the same.
     letters = marks - 1 - np.arange(marks.size)
     # The last of several marks on a letter has the composite of all of them.
     last = np.flatnonzero(np.diff(letters, append=-1))
@@ -307,6 +308,7 @@ def _fold_doubtful(
         str(written.points[first:last].data, "utf-32-le", "surrogatepass")
         for first, last in _bounds(written.starts, documents)
     ]
+    # Step 3, then step 4 for the documents that are still doubtful.
     composed = _repair_simple(_look_up([unicodedata.normalize("NFC", text) for text in texts], table), table)
     slow = set(composed.doubtful.tolist())
     lengths = np.diff(starts)

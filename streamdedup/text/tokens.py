@@ -174,15 +174,15 @@ def _token_begins(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.bool_
         return inside  # every character is a token by itself
     begins |= solo
     plain = (kinds & kind(SOLO | MARK)) == 0
-    after = inside[1:] & plain[1:]
-    if not after.any():
+    begins_after_solo = inside[1:] & plain[1:]
+    if not begins_after_solo.any():
         return begins
     # Missing are the first characters of words directly after a solo character or its marks, which are inside a token
     # and not plain.
-    after &= inside[:-1] > plain[:-1]
-    if after.any():
+    begins_after_solo &= inside[:-1] > plain[:-1]
+    if begins_after_solo.any():
         reached = _continued_by_marks(solo, (kinds & kind(MARK)) != 0) if bits & MARK else solo
-        begins[1:] |= reached[:-1] & after
+        begins[1:] |= reached[:-1] & begins_after_solo
     return begins
 
 

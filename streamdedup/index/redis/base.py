@@ -50,7 +50,7 @@ class RedisIndexOptions:
     def stored_fingerprint(self, fingerprint: Fingerprint) -> dict[str, object]:
         """Return the fingerprint to store: the settings, and the parameters that decide on the keys."""
         layouts = {"bucket_layout": self.bucket_layout, "claim_layout": _CLAIM_LAYOUT, "entry_layout": ENTRY_LAYOUT}
-        # The length of a page generation.
+        # The length of a page generation: pages have the number of their generation in the key (``lua/_pages.lua``).
         generation = {"page_generation_ms": self.lifetime_ms or 0} if self.bucket_layout == "packed" else {}
         return {**fingerprint, "shards": self.shards, **layouts, **generation}
 
@@ -109,9 +109,9 @@ class RedisReading:
     def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, IndexEntry | None]:
         """See ``EntryReading.read_entries``."""
         groups = by_slot(self._keys.entry_slot(number) for number in numbers)
-        limit = max(1, limit_bytes // max(1, len(groups)))
+        slot_limit_bytes = max(1, limit_bytes // max(1, len(groups)))
         calls = [
-            Call("read_entries", [self._keys.entry(numbers[index]) for index in indexes], [limit])
+            Call("read_entries", [self._keys.entry(numbers[index]) for index in indexes], [slot_limit_bytes])
             for indexes in groups.values()
         ]
         read = {
@@ -198,9 +198,9 @@ class RedisPart(RedisReading):
         keys = Keys(options.namespace, options.bands, options.shards, in_staging=in_staging)
         self._runner = ScriptRunner(servers, keys.fingerprint)
         super().__init__(servers, options, keys, self._runner.run, now_ms)
-        #: Time to live for all that scripts write, in milliseconds; 0 for ever.
+        #: Time to live of entries, buckets and pending matches as an argument of scripts, in milliseconds; 0 for ever.
         self._lifetime = options.lifetime_ms or 0
-        #: Random name of this index object. Fences contain it, and keys of call numbers.
+        #: Random name of this index object, a part of its fences and of the keys of its call numbers.
         self._name = secrets.token_bytes(8)
         self._last_calls: dict[int, _LastCall] = {}
 
@@ -223,14 +223,14 @@ class RedisPart(RedisReading):
         return Call(name, keys, arguments, documents_count)
 
     def forget_calls(self) -> None:
-        """Forget the calls so far, after all keys were deleted."""
+        """Forget the calls so far, after a rebuild has deleted all keys, the call numbers among them."""
         self._last_calls.clear()
 
     def _acknowledged(self, slot: int, number: int) -> int:
         """Return the smallest call number that a slot must have stored; 0 if unknown. Remember this call.
 
         A slot that stores a smaller number has lost writes, and refuses the call (``lua/_fence.lua``). The first call
-        of a run expects the number of the slot's last call, unless a run has failed since, or the call is too old.
+        of a run expects the number of the slot's last call, unless a run has failed since, or that call is too old.
         Further calls of the run expect the number of this run: the first call stores it, unless it is refused, and then
         all calls of the run are refused.
         """

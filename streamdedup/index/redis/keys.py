@@ -1,4 +1,4 @@
-"""Redis keys of an index.
+"""Redis keys of an index: all modules of ``index.redis`` that name keys take them from ``Keys``.
 
 Each key carries a hash tag, ``{prefix:profile:slot}``. The slots are the bands (times ``shards``), so that one script
 call serves all documents of a batch in one slot, on a cluster too:

@@ -114,7 +114,7 @@ class ScriptRunner:
             BatchRefused: A later generation owns a partition, or a fence is missing.
             IndexLost: The index is gone.
         """
-        self.number += 1
+        self.number += 1  # for the next run: these calls were made with the number of this one
         replies: list[Any] = []
         round_trip: list[Call] = []
         size = 0
