@@ -42,7 +42,7 @@ class Copies(NamedTuple):
 
     Attributes:
         numbers: Numbers of documents with the same content, by batch row, for rows with a full bucket.
-        entries: Index entries by number that were read on the way; verification need not read these again.
+        entries: Index entries by number that ``CopyBuckets`` has read, so that verification need not read them again.
     """
 
     numbers: Mapping[int, Sequence[int]]

@@ -67,8 +67,8 @@ class Clusters:
         entries = self._store.get_entries(
             [number for member in members for number in (member.best, member.entry.number)]
         )
-        if first_numbers := {entry.cluster for entry in entries.values()} - entries.keys():
-            entries |= self._store.get_entries(sorted(first_numbers))
+        if firsts_to_read := {entry.cluster for entry in entries.values()} - entries.keys():
+            entries |= self._store.get_entries(sorted(firsts_to_read))
         firsts: list[IndexEntry] = []
         joined: list[tuple[int, Position, int]] = []
         for member in members:

@@ -36,12 +36,12 @@ class Lifecycle:
 
         Steps:
             1. Insert entries for new documents; only the last version where the batch has several.
-            2. Append to documents.
+            2. Compute the entries after appends.
             3. Remove the replaced versions from their buckets, then replace their entries.
         """
         # 1. Insert.
         results = self._insert_last_versions(prepared, fences)
-        # 2. Append.
+        # 2. Appends.
         appended = self._appender.append(prepared.appends, fences)
         prepared = self._with_appended(prepared, appended)
         results = [*results, *(result for _, _, result in appended.rows)]

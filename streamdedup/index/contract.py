@@ -3,8 +3,8 @@
 A profile's index holds:
 
 * the *index entries*, by document number: the authority on which version of a document exists;
-* the *buckets*, sets of document numbers, one for each band and band key, and some for exact copies. Members are hints
-  and may be out of date;
+* the *buckets*, sets of document numbers: one for each band and band key, and buckets of exact copies, one for a
+  content. Members are hints and may be out of date;
 * the *claims*: the position that owns an alerted pair;
 * per cluster of documents the *cluster set*: the numbers of the documents that joined the first one;
 * per partition the *fence* (the right to write, bound to a consumer-group generation), the *high-water mark* (a

@@ -1,7 +1,7 @@
-"""The index in memory: the specification for the index in Redis, and the index of files and of ``Index.in_memory``.
+"""The index in memory: the specification for the index in Redis, and the index of ``scan`` and ``Index.in_memory``.
 
-Commands on files (``cli.collection``: ``scan``, ``evaluate``) and ``library`` construct it. Every method does in plain
-Python what ``index.contract`` says.
+Commands on files (``cli.collection``) and ``library`` construct it. Every method does in plain Python what
+``index.contract`` says.
 """
 
 from collections import Counter

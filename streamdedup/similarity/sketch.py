@@ -86,7 +86,7 @@ class Similarities:
 
 def keeps_hashes(counts: NDArray[np.int64], exact_limit: int | None) -> NDArray[np.bool_]:
     """Return whether documents with so many distinct shingles keep all hashes and are compared exactly, bool (n,)."""
-    # The limit 0 excludes empty documents, too.
+    # None is no limit; the limit 0 excludes empty documents, too.
     within: NDArray[np.bool_] = counts <= (np.inf if exact_limit is None else exact_limit or -1)
     return within
 

@@ -1,7 +1,7 @@
 """Alignment of two texts, for people: the parts that both have, and the parts that replace each other.
 
 The HTTP service (``serve.texts``) and the terminal (``cli.rendering``) show them. A text is divided into words, each
-with the white space behind it. A punctuation mark is a word, and so is each character in scripts without spaces. The
+with the white space behind it. A comma or another sign is a word, and so is a character in scripts without spaces. The
 equal words at both ends are aligned first, then the words between them by their longest common subsequence, with the
 bit-parallel algorithm of Hyyrö (Bit-parallel LCS-length computation revisited, 2004): one step on an integer for each
 word of the longer text, and one bit for each word of the shorter one.

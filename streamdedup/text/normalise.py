@@ -94,7 +94,7 @@ def fold(texts: Sequence[str], folding: FoldOptions) -> Folded:
     if doubtful.size:
         packed, starts = _fold_doubtful(written, packed, starts, doubtful, table, fold_marks=folding.marks)
     if packed is written.packed:
-        # Marks may have been exchanged in place. All marks have the same bits for tokens, so the kinds still hold.
+        # Marks may have been exchanged in place. All marks have the same bits for `tokens`: the kinds still hold.
         folded = Folded(packed, starts, written.bits, written.kinds)
     else:
         folded = _with_bits(packed, starts)

@@ -131,7 +131,7 @@ class RedisUpkeep:
         # 0. A user without the right to scan changes nothing.
         self._servers.ask_masters("SCAN", 0, "COUNT", 1)
         # 1. No process opens the index any more; a daemon that has it open ends at the first missing fence. Both keys
-        #    are in slot 0, so the marker is set first.
+        #    are in slot 0, whose commands are executed in order.
         self._servers.ask_all(
             [Command(dropping, ("SET", dropping, b"1")), Command(fingerprint, ("UNLINK", fingerprint))]
         )

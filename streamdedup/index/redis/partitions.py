@@ -51,8 +51,8 @@ class RedisPartitions(RedisPart):
         ((previous, offset, incarnation, recreated),) = self._run([self._high_water_mark_call(fence, committed, state)])
         # The reply has -1 without a previous high-water mark, and ``recreated`` as 0 or 1.
         if previous >= 0:
-            # Pending matches of positions that were committed without ``finish``, or, in an earlier incarnation of the
-            # topic, from its high-water mark on, that will never be committed.
+            # Pending matches that remain because ``finish`` was not called after a commit. In the incarnation before a
+            # recreated topic: those from the high-water mark on, which will never be committed.
             committed_in = PartitionIncarnation(*partition, incarnation - recreated)
             end = previous + _UNMARKED_RECORDS if recreated else offset
             offsets = range(max(previous, end - _UNMARKED_RECORDS), end)
