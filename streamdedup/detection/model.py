@@ -1,7 +1,7 @@
 """Values of detection: the options of a detector, the batch between the steps, and the result.
 
-Also the document numbers and pair keys. ``indexes`` makes the options from settings, the daemon and ``evaluation`` read
-the results, and all modules of ``detection`` share the batch.
+Also the document numbers and pair keys. ``indexes`` makes the options from settings, the steps of ``Detector.index``
+share the batch, and the daemon and ``evaluation`` read the results.
 """
 
 from collections import Counter

@@ -23,8 +23,7 @@ Where the profile keeps sources (``DetectorOptions.keep_sources``), an index ent
 source); an entry with 100 shingles has about 500 bytes. Other profiles store no source. The hash does not
 depend on the rules, so rules can be changed without a new index. 4 bytes would be too few: two sources with the same
 hash count as one source, and the rules suppress pairs between them by mistake. 100,000 sources form 5 * 10^9 pairs of
-sources: of these about one has equal hashes of 4 bytes; with 8 bytes any has equal hashes with a probability of 3 in
-10^10.
+sources. With 4 bytes, about one of these has equal hashes; with 8 bytes, one has with a probability of 3 in 10^10.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
