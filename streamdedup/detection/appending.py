@@ -1,4 +1,4 @@
-"""Appends: texts that continue a document in the index.
+"""Appends: texts that continue a document in the index. ``lifecycle`` stores the entries that this module computes.
 
 An append yields the content that the whole text has (``content.contents_after_append``). Its digest depends on the
 digest before and on the appended text. ``Content.first_digest`` stays the digest before the first append: pair keys
@@ -59,7 +59,7 @@ class Appender:
     def append(self, appends: Sequence[Document], fences: Sequence[Fence]) -> Appended:
         """Compute the entries after appends, at most one for each document.
 
-        ``lifecycle`` stores the entries later, because the stored versions have to be removed from their buckets first.
+        The entries are stored later, because the stored versions have to be removed from their buckets first.
         """
         if not appends:
             return Appended()

@@ -85,7 +85,7 @@ def _least_jaccard(similarity: float) -> float:
 
 def _jaccard_bounds(similarity: float) -> OverlapBounds:
     """Return the bounds of Xiao, Wang, Lin, Yu, "Efficient similarity joins for near duplicate detection" (2008)."""
-    return OverlapBounds(similarity, similarity, 2 * similarity / (1 + similarity))
+    return OverlapBounds(size=similarity, of_larger=similarity, of_smaller=2 * similarity / (1 + similarity))
 
 
 _JACCARD: Final = Measure(

@@ -84,6 +84,7 @@ def token_hashes(
     mode: Literal["clip", "wrap"] = "clip" if long.size and int(lengths.max()) >= masks.size else UNCHECKED
     hashes &= masks.take(lengths, mode=mode)
     mix(hashes)
+    # The next word of the longer tokens in each step.
     step, power = 0, 1
     while long.size and step < _WORD_STEPS:
         step, power = step + 1, power * _MULTIPLIER & (1 << 64) - 1

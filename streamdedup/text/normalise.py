@@ -141,7 +141,7 @@ def _with_pieces(
     return np.concatenate([*parts, values[end:]])
 
 
-def _to_check(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
+def _indexes_to_check(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Return the indexes, ascending, at which neighbours may change the result."""
     # One shift brings ENDS_CLASSED of the code point before to the place of CLASSED: a mark is tested after a mark.
     # A code point with CHECK is tested after any.
@@ -153,18 +153,19 @@ def _to_check(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 def _repair_simple(written: _Written, table: Tables) -> _Composed:
-    """Compose letters with their marks. Exchange marks in the wrong order, in place, in ``written.packed``.
+    """Step 2: compose letters with their marks; exchange marks in the wrong order, in place, in ``written.packed``.
 
     A mark changes places with the code point before it when its combining class is lower. It may compose when the two
     are a pair, or when the code point before it is a mark, over which it could reach.
     """
     packed, starts, bits, kinds, points = written
-    indexes = _to_check(kinds) if bits & (CHECK | CLASSED) else starts[:0]
+    indexes = _indexes_to_check(kinds) if bits & (CHECK | CLASSED) else starts[:0]
     if not indexes.size:
         return _Composed(packed, starts, indexes)
     previous, current = points.take(indexes - 1, mode=UNCHECKED), points.take(indexes, mode=UNCHECKED)
     previous_context = table.context.take(previous, mode=UNCHECKED)
     context = table.context.take(current, mode=UNCHECKED)
+    # Wrong order: the code point before has a higher combining class. Class 0 never changes places.
     own_class = context & OWN_CLASS
     doubtful = ((previous_context >> LAST_CLASS_SHIFT) & OWN_CLASS) > own_class
     doubtful &= own_class != 0
@@ -175,6 +176,7 @@ def _repair_simple(written: _Written, table: Tables) -> _Composed:
         marks = indexes.take(exchanged)
         packed[marks - 1], packed[marks] = packed[marks], packed[marks - 1]
         doubtful[exchanged] = False
+    # Composition, which many batches do not need.
     if int(np.bitwise_or.reduce(context)) & (COMPLEX | COMPOSES_BACKWARD):
         doubtful |= (context & COMPLEX) != 0
         backward = np.flatnonzero((context & COMPOSES_BACKWARD) != 0)

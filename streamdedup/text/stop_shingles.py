@@ -54,7 +54,8 @@ class StopShingles:
     """Stop shingles and the sample that they were learnt from.
 
     Attributes:
-        counts: Documents with the shingle, by hash; those of one source where only that source makes it a stop shingle.
+        counts: Document count by shingle hash: the greatest one of all documents and of the sources in which it is a
+            stop shingle.
         documents: Documents in the sample, copies counted once.
         share: Least document share for a stop shingle, above 0, up to 1.
         shingles: Shingle options, as `described` returns them.
@@ -213,7 +214,7 @@ def learn_stop_shingles(
     Documents with the same shingles count once in each source, so that a text with many copies is no boilerplate. The
     counts are exact up to `MOST_COUNTED` counts. Beyond that the rarest are forgotten (lossy counting; Manku and
     Motwani, 2002): the count of a shingle may then be too high by the forgotten occurrences, never too low,
-    so that no stop shingle is missed. A source with fewer documents than that number allows is skipped.
+    so that no stop shingle is missed. A source is skipped if it is so small that its stop shingles may be forgotten.
 
     Args:
         documents: Texts with their sources, None or empty without one; read once.
@@ -237,7 +238,6 @@ def learn_stop_shingles(
             f"too many different shingles to count those of only {everything.least_documents} documents; take a "
             "greater share or a smaller sample"
         )
-    # Sources in which a stop shingle may have been forgotten are skipped.
     while least_documents(share, least_source_documents) <= sample.counter.forgotten:
         least_source_documents = 1 + max(least_source_documents, int(sample.counter.forgotten / share))
     groups = list(sample.groups(share, least_source_documents))
