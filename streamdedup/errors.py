@@ -13,7 +13,7 @@
     │   │   ├── BrokerSilent     with the same clients
     │   │   └── MembershipEnded  with new clients, in smaller batches
     │   └── Rejoin               as a new member of the group
-    ├── IndexNotWritable        a program may look this index up and not write it
+    ├── IndexNotWritable         a program may look this index up and not write it
     ├── DeadLetterBurst          publish nothing further, hold the partitions until a restart
     ├── BatchRefused             another daemon owns the partition: drop the batch, go on
     └── FatalError               exit; the supervisor or the operator decides

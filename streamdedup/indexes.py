@@ -103,9 +103,9 @@ def backend_at(url: str, prefix: str, indexes: Mapping[str, IndexParameters]) ->
 
 
 def _connections(redis: Redis, *, from_replicas: bool) -> Servers:
-    times = {"timeout_s": redis.timeout_s, "connect_timeout_s": CONNECT_TIMEOUT_S}
+    timeouts = {"timeout_s": redis.timeout_s, "connect_timeout_s": CONNECT_TIMEOUT_S}
     if redis.mode == "cluster":
-        return connect_cluster(redis.addresses, security=_security(redis), from_replicas=from_replicas, **times)
+        return connect_cluster(redis.addresses, security=_security(redis), from_replicas=from_replicas, **timeouts)
     if redis.mode == "sentinel":
         return connect_sentinel(
             redis.addresses,
@@ -113,9 +113,9 @@ def _connections(redis: Redis, *, from_replicas: bool) -> Servers:
             security=_security(redis),
             sentinel_security=_sentinel_security(redis),
             from_replicas=from_replicas,
-            **times,
+            **timeouts,
         )
-    return connect(redis.url_without_login, security=_security(redis), **times)
+    return connect(redis.url_without_login, security=_security(redis), **timeouts)
 
 
 def _security(redis: Redis) -> dict[str, Any]:
@@ -142,4 +142,5 @@ def _login_arguments(read: Callable[[], tuple[str, ...]], file_key: str | None) 
     login = read()
     if login and file_key is not None:
         return {"credential_provider": RenewedLogin(f"redis.{file_key}", read)}
+    # The login has no, one or two parts; the password is the last one.
     return dict(zip(("password", "username"), reversed(login), strict=False))

@@ -1,8 +1,8 @@
 """The Python API: the detector and its index for programs, without Kafka.
 
-The same stages as in the daemon, and the same pairs as those of ``streamdedup scan``. Programs write indexes of their
-own (``detection.writing``), and may look up those of daemons. Documents have the time of the call as record time. The
-package exports ``LibraryIndex`` and ``LibraryProfile`` as ``Index`` and ``Profile``.
+Programs write their own indexes (``detection.writing``), by the same stages as in the daemon and with the same pairs as
+those of ``streamdedup scan``. They may look up the indexes of daemons (``detection.lookup``). The time of a call is the
+record time of its documents. The package exports ``LibraryIndex`` and ``LibraryProfile`` as ``Index`` and ``Profile``.
 """
 
 import re
@@ -101,7 +101,7 @@ class LibraryProfile:
 
 
 class LibraryIndex:
-    """Near-duplicates of documents and texts; made by ``in_memory``, ``connect`` or ``of_daemons``.
+    """An index for near-duplicates of documents and texts; made by ``in_memory``, ``connect`` or ``of_daemons``.
 
     Threads may share an index: a lock makes their calls run one after the other. For look-ups side by side, each thread
     opens an index of its own with ``connect``. An index must not be used on both sides of a fork.
@@ -242,7 +242,7 @@ class LibraryIndex:
 
         Raises:
             MessageError: An id or a text is not valid, or the scope is missing, and nothing was inserted; or two ids
-                share a document number.
+                share a document number, and the other documents were inserted without a result.
             IndexNotWritable: Daemons maintain the index, or another program has taken the right to write.
             StoreUnavailable: The server does not answer; repeat the call.
             IndexLost: The index was deleted; connect again.
@@ -282,7 +282,7 @@ class LibraryIndex:
         queries = [LookupQuery(text, source=source, scope=scope) for text, source, scope in columns]
         with self._lock:
             if not self._check():
-                return [()] * len(queries)
+                return [()] * len(queries)  # no document was added yet
             now_ms, matches = int(wall_clock_ms()), []
             for chunk in chunks(queries):
                 for result in self._lookup.look_up(chunk, now_ms):

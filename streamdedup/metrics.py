@@ -1,4 +1,7 @@
-"""Declarations of metrics: each says beside its meaning what an operator does about which value."""
+"""Declarations of metrics, for ``daemon.metrics`` and ``serve.metrics``.
+
+Each declaration says beside the meaning what an operator does about which value.
+"""
 
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, TypeVar
@@ -34,7 +37,7 @@ class DeclaredMetric(Generic[Kind]):
         self._name = name
 
     def __get__(self, metrics: "MetricSet", _owner: type) -> Kind:
-        """Create the metric at the first use; from then on the instance attribute comes first."""
+        """Create the metric at the first use; later uses find the instance attribute, not this descriptor."""
         metric = self.kind(
             f"{metrics.prefix}{self._name}", self._text, self.labels, registry=metrics.registry, **self._options
         )

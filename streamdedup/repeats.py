@@ -1,7 +1,7 @@
 """A limit on log lines that are written once per record, so that a thousand bad records do not fill the log.
 
 For each event and code the first lines in each minute are written; the others are counted, and the count is one line at
-the end. Lines and counts add up to the event count.
+its end. Lines and counts add up to the event count. ``daemon.statistics`` and ``kafka.consumer`` use it.
 """
 
 import time
@@ -63,13 +63,13 @@ class RepeatLimit:
     def _log(self, level: str, event: str, code: str, fields: dict[str, object]) -> None:
         self.write_counts()
         period = self._periods.setdefault((level, event, code), _Period(self._clock()))
-        named = {"code": code} | fields if code else fields
+        line_fields = {"code": code} | fields if code else fields
         if period.lines_count < FIRST_LINES:
             period.lines_count += 1
-            getattr(self._logger, level)(event, **named)
+            getattr(self._logger, level)(event, **line_fields)
         else:
             period.left_out_count += 1
-            period.last_fields = named
+            period.last_fields = line_fields
 
     def write_counts(self) -> None:
         """Write the counts for the periods that have ended."""

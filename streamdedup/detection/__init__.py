@@ -1,1 +1,1 @@
-"""Detection: documents in, verified matches out; computes, and leaves the effects to the daemon."""
+"""Detection: documents in, verified matches out; writes to the index, and leaves publishing to the daemon."""

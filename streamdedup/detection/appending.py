@@ -1,4 +1,4 @@
-"""Appends: texts that continue a document in the index.
+"""Appends: texts that continue a document in the index. ``lifecycle`` stores the entries that this module computes.
 
 An append yields the content that the whole text has (``content.contents_after_append``). Its digest depends on the
 digest before and on the appended text. ``Content.first_digest`` stays the digest before the first append: pair keys
@@ -57,9 +57,9 @@ class Appender:
         self._sketcher = sketcher
 
     def append(self, appends: Sequence[Document], fences: Sequence[Fence]) -> Appended:
-        """Append texts to documents, at most one to each.
+        """Compute the entries after appends, at most one for each document.
 
-        The entries are not stored yet, because the stored ones have to be removed from their buckets first.
+        The entries are stored later, because the stored versions have to be removed from their buckets first.
         """
         if not appends:
             return Appended()
@@ -78,6 +78,7 @@ class Appender:
             elif state is InsertState.REPLAYED:
                 rows.append((document, entry, InsertResult(state, entry)))
             elif state is InsertState.SUPERSEDED:
+                # Matches that an earlier attempt saved are alerted under the append's position.
                 rows.append((document, _identified_as(document, entry), InsertResult(state)))
             else:
                 try:
@@ -144,9 +145,10 @@ def _identified_as(document: Document, entry: IndexEntry) -> IndexEntry:
 
 
 def _state(document: Document, entry: IndexEntry | None) -> InsertState:
-    """Return the append's state by position order; its content always differs from the stored one."""
+    """Return the append's state by position order."""
     if entry is None:
         return InsertState.CREATED
     if not entry.deleted and entry.position == document.position:
         return InsertState.COLLIDED if entry.id != document.id else InsertState.REPLAYED
+    # A digest that no entry has: an append changes the content, so that it is never a redelivery.
     return decide_version(entry, structs.replace(_identified_as(document, entry), digest=b""))

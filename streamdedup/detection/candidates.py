@@ -1,7 +1,9 @@
 """Candidates: the members of a document's buckets, and the choice of those that are compared.
 
+Detector and look-ups get candidates from the index; ``verification`` chooses among them with the functions below.
+
 Storms: many copies of one text fill the buckets of the text. For a document with a full bucket the index returns only
-some members. Such a document is compared with at most ``STORM_CANDIDATES``, exact copies from the bucket of its content
+some members. Such a document is compared with at most ``STORM_CANDIDATES``, members of its bucket of exact copies
 first, so that the cost is the same for any number of earlier copies.
 """
 
@@ -17,7 +19,7 @@ from streamdedup.index.values import Fence, FoundNearCapacity, Hits
 #: Candidates of a document with a full bucket, exact copies included. With so few a document in a storm costs about
 #: three times an ordinary one, alert included (`python -m benchmarks storm`).
 STORM_CANDIDATES = 3
-#: Exact copies among them, at most.
+#: Largest number of exact copies among these candidates.
 STORM_COPIES = 2
 
 
@@ -36,11 +38,11 @@ class BucketHits(NamedTuple):
 
 
 class Copies(NamedTuple):
-    """Exact copies from the content buckets.
+    """Members of the buckets of exact copies.
 
     Attributes:
-        numbers: Document numbers with the same content, by batch row with a full bucket.
-        entries: Index entries that were read for them, as many as the budget allows.
+        numbers: Numbers of documents with the same content, by batch row, for rows with a full bucket.
+        entries: Index entries by number that ``CopyBuckets`` has read, so that verification need not read them again.
     """
 
     numbers: Mapping[int, Sequence[int]]
@@ -48,12 +50,7 @@ class Copies(NamedTuple):
 
 
 def hits_by_row(rows: Sequence[int], hits: Hits) -> dict[int, BucketHits]:
-    """Return the candidates by batch row, for documents that have any.
-
-    Args:
-        rows: Batch row of each looked-up document.
-        hits: Result of the look-up.
-    """
+    """Return the candidates by batch row, for documents that have any; ``hits`` is the look-up of ``rows``."""
     return {
         row: BucketHits(candidates, near_capacity=index in hits.near_capacity, full=index in hits.full)
         for index, (row, candidates) in enumerate(zip(rows, hits.candidates, strict=True))
@@ -64,11 +61,8 @@ def hits_by_row(rows: Sequence[int], hits: Hits) -> dict[int, BucketHits]:
 def promising_candidates(hit: BucketHits, limit: int | None) -> list[int]:
     """Return at most ``limit`` candidates to verify, the same in every attempt.
 
-    Of more candidates, those with most shared bands are chosen, of equal ones the smaller numbers.
-
-    Args:
-        hit: Candidates for a document.
-        limit: Largest candidate count; None for no limit.
+    Of more candidates, those with the most shared bands are chosen; among equal counts, the smaller numbers. A document
+    with a full bucket has the limit ``STORM_CANDIDATES``, also where ``limit`` is None (no limit).
     """
     candidates = hit.candidates
     if hit.full:
@@ -84,7 +78,7 @@ def copies_first(copies: Sequence[int], numbers: list[int]) -> list[int]:
 
 
 class CopyBuckets:
-    """The content buckets, in which exact copies are found while ordinary buckets are full.
+    """The buckets of exact copies, in which copies are found while ordinary buckets are full.
 
     Args:
         store: The index.
@@ -98,18 +92,18 @@ class CopyBuckets:
     def insert_and_look_up(
         self, batch: InsertedBatch, hits: Mapping[int, BucketHits], fences: Sequence[Fence]
     ) -> Copies:
-        """Fill content buckets near capacity, and look up exact copies for documents with full buckets.
+        """Insert documents in buckets of exact copies, and look up copies for documents with full buckets.
 
-        A document with a bucket that is at least half full is inserted in the bucket of its content, and with it the
-        members of the bucket, as long as the bucket returns all of them. So exact copies are found later, when the full
-        bucket returns few members.
+        A document with an ordinary bucket near capacity is inserted in the bucket of its exact copies. The members of
+        the ordinary bucket are inserted in the buckets of their copies, too, while the ordinary bucket is not full and
+        returns all members. So copies are found later, when the full bucket returns few members.
         """
         rows = [row for row, hit in hits.items() if hit.near_capacity]
         if not rows:
             return Copies({})
-        members, entries = self._members(batch, hits, [row for row in rows if not hits[row].full], fences)
+        near_capacity, entries = self._members(batch, hits, [row for row in rows if not hits[row].full], fences)
         documents = [(batch.entries[row].number, batch.entries[row].digest) for row in rows]
-        copies = self._store.insert_copies(documents, fences, members)
+        copies = self._store.insert_copies(documents, fences, near_capacity)
         return Copies({row: numbers for row, numbers in zip(rows, copies, strict=True) if hits[row].full}, entries)
 
     def _members(
@@ -118,7 +112,7 @@ class CopyBuckets:
         """Read the members of buckets near capacity.
 
         The order matters: the count of removals (``copy_removals``), then the buckets once more, then the entries. A
-        document that was deleted before the count is in no bucket any more. A deletion after it changes the count, and
+        document that was deleted before the count is in no bucket any more. A deletion after the count changes it, and
         ``insert_copies`` leaves the document out.
 
         Returns:
@@ -129,9 +123,9 @@ class CopyBuckets:
             return None, {}
         removals = self._store.copy_removals()
         numbers = [batch.entries[row].number for row in rows]
-        # Inserting the documents again changes nothing.
+        # Reads the members: the documents are in these buckets, so this insertion changes nothing.
         present = set().union(*self._store.insert_and_look_up(numbers, batch.band_keys[rows], fences).candidates)
-        # Members of the first look-up only: a later document has its pairs in its own alert.
+        # Only members from the first look-up: a document inserted since then has its pairs in its own alert.
         members = sorted(present & {number for row in rows for number in hits[row].candidates})
         documents: list[tuple[int, bytes]] = []
         within_budget: dict[int, IndexEntry] = {}

@@ -1,8 +1,9 @@
 """Captions: the label, source and publication time in an index entry, by which people recognise a document.
 
-A label is the first words of the text: those of the first text field, usually the title, where a profile has several.
-A caption has at most ``label_bytes`` + 66 bytes in UTF-8, however long the fields are.
-No caption contains an invisible character but joiners between letters: the three parts are separated by line breaks.
+``preparation`` makes captions; detector, look-ups and the HTTP service read them for alerts and replies. A label is the
+first words of the text: those of the first text field, usually the title, where a profile has several. Line breaks
+separate the three parts. No part contains an invisible character, except joiners between letters. A caption has at most
+``label_bytes`` + 66 bytes in UTF-8 (two parts of ``PART_BYTES`` and two line breaks), however long the fields are.
 """
 
 import unicodedata
@@ -17,7 +18,8 @@ PART_BYTES: Final = 32
 _SHORT_LINE: Final = 0.15
 #: Invisible characters that belong to the spelling of words in many scripts.
 _JOINERS: Final = frozenset("\u200c\u200d")
-#: Characters that are read for each byte of a label: a label shows less where a text begins with more white space.
+#: Characters of a text that are read for each byte of its label. White space among them does not count for the label,
+#: so a label is shorter where long runs of white space separate the first words.
 _READ_CHARACTERS: Final = 4
 
 
@@ -83,6 +85,7 @@ def label_of(text: str, limit_bytes: int) -> str:
         label = f"{label} {_visible(line)}".strip() if label else _visible(line)
     if _size(label) <= limit_bytes:
         return label
+    # One byte more: a word that ends at the limit is whole if a blank follows.
     words = label.encode()[: limit_bytes + 1].rpartition(b" ")[0]
     return words.decode() if len(words) > limit_bytes // 2 else _cut(label, limit_bytes)
 
@@ -115,11 +118,12 @@ def _joins(text: str, index: int) -> bool:
 
 
 def _cut(text: str, limit_bytes: int) -> str:
-    """Return the beginning of a text: at most so many bytes, no part of a combining sequence, no blank last."""
+    """Return the beginning of a text, at most so many bytes; it ends neither in a combining sequence nor in a blank."""
     beginning = text.encode()[:limit_bytes].decode(errors="ignore")
     end = len(beginning)
     while 0 < end < len(text) and (
         text[end] in _JOINERS or text[end - 1] in _JOINERS or unicodedata.category(text[end])[0] == "M"
     ):
         end -= 1
+    # Empty: the text begins with a combining sequence that is longer than the limit, and is cut in it after all.
     return (text[:end] or beginning.rstrip("\u200c\u200d")).rstrip()

@@ -1,9 +1,10 @@
-"""Clusters of near-duplicates: stars, never chains.
+"""Clusters of near-duplicates, in which ``Detector.index`` places documents as its last step.
 
-A document joins its best match's cluster only if it also resembles the cluster's first document. So each member
-resembles the first document, however long a chain of small edits grows, and a document between two clusters does not
-unite the clusters. A suppressed pair joins no cluster: neither as the best match, nor as the document and the first
-document. The first document depends on the order of arrival; pairs never depend on clusters.
+Clusters are stars, not chains. A document joins its best match's cluster only if it also resembles the cluster's first
+document. So each member resembles the first document, however long a chain of small edits grows, and a document between
+two clusters does not unite the clusters. A suppressed pair forms no cluster: a suppressed near-duplicate is no best
+match, and a document whose pair with the first document is suppressed does not join. The first document depends on the
+order of arrival; pairs never depend on clusters.
 """
 
 from collections.abc import Sequence
@@ -61,19 +62,22 @@ class Clusters:
         self._options = options
 
     def join(self, members: Sequence[Member], fences: Sequence[Fence]) -> list[Joined]:
-        """Place documents in clusters, in order, and store the clusters they join; return the cluster of each."""
+        """Place documents in clusters, in order, and store the clusters; return the cluster of each document."""
+        # The members are read, too: a new version may be the first document of its best match's cluster.
         entries = self._store.get_entries(
             [number for member in members for number in (member.best, member.entry.number)]
         )
-        if missing := {entry.cluster for entry in entries.values()} - entries.keys():
-            entries |= self._store.get_entries(sorted(missing))
+        if firsts_to_read := {entry.cluster for entry in entries.values()} - entries.keys():
+            entries |= self._store.get_entries(sorted(firsts_to_read))
         firsts: list[IndexEntry] = []
         joined: list[tuple[int, Position, int]] = []
         for member in members:
             entry, first = member.entry, self._first(member, entries)
             if first is not None:
+                # Later members whose best match is this document join the same cluster.
                 entries[entry.number] = replace(entry, cluster=first.number)
             firsts.append(first or entry)
+            # A document that joins no cluster is sent with its own number, for the cluster size.
             joined.append((entry.number, entry.position, firsts[-1].number))
         sizes = self._store.set_clusters(joined, fences)
         return [Joined(first, size) for first, size in zip(firsts, sizes, strict=True)]
@@ -87,6 +91,7 @@ class Clusters:
         if first.content.scope != member.entry.content.scope:
             return None  # the first document has changed its scope
         digest = first.digest.hex()
+        # The digest, too: a pending match from an earlier attempt may name an earlier version of the first document.
         if any((match.id, match.digest) == (first.id, digest) for match in member.matches):
             return first
         options, content = self._options, member.entry.content

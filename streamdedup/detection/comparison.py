@@ -1,4 +1,7 @@
-"""Comparison of documents with candidates: scope, window, similarity, shared bands."""
+"""Comparison of documents with candidates: scope, window, similarity, shared bands.
+
+``verification`` reads the entries of candidates in chunks, and calls ``Comparer`` for each chunk.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -13,21 +16,21 @@ from streamdedup.similarity import containment
 from streamdedup.similarity.sketch import Sketcher
 from streamdedup.wire import Contained, Match
 
-#: Which document of a match is contained, by the side of the comparison, whose left side is the document.
+#: Value of ``Match.contained`` by the side of a comparison: left is the document, right the candidate.
 _CONTAINED: Mapping[containment.Contained, Contained] = {"left": "document", "right": "match", "both": "both"}
 
 
 class _Comparison(NamedTuple):
-    """The comparison of a document with a near-duplicate; of all candidates with one content it is the same.
+    """The comparison of a document with a near-duplicate; the same for all pairs with these two contents.
 
     Attributes:
         similarity: Similarity, 0 to 1.
         is_exact: Whether the similarity was computed from the shingles.
         shared_bands: Number of shared band keys.
         containment: Share of the smaller document's shingles that the other one has, 0 to 1.
-        containment_error: Its standard error.
+        containment_error: Standard error of an estimated containment.
         contained: Side of the smaller document.
-        by_containment: Whether the containment alone makes it a match.
+        by_containment: Whether the pair is a match by the containment rule alone.
     """
 
     similarity: float
@@ -70,7 +73,7 @@ class Comparer:
     Args:
         options: Detector options.
         sketcher: Compares sketches.
-        threshold: Pairs from this similarity on are returned as well; None for none below the profile's threshold.
+        threshold: Pairs from this similarity on are returned too; None for the profile's definition alone.
     """
 
     def __init__(self, options: DetectorOptions, sketcher: Sketcher, threshold: float | None = None) -> None:
@@ -127,6 +130,7 @@ class Comparer:
             comparison = compared[content]
             if comparison is None:
                 continue
+            # A match describes the candidate, so all documents of the batch with one content share the match.
             match = matches.get((candidate.number, content[0]))
             if match is None:
                 match = matches[candidate.number, content[0]] = comparison.match(candidate, self._options)
@@ -134,7 +138,7 @@ class Comparer:
         return near
 
     def _compare(self, batch: Prepared, pairs: Sequence[tuple[int, IndexEntry]]) -> list[_Comparison | None]:
-        """Return the comparison for each pair; None for a pair that is no near-duplicate."""
+        """Return the comparison for each pair; None for a pair that is no near-duplicate or shares too few bands."""
         options = self._options
         left_of = {row: index for index, row in enumerate(dict.fromkeys(row for row, _ in pairs))}
         candidates = _distinct(pairs)
@@ -168,10 +172,11 @@ class Comparer:
         return compared
 
     def _shared_bands(self, batch: Prepared, pairs: Sequence[tuple[int, IndexEntry]]) -> list[int]:
-        """Return the shared band keys for each pair, counted.
+        """Return the number of shared band keys for each pair.
 
-        The batch has the band keys for its contents; only other contents are signed. The number that the look-up
-        found would not do: buckets may still have an expired version, or not yet all bands of a concurrent insertion.
+        The batch has the band keys of its contents; band keys of other contents are computed from their sketches. The
+        counts of the look-up (``Hits.candidates``) may be wrong: buckets may still have an earlier version, or not yet
+        all bands of a concurrent insertion.
         """
         banding = self._options.banding
         row_of = {entry.digest: row for row, entry in enumerate(batch.entries)}
@@ -186,11 +191,7 @@ class Comparer:
 
 
 def rows_by_candidate(candidates: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
-    """Return the rows to compare with each candidate, by candidate number.
-
-    Args:
-        candidates: Candidate numbers by row.
-    """
+    """Return the rows to compare with each candidate, by candidate number, from the candidate numbers by row."""
     rows_of: dict[int, list[int]] = {}
     for row, numbers in candidates.items():
         for number in numbers:
@@ -201,12 +202,12 @@ def rows_by_candidate(candidates: Mapping[int, Sequence[int]]) -> dict[int, list
 def matches_by_row(
     candidates: Mapping[int, Sequence[int]], near: Mapping[tuple[int, int], tuple[bytes, Match]]
 ) -> dict[int, dict[bytes, Match]]:
-    """Return the near-duplicates for each row by pair key, in candidate order: chunks do not change it."""
+    """Return the near-duplicates for each row by pair key, in the order of the candidates, not of the chunks."""
     matches = {
         row: dict(near[row, number] for number in numbers if (row, number) in near)
         for row, numbers in candidates.items()
     }
-    return {row: of_row for row, of_row in matches.items() if of_row}
+    return {row: row_matches for row, row_matches in matches.items() if row_matches}
 
 
 def _distinct(pairs: Iterable[tuple[int, IndexEntry]]) -> dict[int, IndexEntry]:

@@ -1,7 +1,7 @@
-"""The content in an index entry: made from a text, and extended by an append.
+"""The content in an index entry: made from a text (for ``preparation``), and extended by an append (for ``appending``).
 
-An append yields exactly the content that the whole text would have. The shingles across the seam are made from the last
-elements' hashes (``Content.tail``), so no text is stored.
+An append yields exactly the content that the whole text would have. The shingles across the seam between stored and
+appended text are made from the hashes of the last stored elements (``Content.tail``), so no text is stored.
 """
 
 from collections.abc import Sequence
@@ -18,16 +18,11 @@ from streamdedup.text.shingles import ShingleBatch, Shingler
 
 
 class BagTooLarge(ValueError):
-    """A bag (a multiset of shingles) beyond `exact_limit` cannot be extended: a signature has no repetitions."""
+    """A bag (a multiset of shingles) beyond ``exact_limit`` cannot be extended: its signature counts no repetitions."""
 
 
 def contents_of(shingles: ShingleBatch, sketches: Sequence[Sketch]) -> list[Content]:
-    """Return the contents for a batch.
-
-    Args:
-        shingles: Shingles of the texts.
-        sketches: A sketch for each text.
-    """
+    """Return the contents for a batch, from its shingles and a sketch for each text."""
     tails: list[int] = shingles.tails.tolist()
     return [
         Content(sketch, token_count, element_count, tuple(tails[first:last]), stop_only)
@@ -45,7 +40,7 @@ def contents_of(shingles: ShingleBatch, sketches: Sequence[Sketch]) -> list[Cont
 def contents_after_append(
     shingler: Shingler, sketcher: Sketcher, contents: Sequence[Content], texts: Sequence[str]
 ) -> list[Content]:
-    """Append a text to each document, on a new line.
+    """Return the contents after a text is appended to each document, on a new line.
 
     Args:
         shingler: Makes shingles for the profile.
@@ -57,7 +52,7 @@ def contents_after_append(
         The contents that the whole texts have; first digest, incarnation, source and scope stay.
 
     Raises:
-        BagTooLarge: A document is a bag beyond `exact_limit`.
+        BagTooLarge: A document is a bag beyond ``exact_limit``.
     """
     empty = [not content.element_count for content in contents]
     added = shingler.appended([np.array(content.tail, np.uint64) for content in contents], empty, texts)
@@ -68,22 +63,24 @@ def contents_after_append(
             results.append(content)
             continue
         hashes = added.hashes[bounds[index] : bounds[index + 1]]
-        # A text with fewer elements than a shingle is one shingle. The longer text does not have that shingle.
+        # A text with fewer elements than a shingle is one shingle, which the longer text does not have: the tail is
+        # the whole stored text, so ``hashes`` has all shingles.
         stored_sketch = content.sketch if content.element_count >= shingler.options.size else None
         stop_only = bool(added.stop_only[index])
-        if stored_sketch is not None and stored_sketch.count and content.stop_only != stop_only:
-            # Stop shingles stay only in a text that has no other shingles. If one part has only stop shingles and the
-            # other part has others, the stop shingles are removed.
-            stored_sketch, hashes = (None, hashes) if content.stop_only else (stored_sketch, hashes[:0])
-            stop_only = False
+        # Stop shingles stay only in a text without other shingles. Where one part alone has only stop shingles, these
+        # are left out.
+        if stored_sketch is not None and content.stop_only and not stop_only:
+            stored_sketch = None
+        elif stored_sketch is not None and stop_only and not content.stop_only:
+            hashes, stop_only = hashes[:0], False
+        # The counts of the appended elements include the tail, which the stored count includes, too.
+        element_count = content.element_count + int(added.element_counts[index]) - len(content.tail)
         results.append(
             replace(
                 content,
-                sketch=_joined(shingler, sketcher, stored_sketch, hashes),
+                sketch=_extended(shingler, sketcher, stored_sketch, hashes),
                 token_count=min(content.token_count + int(added.token_counts[index]), MAX_COUNT),
-                element_count=min(
-                    content.element_count + int(added.element_counts[index]) - len(content.tail), MAX_COUNT
-                ),
+                element_count=min(element_count, MAX_COUNT),
                 tail=tuple(tails[ends[index] : ends[index + 1]]),
                 stop_only=stop_only,
             )
@@ -91,8 +88,13 @@ def contents_after_append(
     return results
 
 
-def _joined(shingler: Shingler, sketcher: Sketcher, stored_sketch: Sketch | None, hashes: NDArray[np.uint32]) -> Sketch:
-    """Return the sketch for the union of shingles; in a bag, for the sum."""
+def _extended(
+    shingler: Shingler, sketcher: Sketcher, stored_sketch: Sketch | None, hashes: NDArray[np.uint32]
+) -> Sketch:
+    """Return the sketch for the union of stored and further shingles; in a bag, for the sum.
+
+    In a bag ``hashes`` are plain shingle hashes with repetitions, while the stored hashes are occurrence hashes.
+    """
     family, limit = sketcher.family, sketcher.exact_limit
     if stored_sketch is not None and stored_sketch.hashes is None:
         if shingler.options.bag:
@@ -101,26 +103,28 @@ def _joined(shingler: Shingler, sketcher: Sketcher, stored_sketch: Sketch | None
         shingles = np.unique(hashes)
         offsets = np.array([0, len(shingles)], np.int64)
         signature = family.update(stored_sketch.signature[np.newaxis], shingles, offsets)[0]
-        return sketcher.estimated(stored_sketch.count + len(shingles), signature)  # any count beyond the limit
-    earlier = np.empty(0, np.uint32) if stored_sketch is None or stored_sketch.hashes is None else stored_sketch.hashes
+        # Shingles in both parts count twice. It does not matter, because ``estimated`` caps the count at the limit + 1.
+        return sketcher.estimated(stored_sketch.count + len(shingles), signature)
+    stored = np.empty(0, np.uint32) if stored_sketch is None or stored_sketch.hashes is None else stored_sketch.hashes
     if shingler.options.bag:
-        hashes = _numbered(earlier, hashes)
-    union = np.union1d(earlier, hashes)
-    made, _ = sketcher.make(union, np.array([0, len(union)], np.int64))
-    return made[0]
+        hashes = _occurrence_hashes(stored, hashes)
+    union = np.union1d(stored, hashes)
+    sketches, _ = sketcher.make(union, np.array([0, len(union)], np.int64))
+    return sketches[0]
 
 
-def _numbered(earlier: NDArray[np.uint32], hashes: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return hashes of the further occurrences of each shingle, numbered after those that the bag ``earlier`` has."""
-    in_bag = set(earlier.tolist())
+def _occurrence_hashes(bag: NDArray[np.uint32], hashes: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Replace plain shingle hashes, with repetitions, by occurrence hashes, numbered on from those in ``bag``."""
+    in_bag = set(bag.tolist())
     numbered: set[int] = set()
     for shingle, count in zip(*(part.tolist() for part in np.unique(hashes, return_counts=True)), strict=True):
-        first = 0
-        while _occurrence(shingle, first) in in_bag:
-            first += 1
-        numbered.update(_occurrence(shingle, number) for number in range(first, first + count))
+        first_number = 0
+        while _occurrence(shingle, first_number) in in_bag:
+            first_number += 1
+        numbered.update(_occurrence(shingle, number) for number in range(first_number, first_number + count))
     return np.array(sorted(numbered), np.uint32)
 
 
 def _occurrence(shingle: int, number: int) -> int:
+    """Return the hash of the occurrence ``number`` of a shingle, from 0 on; the first one is the plain hash."""
     return int(repetitions(np.array([shingle], np.uint64), np.array([number], np.int64))[0])

@@ -1,20 +1,20 @@
 """The detector: documents in, detections out.
 
 A batch passes through two stages. ``prepare`` computes everything that needs no index; ``index`` writes to the index
-and compares. The third stage, publishing the result, belongs to the daemon. The detector knows no Kafka, clock, metric
-or settings file.
+and compares. The third stage, publishing the result, belongs to the daemon. ``daemon.batch``, ``detection.writing``
+(for programs) and ``evaluation.trial`` call the stages. The detector knows no Kafka, clock, metric or settings file.
 
 The reported pairs do not depend on the order of arrival, on batches or on the daemon count. A pair is reported under
 four conditions, which are symmetric and depend only on the two index entries:
 
 - The documents have at least ``min_shared_bands`` band keys in common, and the same scope, if any.
 - The record times are within the window.
-- The similarity is at least the threshold; or, by the containment rule, the larger document has enough of the smaller
-  one.
+- The similarity is at least the threshold; or, by the containment rule, the larger document contains a large enough
+  share of the smaller one.
 - No rule suppresses the pair (``suppression``).
 
-Exceptions are the limits for storms (``bucket_cap``, ``max_candidates``) and documents that change or are deleted: only
-the version that the index has at the time is compared.
+Two exceptions depend on the order of arrival. The limits for storms (``bucket_cap``, ``max_candidates``) leave pairs
+out. Of a document that changes or is deleted, only the version that the index has at the moment is compared.
 """
 
 from collections import Counter
@@ -48,7 +48,7 @@ from streamdedup.wire import Document, Match
 #: Reason why a document is skipped because of the index, by the state of its insertion.
 _SKIPS = {InsertState.REDELIVERED: Skip.REDELIVERED, InsertState.SUPERSEDED: Skip.SUPERSEDED}
 
-#: States of documents of which an earlier version or attempt may own claims, which are extended also without a match.
+#: States of documents whose earlier version or attempt may own claims. These claims are extended also without a match.
 _KNOWN_STATES = frozenset({InsertState.REPLACED, InsertState.REPLAYED})
 
 
@@ -84,7 +84,7 @@ class Detector:
                from its buckets first, then replace its entry.
             2. Insert in buckets and look up candidates.
             3. Verify the candidates: window, shared bands, similarity or containment, suppression rules. For a document
-               with a full bucket, candidates also come from the content buckets (``CopyBuckets``).
+               with a full bucket, candidates also come from the buckets of exact copies (``CopyBuckets``).
             4. Save the matches as pending, and add the pending matches that an earlier attempt at the position saved.
             5. Claim the pairs.
             6. Find the cluster for each document with pairs.
@@ -123,11 +123,9 @@ class Detector:
         )
 
     def delete(self, documents: Sequence[Document], fences: Mapping[Partition, Fence]) -> DetectionResult:
-        """Delete documents from the index; a deletion marker replaces each entry. Raises as ``index`` does.
+        """Delete documents, in position order within each partition; a deletion marker replaces each entry.
 
-        Args:
-            documents: Documents to delete, in position order within each partition.
-            fences: Fence by partition.
+        Raises as ``index`` does.
         """
         self._lifecycle.delete(documents, list(fences.values()))
         return DetectionResult(deleted_count=len(documents))
@@ -171,17 +169,18 @@ class Detector:
             else:
                 indexed_count += 1
                 replayed_count += state is InsertState.REPLAYED
-            # Also a skipped document: an earlier attempt at its position may have claimed pairs.
+            # A skipped document may emit, too: an earlier attempt at its position may have claimed pairs.
             fence = fence_of[document.position.topic, document.position.partition]
             if document.position.offset >= fence.high_water_mark:
                 emitting.append(row)
-                # A warm-up document may emit, too: ``Comparer.within_window`` leaves out only pairs of two of them.
+                # A warm-up document counts as silent and may emit: ``Comparer.within_window`` leaves out only the
+                # pairs between two warm-up documents.
                 is_warm_up = silent_until is not None and document.time_ms < silent_until
                 silent_count += skip is None and is_warm_up
             elif skip is None:
                 silent_count += 1
-                # With a committed offset, an operator has set the offset back. Without a commit nothing explains a
-                # record below the high-water mark.
+                # With a committed offset, an operator has set the offset back. Without one, nothing explains a record
+                # below the high-water mark.
                 unexplained_count += not fence.has_commit
         return emitting, DetectionResult(
             skipped=tuple(skipped),
@@ -209,7 +208,7 @@ class Detector:
         pending = []
         for row in rows:
             by_pair, document = dict(matches.get(row, {})), batch.documents[row]
-            # A replay after a later append finds another digest in the entry; the alert has the one of this append.
+            # Saved for a replay: after a later append the entry has another digest, and the alert needs this one.
             digest = batch.entries[row].digest if by_pair and document.op == "append" else None
             pending.append((document.position, PendingMatches(by_pair, digest)))
         return dict(zip(rows, self._store.save_pending_matches(pending, fences), strict=True))
@@ -239,13 +238,16 @@ class Detector:
             return {}
         owned = self._store.claim_pairs(claims, fences, extended_keys)
         matches: dict[int, list[Match]] = {}
-        for (row, key, match), is_own in zip(pairs, owned, strict=True):
-            if is_own:
-                named = structs.replace(match, pair=key.hex())
+        for (row, key, match), is_owned in zip(pairs, owned, strict=True):
+            if is_owned:
+                owned_match = structs.replace(match, pair=key.hex())
                 if not self._options.label_bytes:  # an earlier attempt may have saved a match with a label
-                    named = structs.replace(named, label="", source=None, published_at=None)
-                matches.setdefault(row, []).append(named)
-        return {row: tuple(sorted(of_row, key=lambda m: (-m.similarity, m.id))) for row, of_row in matches.items()}
+                    owned_match = structs.replace(owned_match, label="", source=None, published_at=None)
+                matches.setdefault(row, []).append(owned_match)
+        return {
+            row: tuple(sorted(row_matches, key=lambda match: (-match.similarity, match.id)))
+            for row, row_matches in matches.items()
+        }
 
     def _detections(
         self,
@@ -255,11 +257,11 @@ class Detector:
         verified: Verification,
         fences: Sequence[Fence],
     ) -> tuple[Detection, ...]:
-        """Return a detection for each row with pairs (``owned``), placed in its best match's cluster."""
+        """Return a detection for each row with pairs (``owned``), and place its document in a cluster."""
         if not owned:
             return ()
         rows = sorted(owned)
-        # The digest saved with the pending matches counts: see ``_save_pending_matches``.
+        # A digest saved with the pending matches precedes that of the entry: see ``_save_pending_matches``.
         members = [
             Member(
                 entry=structs.replace(batch.entries[row], digest=pending[row].digest or batch.entries[row].digest),
@@ -268,7 +270,8 @@ class Detector:
             )
             for row in rows
         ]
-        clusters, label_bytes = self._clusters.join(members, fences), self._options.label_bytes
+        clusters = self._clusters.join(members, fences)
+        label_bytes = self._options.label_bytes
         return tuple(
             Detection(
                 batch.documents[row],

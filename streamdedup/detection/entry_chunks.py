@@ -1,16 +1,19 @@
-"""Reads index entries in chunks with a bounded weight, so that memory does not grow with the candidate count."""
+"""Reads index entries in chunks with a bounded weight, so that memory does not grow with the candidate count.
+
+For verification, for the buckets of exact copies (``candidates``) and for clusters in look-ups.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 
 from streamdedup.index.contract import EntryReading
 from streamdedup.index.documents import IndexEntry
 
-#: Weight of the index entries that are held at once, in bytes of their hashes. An entry is held about twice: in the
-#: reply and decoded. The candidates of an ordinary chunk of 1,000 documents weigh less than
-#: 2 MB, so that they are read in one round trip; 3,000 candidates of 24 kB are read in nine.
+#: Weight of the index entries that are held at once, in bytes of their hashes. An entry is held twice for a moment: in
+#: the reply and decoded. The candidates of an ordinary chunk of 1,000 documents weigh less than 2 MB, so that they are
+#: read in one round trip; 3,000 candidates of 24 kB are read in nine.
 BUDGET_BYTES = 8 * 1_048_576
-#: Largest number of entries in a request: a reply ends where the budget does, and the request names each entry again
-#: that did not fit in.
+#: Largest number of entries in a request. A reply ends where the budget does, and the next request names the entries
+#: that did not fit once more; without this limit, every request would name all of them.
 _REQUEST_ENTRIES = 2_000
 
 

@@ -1,4 +1,4 @@
-"""Index entries: inserted, replaced, appended to, deleted.
+"""Writes the index entries of a batch for the detector: inserts, replaces, appends and deletes.
 
 An earlier version is removed from its buckets before its entry changes: after a crash in between, the entry still names
 the buckets from which the version has to be removed (rule 9 of ``index.contract``).
@@ -23,7 +23,7 @@ _INDEXED_STATES = frozenset({InsertState.CREATED, InsertState.REPLACED, InsertSt
 
 
 class Lifecycle:
-    """Writes and removes index entries."""
+    """Writes index entries: ``insert`` is step 1 of ``Detector.index``, ``delete`` the whole of ``Detector.delete``."""
 
     def __init__(self, options: DetectorOptions, store: Index, preparer: Preparer) -> None:
         self._options = options
@@ -32,16 +32,16 @@ class Lifecycle:
         self._appender = Appender(options.profile, store, preparer.shingler, preparer.sketcher)
 
     def insert(self, prepared: Prepared, fences: Sequence[Fence]) -> InsertedBatch:
-        """Insert entries.
+        """Insert the entries of a batch, and remove replaced versions from their buckets.
 
         Steps:
             1. Insert entries for new documents; only the last version where the batch has several.
-            2. Append to documents.
+            2. Compute the entries after appends.
             3. Remove the replaced versions from their buckets, then replace their entries.
         """
         # 1. Insert.
         results = self._insert_last_versions(prepared, fences)
-        # 2. Append.
+        # 2. Appends.
         appended = self._appender.append(prepared.appends, fences)
         prepared = self._with_appended(prepared, appended)
         results = [*results, *(result for _, _, result in appended.rows)]
@@ -99,6 +99,7 @@ class Lifecycle:
         entries, encoded = prepared.entries, prepared.encoded
         results = _results_within_batch(entries)
         if entries and not results:
+            # The usual case: no document occurs twice.
             return self._store.insert_entries(entries, fences, encoded)
         rows = [row for row in range(len(entries)) if row not in results]
         if rows:
@@ -108,9 +109,9 @@ class Lifecycle:
         return [results[row] for row in range(len(entries))]
 
     def _with_appended(self, prepared: Prepared, appended: Appended) -> Prepared:
-        """Return the batch with a row for each append.
+        """Return the batch with further rows for the appends.
 
-        Encoded entries are left out: only the insertion, which precedes, uses them.
+        ``appends`` and ``encoded`` are left out, because only the steps before this one use them.
         """
         if not appended.rows:
             return prepared
@@ -120,13 +121,13 @@ class Lifecycle:
             np.array([content.token_count for content in contents], np.int64),
             np.array([content.sketch.count for content in contents], np.int64),
         )
-        first = len(prepared.entries)
+        first_row = len(prepared.entries)
         band_keys = self._band_keys(contents)
         return Prepared(
             documents=[*prepared.documents, *(document for document, _, _ in appended.rows)],
             entries=[*prepared.entries, *entries],
             band_keys=np.concatenate([prepared.band_keys, band_keys]),
-            skips={**prepared.skips, **{first + row: reason for row, reason in skips.items()}},
+            skips={**prepared.skips, **{first_row + row: reason for row, reason in skips.items()}},
         )
 
     def _replace(self, entries: Sequence[IndexEntry], results: Sequence[InsertResult], fences: Sequence[Fence]) -> None:
@@ -135,12 +136,12 @@ class Lifecycle:
         if rows:
             replaced = {row: old for row in rows if (old := results[row].previous) is not None and not old.deleted}
             self._remove_from_buckets(list(replaced.values()), fences)
-            # An append keeps the cluster of the entry.
+            # A new version belongs to no cluster at first; after an append the document stays in its cluster.
             self._leave_clusters([old for row, old in replaced.items() if old.cluster != entries[row].cluster], fences)
             self._store.replace_entries([entries[row] for row in rows], fences)
 
     def _remove_from_buckets(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
-        """Remove versions from their buckets and content buckets."""
+        """Remove versions from their buckets, and from the buckets of exact copies."""
         if not entries:
             return
         keys = self._band_keys([entry.content for entry in entries])
@@ -155,7 +156,7 @@ class Lifecycle:
 
 
 def _looked_up(prepared: Prepared, results: Sequence[InsertResult]) -> list[int]:
-    """Return the rows to insert in buckets and to look up: versions in the index that are not skipped."""
+    """Return the rows to insert in buckets and to look up: documents with buckets whose version is in the index."""
     return [
         row
         for row, result in enumerate(results)

@@ -1,4 +1,7 @@
-"""The limits for storms, ``bucket_cap`` and ``max_candidates``: how many documents reached them, and the cure."""
+"""The limits for storms, ``bucket_cap`` and ``max_candidates``: how many documents reached them, and the cure.
+
+The daemon's log (``daemon.statistics``) and the trial of ``evaluation`` add these counts up.
+"""
 
 from dataclasses import dataclass, fields
 from typing import Final
@@ -19,8 +22,8 @@ class ReachedLimits:
     Attributes:
         in_full_buckets: Documents with a full bucket, each compared with ``candidates.STORM_CANDIDATES`` at most.
         over_candidates: Documents with more candidates than ``max_candidates`` and no full bucket.
-        full_buckets: Look-ups of full buckets; a document may have several.
-        dropped_candidates: Candidates that were found and not compared, without those that a full bucket hides.
+        full_buckets: Refused insertions into full buckets; a document may have several.
+        dropped_candidates: Candidates that were found and not compared; members that a full bucket hides do not count.
     """
 
     in_full_buckets: int = 0

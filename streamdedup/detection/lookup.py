@@ -1,7 +1,8 @@
-"""Look-ups: near-duplicates for a text that is not in the index, without inserting it.
+"""Look-ups, which write nothing: near-duplicates of texts and stored documents, comparisons and clusters.
 
-The matches are those that the detector would find if the text arrived now as a record: same preparation, same buckets,
-same verification. Two differences are on purpose:
+The HTTP service (``serve``) and ``library.Index.lookup`` call ``IndexLookup``. The matches of a text are those that the
+detector would find if the text arrived now as a record: same preparation, same buckets, same verification. Two
+differences are on purpose:
 
 - Claims are ignored: a pair is returned although it was alerted before.
 - Nothing is inserted: of two texts that are looked up together neither finds the other.
@@ -102,8 +103,8 @@ class StoredCluster(NamedTuple):
 
     Attributes:
         members: Its documents, the first one included, in the order of their record times, then of their ids.
-        size: Number of documents, with those that have expired since they joined. ``CLUSTER_SIZE_CAP`` means as many or
-            more, of which not all are members.
+        size: Document count, which includes documents that have expired since they joined. ``CLUSTER_SIZE_CAP`` means
+            as many or more, of which not all are members.
     """
 
     members: tuple[ClusterMember, ...]
@@ -120,7 +121,7 @@ class DocumentComparison:
         standard_error: Standard error of an estimate; 0 when exact.
         containment: Share of the smaller document's shingles that the other one has; exact or estimated likewise.
         containment_error: Standard error of an estimated containment; 0 when exact.
-        contained: The smaller document: "left" is the first one.
+        contained: The smaller document: "left" is the first argument, "right" the second, "both" for equal sizes.
         bands: Band count in the profile.
         shared_bands: Band keys that the documents have in common.
         within_scope: Whether they have the same scope, or the profile has no scopes.
@@ -163,9 +164,6 @@ class IndexLookup:
     Args:
         options: Detector options.
         reader: The index.
-
-    Attributes:
-        options: As given.
     """
 
     def __init__(self, options: DetectorOptions, reader: IndexReader) -> None:
@@ -187,54 +185,64 @@ class IndexLookup:
         """
         results: dict[int, LookupResult | MessageError] = {}
         scoped: dict[int, LookupQuery] = {}
-        for number, query in enumerate(queries):
+        for index, query in enumerate(queries):
             try:
-                scoped[number] = query._replace(scope=query_scope(self.options, query.scope))
+                scoped[index] = query._replace(scope=query_scope(self.options, query.scope))
             except MessageError as error:
-                results[number] = error
+                results[index] = error
         results |= zip(scoped, self._look_up(list(scoped.values()), time_ms), strict=True)
-        return [results[number] for number in range(len(queries))]
+        return [results[index] for index in range(len(queries))]
 
     def _look_up(self, queries: Sequence[LookupQuery], time_ms: int) -> list[LookupResult | MessageError]:
+        """Find near-duplicates for texts with valid scopes."""
         documents = [
             Document(query.id or _NO_ID, query.text, _NOWHERE, time_ms, source=query.source, scope=query.scope)
             for query in queries
         ]
         prepared = self._preparer.prepare(documents)
-        with_id = [entry.number for entry in prepared.entries if entry.id != _NO_ID]
-        stored = self._reader.get_entries(with_id) if with_id else {}
+        numbers = [entry.number for entry in prepared.entries if entry.id != _NO_ID]
+        stored = self._reader.get_entries(numbers) if numbers else {}
         entries = [_current(entry, stored.get(entry.number)) for entry in prepared.entries]
         prepared = replace(prepared, entries=entries)
         rows = [row for row in range(len(queries)) if row not in prepared.skips]
-        lowest = min((self._threshold(query.threshold) for query in queries), default=self.options.threshold)
-        matches = dict(zip(rows, self._find(prepared, rows, lowest), strict=True))
+        lowest_threshold = min((self._threshold(query.threshold) for query in queries), default=self.options.threshold)
+        matches = dict(zip(rows, self._find(prepared, rows, lowest_threshold), strict=True))
         results: list[LookupResult | MessageError] = []
         for row, (query, entry) in enumerate(zip(queries, entries, strict=True)):
             previous, skipped = stored.get(entry.number), prepared.skips.get(row)
             if previous is not None and not previous.deleted and previous.id != entry.id:
                 results.append(collision(previous))
             else:
-                of_row = matches.get(row, _RowMatches())
-                # `_current` returns the stored entry of a redelivery itself.
-                results.append(self._result(entry, skipped, of_row, query.threshold, redelivery=previous is entry))
+                row_matches = matches.get(row, _RowMatches())
+                # For a redelivery ``_current`` has returned the stored entry.
+                is_redelivery = previous is entry
+                results.append(self._result(entry, skipped, row_matches, query.threshold, redelivery=is_redelivery))
         return results
 
     def _result(
-        self, entry: IndexEntry, skipped: Skip | None, of_row: _RowMatches, threshold: float | None, *, redelivery: bool
+        self,
+        entry: IndexEntry,
+        skipped: Skip | None,
+        row_matches: _RowMatches,
+        threshold: float | None,
+        *,
+        redelivery: bool,
     ) -> LookupResult:
+        """Return the result for an entry; ``threshold`` is that of the query, or None."""
         effective_threshold = self._threshold(threshold)
         return LookupResult(
             digest=entry.digest,
             skipped=skipped,
             redelivery=redelivery,
-            matches=_in_order(self._reaching(threshold, of_row.matches), has_id=entry.id != _NO_ID),
-            complete=of_row.complete,
+            matches=_in_order(self._reaching(threshold, row_matches.matches), has_id=entry.id != _NO_ID),
+            complete=row_matches.complete,
             threshold=effective_threshold,
             recall=self.options.recall(effective_threshold),
-            suppressed=Counter(rule for rule, match in of_row.suppressed if self._reaching(threshold, [match])),
+            suppressed=Counter(rule for rule, match in row_matches.suppressed if self._reaching(threshold, [match])),
         )
 
     def _threshold(self, threshold: float | None) -> float:
+        """Return a query's threshold; that of the profile for None."""
         return self.options.threshold if threshold is None else threshold
 
     def _reaching(self, threshold: float | None, matches: Sequence[Match]) -> list[Match]:
@@ -267,11 +275,12 @@ class IndexLookup:
         joined = self._reader.cluster_members(entry.cluster)
         members = [
             ClusterMember(member.id, member.time_ms, read_caption(member.content.caption, self.options.label_bytes))
+            # The document, too: a set that has reached ``CLUSTER_SIZE_CAP`` lacks later documents.
             for chunk in read_chunks(self._reader, [entry.cluster, entry.number, *joined])
             for member in chunk.values()
             if member.cluster == entry.cluster and not member.deleted
         ]
-        # A document that lives on by appends may outlive the set.
+        # The set expires a lifetime after the last document joined. Appends make a document live longer than that.
         size = max(1 + len(joined), len(members))
         return StoredCluster(tuple(sorted(members, key=lambda member: (member.time_ms, member.id))), size)
 
@@ -305,6 +314,7 @@ class IndexLookup:
             shared_bands=shared_bands,
             within_scope=within_scope,
             within_window=within_window,
+            # Equal numbers: a document is no match of itself.
             is_match=is_near and within_scope and within_window and a.number != b.number and suppressed_by is None,
             suppressed_by=suppressed_by,
         )
@@ -350,7 +360,7 @@ class IndexLookup:
 def _current(entry: IndexEntry, stored: IndexEntry | None) -> IndexEntry:
     """Return the entry that the detector would compare after inserting ``entry`` (``lifecycle``).
 
-    The stored one for a redelivery; else ``entry``, with the incarnation of its document.
+    For a redelivery this is the stored entry; else ``entry``, with the incarnation of its document.
     """
     if stored is None:
         return entry
@@ -361,5 +371,6 @@ def _current(entry: IndexEntry, stored: IndexEntry | None) -> IndexEntry:
 
 def _in_order(matches: Sequence[Match], *, has_id: bool) -> tuple[Match, ...]:
     """Return matches in alert order; a text without an id has no pair to name."""
-    named = [match if has_id else structs.replace(match, pair="") for match in matches]
-    return tuple(sorted(named, key=lambda match: (-match.similarity, match.id)))
+    if not has_id:
+        matches = [structs.replace(match, pair="") for match in matches]
+    return tuple(sorted(matches, key=lambda match: (-match.similarity, match.id)))

@@ -1,4 +1,8 @@
-"""Input and output values for detection, and the names of documents and pairs."""
+"""Values of detection: the options of a detector, the batch between the steps, and the result.
+
+Also the document numbers and pair keys. ``indexes`` makes the options from settings, the steps of ``Detector.index``
+share the batch, and the daemon and ``evaluation`` read the results.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -23,7 +27,11 @@ from streamdedup.wire import Alert, Document, Match
 
 
 class Skip(StrEnum):
-    """Reason why a document is skipped without an error; a metric label."""
+    """Reason why a document is skipped without an error; a metric label.
+
+    The first three reasons come from the text (``DetectorOptions.skips``): the document gets an index entry, but is in
+    no bucket. The last two come from the insertion (``InsertState``): this version is not stored.
+    """
 
     #: No letters and digits, or only such as the profile leaves out (stop words, ``letters_only``).
     EMPTY = "empty"
@@ -90,7 +98,7 @@ class DetectorOptions:
 
     @property
     def least_similarity(self) -> float:
-        """Least similarity for a reported pair, by similarity or by containment."""
+        """Least similarity for a reported pair: that of the containment rule, which is lower, else the threshold."""
         return self.threshold if self.containment is None else self.containment.min_similarity
 
     def near(self, similarities: Similarities) -> NDArray[np.bool_]:
@@ -105,7 +113,7 @@ class DetectorOptions:
         return self.containment.holds(values, overlaps.containments(), similarities.smaller_counts)
 
     def skips(self, token_counts: NDArray[np.int64], shingle_counts: NDArray[np.int64]) -> dict[int, Skip]:
-        """Return the documents that are not inserted in buckets, with the reason, by row.
+        """Return the skip reason by row, for documents whose text keeps them out of the buckets.
 
         Args:
             token_counts: Token count by document, int64 (n,).
@@ -125,11 +133,11 @@ class Prepared:
     """A batch with all values that are computed without the index.
 
     Attributes:
-        documents: Documents with their whole text, in order. One row for each in ``entries`` and ``band_keys``.
+        documents: Documents with their whole text, in order; ``entries`` and ``band_keys`` have a row for each.
         entries: Index entries.
         band_keys: Band keys, (n, bands).
         skips: Reason for each document that is not inserted in buckets, by row.
-        appends: Documents whose text is appended to a document in the index.
+        appends: Documents whose text is appended to a document in the index; only ``InsertedBatch`` has rows for them.
         encoded: Result of ``EntryStore.encode_entries`` for the entries; None where it was not computed ahead.
     """
 
@@ -143,13 +151,13 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InsertedBatch(Prepared):
-    """A prepared batch whose entries are in the index, with a row for each append.
+    """A prepared batch whose entries are in the index, with further rows for the appends.
 
-    Some entries differ from the prepared ones: after a replay they have time and content of the first attempt; where
-    another partition has inserted the same content, they are the stored ones.
+    Some entries differ from the prepared ones (``lifecycle``): after a replay they have time and content of the first
+    attempt; where another partition has inserted the same content, they are the stored ones.
 
     Attributes:
-        states: Insertion result by row.
+        states: Insertion state by row.
         looked_up: Rows to insert in buckets and to look up.
         refused: Documents that can never be processed, with the reason.
         missing_positions: Positions of appends to documents missing from the index.
@@ -192,25 +200,25 @@ class Detection:
 
 @dataclass(frozen=True, slots=True)
 class DetectionResult:
-    """Result of the stage ``index``.
+    """Result of ``Detector.index`` or ``Detector.delete``, or of one step of ``index``, for a batch or a chunk.
 
     Attributes:
         detections: One for each document with at least one new pair.
         skipped: Skipped documents with the reason.
         refused: Documents that can never be processed, with the reason.
-        pending_positions: Positions with pending matches in the index, to be deleted after the commit.
-        indexed_count: Documents whose version is in the index.
+        pending_positions: Positions whose pending matches in the index are to be deleted after the commit.
+        indexed_count: Documents that were neither skipped nor refused: their version is in the index.
         replayed_count: Indexed documents that an earlier attempt had inserted.
-        silent_count: Indexed documents that were committed before and emit nothing, and those with a record time before
-            ``silent_until_ms``, whose pairs with each other are left out.
-        unexplained_count: Silent documents in partitions without a committed offset: no operator has set the offset
-            back, so Kafka has lost it.
+        silent_count: Indexed documents below the high-water mark, which emit nothing; and warm-up documents (record
+            time before ``silent_until_ms``), which form no pairs with each other.
+        unexplained_count: Indexed documents below the high-water mark of a partition without a committed offset. An
+            operator who sets an offset back commits an offset, so Kafka has lost the committed offset here.
         deleted_count: Requests to delete a document, in the index or not.
         candidates_count: Candidates found in buckets.
         dropped_candidates_count: Candidates beyond ``max_candidates``, not compared.
         verified_count: Candidates compared and found near-duplicates, suppressed ones included.
         suppressed: Near-duplicates that are not alerted, by rule.
-        rejected_count: Candidates compared and found different, outside the window, or gone.
+        rejected_count: Candidates compared and found different, outside the scope or the window, or gone.
         full_buckets_count: Refused insertions into full buckets.
         full_bucket_positions: Positions of documents with a full bucket.
         over_candidates_positions: Positions of documents with more than ``max_candidates`` candidates and no full
@@ -236,12 +244,12 @@ class DetectionResult:
     over_candidates_positions: tuple[Position, ...] = ()
 
     def __add__(self, added: "DetectionResult") -> "DetectionResult":
-        """Return the sum for two steps, or for two chunks."""
-        return DetectionResult(*map(add, _columns(self), _columns(added)))
+        """Return the result of two steps, or of two chunks: counts are added, tuples joined."""
+        return DetectionResult(*map(add, _field_values(self), _field_values(added)))
 
 
-#: Returns the fields of a result, in order.
-_columns = attrgetter(*(field.name for field in fields(DetectionResult)))
+#: Getter of all field values of a result, as a tuple in field order.
+_field_values = attrgetter(*(field.name for field in fields(DetectionResult)))
 
 
 def document_number(profile: str, document_id: str) -> int:
@@ -253,7 +261,7 @@ def document_number(profile: str, document_id: str) -> int:
 def pair_side(entry: IndexEntry) -> bytes:
     """Return a document's part in its pair keys: number and digest, and the incarnation after a deletion.
 
-    Appends do not change the digest: it is that of the text before the first append.
+    The digest is that of the text before the first append, so that an append repeats no alert.
     """
     return entry.number.to_bytes(8, "big", signed=True) + entry.pair_digest + (entry.content.incarnation or b"")
 

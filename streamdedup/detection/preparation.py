@@ -1,4 +1,7 @@
-"""Preparation: everything about documents that is computed without the index."""
+"""Preparation: everything about documents that is computed without the index.
+
+Stage one of the detector, and the beginning of a look-up; ``cli.warm_up`` calls it to build tables ahead.
+"""
 
 from collections.abc import Sequence
 
@@ -19,7 +22,7 @@ from streamdedup.wire import Document, content_digest, scope_key
 
 
 class Preparer:
-    """Computes shingles, sketches and band keys.
+    """Computes index entries and band keys, by way of shingles and sketches.
 
     Attributes:
         shingler: Makes shingles for the profile.
@@ -33,11 +36,11 @@ class Preparer:
         self.sketcher = Sketcher(family, options.exact_limit, options.banding.permutations, options.measure)
 
     def prepare(self, documents: Sequence[Document]) -> Prepared:
-        """Compute shingles, sketches and band keys.
+        """Return the batch with an index entry and band keys for each document to insert.
 
         Args:
-            documents: Documents to insert or to append to, in position order within each partition. Each
-                id occurs once, unless a partition repeats a text.
+            documents: Documents to insert or to append to, in position order within each partition. An id with an
+                append occurs once.
         """
         inserted = [document for document in documents if document.op != "append"]
         shingles = self.shingler.shingle([document.text for document in inserted])

@@ -7,8 +7,8 @@ A scope acts in two places:
 - An index entry has 8 bytes more, the hash of the scope (``Content.scope``). Verification and clusters compare it, so a
   shared bucket leads to no pair.
 
-The content digest depends on the scope (``wire.content_digest``): a changed scope is a new version, and the buckets by
-content hold the copies of one scope. Document ids do not depend on it, because a tombstone has no scope.
+The content digest depends on the scope (``wire.content_digest``): a changed scope is a new version, and a bucket of
+exact copies holds documents of one scope. Document numbers do not depend on the scope, because a tombstone has none.
 """
 
 from collections.abc import Sequence
@@ -27,12 +27,7 @@ from streamdedup.wire import ErrorCode, missing_scope
 
 
 def scoped_band_keys(band_keys: NDArray[np.uint32], contents: Sequence[Content]) -> NDArray[np.uint32]:
-    """Return the band keys of contents within their scopes; unchanged without scopes.
-
-    Args:
-        band_keys: Band keys of the texts, (n, bands).
-        contents: n contents.
-    """
+    """Return the band keys (n, bands) of n contents within their scopes; unchanged without scopes."""
     if all(content.scope is None for content in contents):
         return band_keys
     return band_keys ^ np.stack([band_mask(content.scope, band_keys.shape[1]) for content in contents])
@@ -46,14 +41,14 @@ def band_keys_of(contents: Sequence[Content], sketcher: Sketcher, banding: Bandi
 
 @lru_cache(maxsize=4096)
 def band_mask(scope: bytes | None, bands: int) -> NDArray[np.uint32]:
-    """Return the bits for each band: SHAKE-128 of the stored scope, uint32 (bands,); zeros without a scope."""
+    """Return the 32 bits for each band key: SHAKE-128 of the stored scope, uint32 (bands,); zeros without a scope."""
     if scope is None:
         return np.zeros(bands, np.uint32)
     return np.frombuffer(shake_128(scope).digest(4 * bands), "<u4").astype(np.uint32)
 
 
 def query_scope(options: DetectorOptions, scope: str | None) -> str | None:
-    """Return the scope of a text that is no record: as given, else the profile's default.
+    """Return the scope of a text from a program or a request: as given, else the profile's default.
 
     Raises:
         MessageError: The profile has scopes and no default, and none is given; or it has no scopes.

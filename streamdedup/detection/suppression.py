@@ -22,8 +22,8 @@ The last three rules need both sources: a pair with a source that is not known i
 Where the profile keeps sources (``DetectorOptions.keep_sources``), an index entry is 8 bytes longer (BLAKE2b of the
 source); an entry with 100 shingles has about 500 bytes. Other profiles store no source. The hash does not
 depend on the rules, so rules can be changed without a new index. 4 bytes would be too few: two sources with the same
-hash count as one source, and the rules lose pairs between them. Among 100,000 sources are 5 * 10^9 couples: with 2^32
-hashes about one couple has the same hash, with 2^64 hashes one with a probability of 3 in 10^10.
+hash count as one source, and the rules suppress pairs between them by mistake. 100,000 sources form 5 * 10^9 pairs of
+sources. With 4 bytes, about one of these has equal hashes; with 8 bytes, one has with a probability of 3 in 10^10.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,7 +46,7 @@ class SuppressionRule(StrEnum):
 
 @lru_cache(maxsize=4096)
 def source_key(source: str) -> bytes:
-    """Return a source's stored form."""
+    """Return a source's stored form, a hash."""
     return blake2b(source.encode("utf-8", "surrogatepass"), digest_size=SOURCE_BYTES).digest()
 
 
@@ -87,13 +87,7 @@ class Suppression:
     def suppressed_pairs(
         self, pairs: Iterable[tuple[int, int]], documents: Sequence[IndexEntry], candidates: Mapping[int, IndexEntry]
     ) -> dict[tuple[int, int], SuppressionRule]:
-        """Return the rule for each suppressed pair, without the other pairs.
-
-        Args:
-            pairs: Row and candidate number.
-            documents: Index entries by row.
-            candidates: Index entries by number.
-        """
+        """Return the rule for each suppressed pair of a row in ``documents`` and a number in ``candidates``."""
         rules = ((pair, self.rule(documents[pair[0]].content, candidates[pair[1]].content)) for pair in pairs)
         return {pair: rule for pair, rule in rules if rule is not None}
 
@@ -105,7 +99,7 @@ def suppression_of(
     ignore_same_source: bool,
     ignore_sources: Iterable[tuple[str, str]],
 ) -> Suppression | None:
-    """Return the rules from source names; None for no rule."""
+    """Return the rules of a profile, whose sources are names; None for no rule."""
     rules = Suppression(
         min_shingles,
         frozenset(map(source_key, only_sources)),

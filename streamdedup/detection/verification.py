@@ -72,7 +72,7 @@ class Verifier:
             batch: The documents.
             hits: Candidates by row, for the rows to compare.
             copies: Exact copies for rows with a full bucket.
-            known_rows: Rows whose documents may have had an index entry before, and so claims.
+            known_rows: Rows whose documents may have had an index entry, and so claims, before this attempt.
             threshold: Pairs from this similarity on are matches too; None for the profile's definition alone.
         """
         promising = {row: promising_candidates(hit, self._options.max_candidates) for row, hit in hits.items()}
@@ -81,31 +81,32 @@ class Verifier:
         comparer = Comparer(self._options, self._sketcher, threshold)
         near: dict[tuple[int, int], tuple[bytes, Match]] = {}
         rules: dict[tuple[int, int], SuppressionRule] = {}
-        compared: dict[int, set[bytes]] = {row: set() for row in candidates if row in known_rows}
+        compared_keys: dict[int, set[bytes]] = {row: set() for row in candidates if row in known_rows}
         for entries in read_chunks(self._store, rows_of, self._budget_bytes, copies.entries):
             near_in_chunk = comparer.near_duplicates(batch, rows_of, entries)
             if self._options.suppression is not None:
                 rules |= self._options.suppression.suppressed_pairs(near_in_chunk, batch.entries, entries)
             near |= near_in_chunk
-            for row, key in _pair_keys(batch, rows_of, entries, compared.keys()):
-                compared[row].add(key)
+            for row, key in _pair_keys(batch, rows_of, entries, compared_keys.keys()):
+                compared_keys[row].add(key)
         alerted = {pair: match for pair, match in near.items() if pair not in rules} if rules else near
         matches = matches_by_row(candidates, alerted)
-        unmatched = {row: keys - matches.get(row, {}).keys() for row, keys in compared.items()}
-        dropped = {row: len(hit.candidates) - len(promising[row]) for row, hit in hits.items()}
+        unmatched = {row: keys - matches.get(row, {}).keys() for row, keys in compared_keys.items()}
+        dropped_counts = {row: len(hit.candidates) - len(promising[row]) for row, hit in hits.items()}
         return Verification(
             matches=matches,
             pairs_without_match={row: keys for row, keys in unmatched.items() if keys},
             suppressed=_suppressed_by_row(rules, near),
-            incomplete={row for row, count in dropped.items() if count or hits[row].full},
+            # A full bucket hides further candidates.
+            incomplete={row for row, count in dropped_counts.items() if count or hits[row].full},
             counts=DetectionResult(
                 candidates_count=sum(len(hit.candidates) for hit in hits.values()),
-                dropped_candidates_count=sum(dropped.values()),
+                dropped_candidates_count=sum(dropped_counts.values()),
                 verified_count=len(near),
                 suppressed=Counter(rules.values()),
                 rejected_count=sum(map(len, candidates.values())) - len(near),
                 over_candidates_positions=tuple(
-                    batch.entries[row].position for row, count in dropped.items() if count and not hits[row].full
+                    batch.entries[row].position for row, count in dropped_counts.items() if count and not hits[row].full
                 ),
             ),
         )

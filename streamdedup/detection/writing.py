@@ -1,4 +1,7 @@
-"""Writing an index without Kafka: a program owns the one partition of its index, as a daemon owns those of topics."""
+"""Writing an index without Kafka, for ``library.Index``.
+
+A program owns the only partition of its index, as a daemon owns the partitions of topics.
+"""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -15,6 +18,9 @@ from streamdedup.wire import Document, Match, Op
 
 #: The one partition of all documents.
 _PARTITION = Partition("library", 0)
+#: The generation of all programs. Of two programs the last one to set the fence owns the partition: a fence also names
+#: its writer.
+_GENERATION = 1
 #: Documents that are prepared, inserted and looked up at once.
 _CHUNK_DOCUMENTS = 1_000
 #: Age at which a fence is renewed, in seconds; the fence lives for 7 days.
@@ -31,11 +37,11 @@ Added = tuple[str, str, str | None, str | None]
 
 
 class IndexWriter:
-    """Writes an index as the owner of its one partition.
+    """Writes an index as the owner of its only partition.
 
     A call's offsets are reserved in the high-water mark before the call writes, so that no later writer gives the
-    same offsets to other documents. Pending matches are kept until the call succeeds: a repeated call has the same
-    positions, and returns the same pairs.
+    same offsets to other documents. After a failed ``add`` the writer remembers the documents with their positions, and
+    the index the pending matches: a repeated call has the same positions, and returns the same pairs.
     """
 
     def __init__(self, options: DetectorOptions, store: Index, fingerprint: Fingerprint) -> None:
@@ -55,14 +61,18 @@ class IndexWriter:
             return []
         fence = self._owned()
         if added != [(document.id, document.text, document.source, document.scope) for document in self._unfinished]:
+            # Not a repeated call.
             self._unfinished = self._placed(added, fence)
         documents, result = self._unfinished, DetectionResult()
         with self._refusals():
             for chunk in chunks(documents):
                 result += self._detector.index(self._detector.prepare(chunk), {_PARTITION: fence})
+            # Deletes pending matches; the high-water mark was raised before (``_placed``).
             self._store.finish({}, result.pending_positions, [fence])
         self._unfinished = []
         if result.refused:
+            # A document number that belongs to another id, which is rare. The other documents are indexed; their pairs
+            # are claimed, and no later call returns them.
             raise result.refused[0][1]
         matches = {detection.document.position: detection.matches for detection in result.detections}
         return [matches.get(document.position, ()) for document in documents]
@@ -78,32 +88,38 @@ class IndexWriter:
                 self._detector.delete(chunk, {_PARTITION: fence})
 
     def _owned(self) -> Fence:
-        """Return the partition's fence, which is taken before the first write and renewed once a day."""
+        """Return the partition's fence, which is set before the first write and renewed once a day."""
         if self._is_refused:
             raise IndexNotWritable(_TAKEN_OVER)
         with self._refusals():
             if self._fence is None:
                 self._store.open(self._fingerprint)
-                self._fence = self._store.fence(_PARTITION, 1, 0)
+                self._fence = self._set_fence()
                 self._next_offset = self._fence.high_water_mark
                 self._fenced_at_s = time.monotonic()
             elif time.monotonic() - self._fenced_at_s > _RENEWAL_S:
                 # Refused where another program has taken the fence; the call changes nothing else.
                 self._store.finish({_PARTITION: self._next_offset}, [], [self._fence])
-                self._store.fence(_PARTITION, 1, 0)
+                # The first fence stays in use. The new one has the raised high-water mark, below which a repeated
+                # ``add`` would emit no pairs.
+                self._set_fence()
                 self._fenced_at_s = time.monotonic()
         return self._fence
 
+    def _set_fence(self) -> Fence:
+        """Take over the partition; 0 as committed offset leaves high-water mark and pending matches as they are."""
+        return self._store.fence(_PARTITION, generation=_GENERATION, committed=0)
+
     def _placed(self, documents: Sequence[Added], fence: Fence, op: Op = "upsert") -> list[Document]:
         """Return documents at positions that no later call by any writer gives to other documents."""
-        first, now_ms = self._next_offset, int(wall_clock_ms())
-        end = first + len(documents)
+        start, now_ms = self._next_offset, int(wall_clock_ms())
+        end = start + len(documents)
         with self._refusals():
-            self._store.finish({_PARTITION: end}, [], [fence])
+            self._store.finish({_PARTITION: end}, positions=[], fences=[fence])
         self._next_offset = end
         return [
             Document(document_id, text, fence.position_at(offset), now_ms, op, source, scope=scope)
-            for offset, (document_id, text, source, scope) in enumerate(documents, first)
+            for offset, (document_id, text, source, scope) in enumerate(documents, start)
         ]
 
     @contextmanager
@@ -117,6 +133,6 @@ class IndexWriter:
 
 
 def chunks(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
-    """Yield items in chunks that are processed at once."""
-    for first in range(0, len(items), _CHUNK_DOCUMENTS):
-        yield items[first : first + _CHUNK_DOCUMENTS]
+    """Yield items in chunks that are processed at once: documents to write, or texts that ``library`` looks up."""
+    for start in range(0, len(items), _CHUNK_DOCUMENTS):
+        yield items[start : start + _CHUNK_DOCUMENTS]

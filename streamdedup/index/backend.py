@@ -109,24 +109,15 @@ class IndexUpkeep(Protocol):
         """Tell whether the index is being rebuilt."""
 
     def partitions(self, topics: Iterable[str], also: Iterable[Partition] = ()) -> dict[Partition, PartitionFacts]:
-        """Return the facts of all partitions of ``topics`` that the index has seen.
-
-        Args:
-            topics: The topics.
-            also: Further partitions.
-        """
+        """Return the facts of the partitions of ``topics``, and of those in ``also``, that the index has seen."""
 
     def survey(self, on_keys: Callable[[int], None] = lambda _count: None) -> Survey:
         """Walk over all keys of the index; ``on_keys`` gets the number of keys since its last call."""
 
     def drop(self, on_keys: Callable[[int], None] = lambda _count: None) -> int:
-        """Delete the index; daemons that still write to it end.
+        """Delete the index and return the number of deleted keys; daemons that still write to the index end.
 
-        Args:
-            on_keys: Called with the number of keys deleted since the last call.
-
-        Returns:
-            Number of deleted keys.
+        ``on_keys`` gets the number of keys deleted since its last call.
         """
 
 
@@ -165,7 +156,7 @@ class Backend(Protocol):
         """Return the parameters with which the index of a profile would be built now."""
 
     def where(self, name: str) -> str:
-        """Return the place of the index of a profile, and the settings that name the place, for the operator."""
+        """Say where the index of a profile is and which settings decide it, for the operator."""
 
     def servers(self) -> Sequence[ServerFacts]:
         """Return the facts of the servers that have the indexes; refuses servers that are not as in the settings."""

@@ -3,7 +3,8 @@
 A profile's index holds:
 
 * the *index entries*, by document number: the authority on which version of a document exists;
-* the *buckets*, sets of document numbers, one for each band and band key. Members are hints and may be out of date;
+* the *buckets*, sets of document numbers: one for each band and band key, and buckets of exact copies, one for a
+  content. Members are hints and may be out of date;
 * the *claims*: the position that owns an alerted pair;
 * per cluster of documents the *cluster set*: the numbers of the documents that joined the first one;
 * per partition the *fence* (the right to write, bound to a consumer-group generation), the *high-water mark* (a
@@ -11,6 +12,9 @@ A profile's index holds:
 * per position the *pending matches*: found and not yet committed.
 
 A store divides its keys among *slots*. Each slot is on one server, and a server may lose writes of its slots alone.
+
+``detection`` uses the ``DocumentStore``, ``daemon`` the ``PartitionStore`` and ``StoreHealth``. ``index.memory`` and
+``index.redis`` implement all of them. Processes that only look up use ``index.reading``.
 
 The index lies outside the Kafka transaction that publishes alerts. These rules keep pairs from being lost or doubled:
 
@@ -97,7 +101,7 @@ class EntryReading(Protocol):
 
         Returns:
             For each number that was read the entry or deletion marker, or None where the index has none. At least one
-            number is read. Missing numbers were not read.
+            number is read. A number that is missing here was not read.
         """
 
 
@@ -154,7 +158,7 @@ class EntryStore(EntryReading, Protocol):
 
 
 class BucketStore(Protocol):
-    """Buckets with document numbers: one for each band and band key, and one for the copies with each content."""
+    """Buckets with document numbers: one for each band and band key, and for each content a bucket of exact copies."""
 
     def insert_and_look_up(
         self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
@@ -181,10 +185,10 @@ class BucketStore(Protocol):
         fences: Sequence[Fence],
         near_capacity: FoundNearCapacity | None = None,
     ) -> list[list[int]]:
-        """Insert each document in its content's bucket and read the other members, atomically for each bucket.
+        """Insert each document in its bucket of exact copies and read the other members, atomically for each bucket.
 
-        Such a bucket holds at most ``COPIES_CAP`` members; in a full bucket a new member replaces any other one. For
-        documents in buckets near capacity only, where a full bucket could hide an exact copy.
+        Such a bucket holds at most ``COPIES_CAP`` members; in a full bucket a new member replaces any other one. Called
+        only for documents in band buckets near capacity, because a full band bucket could hide an exact copy.
 
         Args:
             documents: Document numbers with content digests, inserted in order.
@@ -198,13 +202,13 @@ class BucketStore(Protocol):
         """
 
     def remove_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
-        """Remove each document from its content's bucket and count the removal.
+        """Remove each document from its bucket of exact copies and count the removal.
 
         Only for documents that were removed from all other buckets (rule 9).
         """
 
     def copy_removals(self) -> Mapping[int, int]:
-        """Return for each slot how many removals from content buckets there were so far."""
+        """Return for each slot how many removals from buckets of exact copies there were so far."""
 
 
 class PairStore(Protocol):
@@ -308,7 +312,7 @@ class PartitionStore(Protocol):
     def finish(
         self, committed: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]
     ) -> None:
-        """After a commit: raise the high-water marks, delete the pending matches for ``positions``."""
+        """After a commit, raise the high-water marks to ``committed`` and delete pending matches for ``positions``."""
 
 
 class StoreHealth(Protocol):

@@ -1,4 +1,7 @@
-"""Index entries as values, and the rule that decides between two versions of a document."""
+"""Index entries as values, and the rule that decides between two versions of a document.
+
+Detection makes the entries, and the stores of ``index`` keep them and apply the rule.
+"""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -41,7 +44,7 @@ MAX_CAPTION_BYTES = 255
 
 
 class Content(msgspec.Struct, frozen=True, gc=False):
-    """The part of an index entry that the document's fields decide. Of the text only the caption's label is stored.
+    """The part of an index entry that the document's fields decide. Of the text itself only the label is stored.
 
     Attributes:
         sketch: Shingle hashes or signature, for comparing.

@@ -1,6 +1,6 @@
 """The codec for stored data: index entries, pending matches, fences, high-water marks.
 
-Besides this module, only the scripts know the stored forms.
+The modules of ``index.redis`` store what this module encodes. Besides it, only the scripts know the stored forms.
 
 An index entry, where the scripts read the first five fields (``redis/lua/_entries.lua``) and ``set_clusters.lua``
 the last:
@@ -65,7 +65,7 @@ _NUMBER = struct.Struct(">q")
 _LENGTH = struct.Struct(">H")
 #: Flags, tokens, elements, hashes in the tail, distinct shingles.
 _CONTENT = struct.Struct("<BHHBI")
-#: Tails by number of hashes; the same after the numbers of ``_CONTENT``.
+#: Tail by number of hashes; the numbers of ``_CONTENT`` with the tail, by number of hashes.
 _TAILS = [struct.Struct(f"<{count}Q") for count in range(256)]
 _CONTENTS = [struct.Struct(f"{_CONTENT.format}{count}Q") for count in range(256)]
 _HAS_FIRST_DIGEST, _HAS_INCARNATION, _STOP_SHINGLES_ONLY, _IS_SIGNATURE, _HAS_SOURCE, _HAS_SCOPE = 1, 2, 4, 8, 16, 32
@@ -89,7 +89,7 @@ def decode_number(data: bytes) -> int:
     return int(number)
 
 
-def encode_place(position: Position) -> bytes:
+def encode_position(position: Position) -> bytes:
     """Encode a position as in an index entry, from the offset to the partition's end."""
     return _NUMBER.pack(position.offset) + _encode_partition(position.partition_incarnation)
 
@@ -126,16 +126,17 @@ def _encode_entry(entry: IndexEntry, encoded_sketch: bytes) -> bytes:
     content, position, tail = entry.content, entry.position, entry.content.tail
     document_id = entry.id.encode("utf-8", "surrogatepass")
     is_alone = entry.cluster == entry.number
-    flags, rare = _IS_SIGNATURE if content.sketch.hashes is None else 0, b""
+    flags, optional_parts = _IS_SIGNATURE if content.sketch.hashes is None else 0, b""
     if content.caption:
         flags |= _HAS_CAPTION
-        rare = bytes((len(content.caption),)) + content.caption
+        optional_parts = bytes((len(content.caption),)) + content.caption
+    # One test for most entries, which have none of these.
     if content.stop_only or content.first_digest or content.incarnation or content.source or content.scope:
         flags |= (_STOP_SHINGLES_ONLY if content.stop_only else 0) | (_HAS_FIRST_DIGEST if content.first_digest else 0)
         flags |= (_HAS_INCARNATION if content.incarnation else 0) | (_HAS_SOURCE if content.source else 0)
         flags |= _HAS_SCOPE if content.scope else 0
-        names = (content.first_digest, content.incarnation, content.source, content.scope)
-        rare = b"".join(filter(None, names)) + rare
+        hashes = (content.first_digest, content.incarnation, content.source, content.scope)
+        optional_parts = b"".join(filter(None, hashes)) + optional_parts
     counts = content.token_count, content.element_count, len(tail), content.sketch.count
     return b"".join(
         (
@@ -144,7 +145,7 @@ def _encode_entry(entry: IndexEntry, encoded_sketch: bytes) -> bytes:
             _LENGTH.pack(len(document_id)),
             document_id,
             _CONTENTS[len(tail)].pack(flags, *counts, *tail),
-            rare,
+            optional_parts,
             encoded_sketch,
             b"" if is_alone else _NUMBER.pack(entry.cluster),
         )
@@ -171,6 +172,7 @@ def decode_entries(numbers: Sequence[int], stored: Sequence[bytes]) -> list[Inde
         sketches = decode_sketches([stored_sketch for _, _, stored_sketch in parts])
     except ValueError as error:
         if len(parts) > 1:
+            # Sketches are decoded together; alone, the damaged one raises an error that names its entry.
             for number, data in zip(numbers, stored, strict=True):
                 decode_entries([number], [data])
         raise ValueError(f"index entry {numbers[0]} is damaged: {error}") from error
@@ -186,12 +188,12 @@ def _parse_entry(number: int, data: bytes) -> _Parts:
     if data and data[0] not in (_ALONE, _IN_CLUSTER):
         raise ValueError(f"index entry {number} is damaged: unknown first byte {data[0]:#x}")
     try:
-        first, digest, time_ms, offset, partition_length = _HEAD.unpack_from(data)
+        first_byte, digest, time_ms, offset, partition_length = _HEAD.unpack_from(data)
         id_start = _HEAD.size + partition_length + _LENGTH.size
         (id_length,) = _LENGTH.unpack_from(data, id_start - _LENGTH.size)
         id_end = id_start + id_length
         cluster, end = number, len(data)
-        if first != _ALONE:
+        if first_byte != _ALONE:
             end -= _NUMBER.size
             (cluster,) = _NUMBER.unpack_from(data, end)
         position = _decode_partition(data[_HEAD.size : id_start - _LENGTH.size]).position_at(offset)
@@ -212,6 +214,7 @@ def _parse_content(data: bytes, start: int, end: int) -> tuple[tuple[Any, ...], 
     scope_start = source_start + (SOURCE_BYTES if flags & _HAS_SOURCE else 0)
     scope_end = scope_start + (SCOPE_BYTES if flags & _HAS_SCOPE else 0)
     caption_start = scope_end + bool(flags & _HAS_CAPTION)
+    # The sum is the length byte of the caption; 0 without a caption, or where the entry is cut off.
     sketch_start = caption_start + sum(data[scope_end:caption_start])
     if flags & ~_KNOWN_FLAGS:
         raise ValueError(f"unknown flags {flags:#x}")

@@ -13,7 +13,7 @@ class ExpiringDict(Generic[K, V]):
     """A dictionary whose entries expire some time after they were set.
 
     Args:
-        lifetime_ms: Time to live of an entry that has no other; None for ever.
+        lifetime_ms: Time to live of a value that is set without its own; None for ever.
         now_ms: Clock, in milliseconds.
     """
 

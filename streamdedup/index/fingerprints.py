@@ -1,4 +1,7 @@
-"""Fingerprints: whether an index that was built with some parameters can be continued with others."""
+"""Fingerprints: whether an index that was built with some parameters can be continued with others.
+
+Stores compare fingerprints when an index is opened; ``check`` and ``index status`` show the differences.
+"""
 
 import msgspec
 
@@ -10,7 +13,7 @@ from streamdedup.index.values import Fingerprint, Opening
 ADVISORY_PARAMETERS = frozenset({"unicode"})
 #: Parameters of the program, not of the settings.
 VERSION_PARAMETERS = frozenset({"shingle_algorithm", "signature_algorithm", "claim_layout", "entry_layout"})
-#: Version parameters of earlier versions.
+#: Such parameters in indexes that earlier versions of the program built.
 _FORMER_PARAMETERS = frozenset({"content_format"})
 #: Seconds that the last rebuild of the index took, stored with the parameters.
 REBUILT_S = "rebuilt_s"

@@ -1,6 +1,7 @@
-"""The index in memory: the specification for the index in Redis, and the index that ``scan`` uses.
+"""The index in memory: the specification for the index in Redis, and the index of ``scan`` and ``Index.in_memory``.
 
-Every method does in plain Python what ``index.contract`` says.
+Commands on files (``cli.collection``) and ``library`` construct it. Every method does in plain Python what
+``index.contract`` says.
 """
 
 from collections import Counter
@@ -233,6 +234,7 @@ class MemoryIndex(MemoryPartitions):
         self._check_fences(fences)
         owned = []
         for pair_key, position in claims:
+            # ``PUBLISHED`` takes the pair from any owner (rule 8).
             owner = (None if position == PUBLISHED else self._claims.get(pair_key)) or position
             self._claims.set(pair_key, owner)
             owned.append(owner == position)

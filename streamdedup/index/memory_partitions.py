@@ -1,4 +1,4 @@
-"""Partitions in memory: fences, high-water marks and announced attempts."""
+"""Partitions in memory, the base class of ``MemoryIndex``: fences, high-water marks and announced attempts."""
 
 from collections.abc import Callable, Mapping, Sequence
 

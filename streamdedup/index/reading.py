@@ -1,4 +1,7 @@
-"""Reading an index without changing it: the Protocols, and bucket members as a look-up finds them."""
+"""Reading an index without changing it: the Protocol, and the hits among bucket members.
+
+``detection.lookup`` reads; ``index.memory`` and ``index.redis.reader`` implement the Protocol with ``hits_of_members``.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -45,17 +48,12 @@ class IndexReader(EntryReading, Protocol):
         """
 
     def look_up_copies(self, documents: Sequence[tuple[int, bytes]]) -> list[list[int]]:
-        """Return the other members in the bucket for each document's content, as ``insert_copies`` does.
-
-        Args:
-            documents: Document numbers with content digests.
-        """
+        """Return the other members of each document's bucket of exact copies, as ``insert_copies`` does."""
 
     def cluster_members(self, cluster: int) -> list[int]:
         """Return the documents that joined a cluster and may be in it: the set that ``set_clusters`` keeps.
 
-        Args:
-            cluster: Document number that names the cluster; not among the members.
+        The first document, whose number names the cluster, is not among them.
         """
 
     def count_documents(self) -> int:
@@ -76,12 +74,13 @@ def hits_of_members(numbers: Sequence[int], buckets: Sequence[Sequence[Sequence[
     candidates: list[dict[int, int]] = []
     full: Counter[int] = Counter()
     near_capacity: set[int] = set()
-    for row, (number, of_document) in enumerate(zip(numbers, buckets, strict=True)):
+    for row, (number, document_buckets) in enumerate(zip(numbers, buckets, strict=True)):
         band_counts: dict[int, int] = {}
-        for members in of_document:
+        for members in document_buckets:
             others = [member for member in members if member != number]
             if bucket_cap is not None and 2 * len(others) >= bucket_cap:
                 near_capacity.add(row)
+            # A member of a full bucket, unlike a new document, is not refused.
             if bucket_cap is not None and len(others) == len(members) >= bucket_cap:
                 full[row] += 1
                 others = _random.sample(others, min(SHOWN_OF_FULL, len(others)))

@@ -29,7 +29,7 @@ from streamdedup.similarity.sketch import Sketch
 
 #: One hash or signature value.
 _VALUE = np.dtype("<u4")
-#: Smallest number of hashes that are coded, which saves 24 bytes of them.
+#: Smallest number of hashes that are coded; so many take 232 bytes as a code, and 256 without.
 _FEWEST_CODED: Final = 64
 _LOW_BYTES, _MOST_HIGH = 3, 255
 _LOW_BITS, _LOW_MASK = np.uint32(24), np.uint32(0xFFFFFF)
@@ -70,22 +70,23 @@ def decode_sketches(stored: Sequence[StoredSketch]) -> list[Sketch]:
     """
     plain = [sketch for sketch in stored if not sketch.is_signature and sketch.shingles_count < _FEWEST_CODED]
     coded = [sketch for sketch in stored if not sketch.is_signature and sketch.shingles_count >= _FEWEST_CODED]
-    of_plain = _divided(_decode_plain(plain), plain) if plain else iter(())
-    of_coded = _divided(_decode_hashes(coded), coded) if coded else iter(())
+    plain_hashes = _split(_decode_plain(plain), plain) if plain else iter(())
+    coded_hashes = _split(_decode_hashes(coded), coded) if coded else iter(())
     sketches = []
     for data, count, is_signature in stored:
         if is_signature:
             sketches.append(Sketch(count, signature=_decode_signature(data)))
         else:
-            sketches.append(Sketch(count, next(of_plain if count < _FEWEST_CODED else of_coded)))
+            sketches.append(Sketch(count, next(plain_hashes if count < _FEWEST_CODED else coded_hashes)))
     return sketches
 
 
-def _divided(hashes: NDArray[np.uint32], stored: Sequence[StoredSketch]) -> Iterator[NDArray[np.uint32]]:
-    """Return each document's hashes, after a check that they ascend strictly: every comparison relies on it."""
+def _split(hashes: NDArray[np.uint32], stored: Sequence[StoredSketch]) -> Iterator[NDArray[np.uint32]]:
+    """Return each document's hashes, after a check that they ascend strictly, on which every comparison relies."""
     ends = list(accumulate(sketch.shingles_count for sketch in stored))
     descends = hashes[1:] <= hashes[:-1]
     if len(ends) > 1:
+        # From one document to the next the hashes may descend.
         descends[[end - 1 for end in ends if 0 < end < len(hashes)]] = False
     if np.count_nonzero(descends):
         raise ValueError("shingle hashes out of order")
@@ -122,7 +123,7 @@ def _encode_hashes(hashes: Sequence[NDArray[np.uint32]]) -> list[bytes]:
     if not hashes:
         return []
     joined = np.concatenate(hashes).astype(_VALUE, copy=False)
-    counts = [len(of_one) for of_one in hashes]
+    counts = [len(document_hashes) for document_hashes in hashes]
     low = np.empty((len(joined), _LOW_BYTES), np.uint8)
     for byte in range(_LOW_BYTES):
         low[:, byte] = joined.view(np.uint8)[byte :: _VALUE.itemsize]
@@ -150,28 +151,33 @@ def _decode_hashes(stored: Sequence[StoredSketch]) -> NDArray[np.uint32]:
     if len(bits) != len(first_bits):
         raise ValueError("damaged high parts of shingle hashes")
     bits -= first_bits
-    # A bit too many in one code and one too few in another give a number outside this range at their border.
+    # A bit too many in one code and one too few in another give a number outside 0 .. 255 at their border; as unsigned
+    # numbers, negative ones are large.
     if bits.view(np.uintp).max() > _MOST_HIGH:
         raise ValueError("damaged high parts of shingle hashes")
     hashes = bits.astype(np.uint32)
     hashes <<= _LOW_BITS
-    # Values of 4 bytes, each with the first byte of the next.
+    # Read as overlapping values of 4 bytes, 3 bytes apart: the mask removes the first byte of the next value.
     low.append(b"\0")
     hashes |= np.ndarray(len(bits), _VALUE, b"".join(low), 0, (_LOW_BYTES,)) & _LOW_MASK
     return hashes
 
 
 def _high_length(count: Any) -> Any:
-    """Return how many bytes the high parts take for so many hashes."""
+    """Return how many bytes the high parts take for so many hashes: n + 255 bits, rounded up to whole bytes."""
     return (count + 262) // 8
 
 
 def _first_bits(counts: Sequence[int]) -> NDArray[np.intp]:
-    """Return for each hash in all documents the bit that is set where its high part is 0."""
+    """Return for each hash the bit, counted over all documents, that is set where the high part of the hash is 0.
+
+    In one document this is the number of the hash. Further documents begin at whole bytes.
+    """
     numbers = np.arange(sum(counts))
     if len(counts) > 1:
-        of_each = np.array(counts)
-        bits_counts = 8 * _high_length(of_each)
-        starts = (bits_counts.cumsum() - bits_counts) - (of_each.cumsum() - of_each)
-        numbers += np.repeat(starts, of_each)
+        hash_counts = np.array(counts)
+        bit_counts = 8 * _high_length(hash_counts)
+        # Bits before each document, instead of the hashes before it, which the numbers count.
+        shifts = (bit_counts.cumsum() - bit_counts) - (hash_counts.cumsum() - hash_counts)
+        numbers += np.repeat(shifts, hash_counts)
     return numbers

@@ -1,4 +1,4 @@
-"""The staging index: an index during a rebuild, which replaces the index only when it is complete."""
+"""The staging index: an index during a rebuild (``daemon.rebuild``), which becomes the index only when complete."""
 
 from collections.abc import Callable
 from typing import Protocol

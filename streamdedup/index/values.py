@@ -1,4 +1,4 @@
-"""Value types in the index contract besides index entries (``index.documents``), and the times to live."""
+"""Value types in the index contract (``index.contract``) besides index entries, and the times to live."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -69,7 +69,7 @@ class BrokerState(NamedTuple):
     """Partition state in Kafka at the fence.
 
     Attributes:
-        topic_id: Id given to the topic by Kafka at the creation; empty when the broker does not tell.
+        topic_id: Id that Kafka gave to the topic at its creation; empty when the broker does not tell the id.
         end: Offset after the last record, or None when unknown.
     """
 
@@ -84,12 +84,8 @@ UNKNOWN_BROKER_STATE = BrokerState()
 def is_recreated(high_water_mark: int, topic_id: str, state: BrokerState) -> bool:
     """Tell whether a topic was deleted and created again after a high-water mark was stored (rule 6).
 
+    ``topic_id`` was stored with the high-water mark, and is empty when unknown; ``state`` is the present state.
     ``redis/lua/raise_high_water_mark.lua`` has the same rule.
-
-    Args:
-        high_water_mark: High-water mark for a partition in the topic.
-        topic_id: Topic id stored with the high-water mark; empty when unknown.
-        state: Present partition state.
     """
     is_other = bool(topic_id and state.topic_id) and topic_id != state.topic_id
     return is_other or (state.end is not None and state.end < high_water_mark)
@@ -170,14 +166,11 @@ class StoreStats:
 
 
 def claim_lifetime(lifetime_ms: int | None) -> int | None:
-    """Return how long a claim lives at least after the last request for it: two lifetimes.
+    """Return how long a claim lives at least after the last request for it: two lifetimes of index entries.
 
     The index entries for both documents were written before the request, so both expire within the first lifetime. The
     second lifetime covers replays: a position may be processed again, or a document may be inserted again, until
-    ``retention_slack`` later, which is less than a lifetime.
-
-    Args:
-        lifetime_ms: How long index entries live after the last write; None for ever.
+    ``retention_slack`` later, which is less than a lifetime. None: entries live for ever, and so do claims.
     """
     return None if lifetime_ms is None else 2 * lifetime_ms
 
@@ -188,9 +181,6 @@ def marker_lifetime(lifetime_ms: int | None) -> int | None:
     A document that is inserted again takes its incarnation from the marker. Without the marker its pairs would have the
     same keys as the claims from before the deletion, and would not be alerted. A store may keep a claim for three
     lifetimes, and a replay of the other document may ask for it until ``retention_slack`` after the deletion.
-
-    Args:
-        lifetime_ms: How long index entries live after the last write; None for ever.
     """
     return None if lifetime_ms is None else 4 * lifetime_ms
 

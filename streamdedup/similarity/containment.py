@@ -1,4 +1,6 @@
-"""Containment: the part of the smaller set that lies in the larger one, and the rule that alerts by it.
+"""Containment: the part of the smaller set that lies in the larger one, and the rule that alerts pairs by containment.
+
+`sketch` counts overlaps, `detection.model` applies the rule.
 
 Source: A. Broder, "On the resemblance and containment of documents" (1997).
 
@@ -81,25 +83,14 @@ class Overlaps(NamedTuple):
 
 
 def sampled_overlaps(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> Overlaps:
-    """Return the drawn elements by signature pair (module docstring).
-
-    Args:
-        left: Signatures, uint32, shape (n, K).
-        right: Signatures from the same family, uint32, shape (n, K).
-    """
+    """Return the drawn elements by pair (module docstring), from signatures of one family, each uint32 (n, K)."""
     common = np.count_nonzero(left == right, axis=1)
     left_only = np.count_nonzero(left < right, axis=1)
     return Overlaps(common, common + left_only, np.full_like(common, left.shape[1]) - left_only)
 
 
 def standard_error(containment: float, similarity: float, permutations: int) -> float:
-    """Return the expected standard error C sqrt((1 - C) / (K J)); 0 for J = 0.
-
-    Args:
-        containment: True containment C, 0 .. 1.
-        similarity: True Jaccard similarity J, 0 .. 1.
-        permutations: Signature length K, at least 1.
-    """
+    """Return the expected standard error C sqrt((1 - C) / (K J)) for true C and J and K permutations; 0 for J = 0."""
     if not similarity:
         return 0.0
     return float(containment * np.sqrt((1.0 - containment) / (permutations * similarity)))
@@ -122,13 +113,7 @@ class ContainmentRule:
     def holds(
         self, similarities: NDArray[np.float64], containments: NDArray[np.float64], sizes: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
-        """Return the pairs for which the rule holds, bool (n,).
-
-        Args:
-            similarities: float64 (n,).
-            containments: float64 (n,).
-            sizes: int64 (n,); shingles in the smaller set.
-        """
+        """Return the pairs for which the rule holds, bool (n,); ``sizes`` are shingle counts of the smaller sets."""
         held: NDArray[np.bool_] = (
             (similarities >= self.min_similarity) & (containments >= self.threshold) & (sizes >= self.min_shingles)
         )

@@ -1,4 +1,6 @@
-"""Locality-sensitive hashing: signatures that share a bucket, its probability, and the cheapest banding.
+"""Locality-sensitive hashing: band keys of signatures, the probability of a shared bucket, and the cheapest banding.
+
+`detection` computes band keys; `settings.profile` and `tuning` choose bandings.
 
 Source: J. Leskovec, A. Rajaraman, J. Ullman, "Mining of Massive Datasets", chapter 3.4. A signature is cut into b bands
 of r rows; documents that agree on a whole band share that band's bucket and become a candidate pair. A pair of
@@ -176,14 +178,7 @@ class Banding:
 
 
 def shared_bands(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """Count the bands on which pairs agree.
-
-    Args:
-        left: Band keys, uint32, shape (n, bands).
-        right: Band keys of the right sides, uint32, shape (n, bands).
-
-    Returns:
-        int64, shape (n,).
+    """Count the bands on which n pairs agree, int64 (n,), from the band keys of both sides, each uint32 (n, bands).
 
     Raises:
         ValueError: If the shapes differ.

@@ -48,7 +48,7 @@ class Measure:
         exact: Computes similarities from intersection sizes, left set sizes and right set sizes; each int64 (n,).
         estimate: Estimates similarities from left and right signatures, each uint32 (n, K).
         standard_error: Standard error from the similarity and the signature length K.
-        bounds: Bounds for pairs that reach a similarity in (0, 1]; the exact join skips other pairs.
+        bounds: Bounds for pairs that reach a similarity in (0, 1]; the join (`evaluation.join`) skips other pairs.
         least_jaccard: Least Jaccard similarity for a pair that reaches a similarity in (0, 1].
     """
 
@@ -64,11 +64,7 @@ def intersection_size(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> in
     """Count the values that two sets have in common.
 
     Sorting both together is faster than a set intersection and a binary search, and one pair at a time is faster than
-    all pairs in one array, whose keys would need 64 bits (table in `sketch`).
-
-    Args:
-        left: Distinct values, uint32, shape (m,).
-        right: Distinct values, uint32, shape (n,).
+    all pairs in one array, whose keys would need 64 bits (table in `sketch`). Each set has distinct values.
     """
     both = np.concatenate((left, right))
     both.sort()
@@ -82,13 +78,14 @@ def jaccard(common: NDArray[np.int64], left: NDArray[np.int64], right: NDArray[n
     return similarities
 
 
-def _itself(similarity: float) -> float:
+def _least_jaccard(similarity: float) -> float:
+    """Return the similarity itself, which is the Jaccard similarity."""
     return similarity
 
 
 def _jaccard_bounds(similarity: float) -> OverlapBounds:
     """Return the bounds of Xiao, Wang, Lin, Yu, "Efficient similarity joins for near duplicate detection" (2008)."""
-    return OverlapBounds(similarity, similarity, 2 * similarity / (1 + similarity))
+    return OverlapBounds(size=similarity, of_larger=similarity, of_smaller=2 * similarity / (1 + similarity))
 
 
 _JACCARD: Final = Measure(
@@ -97,7 +94,7 @@ _JACCARD: Final = Measure(
     estimate=minhash.estimate,
     standard_error=minhash.standard_error,
     bounds=_jaccard_bounds,
-    least_jaccard=_itself,
+    least_jaccard=_least_jaccard,
 )
 
 #: All measures by name.

@@ -130,11 +130,7 @@ class HashFamily:
 
 
 def merge(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return the signatures of pairwise unions.
-
-    Args:
-        left: Signatures, uint32, shape (..., K).
-        right: Signatures from the same family, uint32, the same shape.
+    """Return the signatures of pairwise unions, from signatures of one family, each uint32 (..., K).
 
     Raises:
         ValueError: If the shapes differ.
@@ -144,11 +140,7 @@ def merge(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> NDArray[np.uin
 
 
 def estimate(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> NDArray[np.float64]:
-    """Estimate Jaccard similarities as the share of equal values.
-
-    Args:
-        left: Signatures, uint32, shape (..., K).
-        right: Signatures from the same family, uint32, the same shape.
+    """Estimate Jaccard similarities as the share of equal values in signatures of one family, each uint32 (..., K).
 
     Returns:
         float64 in 0 .. 1, shape (...): a correctly rounded quotient.
@@ -164,12 +156,7 @@ def estimate(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> NDArray[np.
 
 
 def standard_error(similarity: float, permutations: int) -> float:
-    """Return the standard error sqrt(s (1 - s) / K).
-
-    Args:
-        similarity: True (or estimated) similarity s, 0 .. 1.
-        permutations: Signature length K, at least 1.
-    """
+    """Return the standard error sqrt(s (1 - s) / K) of a similarity s, true or estimated, with K permutations."""
     return float(np.sqrt(similarity * (1.0 - similarity) / permutations))
 
 
@@ -195,15 +182,15 @@ def _minima(
     first = 0
     while first < n_documents:
         end = int(np.searchsorted(offsets, offsets[first] + _CHUNK_SHINGLES, side="right")) - 1
-        end = max(end, first + 1)
+        end = max(end, first + 1)  # a document beyond a chunk is taken alone
         chunk = hashes[offsets[first] : offsets[end]]
         starts = offsets[first:end] - offsets[first]
-        together = min(functions, max(1, _BLOCK_PRODUCTS // len(chunk)))
-        if len(products) < together * len(chunk):
-            products = np.empty(together * len(chunk), dtype=np.uint32)
+        block_functions = min(functions, max(1, _BLOCK_PRODUCTS // len(chunk)))
+        if len(products) < block_functions * len(chunk):
+            products = np.empty(block_functions * len(chunk), dtype=np.uint32)
         minima = np.empty((functions, end - first), dtype=np.uint32)
-        for k in range(0, functions, together):
-            rows = slice(k, min(k + together, functions))
+        for k in range(0, functions, block_functions):
+            rows = slice(k, min(k + block_functions, functions))
             block = products[: (rows.stop - k) * len(chunk)].reshape(-1, len(chunk))
             np.multiply(a[rows], chunk, out=block)
             np.add(block, b[rows], out=block)

@@ -1,7 +1,8 @@
-"""Sketches: a document's set of shingle hashes while that is small, its MinHash signature beyond.
+"""Sketches: the shingle hashes of a short document, the MinHash signature of a long one.
 
-Half of the Reuters articles have fewer than 90 shingles, fewer than a signature with 128 values; and an estimate is
-worst for short texts. So a document within `exact_limit` shingles keeps all their hashes and is compared exactly,
+`detection` makes and compares sketches; index entries store them. Half of the Reuters articles have fewer
+than 90 shingles, fewer than a signature with 128 values; and an estimate is worst for short texts. So a document within
+`exact_limit` shingles keeps all their hashes and is compared exactly,
 
     J(A, B) = |A and B| / |A or B|,    |A or B| = |A| + |B| - |A and B|
 
@@ -84,12 +85,8 @@ class Similarities:
 
 
 def keeps_hashes(counts: NDArray[np.int64], exact_limit: int | None) -> NDArray[np.bool_]:
-    """Return whether documents keep all their hashes and are compared exactly, bool (n,).
-
-    Args:
-        counts: int64 (n,); distinct shingles by document.
-        exact_limit: Documents up to so many distinct shingles keep them all; 0: no document, None: every document.
-    """
+    """Return whether documents with so many distinct shingles keep all hashes and are compared exactly, bool (n,)."""
+    # None is no limit; the limit 0 excludes empty documents, too.
     within: NDArray[np.bool_] = counts <= (np.inf if exact_limit is None else exact_limit or -1)
     return within
 
@@ -207,12 +204,13 @@ class Sketcher:
         exact = np.ones(len(pairs), dtype=np.bool_)
         estimated: list[int] = []
         for i, (a, b) in enumerate(pairs):
-            first, second = left[a], right[b]
-            if first.hashes is not None and second.hashes is not None:
-                common[i] = intersection_size(first.hashes, second.hashes)
+            left_sketch, right_sketch = left[a], right[b]
+            if left_sketch.hashes is not None and right_sketch.hashes is not None:
+                common[i] = intersection_size(left_sketch.hashes, right_sketch.hashes)
             else:
                 exact[i] = False
-                if first.count and second.count:
+                # An empty document has the similarity 0; the signatures of two would agree.
+                if left_sketch.count and right_sketch.count:
                     estimated.append(i)
         left_sizes, right_sizes = [left[a].count for a, _ in pairs], [right[b].count for _, b in pairs]
         overlaps = Overlaps(*(np.array(numbers, np.int64) for numbers in (common, left_sizes, right_sizes)))
@@ -220,8 +218,8 @@ class Sketcher:
         smaller_counts = np.minimum(overlaps.left, overlaps.right)
         if estimated:
             values[estimated], sampled = self._estimates(left, right, [pairs[i] for i in estimated])
-            for sizes, drawn in zip(overlaps, sampled, strict=True):
-                sizes[estimated] = drawn
+            for numbers, sampled_numbers in zip(overlaps, sampled, strict=True):
+                numbers[estimated] = sampled_numbers
         return Similarities(values, exact, overlaps, smaller_counts)
 
     def _estimates(

@@ -1,9 +1,10 @@
-"""Alignment of two texts: the parts that both have, and the parts that replace each other.
+"""Alignment of two texts, for people: the parts that both have, and the parts that replace each other.
 
-A text is divided into words, each with the white space behind it; a sign is a word, and in scripts without spaces each
-character. The equal words at both ends are aligned first, then the words between them by their longest common
-subsequence, with the bit-parallel algorithm of Hyyrö (Bit-parallel LCS-length computation revisited, 2004): one step on
-an integer for each word of the longer text, and one bit for each word of the shorter one.
+The HTTP service (``serve.texts``) and the terminal (``cli.rendering``) show them. A text is divided into words, each
+with the white space behind it. A comma or another sign is a word, and so is a character in scripts without spaces. The
+equal words at both ends are aligned first, then the words between them by their longest common subsequence, with the
+bit-parallel algorithm of Hyyrö (Bit-parallel LCS-length computation revisited, 2004): one step on an integer for each
+word of the longer text, and one bit for each word of the shorter one.
 
 Time and memory grow with the product of both lengths, so longer texts are not aligned at all. Two texts of
 ``MAX_WORDS`` words take 40 to 75 ms of one core, in which the threads of the process take turns of 5 ms, and 20 MB.
@@ -52,7 +53,7 @@ def align(a: str, b: str, key: Callable[[str], str] = str) -> list[Segment] | No
     Args:
         a: A text.
         b: Another text.
-        key: Words, and white spaces, with equal keys are equal.
+        key: Returns the form in which words, and runs of white space, are compared.
 
     Returns:
         None where a text has more than ``MAX_WORDS`` words.
@@ -70,7 +71,8 @@ def _word_pattern() -> re.Pattern[str]:
     marks = [chr(point) for points in _MARK_RANGES for point in points if unicodedata.category(chr(point))[0] == "M"]
     mark = f"[{''.join(marks)}]"
     solo = "".join(f"{chr(first)}-{chr(last)}" for first, last in SOLO_RANGES)
-    # Possessive, or a word of a megabyte would take 150 ms.
+    # Possessive quantifiers: with backtracking, a word of a megabyte would take 150 ms. The last alternative, the empty
+    # word, is for white space at the beginning of the text.
     return re.compile(rf"([^\W{solo}]++(?:{mark}++[^\W{solo}]*+)*+|\S{mark}*+|)(\s*+)")
 
 
@@ -143,6 +145,7 @@ def _parts(
 ) -> Iterator[Segment]:
     """Yield the words between two matches, then the match; after each the white space behind it."""
     next_a = next_b = 0
+    # The last pair, the ends of both texts, is no match: its segment is empty.
     for row_a, row_b in [*matches, (len(a), len(b))]:
         for is_equal, end_a, end_b in ((False, row_a, row_b), (True, row_a + 1, row_b + 1)):
             if (next_a, next_b) == (end_a, end_b):

@@ -1,4 +1,4 @@
-"""64-bit hashes of tokens and characters, the elements of shingles, for a whole batch at once.
+"""64-bit hashes of tokens and characters, the elements of shingles, for a whole batch at once (for `tokens`).
 
     token           = hash64(ASCII bytes); for a token beyond ASCII hash64(UTF-16, little-endian) + WIDE
     character       = mix(mix(code point))
@@ -74,6 +74,7 @@ def token_hashes(
     """
     size = 1 if isinstance(data, bytes) else data.itemsize
     per_word = 8 // size
+    # One word of 8 bytes for each unit, as far as the data reach.
     count = (len(data) * size - 8) // size + 1
     words = np.ascontiguousarray(np.ndarray((count,), "<u8", data, strides=(size,)))
     masks = _MASKS[::size]
@@ -83,6 +84,7 @@ def token_hashes(
     mode: Literal["clip", "wrap"] = "clip" if long.size and int(lengths.max()) >= masks.size else UNCHECKED
     hashes &= masks.take(lengths, mode=mode)
     mix(hashes)
+    # The next word of the longer tokens in each step.
     step, power = 0, 1
     while long.size and step < _WORD_STEPS:
         step, power = step + 1, power * _MULTIPLIER & (1 << 64) - 1
@@ -148,7 +150,7 @@ def _long_token_hashes(
     points: NDArray[np.uint16] | NDArray[np.uint32], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
     """Return the token hashes for any length; arguments as for `wide_token_hashes`."""
-    # Minus 1, separators become the greatest number.
+    # NUL minus 1 wraps to the greatest number, so separators are not ASCII here.
     is_ascii = points - points.dtype.type(1) < _BEYOND_ASCII - 1
     if not is_ascii.any():
         return _utf16_token_hashes(points, starts, lengths)

@@ -1,4 +1,4 @@
-"""From texts to folded and classified code points, for texts beyond ASCII.
+"""From texts to folded and classified code points, for texts beyond ASCII (for `tokens` and `shingles.normalise`).
 
 Normalising by a table is many times faster than ``unicodedata.normalize``, but right only where
 neighbours do not interact. Unicode Standard Annex 15 (section 9, "Detecting Normalization Forms") gives the conditions:
@@ -94,7 +94,7 @@ def fold(texts: Sequence[str], folding: FoldOptions) -> Folded:
     if doubtful.size:
         packed, starts = _fold_doubtful(written, packed, starts, doubtful, table, fold_marks=folding.marks)
     if packed is written.packed:
-        # Exchanged marks are all of the same kind for tokens.
+        # Marks may have been exchanged in place. All marks have the same bits for `tokens`: the kinds still hold.
         folded = Folded(packed, starts, written.bits, written.kinds)
     else:
         folded = _with_bits(packed, starts)
@@ -125,9 +125,9 @@ def _without(values: NDArray[np.uint32], indexes: NDArray[np.int64]) -> NDArray[
     """Return ``values`` without those at ascending indexes."""
     if indexes.size * _FEW < values.size:
         return _with_pieces(values, indexes, [values[:0]] * indexes.size)
-    keep = np.ones(values.size, np.bool_)
-    keep[indexes] = False
-    return values.take(np.flatnonzero(keep), mode=UNCHECKED)
+    remains = np.ones(values.size, np.bool_)
+    remains[indexes] = False
+    return values.take(np.flatnonzero(remains), mode=UNCHECKED)
 
 
 def _with_pieces(
@@ -141,7 +141,7 @@ def _with_pieces(
     return np.concatenate([*parts, values[end:]])
 
 
-def _to_check(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
+def _indexes_to_check(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Return the indexes, ascending, at which neighbours may change the result."""
     # One shift brings ENDS_CLASSED of the code point before to the place of CLASSED: a mark is tested after a mark.
     # A code point with CHECK is tested after any.
@@ -153,28 +153,30 @@ def _to_check(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 
 def _repair_simple(written: _Written, table: Tables) -> _Composed:
-    """Compose letters with their marks. Exchange marks in the wrong order, in place, in ``written.packed``.
+    """Step 2: compose letters with their marks; exchange marks in the wrong order, in place, in ``written.packed``.
 
     A mark changes places with the code point before it when its combining class is lower. It may compose when the two
     are a pair, or when the code point before it is a mark, over which it could reach.
     """
     packed, starts, bits, kinds, points = written
-    indexes = _to_check(kinds) if bits & (CHECK | CLASSED) else starts[:0]
+    indexes = _indexes_to_check(kinds) if bits & (CHECK | CLASSED) else starts[:0]
     if not indexes.size:
         return _Composed(packed, starts, indexes)
     previous, current = points.take(indexes - 1, mode=UNCHECKED), points.take(indexes, mode=UNCHECKED)
     previous_context = table.context.take(previous, mode=UNCHECKED)
     context = table.context.take(current, mode=UNCHECKED)
+    # Wrong order: the code point before has a higher combining class. Class 0 never changes places.
     own_class = context & OWN_CLASS
     doubtful = ((previous_context >> LAST_CLASS_SHIFT) & OWN_CLASS) > own_class
     doubtful &= own_class != 0
-    swapped = np.flatnonzero(doubtful)
-    if swapped.size:
-        contexts = previous_context.take(swapped, mode=UNCHECKED) | context.take(swapped, mode=UNCHECKED)
-        exchanged = swapped.take(np.flatnonzero(_only_reordered(packed, indexes.take(swapped), contexts)))
+    misplaced = np.flatnonzero(doubtful)
+    if misplaced.size:
+        contexts = previous_context.take(misplaced, mode=UNCHECKED) | context.take(misplaced, mode=UNCHECKED)
+        exchanged = misplaced.take(np.flatnonzero(_only_reordered(packed, indexes.take(misplaced), contexts)))
         marks = indexes.take(exchanged)
         packed[marks - 1], packed[marks] = packed[marks], packed[marks - 1]
         doubtful[exchanged] = False
+    # Composition, which many batches do not need.
     if int(np.bitwise_or.reduce(context)) & (COMPLEX | COMPOSES_BACKWARD):
         doubtful |= (context & COMPLEX) != 0
         backward = np.flatnonzero((context & COMPOSES_BACKWARD) != 0)
@@ -266,6 +268,7 @@ def _with_composites(
         return packed, starts
     marks = marks.take(composing)
     packed = _without(packed, marks)
+    # Indexes after the marks were removed: several marks on one letter have the same.
     letters = marks - 1 - np.arange(marks.size)
     # The last of several marks on a letter has the composite of all of them.
     last = np.flatnonzero(np.diff(letters, append=-1))
@@ -307,17 +310,18 @@ def _fold_doubtful(
         str(written.points[first:last].data, "utf-32-le", "surrogatepass")
         for first, last in _bounds(written.starts, documents)
     ]
+    # Step 3, then step 4 for the documents that are still doubtful.
     composed = _repair_simple(_look_up([unicodedata.normalize("NFC", text) for text in texts], table), table)
     slow = set(composed.doubtful.tolist())
     lengths = np.diff(starts)
     pieces, end = [], 0
-    for nth, (first, last) in enumerate(_bounds(starts, documents)):
-        if nth in slow:
-            text = _canonical(texts[nth], table, fold_marks=fold_marks)
+    for index, (first, last) in enumerate(_bounds(starts, documents)):
+        if index in slow:
+            text = _canonical(texts[index], table, fold_marks=fold_marks)
             piece = table.packed.take(np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4"))
         else:
-            piece = composed.packed[composed.starts[nth] : composed.starts[nth + 1] - 1]
-        lengths[documents[nth]] += piece.size - (last - first)
+            piece = composed.packed[composed.starts[index] : composed.starts[index + 1] - 1]
+        lengths[documents[index]] += piece.size - (last - first)
         pieces += [packed[end:first], piece]
         end = last
     pieces.append(packed[end:])

@@ -55,29 +55,29 @@ def sorted_hashes(
         Hashes, uint32 (n_total,), and their number by document in the result, int64 (n_docs,).
     """
     hashes, stored_counts, used_counts, _ = elements
-    first = offsets_of(stored_counts)[:-1]
+    starts = offsets_of(stored_counts)[:-1]
     windows = np.maximum(used_counts - (size - 1), 0)
     shingles = _window_hashes(hashes, size)
     if whole:
         short = np.flatnonzero((used_counts > 0) & (used_counts < size))
-        shingles[first[short]] = _finish(_short_sums(hashes, first[short], used_counts[short]))
+        shingles[starts[short]] = _finish(_short_sums(hashes, starts[short], used_counts[short]))
         windows[short] = 1
     order = np.empty_like(result_index)
     order[result_index] = np.arange(result_index.size)
     counts = windows[order]
     if shingles.size > _SORTED_ALONE * result_index.size:
-        return _sort_each(shingles, first[order], counts), counts
+        return _sort_each(shingles, starts[order], counts), counts
     # One sort for all documents, by place in the result and hash; positions without a window sort to the end.
     keys = np.repeat(result_index.astype(np.uint64) << _HASH_BITS, stored_counts)
     keys |= shingles
-    keys[ranges(first + windows, stored_counts - windows)] = _NO_SHINGLE
+    keys[ranges(starts + windows, stored_counts - windows)] = _NO_SHINGLE
     keys.sort()
     return keys[: int(windows.sum())].astype(np.uint32), counts
 
 
-def _sort_each(hashes: NDArray[np.uint32], first: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """Sort each run of hashes that starts at `first`, in place; return the runs concatenated."""
-    runs = [hashes[start:end] for start, end in zip(first.tolist(), (first + counts).tolist(), strict=True)]
+def _sort_each(hashes: NDArray[np.uint32], starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """Sort the run of hashes at each of `starts` in place; return the runs concatenated."""
+    runs = [hashes[start:end] for start, end in zip(starts.tolist(), (starts + counts).tolist(), strict=True)]
     for run in runs:
         run.sort()
     return np.concatenate(runs)
@@ -118,11 +118,13 @@ def _longer(sums: NDArray[np.uint64], following: NDArray[np.uint64], shift: int)
     return longer
 
 
-def _short_sums(hashes: NDArray[np.uint64], first: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.uint64]:
+def _short_sums(
+    hashes: NDArray[np.uint64], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> NDArray[np.uint64]:
     """Return the sums over whole documents that are shorter than a window."""
-    if not first.size:
+    if not starts.size:
         return np.empty(0, np.uint64)
-    terms = hashes[ranges(first, lengths)]
+    terms = hashes[ranges(starts, lengths)]
     terms *= powers(_COMBINER, int(lengths.max()))[ranges(np.zeros_like(lengths), lengths)]
     return np.add.reduceat(terms, offsets_of(lengths)[:-1])
 
@@ -132,9 +134,10 @@ def distinct(hashes: NDArray[np.uint32], counts: NDArray[np.int64]) -> tuple[NDA
     is_first = np.ones(hashes.size, np.bool_)
     np.not_equal(hashes[1:], hashes[:-1], out=is_first[1:])
     offsets = offsets_of(counts)
+    # The first hash of a document may equal the last one of the document before.
     is_first[offsets[:-1][counts > 0]] = True
-    first = np.flatnonzero(is_first)
-    return hashes.take(first, mode=UNCHECKED), np.diff(np.searchsorted(first, offsets))
+    first_indexes = np.flatnonzero(is_first)
+    return hashes.take(first_indexes, mode=UNCHECKED), np.diff(np.searchsorted(first_indexes, offsets))
 
 
 def without_stops(
@@ -152,17 +155,17 @@ def without_stops(
         The remaining hashes; their count per document; whether a document has stop shingles only.
     """
     bits = prefilter.size.bit_length() - 1
-    keep = ~prefilter.take(hashes >> np.uint32(32 - bits))
-    suspects = np.flatnonzero(~keep)
+    remains = ~prefilter.take(hashes >> np.uint32(32 - bits))
+    suspects = np.flatnonzero(~remains)
     nearest = np.searchsorted(stops, hashes.take(suspects))
-    keep[suspects] = stops.take(nearest, mode="clip") != hashes.take(suspects)
+    remains[suspects] = stops.take(nearest, mode="clip") != hashes.take(suspects)
     offsets = offsets_of(counts)
-    remaining_counts = np.diff(np.searchsorted(np.flatnonzero(keep), offsets))
+    remaining_counts = np.diff(np.searchsorted(np.flatnonzero(remains), offsets))
     stop_only = (remaining_counts == 0) & (counts > 0)
     if stop_only.any():
-        keep |= np.repeat(stop_only, counts)
+        remains |= np.repeat(stop_only, counts)
         remaining_counts = np.where(stop_only, counts, remaining_counts)
-    return hashes.take(np.flatnonzero(keep)), remaining_counts, stop_only
+    return hashes.take(np.flatnonzero(remains)), remaining_counts, stop_only
 
 
 def numbered_repetitions(hashes: NDArray[np.uint32], counts: NDArray[np.int64]) -> NDArray[np.uint32]:
@@ -171,10 +174,11 @@ def numbered_repetitions(hashes: NDArray[np.uint32], counts: NDArray[np.int64]) 
     keys |= hashes
     is_first = np.ones(keys.size, np.bool_)
     np.not_equal(keys[1:], keys[:-1], out=is_first[1:])
-    first = np.flatnonzero(is_first)
-    number = np.arange(keys.size) - np.repeat(first, np.diff(np.append(first, keys.size)))
+    first_indexes = np.flatnonzero(is_first)
+    run_lengths = np.diff(np.append(first_indexes, keys.size))
+    numbers = np.arange(keys.size) - np.repeat(first_indexes, run_lengths)
     repeated = np.flatnonzero(~is_first)
-    keys[repeated] = (keys[repeated] & ~_HASH_MASK) | repetitions(keys[repeated] & _HASH_MASK, number[repeated])
+    keys[repeated] = (keys[repeated] & ~_HASH_MASK) | repetitions(keys[repeated] & _HASH_MASK, numbers[repeated])
     keys.sort()
     return keys.astype(np.uint32)
 

@@ -10,9 +10,9 @@
 4. `shingle_hashes` computes a 32-bit hash for each run of k elements, the shingle.
 5. Stop shingles are left out. Repetitions are removed or, in a bag, numbered.
 
-A document's hashes do not depend on the rest of the batch. `tests/unit/reference_shingles.py` is the
-specification: one character at a time, in plain Python, with the same result for any Unicode text. No input or output
-happens here.
+`detection` makes shingles from documents and appended texts, `tuning`, `evaluation` and `stop_shingles` from corpora. A
+document's hashes do not depend on the rest of the batch. `tests/unit/reference_shingles.py` is the specification: one
+character at a time, in plain Python, with the same result for any Unicode text.
 """
 
 from collections.abc import Iterator, Sequence
@@ -170,6 +170,7 @@ class Shingler:
     def in_order(self, text: str) -> OrderedShingles:
         """Return the shingles in text order, stop shingles and repetitions included."""
         written, spans = self._reader.spans(text)
+        # The reader stores one separator more for the character unit.
         hashes = self._reader.read([text], ascii_only=False).hashes[: len(spans)]
         bounds = np.array(spans, np.int64).reshape(-1, 2)
         if self._stop_words.size:
@@ -178,20 +179,20 @@ class Shingler:
         size = min(self.options.size, len(hashes))
         if not size or (size < self.options.size and self.options.short_texts == "skip"):
             return OrderedShingles(np.empty(0, np.uint32), bounds[:0, 0], bounds[:0, 1], written)
-        first = np.arange(len(hashes) - size + 1)
-        sizes = np.full_like(first, size)
+        starts = np.arange(len(hashes) - size + 1)
+        sizes = np.full_like(starts, size)
         # Each window is a document with one shingle, so that sorting within documents keeps the order.
-        windows = Elements(hashes[ranges(first, sizes)], sizes, sizes, sizes)
-        shingles, _ = sorted_hashes(windows, first, self.options.size, whole=True)
-        return OrderedShingles(shingles, bounds[: len(first), 0], bounds[size - 1 :, 1], written)
+        windows = Elements(hashes[ranges(starts, sizes)], sizes, sizes, sizes)
+        shingles, _ = sorted_hashes(windows, starts, self.options.size, whole=True)
+        return OrderedShingles(shingles, bounds[: len(starts), 0], bounds[size - 1 :, 1], written)
 
     def appended(
         self, tails: Sequence[NDArray[np.uint64]], empty: Sequence[bool], texts: Sequence[str]
     ) -> ShingleBatch:
         """Return the shingles that n texts gain when a further text is appended to each on a new line.
 
-        The shingles of the whole text are these and the shingles of the text before. Where the text before had fewer
-        elements than one shingle, its tail is the whole text, and these alone are the result.
+        The whole text has these shingles and those of the text before. Where the text before had fewer elements than
+        one shingle, its tail has all its elements, and the whole text has these shingles only.
 
         Args:
             tails: Tails by text, as in `ShingleBatch.tails`.
@@ -199,21 +200,21 @@ class Shingler:
             texts: The texts to append.
 
         Returns:
-            Hashes ascending, in a bag with repetitions; stop shingles only in a text without others. Tails after
-            the append. Token counts without the tails. Element counts with the tails.
+            Hashes ascending, in a bag with repetitions; stop shingles only where all gained shingles are such. Tails
+            after the append. Token counts without the tails. Element counts with the tails.
         """
         added = self._elements(texts, ascii_only=False)
         elements = self._joined(tails, empty, added)
         hashes, counts, stop_only = self._sorted(elements, np.arange(len(texts)))
         if not self.options.bag:
             hashes, counts = distinct(hashes, counts)
-        ends, tail_counts = _tails(elements, self.options.size)
+        tail_indexes, tail_counts = _tails(elements, self.options.size)
         return ShingleBatch(
             hashes,
             offsets_of(counts),
             added.token_counts,
             elements.used,
-            elements.hashes[ends],
+            elements.hashes[tail_indexes],
             offsets_of(tail_counts),
             stop_only,
         )
@@ -223,12 +224,12 @@ class Shingler:
         spaced = self.options.unit == "char" and self.options.keep_white_space
         parts: list[NDArray[np.uint64]] = []
         lengths = []
-        first = offsets_of(added.stored)[:-1]
-        for tail, is_first, start, used in zip(tails, empty, first.tolist(), added.used.tolist(), strict=True):
+        starts = offsets_of(added.stored)[:-1]
+        for tail, is_empty, start, used in zip(tails, empty, starts.tolist(), added.used.tolist(), strict=True):
             if not used:
                 lengths.append(0)
                 continue
-            seam = SPACE_HASH if spaced and not is_first else SPACE_HASH[:0]
+            seam = SPACE_HASH if spaced and not is_empty else SPACE_HASH[:0]
             parts += (tail, seam, added.hashes[start : start + used])
             lengths.append(len(tail) + len(seam) + used)
         counts = np.array(lengths, np.int64)
@@ -259,16 +260,16 @@ class Shingler:
         if self.options.bag:
             hashes = numbered_repetitions(hashes, counts)
         hashes, counts = distinct(hashes, counts)
-        # Back from the order of the work, ASCII documents first, to the order of the texts.
+        # From the order of the work, ASCII documents first, back to the order of the texts.
         order = np.empty(len(texts), np.int64)
         order[documents] = np.arange(len(texts))
-        ends, tail_counts = _tails(elements, self.options.size, order)
+        tail_indexes, tail_counts = _tails(elements, self.options.size, order)
         return ShingleBatch(
             hashes,
             offsets_of(counts),
             elements.token_counts[order],
             elements.used[order],
-            elements.hashes[ends],
+            elements.hashes[tail_indexes],
             offsets_of(tail_counts),
             stop_only,
         )
@@ -320,10 +321,10 @@ def parse_stop_words(text: str) -> frozenset[str]:
 
 def _chunks(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
     """Yield chunk bounds: as many texts as `_CHUNK_CHARACTERS` allow, at least one; one chunk without texts."""
-    first = characters = 0
+    start = characters = 0
     for i, text in enumerate(texts):
         if characters and characters + len(text) > _CHUNK_CHARACTERS:
-            yield first, i
-            first, characters = i, 0
-        characters += len(text) + 1
-    yield first, len(texts)
+            yield start, i
+            start, characters = i, 0
+        characters += len(text) + 1  # with the separator
+    yield start, len(texts)

@@ -4,17 +4,14 @@ Boilerplate (an earnings table, a licence, a cookie notice) makes different text
 least a given share of the documents of a sample, or of one source in it, are boilerplate: a publisher's notice
 is rare overall and frequent in one source. They are written to a file, a profile names the file, and its shingles are
 left out of every document. The file is fixed before the first document, so the pairs do not depend on the order of
-arrival.
+arrival. `streamdedup stop-shingles` learns and writes files, `settings.profile` reads them.
 
-Not meant for `unit = "char"`: short runs that many texts share belong to the language, not to
-boilerplate.
+Not meant for `unit = "char"`: short runs that many texts share belong to the language, not to boilerplate.
 
 Format, UTF-8, version 1: a first line with the name of the format; lines `key = value` with the options of the shingles
 and the size of the sample; an empty line; then one line for each shingle, ascending: the hash as eight hexadecimal
 digits, a space, and the number of documents it occurred in, of all documents or of one source, where that is more. The
 text of the shingles is not stored.
-
-No input or output happens here.
 """
 
 import hashlib
@@ -45,7 +42,7 @@ LEAST_SOURCE_DOCUMENTS = 100
 #: Documents that are counted at once.
 _BATCH_DOCUMENTS = 2_000
 #: Odd constant without structure, which gives the digests of one document in several groups different values.
-_GROUP_FACTOR, _WORD = 0x9E3779B97F4A7C15, 2**64 - 1
+_GROUP_FACTOR, _MASK_64 = 0x9E3779B97F4A7C15, 2**64 - 1
 _LINE = re.compile(r"([0-9a-f]{8}) ([1-9][0-9]*)")
 _SETTING = re.compile(r"([a-z_]+) = (\S+)")
 #: Option that only files of profiles with it name.
@@ -57,7 +54,8 @@ class StopShingles:
     """Stop shingles and the sample that they were learnt from.
 
     Attributes:
-        counts: Documents with the shingle, by hash; those of one source where only that source makes it a stop shingle.
+        counts: Document count by shingle hash: the greatest one of all documents and of the sources in which it is a
+            stop shingle.
         documents: Documents in the sample, copies counted once.
         share: Least document share for a stop shingle, above 0, up to 1.
         shingles: Shingle options, as `described` returns them.
@@ -87,6 +85,7 @@ class StopShingles:
 
 def least_documents(share: float, documents: int) -> int:
     """Return the least document count for a stop shingle in a sample, or a source, with so many documents."""
+    # Less a little: 0.07 * 100 is more than 7 in floating point.
     return max(LEAST_DOCUMENTS, math.ceil(share * documents - 1e-9))
 
 
@@ -139,7 +138,7 @@ def parse_stop_shingles(text: str) -> StopShingles:
     expected = [*described(ShingleOptions(fold_variants=_VARIANTS in settings)), "documents", "share"]
     if list(settings) != expected or index == len(lines) or lines[index]:
         raise ValueError(f"line {index + 1}: the head must be {', '.join(expected)}, in this order, and an empty line")
-    documents, share = _sample(settings)
+    documents, share = _pop_sample(settings)
     counts: dict[int, int] = {}
     last = -1
     for number, line in enumerate(lines[index + 1 :], index + 2):
@@ -156,7 +155,7 @@ def parse_stop_shingles(text: str) -> StopShingles:
     return StopShingles(counts, documents, share, settings)
 
 
-def _sample(settings: dict[str, str]) -> tuple[int, float]:
+def _pop_sample(settings: dict[str, str]) -> tuple[int, float]:
     """Remove sample size and share from a file's settings and return both."""
     try:
         documents, share = int(settings.pop("documents")), float(settings.pop("share"))
@@ -215,7 +214,7 @@ def learn_stop_shingles(
     Documents with the same shingles count once in each source, so that a text with many copies is no boilerplate. The
     counts are exact up to `MOST_COUNTED` counts. Beyond that the rarest are forgotten (lossy counting; Manku and
     Motwani, 2002): the count of a shingle may then be too high by the forgotten occurrences, never too low,
-    so that no stop shingle is missed. A source with fewer documents than that number allows is skipped.
+    so that no stop shingle is missed. A source is skipped if it is so small that its stop shingles may be forgotten.
 
     Args:
         documents: Texts with their sources, None or empty without one; read once.
@@ -229,7 +228,7 @@ def learn_stop_shingles(
     if not 0 < share <= 1:
         raise ValueError(f"the share must be above 0 and at most 1, not {share}")
     plain = replace(options, bag=False, stop_shingles=frozenset())
-    shingler, sample = Shingler(plain), _Counted(Counter(MOST_COUNTED))
+    shingler, sample = Shingler(plain), _Sample(Counter(MOST_COUNTED))
     for batch in _batches(documents):
         shingles = shingler.shingle([text for text, _ in batch])
         sample.add(shingles.hashes, shingles.offsets, [source or None for _, source in batch])
@@ -256,10 +255,14 @@ def _batches(documents: Iterable[tuple[str, str | None]]) -> Iterator[list[tuple
 
 
 @dataclass
-class _Counted:
-    """Shingle counts among all documents (group 0) and by source (groups from 1 on).
+class _Sample:
+    """The documents of a sample, counted in all (group 0) and by source (groups from 1 on).
 
-    Remembers 64 bits for each different document, and once more for its source: some 150 bytes.
+    Attributes:
+        counter: Shingle counts by group.
+        numbers: Group number by source.
+        documents: Different documents by group.
+        seen: A 64-bit digest of each different document, and another one for its source: some 150 bytes.
     """
 
     counter: "Counter"
@@ -275,9 +278,9 @@ class _Counted:
                 continue
             digest = hashlib.blake2b(hashes[first:last].tobytes(), digest_size=8).digest()
             for group in (0,) if source is None else (0, self._number(source)):
-                number = int.from_bytes(digest) ^ (group * _GROUP_FACTOR & _WORD)
-                if number not in self.seen:
-                    self.seen.add(number)
+                group_digest = int.from_bytes(digest) ^ (group * _GROUP_FACTOR & _MASK_64)
+                if group_digest not in self.seen:
+                    self.seen.add(group_digest)
                     self.documents[group] += 1
                     keys.append(hashes[first:last] | np.uint64(group << 32))
         self.counter.add(keys)
@@ -319,15 +322,15 @@ class Counter:
         if not documents:
             return
         new, times = np.unique(np.concatenate(documents), return_counts=True)
-        both = np.concatenate([self._keys, new])
-        order = np.argsort(both, kind="stable")
-        both = both[order]
+        keys = np.concatenate([self._keys, new])
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
         counts = np.concatenate([self._counts, times])[order]
         missed = np.concatenate([self._missed, np.full(new.size, self.forgotten)])[order]
         # Of two equal shingles the first is the one with the earlier count, and its upper bound holds for both.
-        first = np.flatnonzero(np.concatenate(([True], both[1:] != both[:-1])))
-        self._keys, self._missed = both[first], missed[first]
-        self._counts = np.add.reduceat(counts, first)
+        first_indexes = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
+        self._keys, self._missed = keys[first_indexes], missed[first_indexes]
+        self._counts = np.add.reduceat(counts, first_indexes)
         self._forget()
 
     def _forget(self) -> None:
@@ -335,8 +338,9 @@ class Counter:
         while self._keys.size > self._capacity:
             upper = self._counts + self._missed
             self.forgotten = max(self.forgotten + 1, int(upper.min()))
-            rest = np.flatnonzero(upper > self.forgotten)
-            self._keys, self._counts, self._missed = self._keys[rest], self._counts[rest], self._missed[rest]
+            remaining = np.flatnonzero(upper > self.forgotten)
+            self._keys, self._counts = self._keys[remaining], self._counts[remaining]
+            self._missed = self._missed[remaining]
 
     def at_least(self, minimum: int, maximum: int, group: int = 0) -> dict[int, int]:
         """Return a group's shingles that may be in `minimum` documents or more: upper bounds, at most `maximum`."""

@@ -1,4 +1,4 @@
-"""From texts to elements: tokens or characters, each as a 64-bit hash.
+"""From texts to elements: tokens or characters, each as a 64-bit hash (for `shingles`).
 
 ASCII texts are read as bytes, other texts as code points folded by `normalise`. Both ways give an ASCII text the same
 elements.
@@ -81,20 +81,21 @@ class ElementReader:
         return data + PADDING, offsets_of(starts) + 1
 
     def _ascii_tokens(self, texts: Sequence[str]) -> Elements:
-        data, documents = self._ascii_bytes(texts)
+        data, text_starts = self._ascii_bytes(texts)
         inside = _ascii_inside(data)
+        # Start and end of each token by turns.
         edges = np.flatnonzero(inside[1:] != inside[:-1]) + 1
         starts = edges[::2].copy()
-        counts = np.diff(np.searchsorted(starts, documents))
+        counts = np.diff(np.searchsorted(starts, text_starts))
         return Elements(token_hashes(data, starts, edges[1::2] - starts), counts, counts, counts)
 
     def _ascii_characters(self, texts: Sequence[str]) -> Elements:
-        data, documents = self._ascii_bytes(texts)
+        data, text_starts = self._ascii_bytes(texts)
         inside = _ascii_inside(data)
-        indexes, stored, used = self._stored(inside, documents)
+        indexes, stored, used = self._stored(inside, text_starts)
         starts = np.flatnonzero(inside[1:] & ~inside[:-1]) + 1
         hashes = _ASCII_HASHES.take(np.frombuffer(data, np.uint8).take(indexes))
-        return Elements(hashes, stored, used, np.diff(np.searchsorted(starts, documents)))
+        return Elements(hashes, stored, used, np.diff(np.searchsorted(starts, text_starts)))
 
     def tokens(self, texts: Sequence[str]) -> Elements:
         """Return the tokens, also for the character unit."""
@@ -109,9 +110,9 @@ class ElementReader:
         folded = fold(texts, self.folding)
         inside = self._inside(folded)
         indexes, stored, used = self._stored(inside, folded.starts)
-        begin = np.flatnonzero(_token_begins(folded, inside))
+        starts = np.flatnonzero(_token_begins(folded, inside))
         points = _points(folded.packed, inside).take(indexes)
-        return Elements(character_hashes(points), stored, used, np.diff(np.searchsorted(begin, folded.starts)))
+        return Elements(character_hashes(points), stored, used, np.diff(np.searchsorted(starts, folded.starts)))
 
     def spans(self, text: str) -> tuple[str, list[tuple[int, int]]]:
         """Return the folded text, and element starts and ends; spaces are separators."""
@@ -127,7 +128,7 @@ class ElementReader:
         return written(folded.packed, inside), list(zip(starts.tolist(), ends.tolist(), strict=True))
 
     def _stored(
-        self, inside: NDArray[np.bool_], documents: NDArray[np.int64]
+        self, inside: NDArray[np.bool_], text_starts: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return the indexes at which characters are stored, `Elements.stored` and `Elements.used`.
 
@@ -136,12 +137,12 @@ class ElementReader:
         """
         if not self.keep_white_space:
             indexes = np.flatnonzero(inside)
-            stored = np.diff(np.searchsorted(indexes, documents))
+            stored = np.diff(np.searchsorted(indexes, text_starts))
             return indexes, stored, stored
-        keep = inside.copy()
-        keep[1:] |= inside[:-1]
-        indexes = np.flatnonzero(keep)
-        stored = np.diff(np.searchsorted(indexes, documents))
+        is_stored = inside.copy()
+        is_stored[1:] |= inside[:-1]
+        indexes = np.flatnonzero(is_stored)
+        stored = np.diff(np.searchsorted(indexes, text_starts))
         return indexes, stored, np.maximum(stored - 1, 0)
 
     def _inside(self, folded: Folded) -> NDArray[np.bool_]:
@@ -170,17 +171,18 @@ def _token_begins(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.bool_
     solo = (kinds & kind(SOLO)) != 0
     solo &= inside
     if not (inside > solo).any():
-        return inside
+        return inside  # every character is a token by itself
     begins |= solo
     plain = (kinds & kind(SOLO | MARK)) == 0
-    after = inside[1:] & plain[1:]
-    if not after.any():
+    begins_after_solo = inside[1:] & plain[1:]
+    if not begins_after_solo.any():
         return begins
-    # Missing are the first characters of words directly after such a character or its marks.
-    after &= inside[:-1] > plain[:-1]
-    if after.any():
+    # Missing are the first characters of words directly after a solo character or its marks, which are inside a token
+    # and not plain.
+    begins_after_solo &= inside[:-1] > plain[:-1]
+    if begins_after_solo.any():
         reached = _continued_by_marks(solo, (kinds & kind(MARK)) != 0) if bits & MARK else solo
-        begins[1:] |= reached[:-1] & after
+        begins[1:] |= reached[:-1] & begins_after_solo
     return begins
 
 
@@ -239,6 +241,7 @@ def _token_points(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.uint1
 
 def _points(packed: NDArray[np.uint32], inside: NDArray[np.bool_]) -> NDArray[np.uint32]:
     """Return folded code points, with spaces as separators."""
+    # SPACE is 0 while the separators are set to 0.
     points = packed & CODE_POINT
     points -= SPACE
     points *= inside

@@ -1,4 +1,4 @@
-"""Ranges of code points with a property that ``unicodedata`` does not know, for ``unicode_tables``."""
+"""Ranges of code points with properties that ``unicodedata`` lacks, for ``unicode_tables`` and ``alignment``."""
 
 from typing import Final
 

@@ -363,7 +363,7 @@ def _composite_table(
     composites[(packed.take(composites) & (CHECK | CLASSED)) != 0] = UNDECIDED
     matrix = np.zeros((letters.size + 1, marks.size + 1), np.uint32)
     matrix[row + 1, column + 1] = composites
-    numbers: dict[bytes, int] = {}
+    numbers: dict[bytes, int] = {}  # of the different rows
     row_numbers = np.array([numbers.setdefault(cells.tobytes(), len(numbers)) for cells in matrix])
     letter_row = np.zeros(letters[-1] + 2, np.uint32)
     letter_row[letters] = row_numbers[1:] * matrix.shape[1]

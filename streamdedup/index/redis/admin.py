@@ -1,4 +1,4 @@
-"""Inspects and deletes an index in Redis, for operator commands; a rebuild also deletes.
+"""Inspects and deletes an index in Redis, for operator commands and ``library.Index.delete``; a rebuild also deletes.
 
 Nothing takes a lock, so numbers are approximate while daemons write.
 """
@@ -54,7 +54,7 @@ class RedisUpkeep:
     def __init__(self, servers: Servers, namespace: str) -> None:
         self._servers = servers
         self._namespace = namespace
-        # All keys that are read by name are in the first slot, which every index has.
+        # One band is enough: all keys that are read by name are in the first slot, which every index has.
         self._keys = Keys(namespace, 1)
 
     def fingerprint(self) -> Fingerprint | None:
@@ -69,8 +69,8 @@ class RedisUpkeep:
 
     def partitions(self, topics: Iterable[str], also: Iterable[Partition] = ()) -> dict[Partition, PartitionFacts]:
         """See ``IndexUpkeep.partitions``; the first 1,024 partitions of each topic are looked up."""
-        first = {Partition(topic, number) for topic in topics for number in range(_PARTITIONS_COUNT)}
-        partitions = sorted(first | set(also))
+        looked_up = {Partition(topic, number) for topic in topics for number in range(_PARTITIONS_COUNT)}
+        partitions = sorted(looked_up | set(also))
         offsets = self._values([self._keys.high_water_mark(partition) for partition in partitions])
         fences = self._values([self._keys.fence(0, partition) for partition in partitions])
         return {
@@ -92,7 +92,7 @@ class RedisUpkeep:
                 kind = self._kind(key)
                 counts[kind] += 1
                 sample = samples.setdefault(kind, [])
-                _keep_some(sample, key, counts[kind])
+                _add_to_sample(sample, key, counts[kind])
             on_keys(len(keys))
         kinds = {
             kind: KeyStatistics(counts[kind], round(counts[kind] * self._mean_bytes(samples.get(kind, []))))
@@ -101,8 +101,9 @@ class RedisUpkeep:
         return Survey(counts[ENTRY_KIND], kinds)
 
     def _kind(self, key: bytes) -> str:
-        after = key.partition(b"}")[2]
-        return OTHER_KIND if after in {b"fingerprint", b"draft", b"dropping"} else KINDS.get(after[:1], OTHER_KIND)
+        suffix = key.partition(b"}")[2]
+        # These names begin with letters of kinds: f and d.
+        return OTHER_KIND if suffix in {b"fingerprint", b"draft", b"dropping"} else KINDS.get(suffix[:1], OTHER_KIND)
 
     def _mean_bytes(self, sample: Sequence[bytes]) -> float:
         sizes = self._servers.ask_all([Command(key, ("MEMORY USAGE", key)) for key in sample])
@@ -113,7 +114,7 @@ class RedisUpkeep:
         """See ``IndexUpkeep.is_staging``."""
         return bool(self._servers.ask(self._keys.staging, "EXISTS", self._keys.staging))
 
-    def drop(self, on_keys: Callable[[int], None] = lambda _count: None, keep: bytes | None = None) -> int:
+    def drop(self, on_keys: Callable[[int], None] = lambda _count: None, lease_key: bytes | None = None) -> int:
         """Delete the index in small steps; daemons that still write to the index end.
 
         A marker key exists until the deletion is complete. Without the marker, remains from an interrupted deletion
@@ -121,7 +122,7 @@ class RedisUpkeep:
 
         Args:
             on_keys: Called with the number of keys deleted since the last call.
-            keep: A key that is not deleted.
+            lease_key: Key that is not deleted: the lease of a rebuild, which alone passes one.
 
         Returns:
             Deleted keys.
@@ -129,7 +130,8 @@ class RedisUpkeep:
         dropping, fingerprint = self._keys.dropping, self._keys.fingerprint
         # 0. A user without the right to scan changes nothing.
         self._servers.ask_masters("SCAN", 0, "COUNT", 1)
-        # 1. No process opens the index any more; a daemon that has it open ends at the first missing fence.
+        # 1. No process opens the index any more; a daemon that has it open ends at the first missing fence. Both keys
+        #    are in slot 0, whose commands are executed in order.
         self._servers.ask_all(
             [Command(dropping, ("SET", dropping, b"1")), Command(fingerprint, ("UNLINK", fingerprint))]
         )
@@ -137,7 +139,7 @@ class RedisUpkeep:
         total = 0
         for keys in self._scan():
             replies = self._servers.ask_all(
-                [Command(key, ("UNLINK", key)) for key in keys if key not in {dropping, keep}]
+                [Command(key, ("UNLINK", key)) for key in keys if key not in {dropping, lease_key}]
             )
             total += sum(replies)
             on_keys(len(replies))
@@ -167,8 +169,8 @@ def _facts(high_water_mark: bytes | None, fence: bytes | None) -> PartitionFacts
     return PartitionFacts(stored.offset, generation, stored.topic_id)
 
 
-def _keep_some(sample: list[bytes], key: bytes, found_count: int) -> None:
-    """Add a key to a sample in which every key found so far is with the same probability."""
+def _add_to_sample(sample: list[bytes], key: bytes, found_count: int) -> None:
+    """Reservoir sampling: add a key so that the sample has each of the keys found so far with equal probability."""
     if len(sample) < _SAMPLE_COUNT:
         sample.append(key)
     elif (index := random.randrange(found_count)) < _SAMPLE_COUNT:  # noqa: S311  no secret depends on it

@@ -1,4 +1,7 @@
-"""The ``Backend`` of Redis and Valkey."""
+"""The ``Backend`` of Redis and Valkey: makes the index, reader, staging index and upkeep of each profile.
+
+``streamdedup.indexes`` constructs it.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -46,13 +49,8 @@ class RedisBackend:
 
     Args:
         connections: Connections to the servers.
-        options: Prefix, form and address.
-        indexes: Parameters of the index of each profile.
-
-    Attributes:
-        connections: As given.
-        address: See ``Backend.address``.
-        mode: See ``Backend.mode``.
+        options: What the indexes have in common.
+        indexes: Index parameters by profile.
     """
 
     kind: Final = "redis"
@@ -108,6 +106,7 @@ class RedisBackend:
             key_pattern=f"~{{{self._redis.prefix}:*",
         )
         for finding in findings:
+            # The client's error for a wrong TLS setting is that of an absent server.
             mismatch = self._tls_mismatch() if finding.error is StoreUnavailable else None
             if mismatch is None:
                 yield finding

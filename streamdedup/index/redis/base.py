@@ -20,7 +20,7 @@ from streamdedup.index.values import Fence, Fingerprint, Opening, wall_clock_ms
 
 #: Time slices in a lifetime; documents are counted by slice.
 SLICES_PER_LIFETIME = 8
-#: Age up to which a slot certainly stores the number of its last call, in seconds; the key expires after an hour.
+#: Age in seconds up to which a slot is sure to store the number of its last call; the key expires after an hour.
 _REMEMBERED_S = 3000.0
 #: Layout of claims: `lua/_claims.lua`. An index without this parameter has a string for each claim.
 _CLAIM_LAYOUT = 3
@@ -50,7 +50,7 @@ class RedisIndexOptions:
     def stored_fingerprint(self, fingerprint: Fingerprint) -> dict[str, object]:
         """Return the fingerprint to store: the settings, and the parameters that decide on the keys."""
         layouts = {"bucket_layout": self.bucket_layout, "claim_layout": _CLAIM_LAYOUT, "entry_layout": ENTRY_LAYOUT}
-        # The length of a page generation.
+        # The length of a page generation: pages have the number of their generation in the key (``lua/_pages.lua``).
         generation = {"page_generation_ms": self.lifetime_ms or 0} if self.bucket_layout == "packed" else {}
         return {**fingerprint, "shards": self.shards, **layouts, **generation}
 
@@ -64,9 +64,6 @@ class RedisReading:
         keys: The index keys.
         run: Calls scripts; returns the replies.
         now_ms: Clock, in milliseconds since the epoch.
-
-    Attributes:
-        options: As given.
     """
 
     def __init__(
@@ -91,6 +88,7 @@ class RedisReading:
             IndexMismatch: The index was built with other parameters.
             StoreMisconfigured: The stored value is no fingerprint.
         """
+        # Through JSON, as the stored value: a tuple becomes a list.
         configured = msgspec.json.decode(msgspec.json.encode(self.options.stored_fingerprint(fingerprint)))
         return compare_fingerprints(decode_fingerprint(self._keys.fingerprint, stored), configured)
 
@@ -98,12 +96,12 @@ class RedisReading:
         """See ``EntryReading.get_entries``."""
         distinct = list(dict.fromkeys(numbers))
         groups = by_slot(self._keys.entry_slot(number) for number in distinct)
-        keys = [[self._keys.entry(distinct[index]) for index in members] for members in groups.values()]
+        keys = [[self._keys.entry(distinct[index]) for index in indexes] for indexes in groups.values()]
         replies = self._servers.ask_all([Command(slot_keys[0], ("MGET", *slot_keys)) for slot_keys in keys])
         stored = {
             distinct[index]: data
-            for members, values in zip(groups.values(), replies, strict=True)
-            for index, data in zip(members, values, strict=True)
+            for indexes, values in zip(groups.values(), replies, strict=True)
+            for index, data in zip(indexes, values, strict=True)
             if data is not None
         }
         return _decoded(stored)
@@ -111,16 +109,16 @@ class RedisReading:
     def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, IndexEntry | None]:
         """See ``EntryReading.read_entries``."""
         groups = by_slot(self._keys.entry_slot(number) for number in numbers)
-        limit = max(1, limit_bytes // max(1, len(groups)))
+        slot_limit_bytes = max(1, limit_bytes // max(1, len(groups)))
         calls = [
-            Call("read_entries", [self._keys.entry(numbers[index]) for index in members], [limit])
-            for members in groups.values()
+            Call("read_entries", [self._keys.entry(numbers[index]) for index in indexes], [slot_limit_bytes])
+            for indexes in groups.values()
         ]
         read = {
             numbers[index]: data
-            for members, reply in zip(groups.values(), self._run(calls), strict=True)
+            for indexes, reply in zip(groups.values(), self._run(calls), strict=True)
             # A reply ends where the limit was reached.
-            for index, data in zip(members, reply, strict=False)
+            for index, data in zip(indexes, reply, strict=False)
         }
         entries = _decoded({number: data for number, data in read.items() if data is not None})
         return {number: entries.get(number) for number in read}
@@ -131,12 +129,13 @@ class RedisReading:
         Documents are counted with HyperLogLogs: standard error 0.81 %. Elements cannot be removed from a HyperLogLog,
         so each time slice has a HyperLogLog with 12 kB, which expires after the last index entry in the slice.
         """
-        present = self._document_slice()
-        first = present if self.options.lifetime_ms is None else present - SLICES_PER_LIFETIME
-        keys = [self._keys.documents(time_slice) for time_slice in range(first, present + 1)]
+        last_slice = self._document_slice()
+        first_slice = last_slice if self.options.lifetime_ms is None else last_slice - SLICES_PER_LIFETIME
+        keys = [self._keys.documents(time_slice) for time_slice in range(first_slice, last_slice + 1)]
         return int(self._servers.ask(keys[0], "PFCOUNT", *keys))
 
     def _document_slice(self) -> int:
+        """Return the number of the present time slice; 0, the only slice, where entries never expire."""
         lifetime_ms = self.options.lifetime_ms
         return 0 if lifetime_ms is None else int(self._now_ms() * SLICES_PER_LIFETIME / lifetime_ms)
 
@@ -158,12 +157,12 @@ class _LastCall(NamedTuple):
     Attributes:
         number: Run number.
         failures_count: Failed runs before this call.
-        at_s: Time, in seconds.
+        called_at_s: Monotonic time of the call, in seconds.
     """
 
     number: int
     failures_count: int
-    at_s: float
+    called_at_s: float
 
 
 class EncodedFences(NamedTuple):
@@ -199,9 +198,9 @@ class RedisPart(RedisReading):
         keys = Keys(options.namespace, options.bands, options.shards, in_staging=in_staging)
         self._runner = ScriptRunner(servers, keys.fingerprint)
         super().__init__(servers, options, keys, self._runner.run, now_ms)
-        #: Time to live for all that scripts write, in milliseconds; 0 for ever.
+        #: Time to live of entries, buckets and pending matches as an argument of scripts, in milliseconds; 0 for ever.
         self._lifetime = options.lifetime_ms or 0
-        #: Random name of this index object. Fences contain it, and keys of call numbers.
+        #: Random name of this index object, a part of its fences and of the keys of its call numbers.
         self._name = secrets.token_bytes(8)
         self._last_calls: dict[int, _LastCall] = {}
 
@@ -217,29 +216,30 @@ class RedisPart(RedisReading):
     ) -> Call:
         """Return a call of a writing script under fences (``lua/_fence.lua``); ``documents_count``: see ``Call``."""
         number = self._runner.number
-        # One server forgets the last writes in all slots together: a call in any slot shows it.
+        # A single server loses the last writes of all slots together, so slot 0 has the call number for all slots.
         call_slot = slot if self._servers.mode == "cluster" else 0
         keys = self._keys.fencing(slot, fences.partitions, self._name, call_slot)
         arguments = [*fences.values, number, self._acknowledged(call_slot, number), *arguments]
         return Call(name, keys, arguments, documents_count)
 
     def forget_calls(self) -> None:
-        """Forget the calls so far, after all keys were deleted."""
+        """Forget the calls so far, after a rebuild has deleted all keys, the call numbers among them."""
         self._last_calls.clear()
 
     def _acknowledged(self, slot: int, number: int) -> int:
-        """Return the run number of the last call that certainly succeeded, by the number in a slot; 0 if unknown.
+        """Return the smallest call number that a slot must have stored; 0 if unknown. Remember this call.
 
-        A slot that stores a smaller number has lost writes, and refuses the call (``lua/_fence.lua``). The number of
-        this call is remembered. Further calls of a run expect the number of the run: the first call stores it, unless
-        this call is refused, and then all are.
+        A slot that stores a smaller number has lost writes, and refuses the call (``lua/_fence.lua``). The first call
+        of a run expects the number of the slot's last call, unless a run has failed since, or that call is too old.
+        Further calls of the run expect the number of this run: the first call stores it, unless it is refused, and then
+        all calls of the run are refused.
         """
         failures_count, now_s = self._runner.failures_count, time.monotonic()
-        last = self._last_calls.get(slot, _LastCall(0, -1, 0.0))
+        last = self._last_calls.get(slot, _LastCall(number=0, failures_count=0, called_at_s=0.0))
         if last.number == number:
             return number
         self._last_calls[slot] = _LastCall(number, failures_count, now_s)
-        is_certain = last.failures_count == failures_count and now_s - last.at_s < _REMEMBERED_S
+        is_certain = last.failures_count == failures_count and now_s - last.called_at_s < _REMEMBERED_S
         return last.number if is_certain else 0
 
     def _calls_by_slot(
@@ -262,7 +262,7 @@ class RedisPart(RedisReading):
         encoded = self._encoded(fences)
         return [
             self._fenced_call(
-                name, slot, encoded, [*prefixes(slot), *chain.from_iterable(arguments[index] for index in members)]
+                name, slot, encoded, [*prefixes(slot), *chain.from_iterable(arguments[index] for index in indexes)]
             )
-            for slot, members in by_slot(slots).items()
+            for slot, indexes in by_slot(slots).items()
         ]

@@ -1,4 +1,4 @@
-"""Buckets in Redis: band buckets, in one of two layouts, and buckets of exact copies.
+"""Buckets in Redis, a part of ``RedisIndex``: band buckets, in one of two layouts, and buckets of exact copies.
 
 ``sets``
     One Redis set per band and band key (CRC-32), members are document numbers. An insertion takes the same commands
@@ -8,7 +8,8 @@
     Bucket pages: a hash holds about a hundred buckets as fields. A bucket with one document takes about 17 bytes; an
     insertion reads some pages more. For indexes whose size decides (``lua/_pages.lua``).
 
-Both return all members that were inserted during the last lifetime and not removed; each may return older ones too.
+Both layouts return all members that were inserted during the last lifetime and not removed, and may return older ones.
+Buckets of exact copies are sets in both layouts.
 """
 
 from collections import Counter
@@ -30,19 +31,19 @@ from streamdedup.index.values import COPIES_CAP, SHOWN_OF_FULL, Fence, FoundNear
 CALL_DOCUMENTS: Final = 1_000
 
 
-def _texts(numbers: NDArray[np.int64]) -> bytes:
+def _encode_texts(numbers: NDArray[np.int64]) -> bytes:
     return b" ".join([b"%d" % number for number in numbers.tolist()])
 
 
-def _packed(numbers: NDArray[np.int64]) -> bytes:
+def _encode_packed(numbers: NDArray[np.int64]) -> bytes:
     return numbers.astype(">i8").tobytes()
 
 
-def _of_texts(members: Iterable[bytes]) -> list[int]:
+def _decode_texts(members: Iterable[bytes]) -> list[int]:
     return list(map(int, members))
 
 
-def _of_packed(members: bytes) -> list[int]:
+def _decode_packed(members: bytes) -> list[int]:
     numbers: list[int] = np.frombuffer(members, ">i8").tolist()
     return numbers
 
@@ -62,8 +63,8 @@ class BucketLayout:
 
 #: The layouts by the value of ``redis.bucket_layout``; scripts: ``insert_NAME``, ``remove_NAME``, ``look_up_NAME``.
 LAYOUTS: Final = {
-    "sets": BucketLayout(_texts, _of_texts),
-    "packed": BucketLayout(_packed, _of_packed),
+    "sets": BucketLayout(_encode_texts, _decode_texts),
+    "packed": BucketLayout(_encode_packed, _decode_packed),
 }
 
 
@@ -73,7 +74,7 @@ class RedisBuckets(RedisPart):
     def insert_and_look_up(
         self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
     ) -> Hits:
-        """See ``BucketStore.insert_and_look_up``; the documents are also counted."""
+        """See ``BucketStore.insert_and_look_up``; the last call counts the documents for ``count_documents``."""
         decode, cap = LAYOUTS[self.options.bucket_layout].decode, self.options.bucket_cap or 0
         calls, rows_of_call = self._calls("insert", numbers, band_keys, fences, [cap, SHOWN_OF_FULL])
         candidates: list[dict[int, int]] = [{} for _ in numbers]
@@ -89,6 +90,7 @@ class RedisBuckets(RedisPart):
                 others_count = _count(candidates[row], decode(members), numbers[row])
                 if 0 < cap <= 2 * others_count:
                     near_capacity.add(row)
+        # A full bucket returns few members, so their number does not show that the bucket is near capacity.
         return Hits(candidates, full.total(), frozenset(full), frozenset(near_capacity | full.keys()))
 
     def remove_from_buckets(
@@ -103,16 +105,19 @@ class RedisBuckets(RedisPart):
         numbers: Sequence[int],
         band_keys: NDArray[np.uint32],
         fences: Sequence[Fence],
-        options: Sequence[int],
+        limits: Sequence[int],
     ) -> tuple[list[Call], list[NDArray[np.intp]]]:
-        """Return a call for each slot and chunk of documents, and for each call its rows of ``numbers``."""
+        """Return a call for each slot and chunk of documents, and for each call its rows of ``numbers``.
+
+        ``limits`` are the arguments between time to live and band keys, which only an insertion has.
+        """
         calls, rows_of_call = [], []
         script, encode = f"{verb}_{self.options.bucket_layout}", LAYOUTS[self.options.bucket_layout].encode
         numbers_array, encoded_fences = np.array(numbers, np.int64), self._encoded(fences)
-        of_all = encode(numbers_array)
+        all_encoded = encode(numbers_array)
         for slot, rows, keys in self._keys.calls_of_buckets(band_keys, CALL_DOCUMENTS):
-            encoded = of_all if len(rows) == len(numbers) else encode(numbers_array[rows])
-            arguments = [self._keys.buckets(slot), self._lifetime, *options, keys, encoded]
+            encoded = all_encoded if len(rows) == len(numbers) else encode(numbers_array[rows])
+            arguments = [self._keys.buckets(slot), self._lifetime, *limits, keys, encoded]
             calls.append(self._fenced_call(script, slot, encoded_fences, arguments, len(rows)))
             rows_of_call.append(rows)
         return calls, rows_of_call
@@ -144,19 +149,19 @@ class RedisBuckets(RedisPart):
         near_capacity: FoundNearCapacity | None = None,
     ) -> list[list[int]]:
         """See ``BucketStore.insert_copies``."""
-        members_found = near_capacity or FoundNearCapacity((), {})
+        inserted_first = near_capacity or FoundNearCapacity((), {})
         groups = by_slot(self._keys.copies_slot(digest) for _, digest in documents)
-        member_groups = by_slot(self._keys.copies_slot(digest) for _, digest in members_found.documents)
+        member_groups = by_slot(self._keys.copies_slot(digest) for _, digest in inserted_first.documents)
         calls, encoded = [], self._encoded(fences)
         rows_of_call: list[list[int]] = []
         for slot in dict.fromkeys([*member_groups, *groups]):
             rows, member_rows = groups.get(slot, []), member_groups.get(slot, [])
-            inserted = [*(members_found.documents[row] for row in member_rows), *(documents[row] for row in rows)]
+            inserted = [*(inserted_first.documents[row] for row in member_rows), *(documents[row] for row in rows)]
             arguments = [
                 *self._copies(slot),
                 self._lifetime,
                 COPIES_CAP,
-                members_found.removals.get(slot, 0),
+                inserted_first.removals.get(slot, 0),
                 len(member_rows),
                 *chain.from_iterable((digest, number) for number, digest in inserted),
             ]
@@ -169,6 +174,7 @@ class RedisBuckets(RedisPart):
         return copies
 
     def _copies(self, slot: int) -> tuple[bytes, bytes]:
+        """Return the first two arguments of the scripts for buckets of exact copies."""
         return self._keys.copies(slot), self._keys.copy_removals(slot)
 
 

@@ -1,4 +1,4 @@
-"""Checks of the servers before the first document, without writing to them; for ``streamdedup check``."""
+"""Checks of the servers before the first document, without writing keys; for ``streamdedup check`` and ``run``."""
 
 import shlex
 import time
@@ -68,7 +68,7 @@ def check_redis(
         for name, info in facts.items():
             yield _reached(servers, name, info, address)
         for name, info in facts.items():
-            yield from _of_master(store_name(servers, name), name, info)
+            yield from _master_findings(store_name(servers, name), name, info)
         yield from _clocks(servers)
         yield from _rights(servers, keys, (*PROBES, *(REBUILD_PROBES if rebuilds else ())), key_pattern)
     except (StoreUnavailable, StoreMisconfigured) as error:
@@ -80,7 +80,7 @@ def _reached(servers: Servers, name: str, info: Mapping[str, Any], address: str)
     return Finding.ok("redis", "Redis", f"Redis at {shown} answers: {software(info)}, {servers.mode}")
 
 
-def _of_master(what: str, address: str, info: Mapping[str, Any]) -> Iterator[Finding]:
+def _master_findings(what: str, address: str, info: Mapping[str, Any]) -> Iterator[Finding]:
     try:
         policy_warnings = list(check_policy(what, info))
     except StoreMisconfigured as error:
@@ -94,15 +94,15 @@ def _of_master(what: str, address: str, info: Mapping[str, Any]) -> Iterator[Fin
 
 
 def _memory(what: str, info: Mapping[str, Any]) -> Finding:
-    used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
-    used_text = f"{what} uses {used / 2**20:,.1f} MiB"
-    if not limit:
+    used_bytes, limit_bytes = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    used_text = f"{what} uses {used_bytes / 2**20:,.1f} MiB"
+    if not limit_bytes:
         text = f"{used_text} and has no memory limit (maxmemory 0): the machine's memory is the limit"
         return Finding.ok("redis_memory", what, text)
-    if used > _NEARLY_FULL * limit:
-        text = f"{used_text} of {limit / 2**20:,.1f} MiB: raise maxmemory; a full store holds up all daemons"
+    if used_bytes > _NEARLY_FULL * limit_bytes:
+        text = f"{used_text} of {limit_bytes / 2**20:,.1f} MiB: raise maxmemory; a full store holds up all daemons"
         return Finding.warning("redis_memory", what, text)
-    return Finding.ok("redis_memory", what, f"{used_text} of {limit / 2**20:,.1f} MiB")
+    return Finding.ok("redis_memory", what, f"{used_text} of {limit_bytes / 2**20:,.1f} MiB")
 
 
 def _set_config(address: str, key: str, value: str) -> str:
@@ -165,4 +165,5 @@ def _rights(servers: Servers, keys: Sequence[bytes], probes: Sequence[str], key_
         )
         yield Finding.failure("redis_rights", subject, lacking)
     else:
+        # Three further commands were called by the checks themselves (``PROBES``).
         yield Finding.ok("redis_rights", subject, f"all {len(probes) + 3} commands that the daemon needs are granted")

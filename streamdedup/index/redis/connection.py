@@ -1,4 +1,7 @@
-"""Opens connections to a single server, to Sentinels or to a cluster, and checks the servers."""
+"""Opens connections to a single server, to Sentinels or to a cluster, and checks the servers.
+
+``indexes`` opens connections; ``redis.backend`` and ``redis.checks`` check the servers.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -83,9 +86,9 @@ def connect_sentinel(
     """
     times = {"socket_timeout": timeout_s, "socket_connect_timeout": connect_timeout_s}
     # Each Sentinel is asked once: when one does not answer, the client asks the next.
-    of_sentinels = {**times, "retry": Retry(NoBackoff(), 0), **(sentinel_security or {})}
+    sentinel_arguments = {**times, "retry": Retry(NoBackoff(), 0), **(sentinel_security or {})}
     connections = _connections(security)
-    manager: Any = Sentinel(list(sentinels), sentinel_kwargs=of_sentinels)
+    manager: Any = Sentinel(list(sentinels), sentinel_kwargs=sentinel_arguments)
     client: redis.Redis = (manager.slave_for if from_replicas else manager.master_for)(
         service,
         redis_class=_MasterClient,
@@ -99,6 +102,7 @@ def connect_sentinel(
 
 
 def _connections(security: Mapping[str, Any] | None) -> Connections:
+    """Return the counter of connections, with the setting that a login is read from again."""
     provider = (security or {}).get("credential_provider")
     return Connections(provider.source if isinstance(provider, RenewedLogin) else None)
 
@@ -209,11 +213,7 @@ def _check_kind(servers: Servers, info: Mapping[str, Any]) -> None:
 
 
 def check_policy(what: str, info: Mapping[str, Any]) -> Iterable[str]:
-    """Yield a warning when a server would drop keys if it had a memory limit.
-
-    Args:
-        what: The server, as a noun phrase.
-        info: The server's reply to ``INFO``.
+    """Yield a warning when a server would drop keys if it had a memory limit, from its reply to ``INFO``.
 
     Raises:
         StoreMisconfigured: The server has a limit, and drops keys at it.
@@ -241,6 +241,7 @@ def _check_sentinels(pool: SentinelConnectionPool) -> None:
                 f"a Sentinel refuses us; check redis.sentinel_username and password: {error}"
             ) from error
         except exceptions.ResponseError as error:
+            # Any other error reply says nothing about the master: the next Sentinel is asked.
             if "unknown command" in str(error).lower():
                 raise StoreMisconfigured("redis.nodes names a server that is no Sentinel") from error
         except (exceptions.ConnectionError, exceptions.TimeoutError):

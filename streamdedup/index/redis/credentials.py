@@ -1,7 +1,7 @@
 """Logins that change while a process runs: read again for each new connection.
 
-The client asks for a login whenever it connects, also after a server has ended a connection or refused a command for
-lack of a valid login.
+``indexes`` makes a ``RenewedLogin`` from the settings. The client asks it for a login whenever it connects, also after
+a server has ended a connection or refused a command for lack of a valid login.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""Index entries in Redis: one string for each, in the slot for its document number. Layout: ``index.entries``."""
+"""Index entries in Redis, a part of ``RedisIndex``: a string each, in the slot of the number (``index.entries``)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from streamdedup.index.documents import IndexEntry, InsertResult, InsertState
-from streamdedup.index.entries import decode_entries, decode_number, encode_entries, encode_number, encode_place
+from streamdedup.index.entries import decode_entries, decode_number, encode_entries, encode_number, encode_position
 from streamdedup.index.redis.base import RedisPart
 from streamdedup.index.redis.errors import damage_translated
 from streamdedup.index.redis.keys import by_slot
@@ -81,14 +81,15 @@ class RedisEntries(RedisPart):
     def set_clusters(self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]) -> list[int]:
         """See ``EntryStore.set_clusters``.
 
-        The first round trip writes the cluster into each entry, the second one updates the cluster sets. The reply for
-        an entry is the number of the cluster that it named before: the number of the document itself for a document
-        outside clusters; empty where the entry is missing or has another position.
+        The first run writes the cluster into each entry, the second one updates the cluster sets. The reply for an
+        entry is the number of the cluster that the entry named before: the new cluster after a repeated call; the
+        document's own number where the document was in no cluster; empty where the entry is missing or has another
+        position.
         """
         joining = [(number, position, cluster) for number, position, cluster in clusters if cluster != number]
         slots = [self._keys.entry_slot(number) for number, _, _ in joining]
         arguments = [
-            (encode_number(number), encode_place(position), encode_number(cluster))
+            (encode_number(number), encode_position(position), encode_number(cluster))
             for number, position, cluster in joining
         ]
         calls = self._calls_by_slot("set_clusters", slots, fences, lambda slot: [self._keys.entries(slot)], arguments)
@@ -96,10 +97,13 @@ class RedisEntries(RedisPart):
         changes: list[tuple[str, int, int]] = []
         for number, _, cluster in clusters:
             previous = b"" if cluster == number else next(replies)
-            if previous and previous not in (encode_number(cluster), encode_number(number)):
-                changes.append(("-", decode_number(previous), number))
-            # A repeated attempt joins the same cluster again, which changes nothing.
-            changes.append(("+" if previous else "=", cluster, number))
+            if not previous:
+                changes.append(("=", cluster, number))
+                continue
+            if (previous_cluster := decode_number(previous)) not in (cluster, number):
+                changes.append(("-", previous_cluster, number))
+            # After a repeated call, too: the set may lack the document, and to join again changes nothing.
+            changes.append(("+", cluster, number))
         sizes = self._change_cluster_sets(changes, fences)
         return [size for (change, _, _), size in zip(changes, sizes, strict=True) if change != "-"]
 
@@ -124,7 +128,7 @@ class RedisEntries(RedisPart):
 
 
 def _in_order(slots: Sequence[int], replies: Sequence[Sequence[Any]]) -> list[Any]:
-    """Return the replies for elements of calls by slot in the order of the elements."""
+    """Return the reply for each element, from calls by slot, in the order of the elements."""
     groups = by_slot(slots).values()
     by_index = {
         index: reply

@@ -1,4 +1,7 @@
-"""Errors of the Redis client, sorted by the reaction of the daemon: try again later, or ask an operator."""
+"""Errors of the Redis client, sorted by the reaction of the daemon: try again later, or ask an operator.
+
+``redis.servers`` translates errors that the client raises; ``check_replies`` translates error replies.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +19,7 @@ _PASSING = (
     exceptions.OutOfMemoryError,
     exceptions.ReadOnlyError,
     exceptions.ClusterError,
-    # Of a cluster: a slot on the move or a map of the slots that is out of date, none of whose nodes may answer.
+    # From a cluster: a slot is on the move, or no node of an outdated map of the slots answers.
     exceptions.AskError,
     exceptions.TryAgainError,
     exceptions.RedisClusterException,
@@ -43,7 +46,7 @@ _SCRIPT_REFUSALS = ("ACL failure in script", "The user executing the script can'
 _KEYS_REFUSED = re.compile(r"\baccess (a|the|one of the|at least one of the) (\S+ )?keys?\b")
 #: What a server adds to an error within a script.
 _SCRIPT_NOISE = re.compile(r"ACL failure in script: |\.? script: .*?on @user_script:[0-9]+\.?$")
-#: Advice for a user without the rights of the page.
+#: Advice for a user without the rights that docs/redis.md lists.
 GRANT = "grant what docs/redis.md lists under User and rights"
 #: Texts of a server whose append-only file cannot be written, to a command and to a script, with the system's error.
 _NO_APPEND_ONLY_FILE = re.compile(
@@ -113,11 +116,7 @@ def _wrong_server(error: BaseException, store: str) -> StoreMisconfigured | None
 
 
 def wrong_type(key: str) -> StoreMisconfigured:
-    """Return the error for a key that holds a value of another type than the index writes there.
-
-    Args:
-        key: The key, or its beginning.
-    """
+    """Return the error for a key (or its beginning) that holds a value of another type than the index writes there."""
     # Neither a profile's name nor a slot has a colon.
     prefix = key.removeprefix("{").partition("}")[0].rsplit(":", 2)[0]
     return StoreMisconfigured(
@@ -143,6 +142,10 @@ def damage_translated() -> Iterator[None]:
 def _translate(
     error: BaseException, key: bytes | None = None, address: str | None = None, new_login_setting: str | None = None
 ) -> Exception:
+    """Return the project's error for an error of the client; arguments as for ``translated``.
+
+    A value of another type at ``key`` is an error that names the key.
+    """
     store = "the store" if address is None or address in str(error) else f"the store at {address}"
     if key is not None and str(error).startswith("WRONGTYPE"):
         return wrong_type(shown_key(key))
@@ -158,7 +161,7 @@ def _translate(
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and, where a cluster client could not read the map of the slots, the causes of that."""
+    """Yield an error and, where a cluster client could not read the map of the slots, the causes of this failure."""
     cause: BaseException | None = error
     while cause is not None:
         yield cause
@@ -170,7 +173,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 def translated(
     address: Callable[[], str | None] = lambda: None, new_login_setting: Callable[[], str | None] = lambda: None
 ) -> Iterator[None]:
-    """Raise the product's errors for those of the client.
+    """Raise the project's errors in place of those of the client.
 
     Args:
         address: Returns the server's address, which the client's errors about time-outs do not name; None for several

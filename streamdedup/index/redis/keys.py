@@ -1,4 +1,4 @@
-"""Redis keys of an index.
+"""Redis keys of an index: all modules of ``index.redis`` that name keys take them from ``Keys``.
 
 Each key carries a hash tag, ``{prefix:profile:slot}``. The slots are the bands (times ``shards``), so that one script
 call serves all documents of a batch in one slot, on a cluster too:
@@ -107,12 +107,13 @@ class Keys:
             rows_of_call: Largest number of rows in one call.
         """
         big_endian = band_keys.astype(">u4")
+        # Spreads the band keys, which have 32 bits, evenly over the shards.
         shard_of = (band_keys.astype(np.uint64) * np.uint64(self._shards)) >> np.uint64(32)
         for slot in range(self.slots_count):
             band, shard = divmod(slot, self._shards)
             rows_of_slot = np.flatnonzero(shard_of[:, band] == shard)
-            for first in range(0, len(rows_of_slot), rows_of_call):
-                rows = rows_of_slot[first : first + rows_of_call]
+            for start in range(0, len(rows_of_slot), rows_of_call):
+                rows = rows_of_slot[start : start + rows_of_call]
                 yield slot, rows, big_endian[rows, band].tobytes()
 
     # Keys, and prefixes of the keys that scripts build
@@ -172,11 +173,7 @@ class Keys:
     def fencing(self, slot: int, partitions: Sequence[bytes], writer: bytes, call_slot: int) -> list[bytes]:
         """Return the keys for ``lua/_fence.lua``: the guard, the fences, and the number of the writer's last call.
 
-        Args:
-            slot: Slot.
-            partitions: Partitions as text.
-            writer: Random name of the index object.
-            call_slot: Slot with the number of the last call.
+        ``writer`` is the random name of the index object; ``call_slot`` has the number of its last call.
         """
         tag = self._tags[slot]
         fences = map((tag + b"f").__add__, partitions)
@@ -192,11 +189,7 @@ class Keys:
 
 
 def by_slot(slots: Iterable[int]) -> dict[int, list[int]]:
-    """Group list indexes by slot.
-
-    Args:
-        slots: Slot for each list element.
-    """
+    """Return list indexes, ascending, by slot, from the slot of each list element."""
     groups: dict[int, list[int]] = {}
     for index, slot in enumerate(slots):
         groups.setdefault(slot, []).append(index)

@@ -1,4 +1,7 @@
-"""Pairs in Redis: pending matches, a hash for each position, and claims, many in a page (``lua/_claims.lua``)."""
+"""Pairs in Redis, a part of ``RedisIndex``: pending matches, a hash for each position, and claims, many in a page.
+
+The pages of claims: ``lua/_claims.lua``.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
@@ -16,7 +19,7 @@ from streamdedup.position import Position
 
 #: Largest number of pairs in one call; a storm of copies may find hundreds of thousands in a batch.
 _MAX_CALL_PAIRS: Final = 2_000
-#: The last bytes of a pair key: the field of a claim in its page. The first 4 bytes decide on the slot.
+#: Last bytes of a pair key, the field of a claim in its page: the first 4 of 16 bytes decide on the slot.
 _FIELD_BYTES = 12
 
 
@@ -27,21 +30,21 @@ class RedisPairs(RedisPart):
         self, pending: Sequence[tuple[Position, PendingMatches]], fences: Sequence[Fence]
     ) -> list[PendingMatches]:
         """See ``PairStore.save_pending_matches``."""
-        encoded = [encode_pending(new) for _, new in pending]
+        encoded = [encode_pending(matches) for _, matches in pending]
         slots = (self._keys.partition_slot(position.partition_incarnation) for position, _ in pending)
         groups = list(_split_by_slot_and_size(slots, [len(fields) for fields in encoded]))
         calls, encoded_fences = [], self._encoded(fences)
-        for slot, members in groups:
+        for slot, indexes in groups:
             arguments: list[Any] = [self._keys.pending_matches_prefix(slot), self._lifetime]
-            for index in members:
+            for index in indexes:
                 arguments += (pending[index][0].key, len(encoded[index]), *chain.from_iterable(encoded[index].items()))
             calls.append(self._fenced_call("save_pending_matches", slot, encoded_fences, arguments))
         replies = self._run(calls)
-        saved = [new for _, new in pending]
+        saved = [matches for _, matches in pending]
         with damage_translated():
-            for (_, members), reply in zip(groups, replies, strict=True):
-                for index, flat in zip(members, reply, strict=True):
-                    fields = fields_of(flat)
+            for (_, indexes), reply in zip(groups, replies, strict=True):
+                for index, hash_reply in zip(indexes, reply, strict=True):
+                    fields = fields_of(hash_reply)
                     # Decoded only where an earlier attempt has saved something else.
                     if fields != encoded[index]:
                         saved[index] = decode_pending(fields)
@@ -56,18 +59,19 @@ class RedisPairs(RedisPart):
         groups = list(_split_by_slot_and_size(map(self._keys.claim_slot, pair_keys), [1] * len(pair_keys)))
         calls, encoded_fences = [], self._encoded(fences)
         lifetime_ms = claim_lifetime(self.options.lifetime_ms) or 0
-        for slot, members in groups:
-            # Members are in order, so the claims come before the pairs that are only extended.
-            claims_count = sum(index < len(claims) for index in members)
+        for slot, indexes in groups:
+            # Indexes ascend, so the claims come before the pairs that are only extended, which have no token.
+            claims_count = sum(index < len(claims) for index in indexes)
             arguments: list[Any] = [*self._keys.claim_pages(slot), lifetime_ms, claims_count]
-            for index in members:
+            for index in indexes:
                 arguments.append(pair_keys[index][-_FIELD_BYTES:])
-                arguments += tokens[index : index + 1]  # nothing for a pair that is only extended
+                if index < len(claims):
+                    arguments.append(tokens[index])
             calls.append(self._fenced_call("claim_pairs", slot, encoded_fences, arguments))
         owned = [False] * len(claims)
-        for (_, members), reply in zip(groups, self._run(calls), strict=True):
-            # The reply ends with the claims.
-            for index, is_owned in zip(members, reply, strict=False):
+        for (_, indexes), reply in zip(groups, self._run(calls), strict=True):
+            # The reply has no elements for pairs that are only extended.
+            for index, is_owned in zip(indexes, reply, strict=False):
                 owned[index] = is_owned == 1
         return owned
 
@@ -79,16 +83,14 @@ class RedisPairs(RedisPart):
 
 
 def _split_by_slot_and_size(slots: Iterable[int], pairs_counts: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
-    """Yield slot and element indexes, in order, for each call; a call ends with ``_MAX_CALL_PAIRS`` pairs or more.
+    """Yield slot and element indexes for each call, from the slot and the pair count of each element.
 
-    Args:
-        slots: Slot for each element.
-        pairs_counts: Pair count for each element.
+    Indexes ascend; a call ends when it has ``_MAX_CALL_PAIRS`` pairs or more.
     """
-    for slot, members in by_slot(slots).items():
-        first = pairs_count = 0
-        for end, index in enumerate(members, 1):
+    for slot, indexes in by_slot(slots).items():
+        start = pairs_count = 0
+        for end, index in enumerate(indexes, 1):
             pairs_count += pairs_counts[index]
-            if pairs_count >= _MAX_CALL_PAIRS or end == len(members):
-                yield slot, members[first:end]
-                first, pairs_count = end, 0
+            if pairs_count >= _MAX_CALL_PAIRS or end == len(indexes):
+                yield slot, indexes[start:end]
+                start, pairs_count = end, 0

@@ -1,4 +1,4 @@
-"""Partitions in Redis: fences, high-water marks and announced attempts."""
+"""Partitions in Redis, a part of ``RedisIndex``: fences, high-water marks and announced attempts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
@@ -22,7 +22,8 @@ from streamdedup.position import Partition, PartitionIncarnation, Position
 #: Time to live of a fence that is not renewed. A daemon frozen for longer could wake up unfenced; a consumer group that
 #: was deleted starts again at generation one and would be refused as long.
 FENCE_LIFETIME_MS = 7 * 86_400_000
-#: Limit of records before a committed offset whose pending matches may still be stored: several of the largest batches.
+#: Records before a committed offset whose pending matches a fence deletes; older ones expire. Covers several of the
+#: largest batches; a daemon that dies between commit and ``finish`` leaves the pending matches of one batch.
 _UNMARKED_RECORDS = 20_000
 
 
@@ -43,13 +44,15 @@ class RedisPartitions(RedisPart):
         # Again, now that the fence is set: the index may have been deleted just before, and a staging index is not for
         # this caller.
         self._refuse_if_gone()
-        # Attempt ids increase, as texts too.
+        # Attempt ids increase, also when they are compared as texts.
         if announced < attempt_id:
             raise IndexLost(f"the index has gone back to an earlier time: it lacks committed batches of {partition}")
         fence = Fence(partition, generation, committed)
         ((previous, offset, incarnation, recreated),) = self._run([self._high_water_mark_call(fence, committed, state)])
+        # The reply has -1 without a previous high-water mark, and ``recreated`` as 0 or 1.
         if previous >= 0:
-            # Pending matches of positions that were committed without ``finish``, or that will never be committed.
+            # Pending matches that remain because ``finish`` was not called after a commit. In the incarnation before a
+            # recreated topic: those from the high-water mark on, which will never be committed.
             committed_in = PartitionIncarnation(*partition, incarnation - recreated)
             end = previous + _UNMARKED_RECORDS if recreated else offset
             offsets = range(max(previous, end - _UNMARKED_RECORDS), end)
@@ -104,22 +107,23 @@ class RedisPartitions(RedisPart):
             [self._keys.high_water_mark(partition), *(self._keys.announced(slot, partition) for slot in self._slots)]
             for partition in partitions
         ]
-        home = self._keys.fingerprint
-        commands = [Command(key, ("GET", key)) for of_partition in keys for key in of_partition]
-        exists, *values = self._servers.ask_all([Command(home, ("EXISTS", home)), *commands])
+        fingerprint = self._keys.fingerprint
+        commands = [Command(key, ("GET", key)) for partition_keys in keys for key in partition_keys]
+        exists, *values = self._servers.ask_all([Command(fingerprint, ("EXISTS", fingerprint)), *commands])
         if not exists:
             return dict.fromkeys(partitions, PartitionState(None))
         replies = iter(values)
         states = {}
-        for partition, of_partition in zip(partitions, keys, strict=True):
-            stored, *announced = islice(replies, len(of_partition))
-            of_slots = [decode_attempt(attempt or b"") for attempt in announced]
-            earliest = min(of_slots, key=attrgetter("attempt_id"))
+        for partition, partition_keys in zip(partitions, keys, strict=True):
+            stored, *announced = islice(replies, len(partition_keys))
+            attempts = [decode_attempt(attempt or b"") for attempt in announced]
+            # A slot that has gone back to an earlier time has an earlier attempt than the others.
+            earliest = min(attempts, key=attrgetter("attempt_id"))
             if stored is None:
                 states[partition] = PartitionState(None, earliest.attempt_id)
                 continue
             offset, incarnation, topic_id = decode_high_water_mark(stored)
-            committed_id = min(attempt.committed_id for attempt in of_slots)
+            committed_id = min(attempt.committed_id for attempt in attempts)
             states[partition] = PartitionState(
                 offset, earliest.attempt_id, incarnation, topic_id, earliest.start, committed_id
             )

@@ -1,4 +1,4 @@
-"""The Lua scripts: one file for each operation in ``lua/``, called many at a time.
+"""The Lua scripts of an index: one file for each operation in ``lua/``. ``ScriptRunner`` calls many at a time.
 
 A line ``-- include: _fence _pages`` names the files included in front of a script. The arguments for the script follow
 the arguments for ``_fence.lua``.
@@ -114,7 +114,7 @@ class ScriptRunner:
             BatchRefused: A later generation owns a partition, or a fence is missing.
             IndexLost: The index is gone.
         """
-        self.number += 1
+        self.number += 1  # for the next run: these calls were made with the number of this one
         replies: list[Any] = []
         round_trip: list[Call] = []
         size = 0
@@ -153,15 +153,17 @@ class ScriptRunner:
             self._servers.ask_masters("SCRIPT LOAD", script.source)
 
     def _check_types(self, call: Call, reply: ResponseError) -> None:
-        """Raise for a value with another type; a second call finds the key name."""
+        """Raise for a value with another type; a second call of the script, which is repeatable, finds the key name."""
         if not str(reply).startswith(_WRONG_TYPE):
             return
         name, keys, arguments, _ = call
         script = _script(_read("_key_in_error") + self._scripts[name].source)
         self._servers.ask_masters("SCRIPT LOAD", script.source)
         replies = self._servers.send([Command(keys[0], ("EVALSHA", script.sha, len(keys), *keys, *arguments))])
-        named = _NAMED_KEY.match(str(replies[0]))
-        raise wrong_type(named[1] if named else shown_key(keys[0].partition(b"}")[0]) + "}...") from reply
+        reply_with_key = _NAMED_KEY.match(str(replies[0]))
+        raise wrong_type(
+            reply_with_key[1] if reply_with_key else shown_key(keys[0].partition(b"}")[0]) + "}..."
+        ) from reply
 
     def _check_fences(self, text: str) -> None:
         """Raise for the errors from ``lua/_fence.lua`` and from scripts that write fences, marks and attempts."""

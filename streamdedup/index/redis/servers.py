@@ -1,7 +1,8 @@
 """Redis servers: one server, a master that Sentinel names, or the masters in a cluster.
 
-All commands go through ``Servers``, so no other module depends on the kind of deployment. No call waits longer than its
-time-out for an absent server; the loop repeats the batch.
+All commands go through ``Servers``. Other modules know nothing of the deployment but ``Servers.mode``, except
+``redis.connection``, which opens the connections. No call waits longer than its time-out for an absent server; the
+daemon's loop repeats the batch.
 """
 
 from abc import ABC, abstractmethod
@@ -223,13 +224,13 @@ class ClusterServers(Servers):
     def ask_master(self, name: str, *parts: Any) -> Any:
         """See ``Servers.ask_master``."""
 
-        def address(client: RedisCluster) -> list[_Addressed]:
+        def choose_node(client: RedisCluster) -> list[_Addressed]:
             for master in client.get_primaries():
                 if master.name == name:
                     return [(master, parts)]
             raise exceptions.MasterDownError(f"{name} is no master of the cluster any more")
 
-        ((_, reply),) = self._exchange(address)
+        ((_, reply),) = self._exchange(choose_node)
         check_replies([reply])
         return reply
 
@@ -239,11 +240,11 @@ class ClusterServers(Servers):
         if client is not None:
             client.close()
 
-    def _exchange(self, address: Callable[[RedisCluster], list[_Addressed]]) -> list[tuple[ClusterNode, Any]]:
+    def _exchange(self, choose_nodes: Callable[[RedisCluster], list[_Addressed]]) -> list[tuple[ClusterNode, Any]]:
         """Send commands to their nodes, and all commands once more when a slot has moved or a node is gone.
 
         Args:
-            address: Chooses the node for each command by the client's current map of the slots.
+            choose_nodes: Returns the commands, each with its node by the client's current map of the slots.
 
         Returns:
             Node and reply for each command, errors among the replies.
@@ -252,10 +253,10 @@ class ClusterServers(Servers):
             if self._client is None:
                 self._client = self._open_client()
             try:
-                replies = _try_once(self._client, address)
+                replies = _try_once(self._client, choose_nodes)
                 if replies is None:
                     self._client.nodes_manager.initialize()
-                    replies = _round_trip(self._client, address(self._client))
+                    replies = _round_trip(self._client, choose_nodes(self._client))
             except exceptions.RedisClusterException:
                 # No known node tells the map of the slots. The next call begins with the nodes of the settings.
                 self.close()
@@ -264,12 +265,12 @@ class ClusterServers(Servers):
 
 
 def _try_once(
-    client: RedisCluster, address: Callable[[RedisCluster], list[_Addressed]]
+    client: RedisCluster, choose_nodes: Callable[[RedisCluster], list[_Addressed]]
 ) -> list[tuple[ClusterNode, Any]] | None:
     """Return nodes and replies, or None when a new slot map may help."""
     try:
-        replies = _round_trip(client, address(client))
-    except exceptions.AuthenticationError:
+        replies = _round_trip(client, choose_nodes(client))
+    except exceptions.AuthenticationError:  # a ConnectionError, for which a new map is no help
         raise
     except (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.SlotNotCoveredError):
         return None
@@ -284,11 +285,11 @@ def _round_trip(client: RedisCluster, addressed: Sequence[_Addressed]) -> list[t
         replies: list[Any] = pipeline.send_cluster_commands(stack, raise_on_error=False, allow_redirections=False)
     except exceptions.TimeoutError as error:
         # The client does not tell to which of the nodes it was connecting.
-        raise _naming(error, sorted({node.name for node, _ in addressed})) from error
-    return [(node, _naming(reply, [node.name])) for (node, _), reply in zip(addressed, replies, strict=True)]
+        raise _with_node_names(error, sorted({node.name for node, _ in addressed})) from error
+    return [(node, _with_node_names(reply, [node.name])) for (node, _), reply in zip(addressed, replies, strict=True)]
 
 
-def _naming(reply: Any, nodes: Sequence[str]) -> Any:
+def _with_node_names(reply: Any, nodes: Sequence[str]) -> Any:
     """Return a reply; for a time-out, whose text has no address (redis-py 8.1), one that names the nodes."""
     if not isinstance(reply, exceptions.TimeoutError):
         return reply
@@ -296,11 +297,7 @@ def _naming(reply: Any, nodes: Sequence[str]) -> Any:
 
 
 def refuse_eviction(what: str, info: Mapping[str, Any]) -> None:
-    """Raise when a server drops keys as soon as it is full.
-
-    Args:
-        what: The server, as a noun phrase.
-        info: The server's reply to ``INFO memory``.
+    """Raise when a server drops keys as soon as it is full, from its reply to ``INFO memory``.
 
     Raises:
         StoreMisconfigured: The server has a memory limit and a policy that evicts.

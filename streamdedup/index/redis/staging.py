@@ -1,4 +1,7 @@
-"""The staging index in Redis: it has the keys of the index, and a lease instead of the fingerprint."""
+"""The staging index in Redis: it has the keys of the index, and a lease instead of the fingerprint.
+
+``RedisBackend.staging`` makes one for ``daemon.rebuild``.
+"""
 
 import logging
 import secrets
@@ -43,7 +46,8 @@ class RedisStagingIndex:
     def hold(self) -> None:
         """See ``StagingIndex.hold``."""
         key = self._keys.staging
-        if not (self._servers.ask(key, "SET", key, self._name, "NX", "PX", LEASE_MS) or self._has_lease()):
+        # The key may exist because this process has the lease.
+        if not (self._servers.ask(key, "SET", key, self._name, "NX", "PX", LEASE_MS) or self._extend_or_complete()):
             raise StoreUnavailable(f"the index of {self._namespace} is being rebuilt by another process")
 
     def clear(self, tick: Callable[[], None] = lambda: None) -> None:
@@ -54,10 +58,10 @@ class RedisStagingIndex:
             self._on_keys(count)
             tick()
 
-        RedisUpkeep(self._servers, self._namespace).drop(deleted, keep=self._keys.staging)
+        RedisUpkeep(self._servers, self._namespace).drop(deleted, lease_key=self._keys.staging)
         self.store.forget_calls()
 
-    def _has_lease(self, fingerprint: bytes = b"") -> bool:
+    def _extend_or_complete(self, fingerprint: bytes = b"") -> bool:
         """Extend the lease, or complete the index with a fingerprint; return False when this process has no lease."""
         keys = [self._keys.guard(0), self._keys.staging, self._keys.fingerprint]
         (has_lease,) = self._runner.run([Call("extend_staging_lease", keys, [self._name, LEASE_MS, fingerprint])])
@@ -65,19 +69,19 @@ class RedisStagingIndex:
 
     def extend_lease(self) -> None:
         """See ``StagingIndex.extend_lease``."""
-        if not self._has_lease():
+        if not self._extend_or_complete():
             raise BatchRefused("the rebuilding of the index was taken over by another process")
 
     def complete(self, fingerprint: Fingerprint) -> None:
         """See ``StagingIndex.complete``."""
-        # As RedisIndex.open writes it.
-        if not self._has_lease(msgspec.json.encode(self.store.options.stored_fingerprint(fingerprint))):
+        # The same value that ``RedisIndex.open`` writes.
+        if not self._extend_or_complete(msgspec.json.encode(self.store.options.stored_fingerprint(fingerprint))):
             raise BatchRefused("the rebuilding of the index was taken over by another process")
 
     def abandon(self) -> None:
         """See ``StagingIndex.abandon``."""
         try:
-            if self._has_lease():
+            if self._extend_or_complete():
                 self._servers.ask(self._keys.staging, "UNLINK", self._keys.staging)
         except TransientError as error:
             # The lease ends after a minute.

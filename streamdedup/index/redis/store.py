@@ -4,7 +4,7 @@ Each writing operation is one script call per *slot* for a whole batch. A slot i
 index keys, named in the hash tag (``redis.keys``), so that all keys in a call are on one cluster node; Redis Cluster's
 16,384 hash slots are something else. ``RedisIndex`` joins the parts, one for each Protocol in the contract:
 ``redis.partitions``, ``redis.entries``, ``redis.buckets`` and ``redis.pairs``, with their common base ``redis.base``.
-Keys: ``redis.keys``. Scripts: ``redis.scripts`` and ``redis/lua``.
+``redis.backend`` makes a ``RedisIndex`` for each profile. Keys: ``redis.keys``. Scripts: ``redis.scripts``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,9 +28,9 @@ class RedisIndex(RedisPartitions, RedisEntries, RedisBuckets, RedisPairs):
         """See ``StoreHealth.open``."""
         self._runner.load()
         key = self._keys.fingerprint
-        # In one command, because a rebuild may end at any moment. The mark exists while an index is being deleted: by
-        # `index drop`, which has no lease, or by a rebuild, which takes the lease before the deletion and holds it long
-        # after. So a mark without a lease is that of an `index drop`, in progress or interrupted.
+        # In one command, because a rebuild may end at any moment. The key ``dropping`` exists while an index is being
+        # deleted: by `index drop`, which has no lease, or by a rebuild, which takes the lease before the deletion and
+        # holds it long after. So ``dropping`` without a lease means an `index drop`, in progress or interrupted.
         lease, dropping = self._servers.ask(key, "MGET", self._keys.staging, self._keys.dropping)
         if lease is not None:
             raise StoreUnavailable(f"the index of {self.options.namespace} is being rebuilt")
@@ -62,11 +62,7 @@ class RedisIndex(RedisPartitions, RedisEntries, RedisBuckets, RedisPairs):
 
 
 def _fullest(masters: Iterable[Mapping[str, Any]]) -> StoreStats:
-    """Return the memory statistics for the fullest master: one full master holds up every batch.
-
-    Args:
-        masters: Reply to ``INFO memory`` from each master.
-    """
+    """Return the fullest master's memory, from replies to ``INFO memory``: one full master holds up every batch."""
     stats = [
         StoreStats(used_bytes=info.get("used_memory"), limit_bytes=info.get("maxmemory") or None) for info in masters
     ]

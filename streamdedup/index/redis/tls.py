@@ -1,7 +1,7 @@
-"""Tells whether servers and settings disagree about TLS, which the errors of the client do not.
+"""Tells whether servers and settings disagree about TLS, for the checks of ``redis.backend``.
 
-A Redis without TLS waits for the end of the first message of the handshake, and one with TLS closes a connection that
-begins otherwise.
+The errors of the client do not tell: a Redis without TLS waits for the end of the first message of the handshake, and
+a Redis with TLS closes a connection that does not begin with a handshake.
 """
 
 import socket

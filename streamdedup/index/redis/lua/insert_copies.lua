@@ -11,7 +11,7 @@
 -- ARGV[at+7..]  for each document: content digest (16 bytes), number as decimal text
 -- Returns {members, members, ...}: the other members for each document after the first m.
 local prefix, removals, lifetime, cap = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], tonumber(ARGV[at + 4])
-local known, found = tonumber(ARGV[at + 5]), tonumber(ARGV[at + 6])
+local known_removals, found_count = tonumber(ARGV[at + 5]), tonumber(ARGV[at + 6])
 at = at + 6
 
 local function insert(key, number)
@@ -35,9 +35,9 @@ end
 local result = {}
 for i = 1, (#ARGV - at) / 2 do
   local digest, number = ARGV[at + 2 * i - 1], ARGV[at + 2 * i]
-  if i > found then
-    result[i - found] = insert(prefix .. digest, number)
-  elseif tonumber(redis.call('HGET', removals, string.sub(digest, 5, 5)) or 0) <= known then
+  if i > found_count then
+    result[i - found_count] = insert(prefix .. digest, number)
+  elseif tonumber(redis.call('HGET', removals, string.sub(digest, 5, 5)) or 0) <= known_removals then
     insert(prefix .. digest, number)
   end
 end

@@ -10,14 +10,14 @@
 local key, offset = ARGV[at + 1], tonumber(ARGV[at + 2])
 local topic_id, log_end = ARGV[at + 3], tonumber(ARGV[at + 4])
 local pattern = '^(%d+) ?(%d*) ?(%S*) ?(.*)$'
-local before, incarnation, known_id, earlier = string.match(redis.call('GET', key) or '', pattern)
-before, incarnation, known_id, earlier = tonumber(before or -1), tonumber(incarnation or 0), known_id or '', earlier or ''
+local previous, incarnation, known_id, earlier = string.match(redis.call('GET', key) or '', pattern)
+previous, incarnation, known_id, earlier = tonumber(previous or -1), tonumber(incarnation or 0), known_id or '', earlier or ''
 if topic_id ~= '' and string.find(' ' .. earlier .. ' ', ' ' .. topic_id .. ' ', 1, true) then
   return redis.error_reply('RECREATED ' .. known_id .. ' ' .. topic_id)
 end
 local is_other = known_id ~= '' and topic_id ~= '' and known_id ~= topic_id
-local recreated = before >= 0 and (is_other or (log_end ~= nil and log_end < before))
-local high_water_mark = math.max(before, offset)
+local recreated = previous >= 0 and (is_other or (log_end ~= nil and log_end < previous))
+local high_water_mark = math.max(previous, offset)
 if recreated then
   if is_other then
     earlier = known_id .. ' ' .. earlier
@@ -28,4 +28,4 @@ if topic_id ~= '' then
   known_id = topic_id
 end
 redis.call('SET', key, string.format('%.0f %d %s %s', high_water_mark, incarnation, known_id, earlier))
-return {before, high_water_mark, incarnation, recreated and 1 or 0}
+return {previous, high_water_mark, incarnation, recreated and 1 or 0}

@@ -9,18 +9,18 @@
 local prefix = ARGV[at + 1]
 -- First bytes of an entry without a cluster and with one.
 local ALONE, IN_CLUSTER = '\64', '\65'
-local before = {}
+local replies = {}
 at = at + 1
 for i = 1, (#ARGV - at) / 3 do
   local number, position, cluster = ARGV[at + 3 * i - 2], ARGV[at + 3 * i - 1], ARGV[at + 3 * i]
   local entry = redis.call('GET', prefix .. number)
-  before[i] = ''
+  replies[i] = ''
   if entry and string.sub(entry, 26, 25 + #position) == position then
     local is_alone = string.sub(entry, 1, 1) == ALONE
-    before[i] = is_alone and number or string.sub(entry, -8)
+    replies[i] = is_alone and number or string.sub(entry, -8)
     -- A command that makes a string longer, such as APPEND, doubles its memory; SET allocates what the string needs.
     local rest = string.sub(entry, 2, is_alone and -1 or -9)
     redis.call('SET', prefix .. number, IN_CLUSTER .. rest .. cluster, 'KEEPTTL')
   end
 end
-return before
+return replies
