@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -175,20 +175,6 @@ def own_system(request) -> System:
     servers.create_topics(server.bootstrap_servers, ["output"])
     # Longer than the silence: a broker that was frozen beyond a session ends it as soon as it wakes up.
     return RealSystem(server.bootstrap_servers, "input", "output", "group", server, session_timeout_s=45.0)
-
-
-@pytest.fixture
-def open_ends() -> Iterator[Callable[[Transport], tuple[Source, Sink]]]:
-    """Open both ends of a transport; whatever is still open at the end is closed."""
-    with contextlib.ExitStack() as stack:
-
-        def opened(transport: Transport) -> tuple[Source, Sink]:
-            source, sink = transport.open()
-            stack.callback(source.close)
-            stack.callback(sink.close)
-            return source, sink
-
-        yield opened
 
 
 def next_batch(source: Source, limit: int | None = None) -> Batch:
