@@ -24,6 +24,9 @@ import pytest
 import redis
 
 from streamdedup.embedded import MissingToolError, RedisServer
+from streamdedup.index.redis.connection import connect_cluster
+from streamdedup.index.redis.servers import Servers
+from streamdedup.kafka.protocols import Sink, Source, Transport
 from tests.support.kafka import KafkaServer
 
 with warnings.catch_warnings():
@@ -210,6 +213,29 @@ def cluster_of_redis(shared_cluster: redis_sets.Cluster) -> Iterator[redis_sets.
     shared_cluster.flush()
 
 
+@pytest.fixture
+def cluster_servers(cluster_of_redis: redis_sets.Cluster) -> Iterator[Servers]:
+    """A connection to a Redis Cluster that is empty."""
+    with connect_cluster(cluster_of_redis.addresses[:1]) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="module")
+def redis_of_module(redis_program: str | None) -> Iterator[tuple[RedisServer, redis.Redis]]:
+    """A Redis of the module's own; tests use it as ``own_redis``."""
+    with servers.make_redis(redis_program) as server, redis.Redis(port=server.port) as client:
+        yield server, client
+
+
+@pytest.fixture
+def own_redis(redis_of_module: tuple[RedisServer, redis.Redis]) -> Iterator[tuple[RedisServer, redis.Redis]]:
+    """A Redis whose settings and users the test may change, and a client of it that may do everything."""
+    yield redis_of_module
+    _, client = redis_of_module
+    client.config_set("maxmemory", 0, "maxmemory-policy", "noeviction", "appendonly", "no")
+    client.flushall()
+
+
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[str]:
     """Bootstrap servers of a real Kafka for the whole session; tests that stop one use ``start_kafka``."""
@@ -252,6 +278,20 @@ def new_topic(kafka: str) -> Callable[..., str]:
 def new_group() -> Callable[[], str]:
     """Return names of consumer groups, each one new."""
     return lambda: servers.fresh_name("group")
+
+
+@pytest.fixture
+def open_ends() -> Iterator[Callable[[Transport], tuple[Source, Sink]]]:
+    """Open both ends of a transport; whatever is still open at the end is closed."""
+    with contextlib.ExitStack() as stack:
+
+        def opened(transport: Transport) -> tuple[Source, Sink]:
+            source, sink = transport.open()
+            stack.callback(source.close)
+            stack.callback(sink.close)
+            return source, sink
+
+        yield opened
 
 
 @pytest.fixture

@@ -261,6 +261,15 @@ class TlsServer(RedisServer):
         return accepts(self.port)
 
 
+def let_in(client: redis.Redis, user: str, *rules: str) -> None:
+    """Make a user of a server anew with these rules, without what the server remembers of earlier users."""
+    client.execute_command("ACL", "DELUSER", user)
+    client.execute_command("ACL", "SETUSER", user, *rules)
+    client.execute_command("ACL", "LOG", "RESET")
+    # What a server has compiled for one user serves the next.
+    client.script_flush()
+
+
 def acl_line(name: str) -> list[str]:
     """Return the rules of a line of the page, as ``ACL SETUSER`` takes them; the password is "secret"."""
     (line,) = re.findall(

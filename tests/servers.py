@@ -13,6 +13,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
 from streamdedup.embedded import RedisServer
 from streamdedup.kafka.compat import ClosingSelector
+from streamdedup.kafka.options import KafkaOptions
 from tests.support.kafka import KafkaServer, fetch_kafka
 from tests.support.registry import RegistryServer, fetch_registry
 
@@ -105,6 +106,12 @@ def make_redis(program: str | None, **options: Any) -> RedisServer:
 def admin_client(bootstrap: str, **options: Any) -> KafkaAdminClient:
     """Return a client for topics and groups; close it."""
     return KafkaAdminClient(bootstrap_servers=bootstrap.split(","), **options)
+
+
+def kafka_options(bootstrap: str, *topics: str, **changes: Any) -> KafkaOptions:
+    """Return the options of a member of a group of its own, for these topics or one that is named input."""
+    fixed = {"group_id": fresh_name("group"), "transactional_id": fresh_name("id")}
+    return KafkaOptions(bootstrap_servers=bootstrap, topics=topics or ("input",), **(fixed | changes))
 
 
 def create_topics(

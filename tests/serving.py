@@ -1,4 +1,4 @@
-"""Start the installed command ``streamdedup serve`` as a process, and ask it."""
+"""Settings and an index to serve; start the installed command ``streamdedup serve`` as a process, and ask it."""
 
 import http.client
 import json
@@ -11,10 +11,38 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
+from streamdedup import indexes
+from streamdedup.detection.detector import Detector
+from streamdedup.position import Partition, Position
+from streamdedup.settings import Settings
+from streamdedup.wire import Document
 from tests.servers import wait_until
 
 #: Seconds that the process may take to start.
 DEADLINE_S = 180.0
+
+
+def settings_file(folder: Path, redis_url: str, kafka: str = "localhost:9") -> Path:
+    """Write settings with the profile ``articles``; return the file."""
+    path = folder / "streamdedup.toml"
+    path.write_text(
+        f'[kafka]\nbootstrap_servers = "{kafka}"\n[redis]\nurl = "{redis_url}"\n'
+        '[profiles.articles]\ntopics = ["articles"]\nshingle_size = 2\nthreshold = 0.5\n',
+        encoding="utf-8",
+    )
+    return path
+
+
+def fill(settings: Settings, *texts: str, time_ms: int = 0) -> None:
+    """Insert documents d0, d1... into the index of the profile ``articles`` as a daemon does."""
+    profile, partition = settings.profiles["articles"], Partition("articles", 0)
+    with indexes.connect_backend(settings) as backend:
+        index = backend.index("articles")
+        index.open(profile.fingerprint())
+        fence = index.fence(partition, 1, 0)
+        detector = Detector(indexes.detector_options("articles", profile), index)
+        documents = [Document(f"d{at}", text, Position(*partition, at), time_ms) for at, text in enumerate(texts)]
+        detector.index(detector.prepare(documents), {partition: fence})
 
 
 class ServeProcess:

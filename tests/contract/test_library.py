@@ -5,9 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from streamdedup import Index, Profile, indexes
+from streamdedup import Index, Profile
 from streamdedup.detection import writing
-from streamdedup.detection.detector import Detector
 from streamdedup.errors import (
     IndexLost,
     IndexMismatch,
@@ -17,14 +16,12 @@ from streamdedup.errors import (
     StoreUnavailable,
 )
 from streamdedup.index.redis.admin import RedisUpkeep
-from streamdedup.position import Partition
 from streamdedup.settings import Settings
-from streamdedup.wire import Document
 from tests import redis_sets
+from tests.serving import fill, settings_file
 
 TEXT = "amber birch cedar delta ember fjord grove heath"
 PROFILE = Profile(threshold=0.5, shingle_size=2)
-PARTITION = Partition("articles", 0)
 
 pytestmark = pytest.mark.filterwarnings("ignore:the store:UserWarning")
 
@@ -48,35 +45,13 @@ def connect(redis_client, redis_url) -> Callable[..., Index]:
 
 @pytest.fixture
 def config(redis_client, redis_url, tmp_path):
-    path = tmp_path / "streamdedup.toml"
-    path.write_text(
-        f"""
-        [kafka]
-        bootstrap_servers = "localhost:9092"
-        [redis]
-        url = "{redis_url}"
-        [profiles.articles]
-        topics = ["articles"]
-        threshold = 0.5
-        shingle_size = 2
-        """
-    )
-    return path
+    return settings_file(tmp_path, redis_url)
 
 
 @pytest.fixture
 def daemon_index(config):
     """An index as daemons fill it, with one document."""
-    settings = Settings.load(config)
-    profile = settings.profiles["articles"]
-    with indexes.connect_backend(settings) as backend:
-        store = backend.index("articles")
-        store.open(profile.fingerprint())
-        fence = store.fence(PARTITION, 1, 0)
-        detector = Detector(indexes.detector_options("articles", profile), store)
-        document = Document("d0", TEXT, fence.position_at(0), 1_800_000_000_000)
-        detector.index(detector.prepare([document]), {PARTITION: fence})
-        yield store
+    fill(Settings.load(config), TEXT, time_ms=1_800_000_000_000)
 
 
 class TestConnect:
@@ -180,10 +155,7 @@ class TestRights:
         monkeypatch.setattr(writing, "_RENEWAL_S", 0.0)
 
         def worked(rights) -> None:
-            redis_client.execute_command("ACL", "DELUSER", "streamdedup-library")
-            redis_client.execute_command("ACL", "SETUSER", "streamdedup-library", *rights)
-            redis_client.execute_command("ACL", "LOG", "RESET")
-            redis_client.script_flush()
+            redis_sets.let_in(redis_client, "streamdedup-library", *rights)
             url = f"redis://streamdedup-library:secret@{where}"
             with Index.connect(url, profile) as index, Index.connect(url, profile) as second:
                 assert ids(index.add([("a", TEXT), ("b", TEXT)])) == [[], ["a"]]
@@ -259,10 +231,9 @@ class TestIndexesOfDaemons:
         monkeypatch.setattr("streamdedup.library.wall_clock_ms", lambda: 1_800_000_000_000)
         with Index.of_daemons(config, "articles") as index:
             assert ids(index.lookup([TEXT, "something else entirely here"])) == [["d0"], []]
+            text = r"daemons maintain the index .* Send the document to an input"
             for write in (lambda: index.add([("a", TEXT)]), lambda: index.remove(["d0"])):
-                with pytest.raises(
-                    IndexNotWritable, match=r"daemons maintain the index .* Send the document to an input"
-                ):
+                with pytest.raises(IndexNotWritable, match=text):
                     write()
             assert ids(index.lookup([TEXT])) == [["d0"]]
 
@@ -283,8 +254,5 @@ class TestIndexesOfDaemons:
         settings = Settings.load(config)
         monkeypatch.setattr("streamdedup.library.KEY_PREFIX", settings.redis.key_prefix)
         connect(name="articles").add([("a", TEXT)])
-        with (
-            indexes.connect_backend(settings) as backend,
-            pytest.raises(IndexMismatch, match="maintained_by is 'library'"),
-        ):
-            backend.index("articles").open(settings.profiles["articles"].fingerprint())
+        with pytest.raises(IndexMismatch, match="maintained_by is 'library'"):
+            fill(settings)

@@ -109,6 +109,16 @@ def world(make_world: MakeWorld) -> World:
     return make_world()
 
 
+@pytest.fixture
+def daemon(world: World) -> Daemon:
+    return Daemon(world)
+
+
+@pytest.fixture
+def lookup(world: World) -> IndexLookup:
+    return IndexLookup(OPTIONS, world.reader)
+
+
 def looked_up(world: World, *queries: LookupQuery, options=OPTIONS, time_ms=0) -> list[LookupResult | MessageError]:
     return IndexLookup(options, world.reader).look_up(queries, time_ms)
 
@@ -195,40 +205,28 @@ class TestBuckets:
         (answer,) = looked_up(world, LookupQuery(f"{TEXT} jade"))
         assert answer.matches[0].similarity == 1.0
 
-    def test_a_lookup_changes_nothing(self, world):
-        daemon = Daemon(world)
+    def test_a_lookup_changes_nothing(self, world, daemon):
         daemon.index(daemon.document("d0", TEXT))
         before = looked_up(world, LookupQuery(TEXT, "d1"))
         assert looked_up(world, LookupQuery(TEXT, "d1"), LookupQuery(TEXT, "d2"))[0] == before[0]
         assert world.reader.count_documents() == 1
 
-    def test_reading_a_page_that_grows_past_its_size(self, make_world):
+    def test_reading_a_page_that_grows_past_its_size(self, world, daemon):
         """Packed: more buckets than the first pages hold, and members beyond the value of a page."""
-        world = make_world()
-        daemon = Daemon(world)
         daemon.index(*(daemon.document(f"d{at}", f"{TEXT} {at}") for at in range(300)))
         answers = looked_up(world, *(LookupQuery(f"{TEXT} {at}") for at in range(0, 300, 50)))
-        assert all(len(answer.matches) > 200 for answer in answers)
-        assert all(answer.complete for answer in answers)
+        assert all(len(answer.matches) > 200 and answer.complete for answer in answers)
 
 
 class TestAnswers:
-    def test_the_document_itself_is_left_out(self, world):
-        daemon = Daemon(world)
+    @pytest.mark.parametrize(("text", "redelivery"), [(TEXT + " iris", False), (TEXT, True)], ids=["changed", "same"])
+    def test_the_document_itself_is_left_out_and_its_content_a_redelivery(self, world, daemon, text, redelivery):
         daemon.index(daemon.document("d0", TEXT), daemon.document("d1", TEXT))
-        (answer,) = looked_up(world, LookupQuery(TEXT + " iris", "d0"))
+        (answer,) = looked_up(world, LookupQuery(text, "d0"))
         assert [match.id for match in answer.matches] == ["d1"]
-        assert not answer.redelivery
+        assert answer.redelivery is redelivery
 
-    def test_the_same_content_under_the_same_id_is_a_redelivery_with_its_matches(self, world):
-        daemon = Daemon(world)
-        daemon.index(daemon.document("d0", TEXT), daemon.document("d1", TEXT))
-        (answer,) = looked_up(world, LookupQuery(TEXT, "d0"))
-        assert answer.redelivery
-        assert [match.id for match in answer.matches] == ["d1"]
-
-    def test_without_an_id_there_is_no_pair_key(self, world):
-        daemon = Daemon(world)
+    def test_without_an_id_there_is_no_pair_key(self, world, daemon):
         daemon.index(daemon.document("d0", TEXT))
         without, with_id = looked_up(world, LookupQuery(TEXT), LookupQuery(TEXT, "d1"))
         assert [match.pair for match in without.matches] == [""]
@@ -237,13 +235,11 @@ class TestAnswers:
     @pytest.mark.parametrize(
         ("text", "reason"), [("", Skip.EMPTY), ("... !", Skip.EMPTY), ("one two", Skip.TOO_FEW_WORDS)]
     )
-    def test_a_text_that_the_detector_skips_has_the_reason(self, world, text, reason):
-        Daemon(world)
+    def test_a_text_that_the_detector_skips_has_the_reason(self, world, daemon, text, reason):
         (answer,) = looked_up(world, LookupQuery(text))
         assert (answer.skipped, answer.matches, answer.complete) == (reason, (), True)
 
-    def test_each_text_has_a_threshold_of_its_own_and_the_recall_that_belongs_to_it(self, world):
-        daemon = Daemon(world)
+    def test_each_text_has_a_threshold_of_its_own_and_the_recall_that_belongs_to_it(self, world, daemon):
         daemon.index(
             daemon.document("near", TEXT), daemon.document("far", "amber birch cedar " + "iris jade kelp " * 2)
         )
@@ -269,24 +265,18 @@ class TestAnswers:
             ("longer", "similarity", "document"),
         ]
 
-    def test_two_texts_that_are_looked_up_together_do_not_find_each_other(self, world):
-        Daemon(world)
-        assert [answer.matches for answer in looked_up(world, LookupQuery(TEXT, "a"), LookupQuery(TEXT, "b"))] == [
-            (),
-            (),
-        ]
+    def test_two_texts_that_are_looked_up_together_do_not_find_each_other(self, world, daemon):
+        answers = looked_up(world, LookupQuery(TEXT, "a"), LookupQuery(TEXT, "b"))
+        assert [answer.matches for answer in answers] == [(), ()]
 
-    def test_no_text_at_all_is_no_mistake(self, world):
-        Daemon(world)
+    def test_no_text_at_all_is_no_mistake(self, world, daemon):
         assert looked_up(world) == []
 
 
 class TestDocuments:
-    def test_a_stored_document_has_its_matches_and_its_cluster(self, world):
-        daemon = Daemon(world)
+    def test_a_stored_document_has_its_matches_and_its_cluster(self, world, daemon, lookup):
         daemon.index(daemon.document("first", TEXT))
         daemon.index(daemon.document("second", TEXT + " iris", 100))
-        lookup = IndexLookup(OPTIONS, world.reader)
         entry, cluster_id = lookup.document("second")
         assert (entry.id, entry.time_ms, cluster_id) == ("second", 100, "first")
         found = lookup.matches_of(entry)
@@ -294,9 +284,7 @@ class TestDocuments:
         (alerted,) = looked_up(world, LookupQuery(TEXT + " iris", "second"))
         assert alerted.matches == found.matches
 
-    def test_a_cluster_has_the_documents_that_are_in_it_now(self, world):
-        daemon, lookup = Daemon(world), IndexLookup(OPTIONS, world.reader)
-
+    def test_a_cluster_has_the_documents_that_are_in_it_now(self, daemon, lookup):
         def cluster(document_id):
             members, size = lookup.cluster_of(lookup.document(document_id)[0])
             return [(member.id, member.time_ms, member.caption.label) for member in members], size
@@ -312,18 +300,14 @@ class TestDocuments:
         daemon.delete(daemon.document("first", "", op="delete"))
         assert cluster("late") == ([three[2]], 2)
 
-    def test_an_unknown_and_a_deleted_document_are_none(self, world):
-        daemon = Daemon(world)
+    def test_an_unknown_and_a_deleted_document_are_none(self, daemon, lookup):
         daemon.index(daemon.document("d0", TEXT))
         daemon.delete(daemon.document("d0", "", op="delete"))
-        lookup = IndexLookup(OPTIONS, world.reader)
         assert lookup.document("d0") is None
         assert lookup.document("never") is None
 
-    def test_a_comparison_tells_similarity_bands_and_window(self, world):
-        daemon = Daemon(world)
+    def test_a_comparison_tells_similarity_bands_and_window(self, daemon, lookup):
         daemon.index(daemon.document("a", TEXT), daemon.document("b", TEXT, 1_001), daemon.document("c", TEXT, 1_000))
-        lookup = IndexLookup(OPTIONS, world.reader)
         a, b, c = (lookup.document(each)[0] for each in "abc")
         too_far, near = lookup.compare(a, b), lookup.compare(a, c)
         assert (near.similarity, near.exact, near.shared_bands, near.bands) == (1.0, True, 4, 4)
@@ -353,22 +337,18 @@ class TestCheck:
         with pytest.raises(StoreUnavailable, match="being rebuilt"):
             world.reader.check(FINGERPRINT)
 
-    def test_entries_are_read_up_to_a_size(self, world):
-        daemon = Daemon(world)
+    def test_entries_are_read_up_to_a_size(self, world, daemon, lookup):
         daemon.index(*(daemon.document(f"d{at}", f"{TEXT} {at}") for at in range(20)))
-        numbers = [
-            entry.number for entry in (IndexLookup(OPTIONS, world.reader).document(f"d{at}")[0] for at in range(20))
-        ]
+        numbers = [lookup.document(f"d{at}")[0].number for at in range(20)]
         read = world.reader.read_entries(numbers, 1)
         assert 1 <= len(read) < 20
         assert all(entry is not None and entry.number == number for number, entry in read.items())
         assert world.reader.get_entries([*numbers, 4]).keys() == set(numbers)
 
-    def test_hits_name_the_bands_that_are_shared(self, world):
-        daemon = Daemon(world)
+    def test_hits_name_the_bands_that_are_shared(self, world, daemon, lookup):
         daemon.index(daemon.document("d0", TEXT))
-        entry = IndexLookup(OPTIONS, world.reader).document("d0")[0]
-        keys = IndexLookup(OPTIONS, world.reader)._preparer.band_keys([entry.content] * 2)
+        entry = lookup.document("d0")[0]
+        keys = lookup._preparer.band_keys([entry.content] * 2)
         keys[1, 1:] = ~keys[1, 1:]
         hits = world.reader.look_up([1, 2], np.array(keys))
         assert hits.candidates == [{entry.number: 4}, {entry.number: 1}]

@@ -17,6 +17,7 @@ PARTITION = Partition("articles", 0)
 HOUR_MS = 3_600_000
 #: A lifetime of claims is two of entries; a generation takes claims for one.
 LIFETIME_MS = 2 * HOUR_MS
+CATALOGUE = "{claims:test:0}k"
 FIRST, SECOND = (Position(*PARTITION, offset) for offset in (1, 2))
 
 
@@ -40,7 +41,7 @@ class Lab:
 
     def generations(self):
         """Return number, pages, claims, lifetime, begun, ended of each generation."""
-        catalogue = self.client.get("{claims:test:0}k")
+        catalogue = self.client.get(CATALOGUE)
         return [tuple(map(int, entry.split())) for entry in catalogue.split(b",")] if catalogue else []
 
     def pages(self):
@@ -49,13 +50,13 @@ class Lab:
 
     def pass_time(self, milliseconds):
         """Move all times back; a page whose time to live is over goes."""
-        moved = []
-        for number, pages, claims, lifetime, begun, ended in self.generations():
-            moved.append((number, pages, claims, lifetime, begun - milliseconds, ended and ended - milliseconds))
-        rest = self.client.pttl("{claims:test:0}k")
-        self.client.set("{claims:test:0}k", ",".join(" ".join(map(str, entry)) for entry in moved))
-        for key in [*self.pages(), b"{claims:test:0}k"]:
-            time_to_live = self.client.pttl(key) if key != b"{claims:test:0}k" else rest
+        moved = [
+            [*facts, begun - milliseconds, ended and ended - milliseconds]
+            for *facts, begun, ended in self.generations()
+        ]
+        self.client.set(CATALOGUE, ",".join(" ".join(map(str, entry)) for entry in moved), keepttl=True)
+        for key in [*self.pages(), CATALOGUE]:
+            time_to_live = self.client.pttl(key)
             if time_to_live > milliseconds:
                 self.client.pexpire(key, time_to_live - milliseconds)
             elif time_to_live >= 0:
@@ -161,7 +162,7 @@ def test_where_nothing_expires_there_is_one_generation(redis_client):
     lab.pass_time(1000 * LIFETIME_MS)
     assert lab.ask(pairs(10), SECOND) == [False] * 10
     assert len(lab.generations()) == 1
-    assert {redis_client.pttl(key) for key in (*lab.pages(), "{claims:test:0}k")} == {-1}
+    assert {redis_client.pttl(key) for key in (*lab.pages(), CATALOGUE)} == {-1}
 
 
 def test_generations_are_bounded(redis_client):

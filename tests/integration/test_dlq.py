@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 from streamdedup.cli import dlq_replay, guards
 from streamdedup.cli import main as cli
 from streamdedup.errors import EXIT_PIPE, BrokerMisconfigured, SettingsError
-from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Record
 from streamdedup.kafka.reader import RecordFetcher
 from streamdedup.position import Position
@@ -47,28 +46,17 @@ class World:
     dead: str
     config: str
 
-    def fill(self, *codes, topic=None, partition=0, first=0, **fields):
+    def fill(self, *codes, topic=None, partition=0, first=0, headers=()):
         """Append dead letters; the n-th failed n seconds after ``TIME_MS``, and its value is its number."""
         with contextlib.closing(KafkaProducer(bootstrap_servers=self.kafka)) as producer:
             for number, code in enumerate(codes, first):
                 origin = Position(topic or self.articles, number % 2, number)
-                record = Record(origin, TIME_MS - 10_000, b"key", b"%d" % number, fields.get("headers", ()))
-                failure = Failure(Stage.DECODE, code, "DecodeError", "why")
-                made = dead_letter(
-                    record,
-                    failure,
-                    DaemonInfo("g", "a", "1"),
-                    time_ms=TIME_MS + number * 1000,
-                    unread=code == "unreadable",
-                )
-                producer.send(
-                    self.dead,
-                    key=made.key,
-                    value=made.value,
-                    headers=list(made.headers),
-                    timestamp_ms=made.timestamp_ms,
-                    partition=partition,
-                ).get(servers.DEADLINE_S)
+                record = Record(origin, TIME_MS - 10_000, b"key", b"%d" % number, headers)
+                failure, unread = Failure(Stage.DECODE, code, "DecodeError", "why"), code == "unreadable"
+                time_ms = TIME_MS + number * 1000
+                made = dead_letter(record, failure, DaemonInfo("g", "a", "1"), time_ms=time_ms, unread=unread)
+                fields = {"headers": list(made.headers), "timestamp_ms": made.timestamp_ms, "partition": partition}
+                producer.send(self.dead, key=made.key, value=made.value, **fields).get(servers.DEADLINE_S)
 
     def run(self, *arguments, text="", code=0):
         """Standard output of a command that ends with ``code``."""
@@ -112,7 +100,6 @@ def test_inspect_survives_a_reader_that_has_seen_enough(world):
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("not_json") == 1
-
     read_end, write_end = os.pipe()
     os.close(read_end)
     with os.fdopen(write_end, "wb") as closed:
@@ -172,10 +159,7 @@ def test_letters_without_bytes_are_replayed_from_their_places_once_the_records_c
     assert [shown[0], *sorted(shown[1:])] == [f"to replay: 1 dead letter ({world.articles} 1)", *expected]
     shown = world.run("replay", "--yes").splitlines()
     assert [shown[0], *sorted(shown[1:])] == [f"replayed: 1 dead letter ({world.articles} 1)", *expected]
-    options = KafkaOptions(
-        bootstrap_servers=world.kafka, group_id="g", topics=(world.articles,), transactional_id="unused"
-    )
-    with RecordFetcher(options) as fetcher:
+    with RecordFetcher(servers.kafka_options(world.kafka, world.articles)) as fetcher:
         sent = fetcher.fetch(Position(world.articles, 0, 7))
         assert fetcher.fetch(Position(world.articles, 0, 8)) is None
     assert (sent.key, sent.value, sent.timestamp_ms) == (b"key", b"2" * 100, TIME_MS)

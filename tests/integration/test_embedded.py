@@ -245,22 +245,21 @@ def test_kafka_without_java_names_the_package_to_install(monkeypatch, tmp_path):
 
 @pytest.fixture
 def mock_broker():
+    """Options of clients of a broker."""
     with MockBroker({"documents": 6}) as broker:
-        yield broker
+        yield {"bootstrap_servers": broker.bootstrap_servers, "api_version": MOCK_API_VERSION}
 
 
 def test_mock_broker_makes_topics_with_the_partitions_asked_for_and_others_on_demand(mock_broker):
-    options = {"bootstrap_servers": mock_broker.bootstrap_servers, "api_version": MOCK_API_VERSION}
-    with contextlib.closing(KafkaProducer(**options)) as client:
+    with contextlib.closing(KafkaProducer(**mock_broker)) as client:
         assert client.partitions_for("documents") == set(range(6))
         assert client.partitions_for("other") == set(range(4))
 
 
 def test_mock_broker_tells_no_offset_for_a_time(mock_broker):
-    options = {"bootstrap_servers": mock_broker.bootstrap_servers, "api_version": MOCK_API_VERSION}
-    with contextlib.closing(KafkaProducer(**options)) as producer:
+    with contextlib.closing(KafkaProducer(**mock_broker)) as producer:
         producer.send("documents", b"value", partition=0).get(DEADLINE_S)
-    with contextlib.closing(KafkaConsumer(**options)) as consumer:
+    with contextlib.closing(KafkaConsumer(**mock_broker)) as consumer:
         partition = TopicPartition("documents", 0)
         assert consumer.end_offsets([partition]) == {partition: 1}
         assert consumer.offsets_for_times({partition: 0}) == {partition: None}

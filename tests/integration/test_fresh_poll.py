@@ -1,12 +1,11 @@
 """A poll of the real client returns records that wait at the broker beside those that it fetched earlier."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from streamdedup.kafka import consumer
 from streamdedup.kafka.consumer import KafkaSource
-from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.producer import KafkaTransport
 from tests import servers
 
@@ -20,17 +19,10 @@ def topic(new_topic) -> str:
 
 
 @pytest.fixture
-def source(kafka, topic, monkeypatch) -> Iterator[KafkaSource]:
+def source(kafka, topic, open_ends, monkeypatch) -> KafkaSource:
     # Longer than a busy machine needs to answer a fetch.
     monkeypatch.setattr(consumer, "SECOND_POLL_S", servers.DEADLINE_S)
-    name = servers.fresh_name("group")
-    options = KafkaOptions(bootstrap_servers=kafka, group_id=name, topics=(topic,), transactional_id=name)
-    source, sink = KafkaTransport(options).open()
-    try:
-        yield source
-    finally:
-        sink.close()
-        source.close()
+    return open_ends(KafkaTransport(servers.kafka_options(kafka, topic)))[0]
 
 
 @pytest.fixture

@@ -21,22 +21,26 @@ PARTITION = Partition("articles", 0)
 DOCUMENTS, WORDS = 20_000, 20
 
 
+def a_document(offset: int, chance: random.Random) -> Document:
+    """Return a document of random words, with a caption."""
+    text = " ".join(f"w{chance.randrange(50_000)}" for _ in range(WORDS))
+    caption = {"source": "Harbour Gazette", "published_at": "2026-03-02T06:24:00Z"}
+    return Document(f"document-{offset:07}", text, Position(*PARTITION, offset), 1_700_000_000_000, **caption)
+
+
 def bytes_per_document(program: str | None, layout: str, bands: int, rows: int) -> float:
     """Fill a new server with random texts; return its growth by document."""
     chance = random.Random(3)
     with servers.make_redis(program) as server, redis.Redis.from_url(server.url) as client:
-        settings = Settings.load(
-            None,
-            {
-                "kafka.bootstrap_servers": "localhost:9092",
-                "redis.url": server.url,
-                "redis.bucket_layout": layout,
-                "profiles.articles.topics": "articles",
-                "profiles.articles.bands": bands,
-                "profiles.articles.rows": rows,
-            },
-            environ={},
-        )
+        values = {
+            "kafka.bootstrap_servers": "localhost:9092",
+            "redis.url": server.url,
+            "redis.bucket_layout": layout,
+            "profiles.articles.topics": "articles",
+            "profiles.articles.bands": bands,
+            "profiles.articles.rows": rows,
+        }
+        settings = Settings.load(None, values, {})
         profile = settings.profiles["articles"]
         before = used_bytes(client)
         with connect_backend(settings) as backend:
@@ -45,17 +49,7 @@ def bytes_per_document(program: str | None, layout: str, bands: int, rows: int) 
             detector = Detector(detector_options("articles", profile), store)
             fence = store.fence(PARTITION, 1, 0)
             for low in range(0, DOCUMENTS, 500):
-                batch = [
-                    Document(
-                        f"document-{offset:07}",
-                        " ".join(f"w{chance.randrange(50_000)}" for _ in range(WORDS)),
-                        Position(*PARTITION, offset),
-                        1_700_000_000_000,
-                        source="Harbour Gazette",
-                        published_at="2026-03-02T06:24:00Z",
-                    )
-                    for offset in range(low, low + 500)
-                ]
+                batch = [a_document(offset, chance) for offset in range(low, low + 500)]
                 result = detector.index(detector.prepare(batch), {PARTITION: fence})
                 store.finish({PARTITION: low + len(batch)}, result.pending_positions, [fence])
         return (used_bytes(client) - before) / DOCUMENTS

@@ -11,21 +11,16 @@ from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable
 from streamdedup.findings import Level, warnings_of
 from streamdedup.kafka.admin import BROKERS_DEFAULT, TopicNeed, check_kafka, create_topics
 from streamdedup.kafka.group import committed_quietly
-from streamdedup.kafka.options import KafkaOptions
 from tests import servers
+from tests.servers import kafka_options
 from tests.support.ports import free_ports
 
 DAY_MS = 86_400_000
 
 
-def options(bootstrap, *topics, **changes):
-    fixed = {"group_id": servers.fresh_name("group"), "transactional_id": servers.fresh_name("id")}
-    return KafkaOptions(bootstrap_servers=bootstrap, topics=topics or ("input",), **(fixed | changes))
-
-
 def checked(kafka, need, **changes):
     """Return the findings about the topic of a need."""
-    found = check_kafka(options(kafka, need.name, **changes), [need])
+    found = check_kafka(kafka_options(kafka, need.name, **changes), [need])
     return [finding for finding in found if finding.subject == f"topic {need.name}"]
 
 
@@ -37,15 +32,11 @@ def settings_of(kafka, topic):
 
 def test_a_missing_topic_hides_nothing_of_the_others(kafka, new_topic):
     small, missing = new_topic("output", max_message_bytes="1000"), servers.fresh_name("missing")
-    needs = [
-        TopicNeed(name=missing, operation="READ"),
-        TopicNeed(name=small, operation="WRITE", message_bytes=1_048_576),
-    ]
-    found = list(check_kafka(options(kafka), needs))
+    small_need = TopicNeed(name=small, operation="WRITE", message_bytes=1_048_576)
+    found = list(check_kafka(kafka_options(kafka), [TopicNeed(name=missing, operation="READ"), small_need]))
     assert [finding.check for finding in found] == ["kafka", "group", "transactions", "topic_exists", "topic_size"]
-    with pytest.raises(
-        BrokerMisconfigured, match=rf"{missing}[^\n]*\n.*1000 bytes, the daemon may send 1048576"
-    ) as caught:
+    told = rf"{missing}[^\n]*\n.*1000 bytes, the daemon may send 1048576"
+    with pytest.raises(BrokerMisconfigured, match=told) as caught:
         warnings_of(found)
     assert f"--entity-name {small} --add-config max.message.bytes=1048576" in str(caught.value)
 
@@ -79,13 +70,8 @@ def test_a_topic_with_short_retention_is_a_warning_with_the_command_that_extends
 def test_new_topics_are_kept_as_long_as_asked_unless_the_broker_keeps_them_longer(kafka):
     plain, ours, short = (servers.fresh_name("topic") for _ in range(3))
     servers.create_topics(kafka, [plain])
-    create_topics(
-        options(kafka),
-        {ours: 1, short: 1},
-        BROKERS_DEFAULT,
-        {short: {"retention.ms": str(DAY_MS)}},
-        {ours: 31 * DAY_MS, short: 31 * DAY_MS},
-    )
+    kept_ms, configs = {ours: 31 * DAY_MS, short: 31 * DAY_MS}, {short: {"retention.ms": str(DAY_MS)}}
+    create_topics(kafka_options(kafka), {ours: 1, short: 1}, BROKERS_DEFAULT, configs, kept_ms)
     default_ms = int(settings_of(kafka, plain)["retention.ms"])
     kept_ms = default_ms if default_ms == -1 else max(default_ms, 31 * DAY_MS)
     assert settings_of(kafka, ours)["retention.ms"] == str(kept_ms)
@@ -100,21 +86,21 @@ def test_new_topics_are_kept_as_long_as_asked_unless_the_broker_keeps_them_longe
     ],
 )
 def test_times_beyond_a_limit_of_the_broker_are_reported_with_the_limit(kafka, changes, check, named):
-    found = {finding.check: finding for finding in check_kafka(options(kafka, **changes), [])}
+    found = {finding.check: finding for finding in check_kafka(kafka_options(kafka, **changes), [])}
     assert found[check].error is BrokerMisconfigured
     assert named in found[check].text
 
 
 def test_an_absent_broker_is_one_temporary_failure():
     address = f"127.0.0.1:{free_ports()[0]}"
-    (failed,) = check_kafka(options(address, connect_timeout_s=0.5), [TopicNeed(name="input", operation="READ")])
+    (failed,) = check_kafka(kafka_options(address, connect_timeout_s=0.5), [TopicNeed(name="input", operation="READ")])
     assert failed.error is BrokerUnavailable
     assert address in failed.text
 
 
 def test_a_group_that_has_committed_is_found_and_another_one_is_not_made(kafka, new_topic):
     topic = new_topic("input")
-    asked = options(kafka, topic)
+    asked = kafka_options(kafka, topic)
     assert committed_quietly(asked) == {}
     with contextlib.closing(servers.admin_client(kafka)) as admin:
         assert asked.group_id not in {group["group_id"] for group in admin.list_groups()}
@@ -134,7 +120,7 @@ def test_a_group_that_has_committed_is_found_and_another_one_is_not_made(kafka, 
 def test_a_kafka_that_was_only_checked_has_none_of_its_internal_topics():
     with servers.make_kafka() as server:
         servers.create_topics(server.bootstrap_servers, ["input", "output"])
-        asked = options(server.bootstrap_servers)
+        asked = kafka_options(server.bootstrap_servers)
         needs = [TopicNeed(name="input", operation="READ"), TopicNeed(name="output", operation="WRITE")]
         assert {finding.level for finding in check_kafka(asked, needs)} == {Level.OK}
         assert committed_quietly(asked) == {}

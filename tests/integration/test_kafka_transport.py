@@ -10,11 +10,9 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from kafka import errors as kafka_errors
-from kafka.admin import KafkaAdminClient
 
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, FatalError, MembershipEnded, ProducerFenced
 from streamdedup.kafka.admin import check_topics, create_topics
@@ -24,23 +22,11 @@ from streamdedup.kafka.producer import KafkaTransport
 from streamdedup.kafka.protocols import Batch, Message
 from streamdedup.position import Partition
 from tests import servers
-from tests.support.kafka import KafkaServer
+from tests.servers import kafka_options
 from tests.support.ports import free_ports
 
 #: Longest single poll, in seconds.
 POLL_S = 0.2
-
-
-def options(bootstrap: str, *topics: str, **changes: Any) -> KafkaOptions:
-    fixed = {"group_id": servers.fresh_name("group"), "transactional_id": servers.fresh_name("id")}
-    return KafkaOptions(bootstrap_servers=bootstrap, topics=topics or ("input",), **(fixed | changes))
-
-
-@pytest.fixture(scope="module")
-def own_kafka() -> Iterator[KafkaServer]:
-    """A broker that may be killed without disturbing other tests."""
-    with servers.make_kafka() as server:
-        yield server
 
 
 @pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
@@ -77,7 +63,7 @@ def test_an_absent_broker_is_reported_in_time_and_nothing_is_left_behind(deliver
 
 
 def test_a_source_and_a_sink_leave_no_thread_behind(kafka, new_topic):
-    transport = KafkaTransport(options(kafka, new_topic("input")))
+    transport = KafkaTransport(kafka_options(kafka, new_topic("input")))
     before = threading.active_count()
     for _ in range(2):
         source, sink = transport.open()
@@ -87,42 +73,40 @@ def test_a_source_and_a_sink_leave_no_thread_behind(kafka, new_topic):
     servers.wait_until(lambda: threading.active_count() <= before, what="the end of the client's threads")
 
 
-def test_publishing_to_a_topic_that_does_not_exist_names_the_topic_and_the_command(kafka, new_topic):
-    source, sink = KafkaTransport(
-        options(kafka, new_topic("input"), produce_timeout_s=1.0, connect_timeout_s=5.0, create_command="create them")
-    ).open()
-    with contextlib.closing(source), contextlib.closing(sink):
-        missing = servers.fresh_name("missing")
-        with pytest.raises(BrokerMisconfigured, match=f"{missing}; create with: create them"):
-            sink.publish([Message(missing, None, b"v")], Batch())
+def test_publishing_to_a_topic_that_does_not_exist_names_the_topic_and_the_command(kafka, new_topic, open_ends):
+    limits = {"produce_timeout_s": 1.0, "connect_timeout_s": 5.0}
+    asked = kafka_options(kafka, new_topic("input"), create_command="create them", **limits)
+    _, sink = open_ends(KafkaTransport(asked))
+    missing = servers.fresh_name("missing")
+    with pytest.raises(BrokerMisconfigured, match=f"{missing}; create with: create them"):
+        sink.publish([Message(missing, None, b"v")], Batch())
 
 
-def test_a_message_without_key_and_value_is_a_programming_error_and_not_hidden(kafka, new_topic):
-    source, sink = KafkaTransport(options(kafka, new_topic("input"))).open()
-    with contextlib.closing(source), contextlib.closing(sink), pytest.raises(ValueError, match="key or value"):
+def test_a_message_without_key_and_value_is_a_programming_error_and_not_hidden(kafka, new_topic, open_ends):
+    _, sink = open_ends(KafkaTransport(kafka_options(kafka, new_topic("input"))))
+    with pytest.raises(ValueError, match="key or value"):
         sink.publish([Message(new_topic("output"), None, None)], Batch())
 
 
 @pytest.mark.long
-def test_new_partitions_of_a_topic_are_read_soon(kafka, new_topic):
+def test_new_partitions_of_a_topic_are_read_soon(kafka, new_topic, open_ends):
     topic = new_topic("input")
-    source, sink = KafkaTransport(options(kafka, topic)).open()
-    with contextlib.closing(source), contextlib.closing(sink):
+    source, _ = open_ends(KafkaTransport(kafka_options(kafka, topic)))
 
-        def are_assigned(count: int) -> bool:
-            source.poll(POLL_S)
-            return source.assigned() == {Partition(topic, number) for number in range(count)}
+    def are_assigned(count: int) -> bool:
+        source.poll(POLL_S)
+        return source.assigned() == {Partition(topic, number) for number in range(count)}
 
-        servers.wait_until(lambda: are_assigned(1), what="the only partition")
-        with contextlib.closing(KafkaAdminClient(bootstrap_servers=kafka.split(","))) as admin:
-            admin.create_partitions({topic: 3})
-        # The client's own limit is five minutes.
-        servers.wait_until(lambda: are_assigned(3), what="the new partitions")
+    servers.wait_until(lambda: are_assigned(1), what="the only partition")
+    with contextlib.closing(servers.admin_client(kafka)) as admin:
+        admin.create_partitions({topic: 3})
+    # The client's own limit is five minutes.
+    servers.wait_until(lambda: are_assigned(3), what="the new partitions")
 
 
 def test_topics_are_created_once_and_then_found(kafka):
     names = {servers.fresh_name("a"): 2, servers.fresh_name("b"): 1}
-    asked = options(kafka, *names)
+    asked = kafka_options(kafka, *names)
     assert create_topics(asked, names, 1).created == tuple(sorted(names))
     again = create_topics(asked, names, 1)
     assert again.created == ()
@@ -133,27 +117,27 @@ def test_topics_are_created_once_and_then_found(kafka):
 def test_more_copies_than_brokers_are_refused_with_the_topics_name(kafka):
     name = servers.fresh_name("topic")
     with pytest.raises(BrokerMisconfigured, match=name):
-        create_topics(options(kafka, name), {name: 1}, 7)
+        create_topics(kafka_options(kafka, name), {name: 1}, 7)
 
 
-def test_a_topic_that_is_compacted_later_stops_the_daemon_instead_of_being_tried_for_ever(kafka, new_topic):
+def test_a_topic_that_is_compacted_later_stops_the_daemon_instead_of_being_tried_for_ever(kafka, new_topic, open_ends):
     compacted = new_topic("output", cleanup_policy="compact")
-    source, sink = KafkaTransport(options(kafka, new_topic("input"))).open()
-    refused = pytest.raises(BrokerMisconfigured, match=rf"{compacted}.*compacted topic takes none without a key")
-    with contextlib.closing(source), contextlib.closing(sink), refused:
+    _, sink = open_ends(KafkaTransport(kafka_options(kafka, new_topic("input"))))
+    with pytest.raises(BrokerMisconfigured, match=rf"{compacted}.*compacted topic takes none without a key"):
         sink.publish([Message(compacted, None, b"v")], Batch())
 
 
-def test_offsets_that_are_gone_stop_the_daemon_when_asked_to(kafka, new_topic):
-    asked = options(kafka, new_topic("input"), on_out_of_range="halt")
-    source, sink = KafkaTransport(asked).open()
-    with contextlib.closing(source), contextlib.closing(sink), pytest.raises(FatalError, match="offset"):
+def test_offsets_that_are_gone_stop_the_daemon_when_asked_to(kafka, new_topic, open_ends):
+    asked = kafka_options(kafka, new_topic("input"), on_out_of_range="halt")
+    source, _ = open_ends(KafkaTransport(asked))
+    with pytest.raises(FatalError, match="offset"):
         servers.wait_until(lambda: source.poll(POLL_S))
 
 
-def test_a_process_ends_quietly_and_soon_although_kafka_is_away(own_kafka):
+def test_a_process_ends_quietly_and_soon_although_kafka_is_away(start_kafka):
+    server = start_kafka()
     topic = servers.fresh_name("topic")
-    servers.create_topics(own_kafka.bootstrap_servers, [topic])
+    servers.create_topics(server.bootstrap_servers, [topic])
     script = f"""
         import sys
         from streamdedup.errors import BrokerUnavailable
@@ -163,7 +147,7 @@ def test_a_process_ends_quietly_and_soon_although_kafka_is_away(own_kafka):
         from streamdedup.kafka.protocols import Batch, Message, Sink, Source
         producer.COMMIT_MARGIN_S = 0.5
         source, sink = KafkaTransport(KafkaOptions(
-            bootstrap_servers={own_kafka.bootstrap_servers!r}, group_id="g", topics=({topic!r},), transactional_id="x",
+            bootstrap_servers={server.bootstrap_servers!r}, group_id="g", topics=({topic!r},), transactional_id="x",
             transaction_timeout_s=20.0, delivery_timeout_s=15.0, produce_timeout_s=10.0, close_timeout_s=1.0)).open()
         source.poll(0.2)
         sink.publish([Message({topic!r}, None, b"v")], Batch())
@@ -183,7 +167,7 @@ def test_a_process_ends_quietly_and_soon_although_kafka_is_away(own_kafka):
         assert process.stdin
         assert process.stdout
         assert process.stdout.readline() == "open\n"
-        own_kafka.kill()
+        server.kill()
         process.stdin.write("publish\n")
         process.stdin.flush()
         assert process.stdout.readline() == "away\n"
@@ -248,7 +232,7 @@ def server_that_answers(reply: bytes) -> Iterator[str]:
 
 #: Answers of other servers: the alert "protocol version" of TLS 1.2, and HTTP.
 TLS_ALERT, HTTP = b"\x15\x03\x03\x00\x02\x02\x46", b"HTTP/1.1 400 Bad Request\r\n\r\n"
-LOGIN = {"sasl_mechanism": "PLAIN", "sasl_username": "u", "sasl_password": "p"}
+LOGIN = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": "u", "sasl_password": "p"}
 
 
 @pytest.mark.parametrize(
@@ -261,24 +245,20 @@ LOGIN = {"sasl_mechanism": "PLAIN", "sasl_username": "u", "sasl_password": "p"}
 )
 def test_a_server_that_is_no_kafka_or_needs_tls_is_explained(reply, kind, words):
     with server_that_answers(reply) as address, pytest.raises(kind, match=words):
-        check_topics(options(address, connect_timeout_s=2.0))
+        check_topics(kafka_options(address, connect_timeout_s=2.0))
 
 
 @pytest.mark.parametrize(
     ("changes", "kind", "words"),
     [
-        (
-            {"security_protocol": "SASL_PLAINTEXT", "connect_timeout_s": 60.0} | LOGIN,
-            BrokerMisconfigured,
-            "takes no login; set kafka.security_prot",
-        ),
+        ({"connect_timeout_s": 60.0, **LOGIN}, BrokerMisconfigured, "takes no login; set kafka.security_prot"),
         ({"bootstrap_servers": "nowhere.invalid:9092"}, BrokerUnavailable, "a host name does not resolve"),
         ({"bootstrap_servers": "127.0.0.1:1"}, BrokerUnavailable, "no server listens there"),
     ],
 )
 def test_the_reason_of_a_failed_connection_is_explained(kafka, changes, kind, words):
     with pytest.raises(kind, match=words) as caught:
-        check_topics(replace(options(kafka), **({"connect_timeout_s": 2.0} | changes)))
+        check_topics(replace(kafka_options(kafka), **({"connect_timeout_s": 2.0} | changes)))
     assert type(caught.value) is kind
 
 
@@ -301,7 +281,7 @@ def test_a_failed_tls_handshake_is_explained(kafka):
 
 
 def test_no_error_and_no_representation_shows_a_secret():
-    asked = options("localhost:1", sasl_password="canary")
+    asked = kafka_options("localhost:1", sasl_password="canary")
     assert "canary" not in str(translated(ValueError("{'p': 'canary'}"), "connect", asked.secrets()))
     assert "canary" not in repr(asked)
 
@@ -314,8 +294,7 @@ def test_the_client_never_logs_at_debug_where_it_prints_passwords(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"transactional_id": None}, {"delivery_timeout_s": 31.0}, {"produce_timeout_s": 25.0}, {"topics": ()}],
+    "wrong", [{"transactional_id": None}, {"delivery_timeout_s": 31.0}, {"produce_timeout_s": 25.0}, {"topics": ()}]
 )
 def test_options_that_contradict_each_other_are_refused(wrong):
     fixed = {"bootstrap_servers": "localhost:1", "group_id": "g", "topics": ("t",), "transactional_id": "x"}

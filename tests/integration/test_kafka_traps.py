@@ -35,42 +35,33 @@ from tests.support.processes import pause, resume
 #: Longest single poll, in seconds.
 POLL_S = 0.2
 
+#: Options of ends without a broker.
+OPTIONS = KafkaOptions(bootstrap_servers="unused:1", group_id="g", topics=("t",), transactional_id="x")
+
 Ends = tuple[KafkaSource, TransactionalSink]
 
 
 class Lab:
     """One input topic, one output topic, one group; ends that are closed with it."""
 
-    def __init__(self, bootstrap: str, stack: contextlib.ExitStack, partitions: int = 1, **output: str) -> None:
+    def __init__(self, bootstrap: str, open_ends: Callable[..., Ends], partitions: int = 1, **output: str) -> None:
         self.bootstrap = bootstrap
         self.input = servers.fresh_name("input")
         self.output = servers.fresh_name("output")
         self.group = servers.fresh_name("group")
-        self._stack = stack
+        self._open_ends = open_ends
         servers.create_topics(bootstrap, [self.input], partitions)
         servers.create_topics(bootstrap, [self.output], 1, output)
 
     def options(self, member: str = "one", **changes: Any) -> KafkaOptions:
         # Long limits, because a busy broker answers late. The session is short: a new member waits for its end.
-        given = {
-            "connect_timeout_s": 60.0,
-            "session_timeout_s": 6.0,
-            "heartbeat_interval_s": 0.2,
-            "produce_timeout_s": 20.0,
-        }
-        return KafkaOptions(
-            bootstrap_servers=self.bootstrap,
-            group_id=self.group,
-            topics=(self.input,),
-            transactional_id=f"{self.group}-{member}",
-            **(given | changes),
-        )
+        limits = {"connect_timeout_s": 60.0, "session_timeout_s": 6.0, "produce_timeout_s": 20.0}
+        fixed = {"group_id": self.group, "transactional_id": f"{self.group}-{member}", "heartbeat_interval_s": 0.2}
+        return servers.kafka_options(self.bootstrap, self.input, **(fixed | limits | changes))
 
     def open(self, member: str = "one", **changes: Any) -> Ends:
-        source, sink = KafkaTransport(self.options(member, **changes)).open()
+        source, sink = self._open_ends(KafkaTransport(self.options(member, **changes)))
         assert isinstance(sink, TransactionalSink)
-        self._stack.callback(source.close)
-        self._stack.callback(sink.close)
         return source, sink
 
     def produce(self, *values: bytes, **fields: Any) -> None:
@@ -93,14 +84,8 @@ class Lab:
 
 
 @pytest.fixture
-def stack() -> Iterator[contextlib.ExitStack]:
-    with contextlib.ExitStack() as stack:
-        yield stack
-
-
-@pytest.fixture
-def lab(kafka, stack) -> Lab:
-    return Lab(kafka, stack)
+def lab(kafka, open_ends) -> Lab:
+    return Lab(kafka, open_ends)
 
 
 @pytest.fixture(scope="module")
@@ -144,13 +129,12 @@ class TestT1AFailedMessageDoesNotFailTheCommit:
             send_offsets_to_transaction=lambda *_args: calls.append("offsets"),
             commit_transaction=lambda: calls.append("commit"),
         )
-        options = KafkaOptions(bootstrap_servers="unused:1", group_id="g", topics=("t",), transactional_id="x")
         with pytest.raises(BrokerUnavailable, match="given up"):
-            TransactionalSink(producer, options).publish([Message("out", None, b"v")], Batch())
+            TransactionalSink(producer, OPTIONS).publish([Message("out", None, b"v")], Batch())
         assert calls == ["begin", "flush"]
 
-    def test_a_message_that_the_broker_refuses_stops_the_batch_and_names_the_topic(self, kafka, stack):
-        lab = Lab(kafka, stack, **{"max.message.bytes": "2000"})
+    def test_a_message_that_the_broker_refuses_stops_the_batch_and_names_the_topic(self, kafka, open_ends):
+        lab = Lab(kafka, open_ends, **{"max.message.bytes": "2000"})
         lab.produce(b"a")
         source, sink = lab.open(compression=None)
         with pytest.raises(BrokerMisconfigured, match=lab.output):
@@ -158,16 +142,16 @@ class TestT1AFailedMessageDoesNotFailTheCommit:
         assert lab.published() == []
         assert lab.committed() is None
 
-    def test_messages_that_fit_one_by_one_but_not_together_are_published(self, kafka, stack):
-        lab = Lab(kafka, stack, **{"max.message.bytes": "2000"})
+    def test_messages_that_fit_one_by_one_but_not_together_are_published(self, kafka, open_ends):
+        lab = Lab(kafka, open_ends, **{"max.message.bytes": "2000"})
         lab.produce(b"a")
         source, sink = lab.open(compression=None)
         sink.publish([lab.message(b"%d" % number * 1500) for number in range(3)], next_batch(source))
         lab.wait_outcome([b"%d" % number * 1500 for number in range(3)], 1)
 
 
-def test_t2_t11_a_sink_that_failed_cannot_bring_old_offsets_into_a_new_transaction(kafka, stack):
-    lab = Lab(kafka, stack, **{"max.message.bytes": "2000"})
+def test_t2_t11_a_sink_that_failed_cannot_bring_old_offsets_into_a_new_transaction(kafka, open_ends):
+    lab = Lab(kafka, open_ends, **{"max.message.bytes": "2000"})
     lab.produce(b"a", b"b")
     source, sink = lab.open(compression=None)
     with pytest.raises(BrokerMisconfigured):
@@ -221,8 +205,7 @@ class TestT3T4MembershipIsTakenWithTheBatch:
             _fetcher=SimpleNamespace(_completed_fetches=[], _next_partition_records=None),
             _cluster=SimpleNamespace(update_metadata=lambda _metadata: None),
         )
-        options = KafkaOptions(bootstrap_servers="unused:1", group_id="g", topics=("t",), transactional_id="x")
-        assert not KafkaSource(consumer, options, RebalanceListener())._poll(0.0, None)
+        assert not KafkaSource(consumer, OPTIONS, RebalanceListener())._poll(0.0, None)
         assert sought == [(partition, 5)]
 
     def test_a_batch_is_rewound_where_the_poll_fails_after_fetching_it(self, monkeypatch):
@@ -233,8 +216,7 @@ class TestT3T4MembershipIsTakenWithTheBatch:
             _coordinator=SimpleNamespace(),
             _fetcher=SimpleNamespace(),
         )
-        options = KafkaOptions(bootstrap_servers="unused:1", group_id="g", topics=("t",), transactional_id="x")
-        source = KafkaSource(consumer, options, RebalanceListener())
+        source = KafkaSource(consumer, OPTIONS, RebalanceListener())
         batch = Batch((Record(Position("t", 0, 5), 0, None, b"v"),))
         monkeypatch.setattr(source, "_poll", lambda _timeout_s, _most: batch)
         monkeypatch.setattr(source, "rewind", lambda batch: sought.append(batch.starts))
@@ -257,8 +239,8 @@ def test_t5_an_uncommitted_batch_comes_again_only_when_it_is_rewound(lab):
     assert values(next_batch(source)) == [b"a"]
 
 
-def test_all_partitions_are_read_after_a_hold(kafka, stack):
-    lab = Lab(kafka, stack, partitions=2)
+def test_all_partitions_are_read_after_a_hold(kafka, open_ends):
+    lab = Lab(kafka, open_ends, partitions=2)
     for partition in (0, 1):
         lab.produce(*[b"%d-%d" % (partition, number) for number in range(5)], partition=partition)
     source, _ = lab.open()
@@ -282,16 +264,16 @@ class TestT6T10KafkaStopsAnswering:
         monkeypatch.setattr(producer_module, "COMMIT_MARGIN_S", 1.0)
 
     @pytest.mark.parametrize("step", ["flush", "send_offsets_to_transaction", "commit_transaction"])
-    def test_a_frozen_broker_ends_publishing_in_time_and_nothing_is_lost_or_doubled(self, own_kafka, stack, step):
-        lab = Lab(own_kafka.bootstrap_servers, stack)
+    def test_a_frozen_broker_ends_publishing_in_time_and_nothing_is_lost_or_doubled(self, own_kafka, open_ends, step):
+        lab = Lab(own_kafka.bootstrap_servers, open_ends)
         publish_into_silence(lab, step, lambda: pause(own_kafka.brokers[0]))
         resume(own_kafka.brokers[0])
         own_kafka.wait_ready()
         copy_all(lab, reopened(lab), 3)
         lab.wait_outcome([b"a", b"b", b"c"], 3)
 
-    def test_a_killed_broker_ends_publishing_in_time_and_nothing_is_lost_or_doubled(self, own_kafka, stack):
-        lab = Lab(own_kafka.bootstrap_servers, stack)
+    def test_a_killed_broker_ends_publishing_in_time_and_nothing_is_lost_or_doubled(self, own_kafka, open_ends):
+        lab = Lab(own_kafka.bootstrap_servers, open_ends)
         publish_into_silence(lab, "commit_transaction", own_kafka.kill)
         own_kafka.start()
         copy_all(lab, reopened(lab), 3)

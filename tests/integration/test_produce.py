@@ -35,19 +35,16 @@ class World:
 
     def __init__(self, folder, kafka, topic):
         self.folder, self.kafka, self.topic = folder, kafka, topic
-        self.config = str(folder / "streamdedup.toml")
-        (folder / "streamdedup.toml").write_text(SETTINGS.format(kafka=kafka, topic=topic), encoding="utf-8")
+        self.config = self.file("streamdedup.toml", SETTINGS.format(kafka=kafka, topic=topic))
         self.corpus = self.file("d.jsonl", "".join(json.dumps(line) + "\n" for line in LINES))
 
     def file(self, name, content):
         (self.folder / name).write_text(content, encoding="utf-8")
         return str(self.folder / name)
 
-    def produce(self, *arguments, text=None):
+    def produce(self, *arguments):
         """Standard error of ``produce`` into the topic."""
-        done = CliRunner().invoke(
-            cli.app, ["produce", *arguments, "--topic", self.topic, "--config", self.config], input=text
-        )
+        done = CliRunner().invoke(cli.app, ["produce", *arguments, "--topic", self.topic, "--config", self.config])
         if done.exception is not None:
             raise done.exception
         assert done.stdout == ""
@@ -128,9 +125,8 @@ def test_progress_is_shown_on_a_terminal_only(world, monkeypatch):
     assert plain.stdout == ""
     assert len(plain.stderr.splitlines()) == 1
     ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        command, stderr=theirs, stdout=theirs, env=os.environ | {"TERM": "xterm", "COLUMNS": "100"}
-    ) as process:
+    terminal = os.environ | {"TERM": "xterm", "COLUMNS": "100"}
+    with subprocess.Popen(command, stderr=theirs, stdout=theirs, env=terminal) as process:
         os.close(theirs)
         seen, end = b"", time.monotonic() + servers.DEADLINE_S
         while b"20 records sent" not in seen and time.monotonic() < end:

@@ -1,32 +1,24 @@
 """Readers without a group, and the feeder, against a real Kafka; the demo's broker where it alone shows the effect."""
 
 import time
+from dataclasses import replace
 
 import pytest
 
 from streamdedup.embedded import MOCK_API_VERSION, MockBroker
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, DecodeError
-from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.reader import RecordFetcher, TopicReader
 from streamdedup.position import Position
-from tests.servers import NotUtf8, produce, produce_in_transactions, wait_until
-
-#: Seconds in which a record must have come.
-DEADLINE_S = 120.0
-
-
-def options_for(bootstrap, *topics, **fields):
-    fields = {"delivery": "exactly-once", "transactional_id": "unused"} | fields
-    return KafkaOptions(bootstrap_servers=bootstrap, group_id="unused", topics=topics, **fields)
+from tests.servers import DEADLINE_S, NotUtf8, kafka_options, produce, produce_in_transactions, wait_until
 
 
 @pytest.fixture
 def mock():
     """A broker of the demo's kind, with one topic of one partition."""
     with MockBroker({"small": 1}) as broker:
-        at_least_once = {"delivery": "at-least-once", "transactional_id": None, "api_version": MOCK_API_VERSION}
-        yield broker, options_for(broker.bootstrap_servers, "small", compression=None, **at_least_once)
+        fixed = {"delivery": "at-least-once", "transactional_id": None, "api_version": MOCK_API_VERSION}
+        yield broker, kafka_options(broker.bootstrap_servers, "small", compression=None, **fixed)
 
 
 def read(reader, count):
@@ -41,8 +33,7 @@ def read(reader, count):
 def test_a_reader_misses_nothing_that_is_written_after_it_was_made(kafka, new_topic):
     topic = new_topic(partitions=3)
     produce(kafka, topic, [b"before"] * 5)
-
-    with TopicReader(options_for(kafka, topic)) as reader:
+    with TopicReader(kafka_options(kafka, topic)) as reader:
         produce(kafka, topic, [b"1", b"2", b"3"])
         assert sorted(record.value for record in read(reader, 3)) == [b"1", b"2", b"3"]
 
@@ -51,10 +42,8 @@ def test_a_reader_from_the_beginning_reads_every_partition(kafka, new_topic):
     topics = new_topic(partitions=3), new_topic()
     for topic in topics:
         produce(kafka, topic, [b"%d" % number for number in range(50)])
-
-    with TopicReader(options_for(kafka, *topics), from_beginning=True) as reader:
+    with TopicReader(kafka_options(kafka, *topics), from_beginning=True) as reader:
         records = read(reader, 100)
-
     assert len({record.position for record in records}) == 100
     assert {record.position.topic for record in records} == set(topics)
 
@@ -62,10 +51,9 @@ def test_a_reader_from_the_beginning_reads_every_partition(kafka, new_topic):
 def test_a_reader_never_returns_aborted_records(kafka, new_topic):
     topic = new_topic()
     produce_in_transactions(kafka, topic, (b"aborted", False), (b"committed", True))
-
-    with TopicReader(options_for(kafka, topic), from_beginning=True) as reader:
+    with TopicReader(kafka_options(kafka, topic), from_beginning=True) as reader:
         assert [record.value for record in read(reader, 1)] == [b"committed"]
-    with RecordFetcher(options_for(kafka, topic)) as fetcher:
+    with RecordFetcher(kafka_options(kafka, topic)) as fetcher:
         assert fetcher.fetch(Position(topic, 0, 0)) is None
 
 
@@ -75,8 +63,7 @@ def test_a_reader_steps_past_unreadable_records(kafka, new_topic):
     produce(kafka, topic, [b"bad"], headers=[(NotUtf8("name"), b"")])
     produce(kafka, topic, [b"last"])
     values, places = [], []
-
-    with TopicReader(options_for(kafka, topic), from_beginning=True) as reader:
+    with TopicReader(kafka_options(kafka, topic), from_beginning=True) as reader:
 
         def last_has_come():
             batch = reader.poll(0.2)
@@ -84,25 +71,24 @@ def test_a_reader_steps_past_unreadable_records(kafka, new_topic):
             places.extend(unreadable.position.offset for unreadable in batch.unreadable)
             return b"last" in values
 
-        wait_until(last_has_come, DEADLINE_S)
-    with RecordFetcher(options_for(kafka, topic)) as fetcher:
+        wait_until(last_has_come)
+    with RecordFetcher(kafka_options(kafka, topic)) as fetcher:
         with pytest.raises(DecodeError, match=f"cannot read {topic}:0:1"):
             fetcher.fetch(Position(topic, 0, 1))
         assert fetcher.fetch(Position(topic, 0, 2)).value == b"last"
-
     assert values == [b"first", b"last"]
     assert places == [1]
 
 
 def test_a_topic_that_does_not_exist_is_named(kafka):
     with pytest.raises(BrokerMisconfigured, match="no such topic: nowhere"):
-        TopicReader(options_for(kafka, "nowhere"))
+        TopicReader(kafka_options(kafka, "nowhere"))
 
 
 @pytest.mark.parametrize("kind", [TopicReader, RecordFetcher, Feeder])
 def test_without_a_broker_nothing_can_be_made(kind):
     with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:9"):
-        kind(options_for("127.0.0.1:9", "articles", connect_timeout_s=0.5))
+        kind(kafka_options("127.0.0.1:9", "articles", connect_timeout_s=0.5))
 
 
 def test_single_records_are_fetched_in_any_order(kafka, new_topic):
@@ -110,10 +96,8 @@ def test_single_records_are_fetched_in_any_order(kafka, new_topic):
     for partition in range(2):
         produce(kafka, topic, [b"%d:%d" % (partition, offset) for offset in range(200)], partition=partition)
     wanted = [(1, 199), (0, 0), (0, 1), (1, 198), (1, 199), (0, 150), (0, 150)]
-
-    with RecordFetcher(options_for(kafka, topic)) as fetcher:
+    with RecordFetcher(kafka_options(kafka, topic)) as fetcher:
         fetched = [fetcher.fetch(Position(topic, *place)) for place in wanted]
-
     assert [record.value for record in fetched] == [b"%d:%d" % place for place in wanted]
 
 
@@ -121,8 +105,7 @@ def test_single_records_are_fetched_in_any_order(kafka, new_topic):
 def test_a_record_that_never_was_is_none(kafka, new_topic, place):
     topic = new_topic()
     produce(kafka, topic, [b"only"])
-
-    with RecordFetcher(options_for(kafka, topic)) as fetcher:
+    with RecordFetcher(kafka_options(kafka, topic)) as fetcher:
         assert fetcher.fetch(Position(topic, *place)) is None
         assert fetcher.fetch(Position("nowhere", 0, 0)) is None
 
@@ -132,7 +115,6 @@ def test_a_record_that_has_expired_is_none_and_no_other_record(mock):
     with Feeder(options) as feeder:
         for number in range(40):
             feeder.send("small", b"%d" % number, b"x" * 500_000)
-
     with RecordFetcher(options) as fetcher:
         assert fetcher.fetch(Position("small", 0, 0)) is None
         last = fetcher.fetch(Position("small", 0, 39))
@@ -142,12 +124,11 @@ def test_a_record_that_has_expired_is_none_and_no_other_record(mock):
 
 def test_a_feeder_delivers_everything_once_and_in_order(kafka, new_topic):
     topic = new_topic(partitions=3)
-    with TopicReader(options_for(kafka, topic)) as reader:
-        with Feeder(options_for(kafka, topic), max_in_flight_records=50) as feeder:
+    with TopicReader(kafka_options(kafka, topic)) as reader:
+        with Feeder(kafka_options(kafka, topic), max_in_flight_records=50) as feeder:
             for number in range(2000):
                 feeder.send(topic, b"%d" % (number % 7), b"%d" % number, timestamp_ms=1_700_000_000_000 + number)
         records = read(reader, 2000)
-
     assert feeder.delivered_count == 2000
     by_key = {}
     for record in records:
@@ -165,43 +146,28 @@ def test_a_feeder_limits_unacknowledged_records(mock):
 
 
 def test_a_feeder_names_a_missing_topic(kafka):
-    options = options_for(kafka, "nowhere", produce_timeout_s=1.0)
-
+    options = kafka_options(kafka, "nowhere", produce_timeout_s=1.0)
     with pytest.raises(BrokerMisconfigured, match="no such topic: nowhere"), Feeder(options) as feeder:
         feeder.send("nowhere", b"key", b"value")
 
 
 def test_a_feeder_reports_a_record_that_is_too_large_for_the_topic(kafka, new_topic):
     topic = new_topic(max_message_bytes="1000")
-
-    feeder = Feeder(options_for(kafka, topic, compression=None))
+    feeder = Feeder(kafka_options(kafka, topic, compression=None))
     feeder.send(topic, b"key", b"x" * 5000)
     with pytest.raises(BrokerMisconfigured, match="a record is larger than the topic takes"):
         feeder.close()
 
 
 def test_a_feeder_without_broker_reports_it_and_is_unusable(mock):
-    broker, _ = mock
-    feeder = Feeder(options_for(broker.bootstrap_servers, "small", **_impatient()))
+    broker, options = mock
+    feeder = Feeder(replace(options, delivery_timeout_s=6.0, produce_timeout_s=3.0))
     feeder.send("small", b"key", b"value")
     feeder.flush()
     broker.kill()
-
     feeder.send("small", b"key", b"value")
     with pytest.raises(BrokerUnavailable, match="records taken: 2, known to be stored: 1"):
         feeder.close()
     with pytest.raises(BrokerUnavailable, match="unusable"):
         feeder.send("small", b"key", b"value")
     feeder.close()
-
-
-def _impatient():
-    """Options of a feeder for the demo's broker that gives up soon."""
-    return {
-        "delivery": "at-least-once",
-        "transactional_id": None,
-        "api_version": MOCK_API_VERSION,
-        "compression": None,
-        "delivery_timeout_s": 6.0,
-        "produce_timeout_s": 3.0,
-    }

@@ -2,8 +2,6 @@
 
 import time
 
-import pytest
-
 from streamdedup.cli import assembly
 from streamdedup.detection.model import document_number
 from streamdedup.index.redis.servers import OneServer
@@ -18,22 +16,13 @@ MINUTE_MS = 60_000
 RETENTION_MS, SLACK_MS = 60 * MINUTE_MS, 30 * MINUTE_MS
 
 
-@pytest.fixture
-def settings() -> Settings:
-    return Settings(
+def test_a_rebuild_reads_the_records_of_the_retention_and_of_its_slack(redis_client, monkeypatch):
+    window = {"retention": f"{RETENTION_MS}ms", "retention_slack": f"{SLACK_MS}ms"}
+    settings = Settings(
         kafka={"bootstrap_servers": "localhost:9092"},
         redis={"url": "redis://localhost:6379/0", "key_prefix": "window"},
-        profiles={
-            "articles": {
-                "topics": ["articles"],
-                "retention": f"{RETENTION_MS}ms",
-                "retention_slack": f"{SLACK_MS}ms",
-            }
-        },
+        profiles={"articles": {"topics": ["articles"], **window}},
     )
-
-
-def test_a_rebuild_reads_the_records_of_the_retention_and_of_its_slack(redis_client, monkeypatch, settings):
     ages_ms = {
         "beyond": RETENTION_MS + SLACK_MS + MINUTE_MS,
         "in the slack": RETENTION_MS + SLACK_MS - MINUTE_MS,

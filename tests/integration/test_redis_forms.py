@@ -2,7 +2,6 @@
 
 import re
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ from streamdedup.position import Partition, Position
 from tests import redis_sets
 from tests.canaries import TLS
 from tests.entries import content_of, pending_of
-from tests.servers import make_redis, wait_until
+from tests.servers import wait_until
 from tests.support.ports import free_ports
 from tests.support.processes import pause, resume
 
@@ -28,12 +27,10 @@ BANDS = 4
 PARTITION = Partition("articles", 0)
 NAMESPACE = "sd:articles"
 FINGERPRINT = {"bands": BANDS}
-PAGE = Path(__file__).parents[2] / "docs" / "redis.md"
 
 
-def an_entry(number, offset=None):
-    offset = number if offset is None else offset
-    return IndexEntry(number, f"doc-{number}", b"d" * 16, Position(*PARTITION, offset), 1000, number, content_of())
+def an_entry(number):
+    return IndexEntry(number, f"doc-{number}", b"d" * 16, Position(*PARTITION, number), 1000, number, content_of())
 
 
 def keys_of(number):
@@ -56,9 +53,7 @@ def exercise(store, numbers, generation=1):
     positions = [record.position for record in records]
     assert store.save_pending_matches([(positions[0], pending)], [fence]) == [pending]
     assert all(store.claim_pairs([(pair, positions[0]) for pair in pairs], [fence]))
-    store.set_clusters(
-        [(number, position, number) for number, position in zip(numbers, positions, strict=True)], [fence]
-    )
+    store.set_clusters([(record.number, record.position, record.number) for record in records], [fence])
     # Nobody is in these; a document that changes leaves such ones.
     store.remove_from_buckets(numbers, band_keys ^ np.uint32(0xFFFFFFFF), [fence])
     store.remove_copies([(10**6, bytes(16))], [fence])
@@ -85,9 +80,8 @@ def own_cluster(redis_program):
 
 
 class TestCluster:
-    def test_keys_of_one_index_are_on_several_masters(self, cluster_of_redis):
-        with connect_cluster(cluster_of_redis.addresses[:1]) as servers:
-            exercise(open_store(servers), [1, 2, 3])
+    def test_keys_of_one_index_are_on_several_masters(self, cluster_of_redis, cluster_servers):
+        exercise(open_store(cluster_servers), [1, 2, 3])
         assert sum(client.dbsize() > 0 for client in cluster_of_redis.clients) > 1
 
     def test_while_a_slot_moves_nothing_is_written_to_it_on_either_side_and_afterwards_nothing_is_missing(
@@ -120,11 +114,9 @@ class TestCluster:
             store = open_store(servers)
             exercise(store, [1])
             slot, spare = own_cluster.slot(Keys(NAMESPACE, BANDS).buckets(1)), len(own_cluster.nodes) - 1
-            source = own_cluster.clients[own_cluster.owner(slot)]
+            source, target = own_cluster.clients[own_cluster.owner(slot)], own_cluster.clients[spare].cluster("MYID")
             try:
-                source.cluster(
-                    "MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", own_cluster.clients[spare].cluster("MYID")
-                )
+                source.cluster("MIGRATESLOTS", "SLOTSRANGE", slot, slot, "NODE", target)
             except redis.ResponseError:
                 pytest.skip("this server moves slots key by key only")
             wait_until(lambda: exercise(store, [3]) and own_cluster.owner(slot) == spare, what="the slot to arrive")
@@ -172,83 +164,65 @@ class TestCluster:
                 with pytest.raises(IndexLost):
                     store.fence(PARTITION, 1, 0)
 
-    def test_scripts_that_one_master_forgot_are_loaded_again(self, cluster_of_redis):
-        with connect_cluster(cluster_of_redis.addresses[:1]) as servers:
-            store = open_store(servers)
-            exercise(store, [1, 2])
-            cluster_of_redis.clients[1].script_flush()
-            exercise(store, [1, 2])
+    def test_scripts_that_one_master_forgot_are_loaded_again(self, cluster_of_redis, cluster_servers):
+        store = open_store(cluster_servers)
+        exercise(store, [1, 2])
+        cluster_of_redis.clients[1].script_flush()
+        exercise(store, [1, 2])
 
-    def test_the_memory_told_is_that_of_the_fullest_master(self, cluster_of_redis):
+    def test_the_memory_told_is_that_of_the_fullest_master(self, cluster_of_redis, cluster_servers):
         fullest = cluster_of_redis.clients[2]
         for at, client in enumerate(cluster_of_redis.clients):
             client.config_set("maxmemory", f"{2000 - 500 * at}mb")
         try:
-            with connect_cluster(cluster_of_redis.addresses[:1]) as servers:
-                stats = open_store(servers).stats()
-                assert stats.limit_bytes == fullest.info("memory")["maxmemory"]
-                assert stats.used_bytes > 0
+            stats = open_store(cluster_servers).stats()
+            assert stats.limit_bytes == fullest.info("memory")["maxmemory"]
+            assert stats.used_bytes > 0
         finally:
             for client in cluster_of_redis.clients:
                 client.config_set("maxmemory", 0)
 
-    def test_a_single_master_that_would_drop_keys_is_named(self, cluster_of_redis):
-        with connect_cluster(cluster_of_redis.addresses[:1]) as servers:
-            assert check_server(servers) == []
-            client = cluster_of_redis.clients[1]
-            client.config_set("maxmemory-policy", "allkeys-lru")
-            try:
-                (warning,) = check_server(servers)
-                assert f"the store {LOOPBACK}:{cluster_of_redis.nodes[1].port} would drop keys" in warning
-                client.config_set("maxmemory", "500mb")
-                with pytest.raises(StoreMisconfigured, match="set it to noeviction"):
-                    check_server(servers)
-            finally:
-                client.config_set("maxmemory", 0)
-                client.config_set("maxmemory-policy", "noeviction")
+    def test_a_single_master_that_would_drop_keys_is_named(self, cluster_of_redis, cluster_servers):
+        assert check_server(cluster_servers) == []
+        client = cluster_of_redis.clients[1]
+        client.config_set("maxmemory-policy", "allkeys-lru")
+        try:
+            (warning,) = check_server(cluster_servers)
+            assert f"the store {LOOPBACK}:{cluster_of_redis.nodes[1].port} would drop keys" in warning
+            client.config_set("maxmemory", "500mb")
+            with pytest.raises(StoreMisconfigured, match="set it to noeviction"):
+                check_server(cluster_servers)
+        finally:
+            client.config_set("maxmemory", 0)
+            client.config_set("maxmemory-policy", "noeviction")
 
 
 def let_in(clients, *rules):
     """Make the user anew, with these rules, on each server."""
     for client in clients:
-        client.execute_command("ACL", "DELUSER", "streamdedup")
-        client.execute_command("ACL", "SETUSER", "streamdedup", *rules)
-        # What a server has compiled for one user serves the next.
+        redis_sets.let_in(client, "streamdedup", *rules)
         client.flushall()
-        client.script_flush()
 
 
 LOGIN = {"username": "streamdedup", "password": "secret"}
 
 
-@pytest.fixture(scope="module")
-def guarded(redis_program):
-    """A server and a client of it that may do everything."""
-    with make_redis(redis_program) as server, redis.Redis(port=server.port) as client:
-        yield server, client
-
-
 class TestEviction:
     @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-lru", "allkeys-random", "volatile-ttl", "allkeys-lfu"])
     def test_a_policy_that_loses_keys_is_warned_of_refused_with_a_limit_and_seen_while_the_store_is_used(
-        self, guarded, policy
+        self, own_redis, policy
     ):
-        server, client = guarded
-        try:
-            with connect(server.url) as servers:
-                store = open_store(servers)
-                assert store.stats().used_bytes
-                client.config_set("maxmemory-policy", policy)
-                assert [policy in warning for warning in check_server(servers)] == [True]
-                assert store.stats().used_bytes
-                client.config_set("maxmemory", "500mb")
-                for look in (lambda: check_server(servers), store.stats):
-                    with pytest.raises(StoreMisconfigured, match=rf"{policy}: set it to noeviction"):
-                        look()
-        finally:
-            client.config_set("maxmemory", 0)
-            client.config_set("maxmemory-policy", "noeviction")
-            client.flushall()
+        server, client = own_redis
+        with connect(server.url) as servers:
+            store = open_store(servers)
+            assert store.stats().used_bytes
+            client.config_set("maxmemory-policy", policy)
+            assert [policy in warning for warning in check_server(servers)] == [True]
+            assert store.stats().used_bytes
+            client.config_set("maxmemory", "500mb")
+            for look in (lambda: check_server(servers), store.stats):
+                with pytest.raises(StoreMisconfigured, match=rf"{policy}: set it to noeviction"):
+                    look()
 
 
 class TestRights:
@@ -273,15 +247,15 @@ class TestRights:
         self.work(servers)
         assert RedisUpkeep(servers, NAMESPACE).drop() > 0
 
-    def test_the_rights_of_the_page_are_enough(self, guarded):
-        server, client = guarded
+    def test_the_rights_of_the_page_are_enough(self, own_redis):
+        server, client = own_redis
         let_in([client], *redis_sets.acl_line("daemon"))
         with connect(server.url, security=LOGIN) as servers:
             self.live(servers)
 
     @pytest.mark.parametrize("right", [rule for rule in redis_sets.acl_line("daemon") if rule[0] in "+~"])
-    def test_none_of_them_is_too_many_and_a_missing_one_is_named(self, guarded, right):
-        server, client = guarded
+    def test_none_of_them_is_too_many_and_a_missing_one_is_named(self, own_redis, right):
+        server, client = own_redis
         let_in([client], *(rule for rule in redis_sets.acl_line("daemon") if rule != right))
         # Redis 7.0 does not name what a script may not call.
         name = rf"({re.escape(right.removeprefix('+'))}|executing the script)" if right[0] == "+" else "(a|the) key"
@@ -295,17 +269,15 @@ class TestRights:
         let_in(cluster_of_redis.clients, *redis_sets.acl_line("daemon"), *redis_sets.acl_line("cluster"))
         with connect_cluster(cluster_of_redis.addresses[:1], security=LOGIN) as servers:
             self.work(servers)
+        refused = pytest.raises(StoreMisconfigured, match="refuses us")
         for right in redis_sets.acl_line("cluster"):
             rest = [rule for rule in redis_sets.acl_line("cluster") if rule != right]
             let_in(cluster_of_redis.clients, *redis_sets.acl_line("daemon"), *rest)
-            with (
-                connect_cluster(cluster_of_redis.addresses[:1], security=LOGIN) as servers,
-                pytest.raises(StoreMisconfigured, match="refuses us"),
-            ):
+            with connect_cluster(cluster_of_redis.addresses[:1], security=LOGIN) as servers, refused:
                 self.work(servers)
 
-    def test_an_operator_needs_two_more_to_look_in_and_to_delete(self, guarded):
-        server, client = guarded
+    def test_an_operator_needs_two_more_to_look_in_and_to_delete(self, own_redis):
+        server, client = own_redis
         let_in([client], *redis_sets.acl_line("daemon"), *redis_sets.acl_line("operator"))
         with connect(server.url, security=LOGIN) as servers:
             self.work(servers)
@@ -315,8 +287,8 @@ class TestRights:
             assert RedisUpkeep(servers, f"{NAMESPACE}-packed").drop() > 0
             assert client.dbsize() == 0
 
-    def test_a_wrong_password_is_told_without_repeating_it(self, guarded):
-        server, client = guarded
+    def test_a_wrong_password_is_told_without_repeating_it(self, own_redis):
+        server, client = own_redis
         let_in([client], *redis_sets.acl_line("daemon"))
         for open_servers in (
             lambda login: connect(server.url, security=login),
@@ -349,10 +321,8 @@ class TestTls:
         with connect(f"rediss://localhost:{tls_server.port}/0", security=OURS) as servers:
             exercise(open_store(servers), [1])
         elsewhere = f"rediss://{redis_sets.OTHER_LOOPBACK}:{tls_server.port}/0"
-        with (
-            connect(elsewhere, security=OURS) as servers,
-            pytest.raises(StoreMisconfigured, match=r"redis\.ssl_ca_file"),
-        ):
+        refused = pytest.raises(StoreMisconfigured, match=r"redis\.ssl_ca_file")
+        with connect(elsewhere, security=OURS) as servers, refused:
             servers.ask_masters("PING")
         with connect(elsewhere, security={**OURS, "ssl_check_hostname": False}) as servers:
             servers.ask_masters("PING")
@@ -360,11 +330,8 @@ class TestTls:
     def test_without_tls_or_without_a_certificate_nobody_gets_in(self, tls_server):
         with connect(f"redis://localhost:{tls_server.port}/0") as servers, pytest.raises(StoreUnavailable):
             servers.ask_masters("PING")
-        stranger = {"ssl_ca_certs": OURS["ssl_ca_certs"]}
-        with (
-            connect(f"rediss://localhost:{tls_server.port}/0", security=stranger) as servers,
-            pytest.raises(StoreUnavailable),
-        ):
+        url, stranger = f"rediss://localhost:{tls_server.port}/0", {"ssl_ca_certs": OURS["ssl_ca_certs"]}
+        with connect(url, security=stranger) as servers, pytest.raises(StoreUnavailable):
             servers.ask_masters("PING")
 
     def test_a_cluster_is_reached_by_tls(self):
@@ -379,27 +346,24 @@ class TestTls:
                 exercise(open_store(servers), [1, 2])
 
 
+def check_refused(servers, words):
+    """Check that connected servers are refused in these words."""
+    with servers, pytest.raises(StoreMisconfigured, match=words):
+        check_server(servers)
+
+
 class TestModes:
     """What the settings say is not what is there."""
 
     def test_a_node_of_a_cluster_is_no_single_server(self, cluster_of_redis):
         url = f"redis://{LOOPBACK}:{cluster_of_redis.nodes[0].port}/0"
-        with connect(url) as servers, pytest.raises(StoreMisconfigured, match=r'set redis\.mode = "cluster"'):
-            check_server(servers)
+        check_refused(connect(url), r'set redis\.mode = "cluster"')
 
     def test_a_single_server_is_no_cluster(self, redis_server):
-        with (
-            connect_cluster([(LOOPBACK, redis_server.port)]) as servers,
-            pytest.raises(StoreMisconfigured, match=r'set it to "single"'),
-        ):
-            check_server(servers)
+        check_refused(connect_cluster([(LOOPBACK, redis_server.port)]), r'set it to "single"')
 
     def test_a_server_is_no_sentinel(self, redis_server):
-        with (
-            connect_sentinel([(LOOPBACK, redis_server.port)], "index") as servers,
-            pytest.raises(StoreMisconfigured, match="no Sentinel"),
-        ):
-            check_server(servers)
+        check_refused(connect_sentinel([(LOOPBACK, redis_server.port)], "index"), "no Sentinel")
 
     @pytest.mark.parametrize("open_servers", [connect_cluster, lambda nodes: connect_sentinel(nodes, "index")])
     def test_nobody_there_is_waited_for(self, open_servers):
@@ -458,23 +422,14 @@ class TestSentinel:
 
     def test_a_wrong_name_of_the_master_is_told_from_one_that_is_away(self, watched):
         nodes = [(LOOPBACK, watched.sentinel.port)]
-        known = "no Sentinel knows indx; they know: index"
-        with connect_sentinel(nodes, "indx") as servers, pytest.raises(StoreMisconfigured, match=known):
-            check_server(servers)
-        url = f"redis://{LOOPBACK}:{watched.sentinel.port}/0"
-        with connect(url) as servers, pytest.raises(StoreMisconfigured, match=r"redis\.nodes"):
-            check_server(servers)
-        with connect(watched.replica.url) as servers, pytest.raises(StoreMisconfigured, match="is a replica"):
-            check_server(servers)
+        check_refused(connect_sentinel(nodes, "indx"), "no Sentinel knows indx; they know: index")
+        check_refused(connect(f"redis://{LOOPBACK}:{watched.sentinel.port}/0"), r"redis\.nodes")
+        check_refused(connect(watched.replica.url), "is a replica")
 
     def test_a_sentinel_that_refuses_us_is_told_from_one_that_is_away(self, watched):
         with redis.Redis(port=watched.sentinel.port) as client:
             client.execute_command("ACL", "SETUSER", "default", "resetpass", ">secret")
         nodes = [(LOOPBACK, watched.sentinel.port)]
-        with (
-            connect_sentinel(nodes, "index") as servers,
-            pytest.raises(StoreMisconfigured, match=r"redis\.sentinel_username"),
-        ):
-            check_server(servers)
+        check_refused(connect_sentinel(nodes, "index"), r"redis\.sentinel_username")
         with connect_sentinel(nodes, "index", sentinel_security={"password": "secret"}) as servers:
             exercise(open_store(servers), [1])

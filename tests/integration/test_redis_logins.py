@@ -17,13 +17,6 @@ from tests.token_login import ExpiringTokens
 SETTINGS = {"kafka.bootstrap_servers": "localhost:9092", "profiles.articles.topics": "articles"}
 
 
-@pytest.fixture(scope="module")
-def server(redis_program):
-    """A server, and a client of it that may do everything."""
-    with make_redis(redis_program) as started, redis.Redis(port=started.port) as client:
-        yield started, client
-
-
 def allow(client, password, user="app"):
     """Give the user this password alone, and end its connections."""
     client.execute_command("ACL", "SETUSER", user, "on", "~*", "&*", "+@all", "resetpass", f">{password}")
@@ -47,8 +40,8 @@ def refusal(backend, kind):
 
 
 @pytest.mark.parametrize("how", ["pipeline", "single"])
-def test_a_password_file_is_read_again_when_the_server_has_another_password(server, tmp_path, how):
-    started, client = server
+def test_a_password_file_is_read_again_when_the_server_has_another_password(own_redis, tmp_path, how):
+    started, client = own_redis
     path = tmp_path / "password"
     path.write_text("canary-1\n")
     allow(client, "canary-1")
@@ -65,8 +58,8 @@ def test_a_password_file_is_read_again_when_the_server_has_another_password(serv
         ask()
 
 
-def test_a_connection_that_the_server_no_longer_takes_for_logged_in_is_opened_again(server, tmp_path):
-    started, client = server
+def test_a_connection_that_the_server_no_longer_takes_for_logged_in_is_opened_again(own_redis, tmp_path):
+    started, client = own_redis
     (tmp_path / "password").write_text("canary-1")
     allow(client, "canary-1")
     with backend_of(url=started.url, username="app", password_file=tmp_path / "password") as backend:
@@ -79,8 +72,8 @@ def test_a_connection_that_the_server_no_longer_takes_for_logged_in_is_opened_ag
             client.execute_command("ACL", "SETUSER", "default", "nopass")
 
 
-def test_user_and_password_in_the_file_of_the_url_are_read_again(server, tmp_path):
-    started, client = server
+def test_user_and_password_in_the_file_of_the_url_are_read_again(own_redis, tmp_path):
+    started, client = own_redis
     path = tmp_path / "url"
     allow(client, "canary-1", "blue")
     allow(client, "canary/2", "green")
@@ -92,8 +85,8 @@ def test_user_and_password_in_the_file_of_the_url_are_read_again(server, tmp_pat
         assert backend.connections.ask_masters("ACL", "WHOAMI").popitem()[1] == b"green"
 
 
-def test_a_first_login_that_is_refused_is_final(server, tmp_path):
-    started, client = server
+def test_a_first_login_that_is_refused_is_final(own_redis, tmp_path):
+    started, client = own_redis
     (tmp_path / "password").write_text("canary-1")
     allow(client, "canary-2")
     with backend_of(url=started.url, username="app", password_file=tmp_path / "password") as backend:
@@ -109,10 +102,8 @@ def test_the_tokens_of_a_provider_that_last_seconds_are_renewed(redis_program, m
             client.cluster("ADDSLOTSRANGE", 0, redis_sets.SLOTS_COUNT - 1)
             wait_until(lambda: client.cluster("INFO")["cluster_state"] == "ok", what="the cluster")
             place = {"mode": "cluster", "nodes": f"127.0.0.1:{started.port}"}
-        with (
-            ExpiringTokens(started.port) as tokens,
-            backend_of(**place, credential_provider="tests.token_login:provider") as backend,
-        ):
+        place["credential_provider"] = "tests.token_login:provider"
+        with ExpiringTokens(started.port) as tokens, backend_of(**place) as backend:
 
             def still_serves():
                 backend.connections.ask(b"k", "SET", b"k", b"v")
@@ -121,16 +112,11 @@ def test_the_tokens_of_a_provider_that_last_seconds_are_renewed(redis_program, m
             wait_until(still_serves, what="three ends of tokens")
 
 
-def test_a_provider_that_fails_is_waited_for_and_its_words_are_not_repeated(server):
-    started, _ = server
-    with backend_of(url=started.url, credential_provider="tests.token_login:failing_provider") as backend:
-        assert "redis.credential_provider gives no login: OSError" in refusal(backend, StoreUnavailable)
-
-
-def test_a_provider_without_a_login_is_named(server):
-    started, _ = server
-    with backend_of(url=started.url, credential_provider="tests.token_login:ExpiringTokens") as backend:
-        assert "redis.credential_provider gives no login: TypeError" in refusal(backend, StoreUnavailable)
+@pytest.mark.parametrize(("provider", "error"), [("failing_provider", "OSError"), ("ExpiringTokens", "TypeError")])
+def test_a_provider_without_a_login_is_waited_for_and_its_words_are_not_repeated(own_redis, provider, error):
+    started, _ = own_redis
+    with backend_of(url=started.url, credential_provider=f"tests.token_login:{provider}") as backend:
+        assert f"redis.credential_provider gives no login: {error}" in refusal(backend, StoreUnavailable)
 
 
 @pytest.mark.long

@@ -4,28 +4,25 @@ import contextlib
 import http.client
 import ssl
 import time
-from itertools import count
 
 import pytest
 import redis
 
 from streamdedup import indexes
-from streamdedup.detection.detector import Detector
 from streamdedup.detection.lookup import IndexLookup, LookupQuery
 from streamdedup.embedded.process import LOOPBACK
 from streamdedup.errors import StoreMisconfigured
 from streamdedup.index.redis.connection import connect, connect_cluster
-from streamdedup.position import Partition, Position
 from streamdedup.settings import Settings
-from streamdedup.wire import Document
 from tests import redis_sets
 from tests.canaries import TLS
 from tests.servers import PERSISTENT, make_redis, wait_until
-from tests.serving import ServeProcess
+from tests.serving import ServeProcess, fill, settings_file
 
-PARTITION = Partition("articles", 0)
 TEXT = "amber birch cedar delta ember fjord grove heath"
 RIGHTS = redis_sets.acl_line("serve")
+USER = "streamdedup-serve"
+LOGIN = {"username": USER, "password": "secret"}
 #: Commands that change keys, as the server counts them.
 WRITING = {"set", "sadd", "srem", "hset", "hdel", "hsetnx", "unlink", "del", "pexpire", "pexpireat", "append", "pfadd"}
 
@@ -43,34 +40,18 @@ def settings_for(url: str | None, layout: str = "sets", **more) -> Settings:
     return Settings.load(None, values, {})
 
 
-def fill(settings: Settings, *texts: str, time_ms: int = 0) -> None:
-    """Insert documents as a daemon does."""
-    with indexes.connect_backend(settings) as backend:
-        index = backend.index("articles")
-        index.open(settings.profiles["articles"].fingerprint())
-        fence = index.fence(PARTITION, 1, 0)
-        detector = Detector(indexes.detector_options("articles", settings.profiles["articles"]), index)
-        offsets = count()
-        documents = [
-            Document(f"d{at}", text, Position(*PARTITION, next(offsets)), time_ms) for at, text in enumerate(texts)
-        ]
-        detector.index(detector.prepare(documents), {PARTITION: fence})
-
-
 def now_ms() -> int:
     return int(time.time() * 1000)
 
 
-@contextlib.contextmanager
-def a_lookup(settings: Settings, client_url: str, **login):
-    """Yield the look-up of a service that logs in to a server."""
-    with connect(client_url, security=login) as servers:
-        reader = indexes.redis_backend(settings, servers).reader("articles")
-        yield IndexLookup(indexes.detector_options("articles", settings.profiles["articles"]), reader), reader
+def reader_of(settings: Settings, servers):
+    """Return the reader of a service that is connected to servers."""
+    return indexes.redis_backend(settings, servers).reader("articles")
 
 
-def everything(lookup: IndexLookup, reader, settings: Settings) -> None:
+def everything(reader, settings: Settings) -> None:
     """Do everything that the service does with an index."""
+    lookup = IndexLookup(indexes.detector_options("articles", settings.profiles["articles"]), reader)
     assert reader.check(settings.profiles["articles"].fingerprint()) is not None
     (answer,) = lookup.look_up([LookupQuery(TEXT, "new")], 0)
     assert [match.id for match in answer.matches] == ["d0", "d1"]
@@ -85,52 +66,40 @@ def everything(lookup: IndexLookup, reader, settings: Settings) -> None:
 @pytest.mark.parametrize("layout", ["sets", "packed"])
 class TestRights:
     @pytest.fixture
-    def indexed(self, redis_client, redis_url, layout):
+    def settings(self, redis_client, redis_url, layout):
         settings = settings_for(redis_url, layout)
         fill(settings, TEXT, TEXT + " iris", "kelp lime moss nettle oak pine")
-        yield redis_client, redis_url, settings
-        redis_client.execute_command("ACL", "DELUSER", "streamdedup-serve")
+        yield settings
+        redis_client.execute_command("ACL", "DELUSER", USER)
 
-    def test_the_rights_of_the_page_are_enough(self, indexed, layout):
-        client, url, settings = indexed
-        self.let_in(client, RIGHTS)
-        keys = sorted(client.keys())
-        with a_lookup(settings, url, username="streamdedup-serve", password="secret") as (lookup, reader):
-            everything(lookup, reader, settings)
-            everything(lookup, reader, settings)
-        assert sorted(client.keys()) == keys
-        assert {entry["object"] for entry in client.acl_log()} <= {"client|setinfo"}
+    def test_the_rights_of_the_page_are_enough(self, settings, redis_client, redis_url):
+        redis_sets.let_in(redis_client, USER, *RIGHTS)
+        keys = sorted(redis_client.keys())
+        with connect(redis_url, security=LOGIN) as servers:
+            reader = reader_of(settings, servers)
+            everything(reader, settings)
+            everything(reader, settings)
+        assert sorted(redis_client.keys()) == keys
+        assert {entry["object"] for entry in redis_client.acl_log()} <= {"client|setinfo"}
 
     @pytest.mark.parametrize("right", [rule for rule in RIGHTS if rule[0] in "+~" and rule != "+ping"])
-    def test_and_each_of_them_is_needed(self, indexed, layout, right):
+    def test_and_each_of_them_is_needed(self, settings, redis_client, redis_url, layout, right):
         if layout == "sets" and right in {"+hget", "+time"}:
             pytest.skip("bucket pages exist in the other layout")
-        client, url, settings = indexed
-        self.let_in(client, [rule for rule in RIGHTS if rule != right])
-        with (
-            a_lookup(settings, url, username="streamdedup-serve", password="secret") as (lookup, reader),
-            pytest.raises(StoreMisconfigured, match="rights"),
-        ):
-            everything(lookup, reader, settings)
+        redis_sets.let_in(redis_client, USER, *(rule for rule in RIGHTS if rule != right))
+        with connect(redis_url, security=LOGIN) as servers, pytest.raises(StoreMisconfigured, match="rights"):
+            everything(reader_of(settings, servers), settings)
 
-    def test_they_do_not_allow_to_write(self, indexed, layout):
-        client, url, _ = indexed
-        self.let_in(client, RIGHTS)
-        key = client.keys()[0]
-        with redis.Redis.from_url(url, username="streamdedup-serve", password="secret") as user:
+    def test_they_do_not_allow_to_write(self, settings, redis_client, redis_url):
+        redis_sets.let_in(redis_client, USER, *RIGHTS)
+        key = redis_client.keys()[0]
+        with redis.Redis.from_url(redis_url, **LOGIN) as user:
             for command in (["SET", key, "x"], ["DEL", key], ["EVAL", "return 1", 0], ["FLUSHDB"], ["KEYS", "*"]):
                 with pytest.raises(redis.exceptions.NoPermissionError):
                     user.execute_command(*command)
         # Whatever the rights of a user are.
         with pytest.raises(redis.exceptions.ResponseError, match="read-only script"):
-            client.execute_command("EVAL_RO", "return redis.call('SET', KEYS[1], 'x')", 1, key)
-
-    @staticmethod
-    def let_in(client, rules):
-        client.execute_command("ACL", "DELUSER", "streamdedup-serve")
-        client.execute_command("ACL", "SETUSER", "streamdedup-serve", *rules)
-        client.execute_command("ACL", "LOG", "RESET")
-        client.script_flush()
+            redis_client.execute_command("EVAL_RO", "return redis.call('SET', KEYS[1], 'x')", 1, key)
 
 
 class TestRightsOnACluster:
@@ -141,18 +110,14 @@ class TestRightsOnACluster:
         fill(settings, TEXT, TEXT + " iris", "kelp lime moss nettle oak pine")
         yield cluster_of_redis, settings
         for client in cluster_of_redis.clients:
-            client.execute_command("ACL", "DELUSER", "streamdedup-serve")
+            client.execute_command("ACL", "DELUSER", USER)
 
     @staticmethod
     def read_all(cluster, settings, *rules):
         for client in cluster.clients:
-            client.execute_command("ACL", "DELUSER", "streamdedup-serve")
-            client.execute_command("ACL", "SETUSER", "streamdedup-serve", *rules)
-        login = {"username": "streamdedup-serve", "password": "secret"}
-        with connect_cluster(cluster.addresses, security=login, from_replicas=True) as servers:
-            reader = indexes.redis_backend(settings, servers).reader("articles")
-            lookup = IndexLookup(indexes.detector_options("articles", settings.profiles["articles"]), reader)
-            everything(lookup, reader, settings)
+            redis_sets.let_in(client, USER, *rules)
+        with connect_cluster(cluster.addresses, security=LOGIN, from_replicas=True) as servers:
+            everything(reader_of(settings, servers), settings)
 
     def test_the_rights_of_the_page_are_enough(self, indexed):
         self.read_all(*indexed, *RIGHTS, *redis_sets.acl_line("serve-cluster"))
@@ -184,8 +149,8 @@ def test_a_replica_is_read_and_nothing_is_written_there(redis_program, layout):
         fill(settings, TEXT, TEXT + " iris", "kelp lime moss nettle oak pine")
         wait_until(lambda: has_copied_all(client), what="the copy")
         client.config_resetstat()
-        with a_lookup(settings, f"redis://{LOOPBACK}:{replica.port}/0") as (lookup, reader):
-            everything(lookup, reader, settings)
+        with connect(f"redis://{LOOPBACK}:{replica.port}/0") as servers:
+            everything(reader_of(settings, servers), settings)
         assert client.info("replication")["role"] == "slave"
         calls = {name.removeprefix("cmdstat_") for name in client.info("commandstats")}
         assert "evalsha_ro" in calls
@@ -208,12 +173,10 @@ def test_replicas_of_a_cluster_and_of_sentinels_are_read(redis_program, mode):
         fill(settings, TEXT, TEXT + " iris", "kelp lime moss nettle oak pine")
         clients = [stack.enter_context(redis.Redis(port=replica.port)) for replica in replicas]
         backend = stack.enter_context(indexes.connect_backend(settings, from_replicas=True))
-        reader = backend.reader("articles")
-        lookup = IndexLookup(indexes.detector_options("articles", settings.profiles["articles"]), reader)
         wait_until(lambda: all(has_copied_all(client) for client in clients), what="the copies")
         for client in clients:
             client.config_resetstat()
-        everything(lookup, reader, settings)
+        everything(backend.reader("articles"), settings)
         for client in clients:
             assert client.info("replication")["role"] == "slave"
             assert "cmdstat_evalsha_ro" in client.info("commandstats")
@@ -222,13 +185,7 @@ def test_replicas_of_a_cluster_and_of_sentinels_are_read(redis_program, mode):
 class TestCommand:
     @pytest.fixture
     def config(self, tmp_path, redis_url):
-        path = tmp_path / "streamdedup.toml"
-        path.write_text(
-            f'[kafka]\nbootstrap_servers = "localhost:9"\n[redis]\nurl = "{redis_url}"\n'
-            '[profiles.articles]\ntopics = ["articles"]\nshingle_size = 2\nthreshold = 0.5\n',
-            encoding="utf-8",
-        )
-        return path
+        return settings_file(tmp_path, redis_url)
 
     def test_it_answers_until_it_is_asked_to_stop(self, config, tmp_path, redis_client, redis_url):
         with ServeProcess(config, tmp_path) as service:
@@ -239,23 +196,15 @@ class TestCommand:
             assert service.request("GET", "/readyz")[0] == 200
             assert service.request("GET", "/v1/profiles/articles/documents/d0")[2]["id"] == "d0"
             assert service.stop() == 0
-        assert service.names() == [
-            "serving",
-            "index_unavailable",
-            "index_available",
-            "stopped",
-        ]
+        assert service.names() == ["serving", "index_unavailable", "index_available", "stopped"]
         assert "amber" not in service.log.read_text(encoding="utf-8")
 
     @pytest.mark.long
-    def test_a_redis_that_is_away_is_unavailable_and_its_return_is_noticed(
-        self, config, tmp_path, redis_url, redis_program
-    ):
+    def test_a_redis_that_is_away_is_unavailable_and_its_return_is_noticed(self, tmp_path, redis_program):
         with make_redis(redis_program, options=PERSISTENT) as server:
             url = f"redis://{LOOPBACK}:{server.port}/0"
-            config.write_text(config.read_text(encoding="utf-8").replace(redis_url, url), encoding="utf-8")
             fill(settings_for(url), TEXT, time_ms=now_ms())
-            with ServeProcess(config, tmp_path) as service:
+            with ServeProcess(settings_file(tmp_path, url), tmp_path) as service:
                 assert [match["id"] for match in service.look_up(TEXT)["matches"]] == ["d0"]
                 server.kill()
                 status, headers, problem = service.request("POST", "/v1/profiles/articles/lookup", {"text": TEXT})
@@ -290,11 +239,8 @@ class TestCommand:
         certificate = TLS / "certificate.pem"
         files = {"api.ssl_cert_file": certificate, "api.ssl_key_file": TLS / "plain.key"}
         context = ssl.create_default_context(cafile=certificate)
-        with (
-            ServeProcess(config, tmp_path, **files) as service,
-            contextlib.closing(
-                http.client.HTTPSConnection("localhost", service.port(), timeout=60, context=context)
-            ) as client,
-        ):
-            client.request("GET", "/livez")
-            assert client.getresponse().read() == b"ok\n"
+        with ServeProcess(config, tmp_path, **files) as service:
+            client = http.client.HTTPSConnection("localhost", service.port(), timeout=60, context=context)
+            with contextlib.closing(client):
+                client.request("GET", "/livez")
+                assert client.getresponse().read() == b"ok\n"

@@ -16,11 +16,10 @@ from streamdedup.kafka.protocols import Record
 from streamdedup.kafka.reader import SpanReader
 from streamdedup.position import Partition, Position
 from streamdedup.wire.dead_letters import DaemonInfo, Failure, Stage, dead_letter
-from tests.canaries import TLS
 from tests.event_stream import an_alert
 from tests.guarded_kafka import GuardedKafka
 from tests.servers import DEADLINE_S, fresh_name, wait_until
-from tests.serving import ServeProcess
+from tests.serving import ServeProcess, settings_file
 
 TRANSACTIONS = 60
 #: Alerts after which the client hangs up.
@@ -35,18 +34,13 @@ def topic(new_topic):
 @pytest.fixture
 def start(kafka, topic, tmp_path):
     """Start processes of the service."""
-    config = tmp_path / "streamdedup.toml"
     # Alerts need no Redis.
-    config.write_text(
-        f'[kafka]\nbootstrap_servers = "{kafka}"\nduplicates_topic = "{topic}"\n[redis]\nurl = "redis://127.0.0.1:9"\n'
-        '[profiles.articles]\ntopics = ["articles"]\n',
-        encoding="utf-8",
-    )
+    config = settings_file(tmp_path, "redis://127.0.0.1:9", kafka)
 
     def started(number: int = 0, **settings) -> ServeProcess:
         folder = tmp_path / str(number)
         folder.mkdir()
-        return ServeProcess(config, folder, **settings)
+        return ServeProcess(config, folder, **{"kafka.duplicates_topic": topic, **settings})
 
     return started
 
@@ -64,6 +58,13 @@ def send(producer, topic, *documents: str) -> None:
     for document in documents:
         producer.send(topic, value=an_alert(document), partition=int(document.rpartition("-")[2]) % 3)
     producer.flush()
+
+
+def transact(producer, topic, *documents: str, commit: bool = True) -> None:
+    """Send alerts in a transaction, which is committed or aborted."""
+    producer.begin_transaction()
+    send(producer, topic, *documents)
+    (producer.commit_transaction if commit else producer.abort_transaction)()
 
 
 def documents_of(blocks, count: int) -> tuple[list[str], str | None]:
@@ -84,12 +85,8 @@ def test_alerts_come_once_after_the_commit_and_aborted_ones_never(start, topic, 
             send(producer, topic, "early-1")
             producer.commit_transaction()
             assert sorted(documents_of(blocks, 2)[0]) == ["early-0", "early-1"]
-            producer.begin_transaction()
-            send(producer, topic, "aborted-0", "aborted-1", "aborted-2")
-            producer.abort_transaction()
-            producer.begin_transaction()
-            send(producer, topic, "late-0", "late-1", "late-2")
-            producer.commit_transaction()
+            transact(producer, topic, "aborted-0", "aborted-1", "aborted-2", commit=False)
+            transact(producer, topic, "late-0", "late-1", "late-2")
             assert sorted(documents_of(blocks, 3)[0]) == ["late-0", "late-1", "late-2"]
             assert service.request("GET", "/livez")[0] == 200
             assert service.stop() == 0
@@ -107,13 +104,10 @@ def test_a_client_that_comes_back_to_any_process_misses_and_doubles_nothing(star
         for _ in range(count):
             number = len(committed)
             documents = [f"d-{number + at}" for at in range(order.randint(1, 4))]
-            producer.begin_transaction()
             if order.random() < 0.3:
-                send(producer, topic, *(f"aborted-{at}" for at in range(3)))
-                producer.abort_transaction()
+                transact(producer, topic, *(f"aborted-{at}" for at in range(3)), commit=False)
             else:
-                send(producer, topic, *documents)
-                producer.commit_transaction()
+                transact(producer, topic, *documents)
                 committed.extend(documents)
 
     with start(0) as one, start(1) as other:
@@ -129,9 +123,7 @@ def test_a_client_that_comes_back_to_any_process_misses_and_doubles_nothing(star
                 last_id = last or last_id
         with other.alerts(last_id) as blocks:
             seen += documents_of(blocks, len(committed) - len(seen))[0]
-            producer.begin_transaction()
-            send(producer, topic, "last-0")
-            producer.commit_transaction()
+            transact(producer, topic, "last-0")
             assert documents_of(blocks, 1)[0] == ["last-0"]
         assert len(committed) > TRANSACTIONS
         assert sorted(seen) == sorted(committed)
@@ -156,9 +148,8 @@ def test_new_partitions_end_a_stream_soon_and_their_alerts_come_after_it(kafka, 
 def test_dead_letters_come_after_the_commit_without_any_part_of_the_record(start, topic, new_topic, producer):
     letters = new_topic("letters")
     failed = Record(Position("articles", 1, 7), 0, b"amber", b"amber", (("amber", b"amber"),))
-    made = dead_letter(
-        failed, Failure(Stage.DECODE, "not_json", "DecodeError", "no JSON"), DaemonInfo("g", "i", "1"), time_ms=0
-    )
+    failure = Failure(Stage.DECODE, "not_json", "DecodeError", "no JSON")
+    made = dead_letter(failed, failure, DaemonInfo("g", "i", "1"), time_ms=0)
     with start(**{"kafka.dead_letter_topic": letters}) as service, service.alerts(path="/v1/dead-letters") as blocks:
         assert next(blocks)["id"] == f"{letters}:0"
         for commit in (False, True):
@@ -183,9 +174,8 @@ def test_dead_letters_come_after_the_commit_without_any_part_of_the_record(start
 
 
 def test_without_the_topic_or_kafka_there_is_a_problem_and_other_requests_are_answered(start):
-    for number, settings in enumerate(
-        ({"kafka.duplicates_topic": "nowhere"}, {"kafka.bootstrap_servers": "127.0.0.1:9"})
-    ):
+    wrong = [{"kafka.duplicates_topic": "nowhere"}, {"kafka.bootstrap_servers": "127.0.0.1:9"}]
+    for number, settings in enumerate(wrong):
         with start(number, **settings) as service:
             status, headers, problem = service.request("GET", "/v1/alerts")
             assert (status, int(headers["retry-after"]) > 0) == (503, True)
@@ -206,28 +196,16 @@ def guarded_kafka(tmp_path):
 @pytest.mark.long
 def test_the_right_to_read_a_topic_is_needed_and_enough_for_its_alerts_and_its_texts(guarded_kafka):
     guarded_kafka.create_topics("alerts")
-    options = KafkaOptions(
-        bootstrap_servers=guarded_kafka.bootstrap_servers,
-        group_id="unused",
-        topics=("alerts",),
-        delivery="at-least-once",
-        security_protocol="SASL_SSL",
-        ssl_cafile=str(TLS / "certificate.pem"),
-        ssl_certfile=str(TLS / "certificate.pem"),
-        ssl_keyfile=str(TLS / "plain.key"),
-        sasl_mechanism="PLAIN",
-        sasl_username="subscriber",
-        sasl_password="only-for-tests",
-    )
+    # The client's names of the options, but for one word.
+    login = {name.replace("_plain_", "_"): value for name, value in guarded_kafka.login("subscriber").items()}
+    place = {"bootstrap_servers": guarded_kafka.bootstrap_servers, "topics": ("alerts",)}
+    options = KafkaOptions(group_id="unused", delivery="at-least-once", **place, **login)
     for opened in (SpanReader, open_fetcher):
         with pytest.raises(BrokerMisconfigured, match="READ"):
             opened(options)
     guarded_kafka.grant("subscriber", [(ResourceType.TOPIC, "alerts", ACLOperation.READ)])
-    login = guarded_kafka.login()
-    with (
-        SpanReader(options) as reader,
-        contextlib.closing(KafkaProducer(bootstrap_servers=guarded_kafka.bootstrap_servers, **login)) as producer,
-    ):
+    producer = KafkaProducer(bootstrap_servers=guarded_kafka.bootstrap_servers, **guarded_kafka.login())
+    with contextlib.closing(producer), SpanReader(options) as reader:
         reader.start_at(reader.ends)
         producer.send("alerts", value=an_alert("a")).get(60)
         records = wait_until(lambda: reader.poll(0.2).records, what="the alert")

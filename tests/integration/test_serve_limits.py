@@ -263,7 +263,6 @@ def test_a_probe_in_progress_is_not_displaced(service, monkeypatch):
 def test_requests_that_wait_for_another_are_answered_in_order_and_limited(service):
     with Running(service.app) as running, running.client() as client:
         client.sendall(LIVE * MAX_PIPELINED + LIVE.replace(b"livez", b"none"))
-        statuses = []
         received = b""
         while received.count(b"HTTP/1.1 ") <= MAX_PIPELINED or not received.endswith(b"}"):
             received += client.recv(65_536)

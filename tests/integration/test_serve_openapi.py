@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from streamdedup.serve.access import _STREAMS
-from tests.integration.test_serve import TEXT, fill, now_ms, settings_for
-from tests.serving import ServeProcess
+from tests.integration.test_serve import TEXT, now_ms, settings_for
+from tests.serving import ServeProcess, fill, settings_file
 
 TOKEN = "a-token-of-22-characters-at-least"
 #: Requests of the search for each operation, beside those that cover its parameters one by one.
@@ -34,12 +34,7 @@ EXISTING = """
 
 @pytest.fixture
 def service(tmp_path, kafka, redis_url, redis_client):
-    config = tmp_path / "streamdedup.toml"
-    config.write_text(
-        f'[kafka]\nbootstrap_servers = "{kafka}"\n[redis]\nurl = "{redis_url}"\n'
-        '[profiles.articles]\ntopics = ["articles"]\nshingle_size = 2\nthreshold = 0.5\n',
-        encoding="utf-8",
-    )
+    config = settings_file(tmp_path, redis_url, kafka)
     tokens = tmp_path / "tokens"
     tokens.write_text(f"{TOKEN}\n", encoding="ascii")
     fill(settings_for(redis_url), TEXT, TEXT + " iris", "kelp lime moss nettle oak pine", time_ms=now_ms())

@@ -7,18 +7,12 @@ from kafka import KafkaConsumer, TopicPartition
 
 from streamdedup.errors import BrokerUnavailable
 from streamdedup.kafka.group import GroupOffsets
-from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.protocols import CommittedOffset
 from streamdedup.kafka.reader import KafkaHistory, SpanReader
 from streamdedup.position import Partition
 from tests.raw_batches import RawRecord, record_batch, send_batch
-from tests.servers import admin_client, produce, produce_in_transactions, read_topic, wait_until
-
-
-def options_for(bootstrap, *topics, **fields):
-    fields = {"delivery": "exactly-once", "transactional_id": "unused"} | fields
-    return KafkaOptions(bootstrap_servers=bootstrap, group_id="unused", topics=topics, **fields)
+from tests.servers import admin_client, kafka_options, produce, produce_in_transactions, read_topic, wait_until
 
 
 def values(reader):
@@ -28,8 +22,7 @@ def values(reader):
 def test_a_span_ends_where_the_topic_ended_when_it_was_made_and_can_be_read_again(kafka, new_topic):
     topic = new_topic(partitions=3)
     produce(kafka, topic, [b"%d" % number for number in range(1_200)])
-
-    with SpanReader(options_for(kafka, topic)) as reader:
+    with SpanReader(kafka_options(kafka, topic)) as reader:
         produce(kafka, topic, [b"later"] * 50)
         first = values(reader)
         reader.start_at({})
@@ -41,8 +34,7 @@ def test_a_span_begins_at_the_given_offsets(kafka, new_topic):
     topic = new_topic(partitions=2)
     for partition in range(2):
         produce(kafka, topic, [b"%d:%d" % (partition, offset) for offset in range(5)], partition=partition)
-
-    with SpanReader(options_for(kafka, topic)) as reader:
+    with SpanReader(kafka_options(kafka, topic)) as reader:
         reader.start_at({Partition(topic, 1): 3})
         assert sorted(values(reader)) == [*(b"0:%d" % offset for offset in range(5)), b"1:3", b"1:4"]
         reader.start_at(reader.ends)
@@ -52,19 +44,18 @@ def test_a_span_begins_at_the_given_offsets(kafka, new_topic):
 def test_a_span_passes_aborted_records_also_at_its_end(kafka, new_topic):
     topic = new_topic()
     produce_in_transactions(kafka, topic, (b"committed", True), (b"aborted", False))
-
-    with SpanReader(options_for(kafka, topic)) as reader:
+    with SpanReader(kafka_options(kafka, topic)) as reader:
         assert values(reader) == [b"committed"]
 
 
 def test_an_empty_topic_ends_at_once(kafka, new_topic):
-    with SpanReader(options_for(kafka, new_topic())) as reader:
+    with SpanReader(kafka_options(kafka, new_topic())) as reader:
         assert list(reader.batches()) == []
 
 
 def progress(kafka, topic, committed, now_ms=1_000_000):
     offsets = {Partition(topic, number): offset for number, offset in committed.items()}
-    found = KafkaHistory(options_for(kafka, topic)).progress([topic], offsets, now_ms)
+    found = KafkaHistory(kafka_options(kafka, topic)).progress([topic], offsets, now_ms)
     return {each.number: (one.is_read, one.time_ms) for each, one in found.items()}
 
 
@@ -108,7 +99,7 @@ def test_each_partition_is_read_from_its_own_time(kafka, new_topic):
         for time_ms in (10, 40, 20, 30):
             produce(kafka, topic, [b"%d" % time_ms], partition=number, timestamp_ms=time_ms)
     since = {Partition(topic, 0): 20, Partition(topic, 1): None, Partition(topic, 2): 50}
-    with KafkaHistory(options_for(kafka, topic)).open([topic], since, None) as span:
+    with KafkaHistory(kafka_options(kafka, topic)).open([topic], since, None) as span:
         found = sorted((r.position.partition, int(r.value)) for batch in span.batches() for r in batch.records)
     assert found == [(0, 20), (0, 30), (0, 40), (1, 10), (1, 20), (1, 30), (1, 40)]
     assert span.total_count == 7
@@ -117,12 +108,11 @@ def test_each_partition_is_read_from_its_own_time(kafka, new_topic):
 def test_offsets_are_read_back_with_their_metadata(kafka, new_topic, new_group):
     topic, group = new_topic(partitions=3), new_group()
     partitions = [Partition(topic, number) for number in range(3)]
-
-    with GroupOffsets(options_for(kafka, topic), group) as offsets:
+    with GroupOffsets(kafka_options(kafka, topic), group) as offsets:
         assert offsets.read(partitions) == {}
         offsets.write({partitions[0]: CommittedOffset(7, '{"a":1}'), partitions[2]: CommittedOffset(0)})
         offsets.write({partitions[2]: CommittedOffset(9, "x" * 4_096)})
-    with GroupOffsets(options_for(kafka, topic), group) as offsets:
+    with GroupOffsets(kafka_options(kafka, topic), group) as offsets:
         assert offsets.read(partitions) == {
             partitions[0]: CommittedOffset(7, '{"a":1}'),
             partitions[2]: CommittedOffset(9, "x" * 4_096),
@@ -135,16 +125,15 @@ def test_bookmarks_of_a_group_with_members_cannot_be_moved(kafka, new_topic, new
     soon = {"metadata_max_age_ms": 1_000}
     with contextlib.closing(KafkaConsumer(topic, bootstrap_servers=kafka, group_id=group, **soon)) as member:
         wait_until(lambda: member.poll(timeout_ms=100) is not None and member.assignment(), what="membership")
-        with GroupOffsets(options_for(kafka, topic), group) as offsets, pytest.raises(BrokerUnavailable, match=group):
+        with GroupOffsets(kafka_options(kafka, topic), group) as offsets, pytest.raises(BrokerUnavailable, match=group):
             offsets.write({Partition(topic, 0): CommittedOffset(1)})
 
 
 def test_a_feeder_sends_headers_and_to_the_partition_that_it_is_told(kafka, new_topic):
     topic = new_topic(partitions=4)
-    with Feeder(options_for(kafka, topic)) as feeder:
+    with Feeder(kafka_options(kafka, topic)) as feeder:
         for number in range(8):
             feeder.send(topic, b"same key", b"value", headers=[("name", b"%d" % number)], partition=number % 4)
-
     records = read_topic(kafka, topic)
     assert [(record.partition, record.headers) for record in records] == [
         (partition, [("name", b"%d" % number)]) for partition in range(4) for number in (partition, partition + 4)

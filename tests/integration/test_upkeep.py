@@ -8,7 +8,7 @@ from streamdedup.index.backend import PartitionFacts
 from streamdedup.index.documents import IndexEntry
 from streamdedup.index.redis.admin import RedisUpkeep
 from streamdedup.index.redis.base import RedisIndexOptions
-from streamdedup.index.redis.connection import connect, connect_cluster
+from streamdedup.index.redis.connection import connect
 from streamdedup.index.redis.store import RedisIndex
 from streamdedup.position import Partition, Position
 from tests.entries import content_of, pending_of
@@ -23,9 +23,7 @@ DOCUMENTS_COUNT = 1500
 def servers(request):
     """A connection to servers without keys, and what lists all keys."""
     if request.param == "cluster":
-        cluster = request.getfixturevalue("cluster_of_redis")
-        with connect_cluster(cluster.addresses[:1]) as connection:
-            yield connection, cluster.all_keys
+        yield request.getfixturevalue("cluster_servers"), request.getfixturevalue("cluster_of_redis").all_keys
     else:
         client = request.getfixturevalue("redis_client")
         with connect(request.getfixturevalue("redis_url")) as connection:
@@ -39,14 +37,11 @@ def fill(connection, namespace="sd:articles", documents_count=3):
     fence = store.fence(PARTITION, 7, 0)
     numbers = list(range(1, documents_count + 1))
     # Sizes from 1 to 1,000 bytes, so that a sample must be a fair one.
-    contents = [content_of(hashes_count=n % 250) for n in numbers]
-    store.insert_entries(
-        [
-            IndexEntry(n, f"doc-{n}", b"d" * 16, Position(*PARTITION, n), 1000, n, content)
-            for n, content in zip(numbers, contents, strict=True)
-        ],
-        [fence],
-    )
+    entries = [
+        IndexEntry(n, f"doc-{n}", b"d" * 16, Position(*PARTITION, n), 1000, n, content_of(hashes_count=n % 250))
+        for n in numbers
+    ]
+    store.insert_entries(entries, [fence])
     store.insert_and_look_up(numbers, np.array([[n] * BANDS for n in numbers], dtype=np.uint32), [fence])
     store.insert_copies([(1, b"d" * 16)], [fence])
     store.remove_copies([(9, b"d" * 16)], [fence])

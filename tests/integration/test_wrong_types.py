@@ -14,14 +14,10 @@ from tests.entries import content_of
 PARTITION = Partition("articles", 0)
 
 
-def settings_with(url, further=()):
-    given = {"kafka.bootstrap_servers": "h:1", "redis.url": url, "profiles.articles.topics": "articles"}
-    return Settings.load(None, given | dict(further), {})
-
-
 @pytest.fixture
 def opened(redis_client, redis_url):
-    settings = settings_with(redis_url)
+    values = {"kafka.bootstrap_servers": "h:1", "redis.url": redis_url, "profiles.articles.topics": "articles"}
+    settings = Settings.load(None, values, {})
     with connect_backend(settings) as backend:
         store = backend.index("articles")
         store.open(settings.profiles["articles"].fingerprint())
@@ -68,8 +64,7 @@ def test_a_damaged_index_entry_is_a_fatal_error(opened, damage):
     entry = IndexEntry(7, "doc-7", b"d" * 16, Position(*PARTITION, 1), 1000, 7, content_of())
     store.insert_entries([entry], [fence])
     client.set(keys.entry(7), damage(client.get(keys.entry(7))))
+    told = r"index entry 7 is damaged: .*; another program writes to the keys"
     for read in (lambda: store.get_entries([7]), lambda: store.read_entries([7], 1)):
-        with pytest.raises(
-            StoreMisconfigured, match=r"index entry 7 is damaged: .*; another program writes to the keys"
-        ):
+        with pytest.raises(StoreMisconfigured, match=told):
             read()
