@@ -1,6 +1,8 @@
 """What ``streamdedup check`` says of what it finds: lines, JSON, exit codes; one failure hides none of the others."""
 
 import json
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -129,16 +131,6 @@ class TestCommand:
         assert invoke("--config", str(config)).output.endswith("\n1 ok, 1 warning, 0 failed: the daemon can start\n")
 
 
-class _Backend:
-    kind = "redis"
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        return None
-
-
 class TestAll:
     """Servers are checked one after the other, and one that is away hides nothing of the next."""
 
@@ -146,16 +138,15 @@ class TestAll:
     def found(self, monkeypatch, settings):
         asked = []
 
+        def index_findings(_settings, _backend, committed):
+            return [Finding.ok("index", "profile", f"beside {committed}")]
+
         def look(kafka, redis):
             monkeypatch.setattr(checks, "kafka_findings", lambda _settings: kafka)
             monkeypatch.setattr(checks, "store_findings", lambda _settings, _backend: redis)
-            monkeypatch.setattr(checks, "connect_backend", lambda _settings: _Backend())
+            monkeypatch.setattr(checks, "connect_backend", lambda _settings: nullcontext(SimpleNamespace(kind="redis")))
             monkeypatch.setattr(checks, "committed_quietly", lambda _options: asked.append("offsets") or {})
-            monkeypatch.setattr(
-                checks,
-                "index_findings",
-                lambda _settings, _backend, committed: [Finding.ok("index", "profile", f"beside {committed}")],
-            )
+            monkeypatch.setattr(checks, "index_findings", index_findings)
             return [finding.text for finding in checks.every_finding(settings)][1:], asked
 
         return look

@@ -32,11 +32,7 @@ CANARY = KEY_PASSWORD
 
 
 @pytest.fixture(autouse=True)
-def _bare_environment(monkeypatch):
-    for name in list(os.environ):
-        if name.startswith("STREAMDEDUP_"):
-            monkeypatch.delenv(name)
-    # Help is wrapped to the terminal's width.
+def _wide_terminal(monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
 
 
@@ -186,17 +182,8 @@ def test_a_mistake_of_the_program_itself_keeps_its_traceback(monkeypatch):
 
 @pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
 def test_output_that_its_encoding_cannot_hold_is_one_line_and_code_1(config, encoding):
-    command = [
-        sys.executable,
-        "-m",
-        "streamdedup",
-        "config",
-        "show",
-        "--config",
-        config,
-        "--set",
-        "kafka.group_id=ключ",
-    ]
+    options = ["--config", config, "--set", "kafka.group_id=ключ"]
+    command = [sys.executable, "-m", "streamdedup", "config", "show", *options]
     done = subprocess.run(command, capture_output=True, check=False, env={**os.environ, "PYTHONIOENCODING": encoding})
     assert done.returncode == errors.EXIT_FAILED
     (line,) = done.stderr.decode().splitlines()
@@ -247,8 +234,7 @@ def test_show_never_prints_a_secret(run, tmp_path, monkeypatch):
     path = tmp_path / "secret.toml"
     path.write_text(
         SMALLEST.replace("redis://", f"redis://user:{CANARY}@").replace(
-            "[redis]",
-            'security_protocol = "SASL_SSL"\nsasl_mechanism = "PLAIN"\nsasl_username = "u"\n[redis]',
+            "[redis]", 'security_protocol = "SASL_SSL"\nsasl_mechanism = "PLAIN"\nsasl_username = "u"\n[redis]'
         ),
         encoding="utf-8",
     )
@@ -323,12 +309,8 @@ class TestCommandsWithTheSameSettings:
 
     @pytest.fixture
     def config(self, tmp_path, monkeypatch):
-        monkeypatch.delenv("STREAMDEDUP_CONFIG", raising=False)
         path = tmp_path / "my settings.toml"
-        path.write_text(
-            'kafka.bootstrap_servers = "h:1"\nredis.url = "redis://h:2/0"\nprofiles.articles.topics = ["articles"]\n',
-            encoding="utf-8",
-        )
+        path.write_text(SMALLEST, encoding="utf-8")
         monkeypatch.chdir(tmp_path)
         return path
 

@@ -577,12 +577,7 @@ class TestClusters:
 
 
 @settings(max_examples=examples(40))
-@given(
-    st.integers(0, 2**32),
-    st.integers(12, 40),
-    st.lists(st.integers(1, 60), min_size=3, max_size=8),
-    st.booleans(),
-)
+@given(st.integers(0, 2**32), st.integers(12, 40), st.lists(st.integers(1, 60), min_size=3, max_size=8), st.booleans())
 def test_in_a_storm_every_exact_copy_is_reported_with_an_exact_copy(seed, cap, sizes, silent):
     rng = random.Random(seed)
     stream = Stream(store=MemoryIndex(bucket_cap=cap))

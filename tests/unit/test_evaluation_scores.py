@@ -22,12 +22,7 @@ from streamdedup.similarity.lsh import Banding
 from streamdedup.text.shingles import ShingleOptions, Shingler
 
 OPTIONS = DetectorOptions(
-    profile="trial",
-    shingles=ShingleOptions(size=1),
-    banding=Banding(32, 4),
-    permutations=128,
-    seed=1,
-    threshold=0.5,
+    profile="trial", shingles=ShingleOptions(size=1), banding=Banding(32, 4), permutations=128, seed=1, threshold=0.5
 )
 
 
