@@ -33,6 +33,8 @@ from tests.composed import (
     settings,
 )
 
+PROMETHEUS = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text(encoding="utf-8"))
+
 
 class TestForm:
     @pytest.mark.skipif(
@@ -99,12 +101,8 @@ class TestOwnImage:
     def test_the_hosts_by_which_look_ups_are_called_are_allowed(self):
         api = settings().api
         assert api.allow_anonymous
-        config = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text(encoding="utf-8"))
-        (targets,) = [
-            job["static_configs"][0]["targets"]
-            for job in config["scrape_configs"]
-            if job["job_name"] == "streamdedup-serve"
-        ]
+        jobs = {job["job_name"]: job["static_configs"][0] for job in PROMETHEUS["scrape_configs"]}
+        targets = jobs["streamdedup-serve"]["targets"]
         assert {target.partition(":")[0] for target in targets} == set(api.allowed_hosts)
 
     def test_the_daemon_is_given_time_to_end_by_itself(self):
@@ -125,13 +123,11 @@ class TestOwnImage:
 
 
 class TestPrometheus:
-    CONFIG = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text(encoding="utf-8"))
-
     def test_its_configuration_and_its_rules_are_mounted_where_it_looks(self):
         mounts = binds("prometheus")
         (config,) = [part.split("=")[1] for part in SERVICES["prometheus"]["command"] if "--config.file=" in part]
         assert mounts[config] == ROOT / "deploy/prometheus/prometheus.yml"
-        (pattern,) = self.CONFIG["rule_files"]
+        (pattern,) = PROMETHEUS["rule_files"]
         folder = mounts[str(Path(config).parent / Path(pattern).parent)]
         assert [path.name for path in folder.glob(Path(pattern).name)] == ["streamdedup.yml"]
 
@@ -144,8 +140,7 @@ class TestGrafana:
         (port,) = published("prometheus")
         assert source["url"] == f"http://prometheus:{port}"
         assert source["type"] == "prometheus"
-        scraped_every = TestPrometheus.CONFIG["global"]["scrape_interval"]
-        assert source["jsonData"]["timeInterval"] == scraped_every
+        assert source["jsonData"]["timeInterval"] == PROMETHEUS["global"]["scrape_interval"]
 
     def test_it_finds_the_dashboard_and_opens_with_it(self):
         (provider,) = yaml.safe_load((self.FOLDER / "dashboards/streamdedup.yml").read_text("utf-8"))["providers"]
