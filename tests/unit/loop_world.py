@@ -646,12 +646,12 @@ class Fate:
 
     Args:
         seed: Of the choice.
-        events: Number of events, after which a run ends without faults.
     """
 
-    def __init__(self, seed: int, events: int = 20) -> None:
+    def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
-        self._left = events
+        #: Number of events after which a run ends without faults.
+        self._left = 20
         self._share = self._rng.choice([0.03, 0.06, 0.12, 0.25])
         of_all: list[Act] = [killed, rebalanced, broker_fails, store_fails, batch_refused, self._interleave]
         self._acts = [*self._rng.sample(of_all, self._rng.randint(0, 3)), self._interleave]
@@ -673,24 +673,23 @@ class Fate:
         self._interleave(world, moment)
 
 
-def a_random_run(seed: int, *, changes: float | None = None, ends: float = 0.0, **options: Any) -> World:
+def a_random_run(seed: int, *, ends: float = 0.0, **options: Any) -> World:
     """Run one random world, with random daemons, records and faults, to its end.
 
     Args:
         seed: Of all choices.
-        changes: How often documents get further versions; drawn, if not given.
         ends: Probability of appends and deletions.
         options: Of the world.
     """
     rng = random.Random(seed)
     partitions = rng.randint(1, 3)
     set_back = rng.random() < 0.3
-    drawn = rng.choice([0.0, 0.4])
+    changes = rng.choice([0.0, 0.4])
     records = some_records(
         seed,
         rng.randint(4, 12),
         partitions=partitions,
-        changes=drawn if changes is None else changes,
+        changes=changes,
         ends=ends,
         poison=not set_back and rng.random() < 0.4,
     )

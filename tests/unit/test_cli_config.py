@@ -82,11 +82,13 @@ def all_commands() -> list[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_help_fits_the_terminal_and_cuts_nothing(run, monkeypatch, width):
+def test_help_fits_the_terminal_cuts_nothing_and_names_no_type_for_flags(run, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))
     for names in all_commands():
         code, out, _ = run(*names, "--help")
         assert code == errors.EXIT_OK
+        assert "--help" in out
+        assert "bool" not in out.lower(), names
         assert "…" not in out
         listed = out.partition("Commands:")[2].partition("Examples:")[0]
         assert "..." not in listed, names
@@ -195,14 +197,6 @@ def test_a_character_that_is_encoded_elsewhere_keeps_its_traceback(monkeypatch):
     monkeypatch.setattr(cli, "_run", lambda _arguments: "ключ".encode("ascii"))
     with pytest.raises(UnicodeEncodeError):
         cli.main([])
-
-
-@pytest.mark.parametrize("words", [(), *((name,) for name in cli.COMMANDS), ("topics", "create"), ("index", "unfence")])
-def test_help_names_no_type_for_flags_which_take_no_value(run, words):
-    code, out, _ = run(*words, "--help")
-    assert code == errors.EXIT_OK
-    assert "--help" in out
-    assert "bool" not in out.lower()
 
 
 # config

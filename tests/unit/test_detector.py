@@ -394,8 +394,8 @@ class TestCandidates:
 class Weighed(MemoryIndex):
     """Keeps the weight of each chunk of entries."""
 
-    def __init__(self, **options):
-        super().__init__(**options)
+    def __init__(self):
+        super().__init__()
         self.weights = []
 
     def get_entries(self, numbers):

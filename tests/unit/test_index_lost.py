@@ -40,9 +40,9 @@ def flush(world: World) -> None:
     world.index.__init__()
 
 
-def a_world_that_went_back(**options) -> World:
+def a_world_that_went_back() -> World:
     """All records but one are in the backup that was restored while no daemon was running."""
-    world = World(BEFORE, **options).run()
+    world = World(BEFORE).run()
     kept = snapshot(world)
     world.send(Sent("d", OTHER_TEXT, 1)).run()
     world.stop_all()
