@@ -55,9 +55,7 @@ FENCED_METHODS = frozenset(STORE_METHODS).difference(
     ["open", "partition_states", "copy_removals", "get_entries", "read_entries", "ping"]
 )
 #: Calls of a transport that can fail.
-KAFKA_CALLS = frozenset(
-    {"open_clients", "poll", POLL_AHEAD, "committed", "all_committed", "confirm", "publish", "commit"}
-)
+KAFKA_CALLS = {"open_clients", "poll", POLL_AHEAD, "committed", "all_committed", "confirm", "publish", "commit"}
 #: Steps after which a run is stuck.
 PATIENCE_STEPS = 3_000
 #: The monotonic clock of all loops.
@@ -216,9 +214,8 @@ class Daemon:
         staging = Watched(inner, self, ["clear", "extend_lease", "complete"])
         index = Watched(inner.store, self, STORE_METHODS)
         pipeline = a_pipeline(name, self.world.make_detector, index)
-        return RebuildTarget(
-            staging, pipeline, self.world.topics, self.world.kept_ms, marker_lifetime(self.world.kept_ms)
-        )
+        kept_ms = self.world.kept_ms
+        return RebuildTarget(staging, pipeline, self.world.topics, kept_ms, marker_lifetime(kept_ms))
 
     def open(self) -> tuple[Watched, Watched]:
         """Open clients, as the loop's transport."""
@@ -324,15 +321,11 @@ class World:
         value = None if sent.text is None else json.dumps({"id": sent.id, "text": sent.text, "op": sent.op}).encode()
         if sent.code == "not_json":
             value = b"{"
+        partition, readable = sent.partition % self.partitions, sent.code != "unreadable"
         trace = ("traceparent", next(self.traces))
+        headers = (("private", b"p"), trace)
         position = self.broker.produce(
-            INPUT,
-            value,
-            None,
-            partition=sent.partition % self.partitions,
-            timestamp_ms=sent.time_ms,
-            readable=sent.code != "unreadable",
-            headers=(("private", b"p"), trace),
+            INPUT, value, None, partition=partition, timestamp_ms=sent.time_ms, readable=readable, headers=headers
         )
         self.traces_of.setdefault(position, []).append((trace,))
         return position
@@ -685,14 +678,9 @@ def a_random_run(seed: int, *, ends: float = 0.0, **options: Any) -> World:
     partitions = rng.randint(1, 3)
     set_back = rng.random() < 0.3
     changes = rng.choice([0.0, 0.4])
-    records = some_records(
-        seed,
-        rng.randint(4, 12),
-        partitions=partitions,
-        changes=changes,
-        ends=ends,
-        poison=not set_back and rng.random() < 0.4,
-    )
+    count = rng.randint(4, 12)
+    poison = not set_back and rng.random() < 0.4
+    records = some_records(seed, count, partitions=partitions, changes=changes, ends=ends, poison=poison)
     world = World(
         records,
         partitions=partitions,
@@ -702,8 +690,7 @@ def a_random_run(seed: int, *, ends: float = 0.0, **options: Any) -> World:
         joined=rng.random() < 0.7,
         grown=seed % 2 == 0,
         **options,
-    )
-    world.run()
+    ).run()
     # As an operator may: after a stop in good order, all of which the index knows to be committed.
     if set_back and world.index._high_water_marks == world.broker.committed(GROUP):
         world.stop_all()

@@ -67,11 +67,7 @@ def test_a_common_subsequence_is_a_longest_one(a, b):
         ("one two\nthree", "one two three", [(True, "one two", None), (False, "\n", " "), (True, "three", None)]),
         # Scripts without spaces: each character; a mark stays with its letter.
         ("今日は今晴れです", "今日は今雨です", [(True, "今日は今", None), (False, "晴れ", "雨"), (True, "です", None)]),
-        (
-            "at cafe\u0301 one",
-            "at cafe one",
-            [(True, "at ", None), (False, "cafe\u0301", "cafe"), (True, " one", None)],
-        ),
+        ("a cafe\u0301 one", "a cafe one", [(True, "a ", None), (False, "cafe\u0301", "cafe"), (True, " one", None)]),
     ],
 )
 def test_words_are_aligned(a, b, expected):

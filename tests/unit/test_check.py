@@ -88,10 +88,8 @@ class TestCommand:
     @pytest.fixture
     def config(self, tmp_path):
         path = tmp_path / "streamdedup.toml"
-        path.write_text(
-            'kafka.bootstrap_servers = "h:1"\nredis.url = "redis://h:2/0"\nprofiles.articles.topics = ["articles"]\n',
-            encoding="utf-8",
-        )
+        text = 'kafka.bootstrap_servers = "h:1"\nredis.url = "redis://h:2/0"\nprofiles.articles.topics = ["articles"]\n'
+        path.write_text(text, encoding="utf-8")
         return path
 
     def test_each_mistake_in_the_settings_is_a_line(self, config):

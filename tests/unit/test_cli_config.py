@@ -205,10 +205,7 @@ def test_a_character_that_is_encoded_elsewhere_keeps_its_traceback(monkeypatch):
 def test_check_lists_the_profiles(run, config):
     code, out, err = run("config", "check", "--config", config)
     assert (code, err) == (errors.EXIT_OK, "")
-    assert out.splitlines()[:2] == [
-        "settings are valid: 1 profile, exactly-once delivery",
-        "profile articles: topics articles",
-    ]
+    assert out.startswith("settings are valid: 1 profile, exactly-once delivery\nprofile articles: topics articles\n")
     assert "bands x" in out
 
 
@@ -226,12 +223,9 @@ def test_show_prints_toml_with_the_achieved_banding(run, config):
 
 def test_show_never_prints_a_secret(run, tmp_path, monkeypatch):
     path = tmp_path / "secret.toml"
-    path.write_text(
-        SMALLEST.replace("redis://", f"redis://user:{CANARY}@").replace(
-            "[redis]", 'security_protocol = "SASL_SSL"\nsasl_mechanism = "PLAIN"\nsasl_username = "u"\n[redis]'
-        ),
-        encoding="utf-8",
-    )
+    login = 'security_protocol = "SASL_SSL"\nsasl_mechanism = "PLAIN"\nsasl_username = "u"\n'
+    text = SMALLEST.replace("redis://", f"redis://user:{CANARY}@").replace("[redis]", f"{login}[redis]")
+    path.write_text(text, encoding="utf-8")
     (tmp_path / "password").write_text(CANARY, encoding="utf-8")
     monkeypatch.setenv("STREAMDEDUP_KAFKA__SASL_PASSWORD_FILE", str(tmp_path / "password"))
     code, out, err = run("config", "show", "--config", str(path))

@@ -18,20 +18,8 @@ from streamdedup.daemon.shutdown import STOP_TIMEOUT_S
 from streamdedup.settings.schema import PREFIX, variables
 from streamdedup.settings.sources import CONFIG_VARIABLE
 from streamdedup.settings.units import parse_duration
-from tests.composed import (
-    COMPOSE,
-    OWN,
-    PAGE_SECTION,
-    ROOT,
-    SERVICES,
-    SETTINGS_FILE,
-    binds,
-    build_context,
-    ignored,
-    of_kind,
-    published,
-    settings,
-)
+from tests import composed
+from tests.composed import OWN, PAGE_SECTION, ROOT, SERVICES, binds, build_context, of_kind, published, settings
 
 PROMETHEUS = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text(encoding="utf-8"))
 
@@ -63,7 +51,7 @@ class TestEveryService:
                 assert (ROOT / source).exists(), source
                 assert mode == ["ro"]
             else:
-                assert source in COMPOSE["volumes"]
+                assert source in composed.COMPOSE["volumes"]
 
     def test_what_it_waits_for_can_come(self, name):
         for other, how in SERVICES[name].get("depends_on", {}).items():
@@ -87,7 +75,7 @@ class TestOwnImage:
     def test_its_variables_are_settings(self, name):
         for variable, value in SERVICES[name]["environment"].items():
             if variable == CONFIG_VARIABLE:
-                assert binds(name)[value] == SETTINGS_FILE
+                assert binds(name)[value] == composed.SETTINGS_FILE
             else:
                 assert variable.startswith(PREFIX)
                 assert variable in set(variables("NAME"))
@@ -172,7 +160,7 @@ class TestBuildContext:
 
     @pytest.mark.parametrize("path", ["tests/conftest.py", ".git/config", "streamdedup/__pycache__/cli.pyc", "a/b"])
     def test_the_rest_is_ignored(self, path):
-        assert ignored(path)
+        assert composed.ignored(path)
 
 
 class TestReadme:

@@ -459,10 +459,7 @@ def test_a_cut_gzip_file_gives_its_documents_first(tmp_path):
     [
         (b"fine\n" + b"x" * 2_000, ":2: longer than 1,000 bytes"),
         (gzip.compress(bytes(5_000_000).replace(b"\0", b"x")), ":1: longer than 1,000 bytes"),
-        (
-            b'<REUTERS OLDID="1">\n' + b"word\n" * 300,
-            ":198: the article that begins on line 1 is longer than 1,000 bytes",
-        ),
+        (b"<REUTERS>\n" + b"word\n" * 300, ":200: the article that begins on line 1 is longer than 1,000 bytes"),
     ],
 )
 def test_lines_and_articles_have_a_greatest_length(tmp_path, monkeypatch, content, place):

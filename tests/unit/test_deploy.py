@@ -94,9 +94,8 @@ def machine_settings_file(tmp_path):
     """Return a settings file as docs/deployment.md wants it for the units: without the address of Redis."""
     write_secrets(tmp_path / "secrets")
     copy = tmp_path / "streamdedup.toml"
-    copy.write_text(
-        '[kafka]\nbootstrap_servers = "kafka:9092"\n[profiles.articles]\ntopics = ["articles"]\n', encoding="utf-8"
-    )
+    text = '[kafka]\nbootstrap_servers = "kafka:9092"\n[profiles.articles]\ntopics = ["articles"]\n'
+    copy.write_text(text, encoding="utf-8")
     return copy
 
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loop_world import a_text, edited
-from msgspec import structs
 
 from streamdedup.detection.candidates import STORM_CANDIDATES, BucketHits, CopyBuckets, promising_candidates
 from streamdedup.detection.entry_chunks import weight_bytes
@@ -41,8 +40,8 @@ def stream() -> Stream:
     return Stream()
 
 
-def a_document(document_id: str, text: str, offset: int, *, partition: int = 0, time_ms: int = 0) -> Document:
-    return Document(document_id, text, Position("articles", partition, offset), time_ms)
+def a_document(document_id: str, text: str, offset: int, *, partition: int = 0, time_ms: int = 0, **more) -> Document:
+    return Document(document_id, text, Position("articles", partition, offset), time_ms, **more)
 
 
 def a_corpus(seed: int, count: int) -> list[tuple[str, str]]:
@@ -205,13 +204,11 @@ def test_a_match_names_document_and_position(stream):
 def test_each_of_two_copies_has_its_own_incarnation_in_a_match(stream, returned_name):
     stream.index(a_document("a", TEXT, 0))
     stream.index(a_document("b", TEXT, 1))
-    stream.delete([structs.replace(a_document(returned_name, "", 2), op="delete")])
+    stream.delete([a_document(returned_name, "", 2, op="delete")])
     stream.index(a_document(returned_name, TEXT, 3))
     (detection,) = stream.index(a_document("c", TEXT, 4)).detections
-    assert {match.id: bool(match.incarnation) for match in detection.matches} == {
-        "a": returned_name == "a",
-        "b": returned_name == "b",
-    }
+    has_incarnation = {match.id: bool(match.incarnation) for match in detection.matches}
+    assert has_incarnation == {"a": returned_name == "a", "b": returned_name == "b"}
 
 
 class TestSkips:
@@ -303,7 +300,7 @@ class TestReplays:
         assert stream.index(attempt).detections[0].matches == first.detections[0].matches
 
     def test_an_append_without_a_document_is_made_to_one_that_another_partition_has_inserted_since(self, stream):
-        append = structs.replace(a_document("a", "inlet jetty knoll", 5, time_ms=2), op="append")
+        append = a_document("a", "inlet jetty knoll", 5, time_ms=2, op="append")
         assert [document for document, _ in stream.index(append).refused] == [append]
         stream.index(a_document("a", TEXT, 0, partition=1, time_ms=1))
         result = stream.index(append)
@@ -314,10 +311,7 @@ class TestReplays:
     def test_an_append_to_a_bag_beyond_exact_limit_is_refused_and_changes_nothing(self):
         stream = Stream(replace(OPTIONS, shingles=ShingleOptions(unit="word", size=2, bag=True), exact_limit=5))
         stream.index(a_document("a", TEXT, 0), a_document("short", "amber birch cedar", 1))
-        appends = [
-            structs.replace(a_document(name, "inlet", offset), op="append")
-            for offset, name in enumerate(("a", "short"), 2)
-        ]
+        appends = [a_document("a", "inlet", 2, op="append"), a_document("short", "inlet", 3, op="append")]
         result = stream.index(*appends)
         ((document, error),) = result.refused
         assert (document, error.code) == (appends[0], ErrorCode.BAG_TOO_LARGE)
@@ -475,11 +469,8 @@ def test_only_the_bands_of_contents_outside_the_batch_are_signed(monkeypatch):
 
 class TestClusters:
     def test_no_entries_are_requested_without_a_number(self, stream, monkeypatch):
-        requests = []
-        get_entries = stream.store.get_entries
-        monkeypatch.setattr(
-            stream.store, "get_entries", lambda numbers: requests.append(numbers) or get_entries(numbers)
-        )
+        requests, read = [], stream.store.get_entries
+        monkeypatch.setattr(stream.store, "get_entries", lambda numbers: requests.append(numbers) or read(numbers))
         stream.index(a_document("a", TEXT, 0))
         stream.index(a_document("b", TEXT, 1))
         assert stream.index(a_document("c", TEXT, 2)).detections[0].cluster_id == "a"

@@ -10,16 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from streamdedup.cli import dlq_progress, settings_options
+from streamdedup.cli import dlq_progress, dlq_replay, settings_options
 from streamdedup.cli.dlq_progress import ReplayProgress
-from streamdedup.cli.dlq_replay import (
-    DeadLetterFilter,
-    LeftOut,
-    Tally,
-    message_of,
-    message_of_fetched,
-    reason_to_leave_out,
-)
+from streamdedup.cli.dlq_replay import DeadLetterFilter, LeftOut, Tally, message_of, message_of_fetched
 from streamdedup.cli.rendering.dead_letters import dead_letter_json, dead_letter_line
 from streamdedup.cli.rendering.terminal import escaped
 from streamdedup.cli.settings_options import parse_since
@@ -27,19 +20,11 @@ from streamdedup.errors import SettingsError, StreamdedupError
 from streamdedup.kafka.pace import Pace
 from streamdedup.kafka.protocols import Record
 from streamdedup.position import Position
-from streamdedup.wire.dead_letters import (
-    MIN_BYTES,
-    PREFIX,
-    DaemonInfo,
-    DeadLetter,
-    Failure,
-    Stage,
-    dead_letter,
-    read_headers,
-)
+from streamdedup.wire import dead_letters
+from streamdedup.wire.dead_letters import MIN_BYTES, PREFIX, DeadLetter, Failure, Stage, dead_letter, read_headers
 from tests.support.clock import ManualClock
 
-DAEMON = DaemonInfo("group", "a", "1.0")
+DAEMON = dead_letters.DaemonInfo("group", "a", "1.0")
 ORIGIN = Position("articles", 2, 1042)
 TIME_MS = 1_777_618_931_612
 
@@ -187,7 +172,7 @@ def test_since_is_a_time_or_how_long_ago(monkeypatch):
     ],
 )
 def test_only_whole_records_of_input_topics_that_have_not_failed_too_often_are_replayed(one, reason):
-    assert reason_to_leave_out(one, {"articles": 4}) is reason
+    assert dlq_replay.reason_to_leave_out(one, {"articles": 4}) is reason
 
 
 def test_what_is_sent_back_is_the_record_and_fails_as_its_next_attempt():

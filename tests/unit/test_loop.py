@@ -10,6 +10,7 @@ import logging
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -176,10 +177,9 @@ def test_a_topic_that_turns_bad_halts_the_daemon_which_keeps_its_partitions():
     # Two bad ones came with the last good ones, four more make six, and with the next batch it would be ten.
     assert len(world.dead_letters()) == 6
     assert world.broker.committed(GROUP) == {Partition(INPUT, 0): 12}
-    assert daemon.loop.readiness.problem().startswith(
-        "halted: 10 of the last 10 records of articles would be dead letters"
-    )
-    assert "4 not_json" in daemon.loop.readiness.problem()
+    problem = daemon.loop.readiness.problem()
+    assert problem.startswith("halted: 10 of the last 10 records of articles would be dead letters")
+    assert "4 not_json" in problem
     assert daemon.metric("halted") == 1
     assert daemon.metric("ready") == 0
     world.start("b")
@@ -303,17 +303,14 @@ def test_a_rebalance_brings_nothing_back_that_another_has_committed_meanwhile():
 
     def go_and_come_back(world: World, moment: Moment) -> None:
         a, b = world.daemons
-        ours = world.broker.groups[GROUP]
+        ours, partition = world.broker.groups[GROUP], Partition(INPUT, 0)
         a_number, b_number = a.source._member, b.source._member
         for owner in (b_number, a_number):
             world.broker.rebalance(GROUP)
-            ours.owners = {Partition(INPUT, 0): owner}
+            ours.owners = {partition: owner}
             for daemon in (a, b):
-                daemon.source._positions = (
-                    {Partition(INPUT, 0): ours.committed.get(Partition(INPUT, 0), 0)}
-                    if daemon.source._member == owner
-                    else {}
-                )
+                owns = daemon.source._member == owner
+                daemon.source._positions = {partition: ours.committed.get(partition, 0)} if owns else {}
             if owner == b_number:
                 world.turn(b)
         raise errors.StoreUnavailable("made to fail")
@@ -589,9 +586,8 @@ def test_while_kafka_does_not_answer_a_request_of_a_batch_the_daemon_reports_it(
     def time_passes(_world: World, moment: Moment) -> None:
         if not seen and moment.effect == effect:
             CLOCK.now_s += 9
-            seen.append(
-                (daemon.loop.readiness.problem(), daemon.metric("ready"), daemon.metric("waiting", what="kafka"))
-            )
+            waiting = daemon.metric("waiting", what="kafka")
+            seen.append((daemon.loop.readiness.problem(), daemon.metric("ready"), waiting))
 
     world.plan = lambda _number: time_passes
     world.run()
@@ -716,15 +712,9 @@ def test_a_batch_that_outlasts_its_membership_is_read_again_in_smaller_batches(m
         if (moment.effect, moment.after) == ("announce", True) and sizes[-1] > most:
             moment.daemon.leave_group()
 
-    world = World(
-        documents(60),
-        partitions=1,
-        batch_size=8,
-        plan=lambda _number: outlasts,
-        grown=False,
-        exactly_once=exactly_once,
-        make_detector=detector_that_fails(lambda _count: False, sizes, Killed),
-    )
+    make = detector_that_fails(lambda _count: False, sizes, Killed)
+    world = World(documents(60), partitions=1, batch_size=8, grown=False, exactly_once=exactly_once, make_detector=make)
+    world.plan = lambda _number: outlasts
     world.run()
     grows = [size for size in (1, 2, 4, 8) if size <= 2 * most]
     assert sizes[: 2 * len(grows)] == 2 * grows
@@ -906,20 +896,16 @@ def fates(**options) -> Iterator[World]:
 RETURNING = (Sent("y", TEXT, 1), Sent("x", TEXT, 0), Sent("y", OTHER_TEXT, 1), Sent("y", TEXT, 1))
 #: Rule -> the schedules to search, the world without the rule, and the expected mistake.
 RULES = {
-    "fence": (
-        lambda **o: pauses(TWINS, frozen(2), failing=True, **o),
-        {"make_index": lambda _w: WithoutFence()},
-        "lost",
-    ),
+    "fence": (partial(pauses, TWINS, frozen(2), failing=True), {"make_index": lambda _w: WithoutFence()}, "lost"),
     "claim": (fates, {"make_index": lambda _w: WithoutClaim()}, "doubled"),
-    "record first": (lambda **o: pauses(TWINS, slow(2), **o), {"make_detector": BucketsBeforeEntry}, "lost"),
+    "record first": (partial(pauses, TWINS, slow(2)), {"make_detector": BucketsBeforeEntry}, "lost"),
     "partners saved": (
-        lambda **o: pauses(RETURNING, slow(1), failing=True, **o),
+        partial(pauses, RETURNING, slow(1), failing=True),
         {"make_index": lambda _w: WithoutPartners()},
         "lost",
     ),
     "mark": (fates, {"make_index": lambda _w: WithoutMark()}, "doubled"),
-    "add before read": (lambda **o: pauses(TWINS, slow(2), **o), {"make_index": ReadBeforeAdd}, "lost"),
+    "add before read": (partial(pauses, TWINS, slow(2)), {"make_index": ReadBeforeAdd}, "lost"),
 }
 
 

@@ -10,14 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from streamdedup.similarity.lsh import (
-    FALSE_CANDIDATE_WEIGHT,
-    Banding,
-    banding_cost,
-    choose_banding,
-    false_candidates,
-    shared_bands,
-)
+from streamdedup.similarity import lsh
+from streamdedup.similarity.lsh import Banding, banding_cost, choose_banding, false_candidates, shared_bands
 from streamdedup.similarity.minhash import HashFamily
 from tests.thoroughness import examples
 
@@ -160,7 +154,7 @@ class TestChoice:
         chosen = choose_banding(threshold, min_recall, permutations, shared)
         assert chosen in reaching
         assert chosen.probability(threshold, shared) >= min_recall - 1e-12
-        costs = [one.bands + FALSE_CANDIDATE_WEIGHT * false_candidates(one, threshold) for one in reaching]
+        costs = [one.bands + lsh.FALSE_CANDIDATE_WEIGHT * false_candidates(one, threshold) for one in reaching]
         assert banding_cost(chosen, threshold) == min(costs)
 
     def test_the_model_agrees_with_the_pairs_counted_in_reuters(self):
