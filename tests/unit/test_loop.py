@@ -510,7 +510,7 @@ def test_while_the_store_is_away_the_daemon_reports_it_keeps_its_membership_and_
     assert world.wrong() == []
 
 
-def test_while_the_registry_is_away_the_daemon_reports_it_keeps_its_membership_and_continues(
+def test_while_the_schema_registry_is_away_the_daemon_reports_it_keeps_its_membership_and_then_continues(
     world, daemon, monkeypatch
 ):
     decode, failures = Decoder.decode, [errors.RegistryUnavailable("away")] * 3
