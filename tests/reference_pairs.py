@@ -11,6 +11,7 @@ from zlib import crc32
 
 import numpy as np
 
+from streamdedup.detection.model import DetectorOptions
 from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions, Shingler
@@ -55,6 +56,21 @@ def expected_pairs(
             ):
                 found.add(tuple(sorted((documents[a][0], documents[b][0]))))
     return found
+
+
+def expected_by_options(documents: Sequence[tuple[str, str]], options: DetectorOptions) -> set[Pair]:
+    """Return the expected pairs under the options of a detector."""
+    return expected_pairs(
+        documents,
+        shingles=options.shingles,
+        bands=options.banding.bands,
+        rows=options.banding.rows,
+        threshold=options.threshold,
+        permutations=options.permutations,
+        seed=options.seed,
+        min_shared_bands=options.min_shared_bands,
+        containment=options.containment,
+    )
 
 
 def _is_contained(a: frozenset[int], b: frozenset[int], similarity: float, rule: ContainmentRule) -> bool:

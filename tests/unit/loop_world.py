@@ -15,8 +15,6 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
-from reference_pairs import expected_pairs
-
 from streamdedup.daemon.batch import Pipeline
 from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.crash_points import POLL_AHEAD
@@ -36,6 +34,8 @@ from streamdedup.wire import Decoder, content_digest, decode_alert
 from streamdedup.wire.dead_letters import DaemonInfo, read_headers
 from tests import streams
 from tests.memory_staging import MemoryStagingIndex
+from tests.reference_pairs import expected_by_options
+from tests.support.clock import ManualClock
 from tests.support.memory_transport import MemoryBroker, MemoryHistory, MemorySource, MemoryTransport
 
 INPUT, DUPLICATES, DEAD_LETTERS = "articles", "duplicates", "duplicates.dlq"
@@ -46,42 +46,20 @@ FINGERPRINT = {"bands": 6}
 WORDS = ["amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath", "inlet", "jetty", "knoll", "lagoon"]
 #: Methods of a store that the loop or the detector call while they take a batch through.
 STORE_METHODS = (
-    "open",
-    "partition_states",
-    "fence",
-    "insert_entries",
-    "remove_from_buckets",
-    "remove_copies",
-    "leave_clusters",
-    "replace_entries",
-    "insert_and_look_up",
-    "copy_removals",
-    "insert_copies",
-    "get_entries",
-    "read_entries",
-    "save_pending_matches",
-    "claim_pairs",
-    "set_clusters",
-    "announce",
-    "finish",
-    "ping",
-)
+    "open", "partition_states", "fence", "insert_entries", "remove_from_buckets", "remove_copies", "leave_clusters",
+    "replace_entries", "insert_and_look_up", "copy_removals", "insert_copies", "get_entries", "read_entries",
+    "save_pending_matches", "claim_pairs", "set_clusters", "announce", "finish", "ping",
+)  # fmt: skip
 #: Those of them that can be refused.
-FENCED_METHODS = frozenset(STORE_METHODS) - {
-    "open",
-    "partition_states",
-    "copy_removals",
-    "get_entries",
-    "read_entries",
-    "expired",
-    "ping",
-}
-#: Calls of a transport that can fail.
-KAFKA_CALLS = frozenset(
-    {"open_clients", "poll", POLL_AHEAD, "committed", "all_committed", "confirm", "publish", "commit"}
+FENCED_METHODS = frozenset(STORE_METHODS).difference(
+    ["open", "partition_states", "copy_removals", "get_entries", "read_entries", "ping"]
 )
+#: Calls of a transport that can fail.
+KAFKA_CALLS = {"open_clients", "poll", POLL_AHEAD, "committed", "all_committed", "confirm", "publish", "commit"}
 #: Steps after which a run is stuck.
 PATIENCE_STEPS = 3_000
+#: The monotonic clock of all loops.
+CLOCK = ManualClock()
 
 #: A document and its content, as alerts name it.
 Version = tuple[str, str]
@@ -90,18 +68,6 @@ VersionPair = tuple[Version, Version]
 
 class Killed(BaseException):
     """The process has ended; nothing in it may notice."""
-
-
-class Clock:
-    """The monotonic clock of all loops."""
-
-    now_s = 1_000.0
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-
-CLOCK = Clock()
 
 
 @dataclass
@@ -219,10 +185,7 @@ class Daemon:
             world.broker, GROUP, world.topics, transactional_id=transactional_id, max_poll_records=world.batch_size
         )
         self.source: MemorySource | None = None
-        pipeline = replace(
-            a_pipeline("articles", world.make_detector, index),
-            silent_until_ms=world.silent_until_ms,
-        )
+        pipeline = replace(a_pipeline("articles", world.make_detector, index), silent_until_ms=world.silent_until_ms)
         history = MemoryHistory(world.broker, 3)
         self.rebuilder = Rebuilder(self._open_target, history, DUPLICATES, lambda: world.now_ms)
         self.loop = Loop(
@@ -241,7 +204,7 @@ class Daemon:
             metrics=self.metrics,
             stop=self.stop,
             rebuilder=self.rebuilder,
-            clock=CLOCK.monotonic,
+            clock=CLOCK,
         )
         while world.grown and not self.loop._slow_start.may_read_ahead():
             self.loop._slow_start.committed(0)
@@ -251,9 +214,8 @@ class Daemon:
         staging = Watched(inner, self, ["clear", "extend_lease", "complete"])
         index = Watched(inner.store, self, STORE_METHODS)
         pipeline = a_pipeline(name, self.world.make_detector, index)
-        return RebuildTarget(
-            staging, pipeline, self.world.topics, self.world.kept_ms, marker_lifetime(self.world.kept_ms)
-        )
+        kept_ms = self.world.kept_ms
+        return RebuildTarget(staging, pipeline, self.world.topics, kept_ms, marker_lifetime(kept_ms))
 
     def open(self) -> tuple[Watched, Watched]:
         """Open clients, as the loop's transport."""
@@ -338,11 +300,12 @@ class World:
         self.positions = [self.produce(sent) for sent in self.records]
         self.ends = {p.topic_partition: p.offset + 1 for p in self.positions}
 
-    def send(self, *records: Sent) -> None:
+    def send(self, *records: Sent) -> "World":
         """Let further records come to the input topic."""
         self.records = [*self.records, *records]
         self.positions = [*self.positions, *map(self.produce, records)]
         self.ends = {position.topic_partition: position.offset + 1 for position in self.positions}
+        return self
 
     def recreate(self, records: Sequence[Sent], partitions: int | None = None, **how: Any) -> None:
         """Delete the input topic, create it again, and let records come; see ``MemoryBroker.recreate``."""
@@ -358,15 +321,11 @@ class World:
         value = None if sent.text is None else json.dumps({"id": sent.id, "text": sent.text, "op": sent.op}).encode()
         if sent.code == "not_json":
             value = b"{"
+        partition, readable = sent.partition % self.partitions, sent.code != "unreadable"
         trace = ("traceparent", next(self.traces))
+        headers = (("private", b"p"), trace)
         position = self.broker.produce(
-            INPUT,
-            value,
-            None,
-            partition=sent.partition % self.partitions,
-            timestamp_ms=sent.time_ms,
-            readable=sent.code != "unreadable",
-            headers=(("private", b"p"), trace),
+            INPUT, value, None, partition=partition, timestamp_ms=sent.time_ms, readable=readable, headers=headers
         )
         self.traces_of.setdefault(position, []).append((trace,))
         return position
@@ -473,14 +432,15 @@ class World:
     def wrong(self) -> list[str]:
         """Return the mistakes in the outputs and metrics."""
         must, may = pairs_to_expect(self.records)
-        expected, incarnations = histories(self.records)
+        every, _, incarnations = states_of(self.records)
+        versions = {(state.id, state.digest): (state.id, state.version) for state in every}
         published: Counter[VersionPair] = Counter()
         complaints = []
         for pair, count in self.published().items():
             if pair not in may:
                 complaints.append(f"invented {pair}")
                 continue
-            published[_pair(*(expected[state] for state in pair))] += count
+            published[_pair(*(versions[state] for state in pair))] += count
         complaints += [f"lost {pair}" for pair in sorted(must - published.keys())]
         # A document inserted again after a deletion has a new version.
         allowed = {pair: math.prod(incarnations[document] for document, _ in pair) for pair in published}
@@ -555,12 +515,6 @@ def states_of(records: Sequence[Sent]) -> tuple[list[State], dict[str, State | N
     return every, last, incarnations
 
 
-def histories(records: Sequence[Sent]) -> tuple[dict[Version, Version], Counter[str]]:
-    """Return the version of each state, and how often each document was inserted again."""
-    every, _, incarnations = states_of(records)
-    return {(state.id, state.digest): (state.id, state.version) for state in every}, incarnations
-
-
 def pairs_to_expect(records: Sequence[Sent]) -> tuple[set[VersionPair], set[VersionPair]]:
     """Return the pairs of versions that must be alerted, and the pairs of states that may be.
 
@@ -569,16 +523,7 @@ def pairs_to_expect(records: Sequence[Sent]) -> tuple[set[VersionPair], set[Vers
     every, last, _ = states_of(records)
     states = list(dict.fromkeys(state for state in every if state.text.strip()))
     named = {str(number): state for number, state in enumerate(states)}
-    options = OPTIONS
-    near = expected_pairs(
-        [(number, state.text) for number, state in named.items()],
-        shingles=options.shingles,
-        bands=options.banding.bands,
-        rows=options.banding.rows,
-        threshold=options.threshold,
-        permutations=options.permutations,
-        seed=options.seed,
-    )
+    near = expected_by_options([(number, state.text) for number, state in named.items()], OPTIONS)
     found = [(named[a], named[b]) for a, b in near if named[a].id != named[b].id]
     must = {
         _pair(*((state.id, state.version) for state in pair))
@@ -629,7 +574,9 @@ def some_records(
             if rng.random() < ends:
                 records.append(Sent(document, a_text(rng, 3), partition, op="append"))
         if rng.random() < ends / 2:
-            records += an_end(rng, records[-1], rng.choice([text, rng.choice(texts)]))
+            deleted = Sent(document, "", partition, op="delete")
+            inserted = Sent(document, rng.choice([text, rng.choice(texts)]), partition)
+            records += [deleted, inserted] if rng.random() < 0.5 else [deleted]
         if rng.random() < 0.15 and records[-1].op != "append":
             records.append(records[-1])  # the producer sends it again
     if poison:
@@ -642,12 +589,6 @@ def some_records(
         for other in others:
             records.insert(rng.randrange(len(records) + 1), other)
     return records
-
-
-def an_end(rng: random.Random, document: Sent, text: str) -> list[Sent]:
-    """Delete a document, and perhaps place it again."""
-    deleted = Sent(document.id, "", document.partition, op="delete")
-    return [deleted, Sent(document.id, text, document.partition)] if rng.random() < 0.5 else [deleted]
 
 
 # Acts
@@ -698,12 +639,12 @@ class Fate:
 
     Args:
         seed: Of the choice.
-        events: Number of events, after which a run ends without faults.
     """
 
-    def __init__(self, seed: int, events: int = 20) -> None:
+    def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
-        self._left = events
+        #: Number of events after which a run ends without faults.
+        self._left = 20
         self._share = self._rng.choice([0.03, 0.06, 0.12, 0.25])
         of_all: list[Act] = [killed, rebalanced, broker_fails, store_fails, batch_refused, self._interleave]
         self._acts = [*self._rng.sample(of_all, self._rng.randint(0, 3)), self._interleave]
@@ -725,27 +666,21 @@ class Fate:
         self._interleave(world, moment)
 
 
-def a_random_run(seed: int, *, changes: float | None = None, ends: float = 0.0, **options: Any) -> World:
+def a_random_run(seed: int, *, ends: float = 0.0, **options: Any) -> World:
     """Run one random world, with random daemons, records and faults, to its end.
 
     Args:
         seed: Of all choices.
-        changes: How often documents get further versions; drawn, if not given.
         ends: Probability of appends and deletions.
         options: Of the world.
     """
     rng = random.Random(seed)
     partitions = rng.randint(1, 3)
     set_back = rng.random() < 0.3
-    drawn = rng.choice([0.0, 0.4])
-    records = some_records(
-        seed,
-        rng.randint(4, 12),
-        partitions=partitions,
-        changes=drawn if changes is None else changes,
-        ends=ends,
-        poison=not set_back and rng.random() < 0.4,
-    )
+    changes = rng.choice([0.0, 0.4])
+    count = rng.randint(4, 12)
+    poison = not set_back and rng.random() < 0.4
+    records = some_records(seed, count, partitions=partitions, changes=changes, ends=ends, poison=poison)
     world = World(
         records,
         partitions=partitions,
@@ -755,8 +690,7 @@ def a_random_run(seed: int, *, changes: float | None = None, ends: float = 0.0, 
         joined=rng.random() < 0.7,
         grown=seed % 2 == 0,
         **options,
-    )
-    world.run()
+    ).run()
     # As an operator may: after a stop in good order, all of which the index knows to be committed.
     if set_back and world.index._high_water_marks == world.broker.committed(GROUP):
         world.stop_all()

@@ -39,26 +39,20 @@ def test_a_section_is_replaced_and_everything_else_stays(before, after):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "is_config", "message"),
     [
-        (f"{SERVERS}\n{OLD}", "has a profile 'articles'"),
-        ("[profiles.articles", "no TOML"),
-        (f"{SERVERS}\n[profiles.other]\ntopics = 5\n", "profiles.other.topics"),
+        (f"{SERVERS}\n{OLD}", False, "has a profile 'articles'"),
+        ("[profiles.articles", False, "no TOML"),
+        (f"{SERVERS}\n[profiles.other]\ntopics = 5\n", False, "profiles.other.topics"),
+        (f'profiles.articles.topics = ["a"]\n{SERVERS}', True, "section of its own"),
     ],
 )
-def test_a_file_to_which_nothing_can_be_applied_is_refused(tmp_path, text, message):
+def test_a_file_to_which_nothing_can_be_applied_is_refused(tmp_path, text, is_config, message):
     path = tmp_path / "streamdedup.toml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(SettingsError, match=message):
-        check_target(path, "articles", None)
+        check_target(path, "articles", path if is_config else None)
     assert files_in(tmp_path) == ["streamdedup.toml"]
-
-
-def test_a_profile_that_is_no_section_is_refused(tmp_path):
-    path = tmp_path / "streamdedup.toml"
-    path.write_text(f'profiles.articles.topics = ["a"]\n{SERVERS}', encoding="utf-8")
-    with pytest.raises(SettingsError, match="section of its own"):
-        check_target(path, "articles", path)
 
 
 def test_files_to_which_a_section_can_be_applied_stay_as_they_are(tmp_path):

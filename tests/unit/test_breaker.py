@@ -1,7 +1,7 @@
 """The dead-letter breaker: how many dead letters pass, and when it opens."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streamdedup.daemon.batch import FailedRecord
@@ -40,6 +40,11 @@ def passed(flags: list[bool], sizes: list[int], options: BreakerOptions) -> int:
     st.integers(1, 8),
     st.integers(0, 8),
 )
+@example([False] * 4 + [True] * 4 + [False] * 8, [16], 3, 3).via("too many in the middle of a batch")
+@example([False] * 4 + [True] * 4 + [False] * 8, [16], 4, 2).via("as many as allowed in the middle of a batch")
+@example([True] * 4 + [False] * 6 + [True] * 4, [14], 3, 3).via("too many at the beginning of a batch")
+@example([True] * 4 + [False] * 6 + [True] * 4, [14], 4, 2).via("dead letters that have left the window")
+@example([at % 20 == 0 for at in range(2_000)], [100] * 20, 60, 940).via("a lone dead letter now and then")
 def test_it_opens_before_the_first_batch_with_which_a_stretch_of_the_window_has_too_many(flags, sizes, limit, more):
     options = BreakerOptions(limit, limit + more)
     expected = 0
@@ -50,22 +55,6 @@ def test_it_opens_before_the_first_batch_with_which_a_stretch_of_the_window_has_
             break
         expected += size
     assert passed(flags, sizes, options) == expected
-
-
-def test_a_stretch_in_the_middle_of_a_batch_opens_it():
-    flags = [False] * 4 + [True] * 4 + [False] * 8
-    assert passed(flags, [16], BreakerOptions(3, 6)) == 0
-    assert passed(flags, [16], BreakerOptions(4, 6)) == 16
-
-
-def test_dead_letters_that_have_left_the_window_do_not_count():
-    flags = [True] * 4 + [False] * 6 + [True] * 4
-    assert passed(flags, [14], BreakerOptions(4, 6)) == 14
-    assert passed(flags, [14], BreakerOptions(3, 6)) == 0
-
-
-def test_a_lone_dead_letter_now_and_then_never_opens_it():
-    assert passed([at % 20 == 0 for at in range(2_000)], [100] * 20, BreakerOptions(60, 1_000)) == 2_000
 
 
 def test_without_a_limit_any_number_passes():

@@ -9,50 +9,32 @@ from hypothesis import strategies as st
 from streamdedup.detection.captions import PART_BYTES, Caption, caption_of, label_of, read_caption
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.lookup import IndexLookup, LookupQuery
-from streamdedup.detection.model import DetectorOptions, document_number
+from streamdedup.detection.model import document_number
 from streamdedup.index.documents import MAX_CAPTION_BYTES
-from streamdedup.index.memory import MemoryIndex
-from streamdedup.position import Partition, Position
+from streamdedup.position import Position
 from streamdedup.settings import Settings
-from streamdedup.similarity.lsh import Banding
-from streamdedup.text.shingles import ShingleOptions
 from streamdedup.wire import Document
+from tests import streams
+from tests.streams import Stream
 from tests.thoroughness import examples
 
-OPTIONS = DetectorOptions(
-    profile="articles",
-    shingles=ShingleOptions(unit="word", size=2),
-    banding=Banding(8, 2),
-    permutations=64,
-    seed=5,
-    threshold=0.5,
-    label_bytes=80,
-)
-PARTITION = Partition("articles", 0)
+OPTIONS = replace(streams.OPTIONS, label_bytes=80)
 TEXT = "Ferry link to Kestrel Bay returns\nThe harbour board voted on Tuesday to lease two catamarans."
 MAX_LABEL_BYTES = 160
 
 
 def a_document(document_id: str, text: str, offset: int, **more) -> Document:
-    return Document(document_id, text, Position(*PARTITION, offset), 0, **more)
+    return Document(document_id, text, Position("articles", 0, offset), 0, **more)
 
 
-class Stream:
-    """Documents through a detector over an index in memory."""
+@pytest.fixture
+def stream() -> Stream:
+    return Stream(OPTIONS)
 
-    def __init__(self, options: DetectorOptions = OPTIONS) -> None:
-        self.store = MemoryIndex()
-        self.store.open({})
-        self.detector = Detector(options, self.store)
-        self.fences = {PARTITION: self.store.fence(PARTITION, 1, 0)}
 
-    def index(self, *documents: Document):
-        """Return the detections of a batch."""
-        return self.detector.index(self.detector.prepare(documents), self.fences).detections
-
-    def caption(self, document_id: str) -> Caption:
-        number = document_number("articles", document_id)
-        return read_caption(self.store.get_entries([number])[number].content.caption, 80)
+def stored_caption(stream: Stream, document_id: str) -> Caption:
+    number = document_number("articles", document_id)
+    return read_caption(stream.store.get_entries([number])[number].content.caption, 80)
 
 
 @pytest.mark.parametrize(
@@ -104,115 +86,102 @@ def test_a_long_source_shows_that_it_is_cut_and_a_long_time_is_left_out():
     assert read_caption(caption_of(a_document("a", "", 0, source="s" * 32), 80), 80) == Caption("", "s" * 32)
 
 
-def test_a_match_and_a_detection_have_the_labels_of_both_documents():
-    stream = Stream()
+def test_a_match_and_a_detection_have_the_labels_of_both_documents(stream):
     stream.index(a_document("old", TEXT, 0, source="Tidewater", published_at="2026-03-02"))
-    (detection,) = stream.index(a_document("new", f"Boats! {TEXT}", 1))
+    (detection,) = stream.index(a_document("new", f"Boats! {TEXT}", 1)).detections
     assert detection.label == "Boats! Ferry link to Kestrel Bay returns"
     (match,) = detection.matches
-    assert (match.label, match.source, match.published_at) == (
-        "Ferry link to Kestrel Bay returns",
-        "Tidewater",
-        "2026-03-02",
-    )
+    assert match.label == "Ferry link to Kestrel Bay returns"
+    assert (match.source, match.published_at) == ("Tidewater", "2026-03-02")
 
 
-def test_a_detection_has_the_label_of_the_first_document_in_its_cluster():
-    stream = Stream()
+def test_a_detection_has_the_label_of_the_first_document_in_its_cluster(stream):
     stream.index(a_document("first", TEXT, 0))
-    (second,) = stream.index(a_document("second", f"Boats! {TEXT}", 1))
-    (third,) = stream.index(a_document("third", f"Boats! {TEXT} More later.", 2))
+    (second,) = stream.index(a_document("second", f"Boats! {TEXT}", 1)).detections
+    (third,) = stream.index(a_document("third", f"Boats! {TEXT} More later.", 2)).detections
     title, _ = TEXT.split("\n")
     assert [(each.cluster_id, each.cluster_label) for each in (second, third)] == [("first", title)] * 2
-    (alone,) = Stream().index(a_document("a", TEXT, 0), a_document("b", TEXT, 1))
+    (alone,) = Stream(OPTIONS).index(a_document("a", TEXT, 0), a_document("b", TEXT, 1)).detections
     assert (alone.cluster_id, alone.cluster_label) == ("a", alone.label)
 
 
-def test_the_size_of_a_cluster_counts_its_documents_as_they_are_now():
-    def size(document_id: str, text: str = TEXT, **more) -> int:
+def test_the_size_of_a_cluster_counts_its_documents_as_they_are_now(stream):
+    def size(document_id: str) -> int:
         nonlocal offset
         offset += 1
-        (detection,) = stream.index(a_document(document_id, text, offset, **more))
+        (detection,) = stream.index(a_document(document_id, TEXT, offset)).detections
         assert detection.cluster_id == "first"
         return detection.cluster_size
 
-    stream, offset = Stream(), 0
+    offset = 0
     stream.index(a_document("first", TEXT, 0))
     assert [size(document_id) for document_id in ("b", "c", "d")] == [2, 3, 4]
-    stream.detector.delete([a_document("b", "", 4, op="delete")], stream.fences)
+    stream.delete([a_document("b", "", 4, op="delete")])
     stream.index(a_document("c", "Another text about something else", 5))
     offset = 5
     assert size("e") == 3
     assert size("b") == 4
 
 
-def test_exact_copies_have_each_their_own_source():
-    stream = Stream()
+def test_exact_copies_have_each_their_own_source(stream):
     stream.index(a_document("one", TEXT, 0, source="a"), a_document("two", TEXT, 1, published_at="May"))
-    (detection,) = stream.index(a_document("three", TEXT, 2))
-    assert [(match.id, match.source, match.published_at) for match in detection.matches] == [
-        ("one", "a", None),
-        ("two", None, "May"),
-    ]
+    (detection,) = stream.index(a_document("three", TEXT, 2)).detections
+    shown = [(match.id, match.source, match.published_at) for match in detection.matches]
+    assert shown == [("one", "a", None), ("two", None, "May")]
 
 
-def test_a_continued_document_keeps_its_caption_in_the_index_and_in_its_alert():
-    stream = Stream()
+def test_a_continued_document_keeps_its_caption_in_the_index_and_in_its_alert(stream):
     first, second = TEXT.split("\n")
     stream.index(a_document("whole", TEXT, 0), a_document("grown", first, 1, source="a"))
-    (detection,) = stream.index(a_document("grown", second, 2, op="append"))
+    (detection,) = stream.index(a_document("grown", second, 2, op="append")).detections
     assert (detection.document.id, detection.label) == ("grown", first)
-    assert stream.caption("grown") == Caption(first, "a")
+    assert stored_caption(stream, "grown") == Caption(first, "a")
 
 
-def test_a_new_version_has_its_own_caption_and_a_deletion_leaves_none():
-    stream = Stream()
+def test_a_new_version_has_its_own_caption_and_a_deletion_leaves_none(stream):
     stream.index(a_document("a", TEXT, 0, source="s"))
     stream.index(a_document("a", "Crack found in the girders of a bridge", 1))
-    assert stream.caption("a") == Caption("Crack found in the girders of a bridge")
-    stream.detector.delete([a_document("a", "", 2, op="delete")], stream.fences)
-    assert stream.caption("a") == Caption()
+    assert stored_caption(stream, "a") == Caption("Crack found in the girders of a bridge")
+    stream.delete([a_document("a", "", 2, op="delete")])
+    assert stored_caption(stream, "a") == Caption()
 
 
-def test_a_replay_gives_the_same_captions():
-    stream = Stream()
+def test_a_replay_gives_the_same_captions(stream):
     batch = [a_document("old", TEXT, 0, source="s"), a_document("new", TEXT, 1)]
-    assert stream.index(*batch) == stream.index(*batch)
+    assert stream.index(*batch).detections == stream.index(*batch).detections
 
 
 def test_without_labels_nothing_of_a_text_is_stored():
     stream = Stream(replace(OPTIONS, label_bytes=0))
     stream.index(a_document("old", TEXT, 0, source="s", published_at="May"))
-    (detection,) = stream.index(a_document("new", TEXT, 1, source="s", published_at="May"))
+    (detection,) = stream.index(a_document("new", TEXT, 1, source="s", published_at="May")).detections
     (match,) = detection.matches
     assert (detection.label, match.label, match.source, match.published_at) == ("", "", None, None)
-    assert stream.caption("old") == Caption()
+    assert stored_caption(stream, "old") == Caption()
 
 
-def test_without_labels_those_of_earlier_entries_are_not_shown():
-    stream, options = Stream(), replace(OPTIONS, label_bytes=0)
+def test_without_labels_those_of_earlier_entries_are_not_shown(stream):
+    options = replace(OPTIONS, label_bytes=0)
     stream.index(a_document("old", TEXT, 0, source="s", published_at="May"), a_document("copy", TEXT, 1, source="s"))
     stream.detector = Detector(options, stream.store)
-    (detection,) = stream.index(a_document("new", TEXT, 2))
+    (detection,) = stream.index(a_document("new", TEXT, 2)).detections
     (result,) = IndexLookup(options, stream.store).look_up([LookupQuery(TEXT)], 0)
     assert (detection.label, detection.cluster_label) == ("", "")
     shown = {(match.label, match.source, match.published_at) for match in (*detection.matches, *result.matches)}
     assert shown == {("", None, None)}
     stream.detector = Detector(OPTIONS, stream.store)
-    assert stream.caption("old") != Caption()
+    assert stored_caption(stream, "old") != Caption()
 
 
-def test_without_labels_the_matches_that_an_earlier_attempt_saved_have_none():
-    stream = Stream()
+def test_without_labels_the_matches_that_an_earlier_attempt_saved_have_none(stream):
     batch = [a_document("old", TEXT, 0, source="s"), a_document("new", TEXT, 1)]
     stream.index(*batch)
     stream.detector = Detector(replace(OPTIONS, label_bytes=0), stream.store)
-    (detection,) = stream.index(*batch)
+    (detection,) = stream.index(*batch).detections
     assert [(match.label, match.source) for match in detection.matches] == [("", None)]
 
 
-def test_a_lookup_finds_labels():
-    stream = Stream()
+def test_a_lookup_finds_labels(stream):
     stream.index(a_document("old", TEXT, 0))
     (result,) = IndexLookup(OPTIONS, stream.store).look_up([LookupQuery(TEXT)], 0)
     assert [match.label for match in result.matches] == ["Ferry link to Kestrel Bay returns"]

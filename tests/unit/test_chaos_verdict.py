@@ -22,10 +22,6 @@ def record(offset, identity, text, time_ms=0):
     return SimpleNamespace(topic="in", partition=0, offset=offset, key=key, value=value, timestamp=time_ms)
 
 
-def poison(offset, value=b"nothing"):
-    return SimpleNamespace(topic="in", partition=0, offset=offset, key=b"p", value=value)
-
-
 def alert(offset, identity, text, *others):
     """An alert of the record at an offset; others: offset, id and text of each match."""
     matches = [
@@ -35,12 +31,6 @@ def alert(offset, identity, text, *others):
     document = a_document(identity, Position("in", 0, offset), content_digest(text).hex())
     (value,) = encode_alert(an_alert(document, *matches), 100, 1_000_000)
     return SimpleNamespace(value=value)
-
-
-def letter(offset, value=b"nothing"):
-    headers = [(f"streamdedup.dlq.{n}", v) for n, v in (("topic", b"in"), ("partition", b"0"))]
-    offset_header = ("streamdedup.dlq.offset", b"%d" % offset)
-    return SimpleNamespace(key=b"p", value=value, headers=[*headers, offset_header, ("other", None)])
 
 
 PAIR = alert(1, "b", TWO, (0, "a", ONE))

@@ -1,35 +1,27 @@
 """What ``streamdedup check`` says of what it finds: lines, JSON, exit codes; one failure hides none of the others."""
 
 import json
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
+from streamdedup import errors
 from streamdedup.cli import checks, topics
 from streamdedup.cli import main as cli
 from streamdedup.cli.check import exit_code_of, render
-from streamdedup.errors import (
-    EXIT_FAILED,
-    EXIT_FATAL,
-    EXIT_OK,
-    EXIT_USAGE,
-    BrokerMisconfigured,
-    BrokerUnavailable,
-    SettingsError,
-    StoreMisconfigured,
-    StoreUnavailable,
-)
 from streamdedup.findings import Finding, Level, warnings_of
 from streamdedup.settings import Settings
 
 DAY_MS = 86_400_000
 FINE = Finding.ok("kafka", "Kafka", "Kafka answers")
 WARNED = Finding.warning("topic_retention", "topic t", "topic t keeps too little", "kafka-configs.sh --alter t")
-AWAY = Finding.failure("redis", "Redis", StoreUnavailable("nobody there"))
+AWAY = Finding.failure("redis", "Redis", errors.StoreUnavailable("nobody there"))
 REFUSED = Finding.failure(
-    "topic_exists", "topic t", BrokerMisconfigured("no such topic: t"), "streamdedup topics create"
+    "topic_exists", "topic t", errors.BrokerMisconfigured("no such topic: t"), "streamdedup topics create"
 )
-WRONG = Finding.failure("settings", "settings", SettingsError("redis.url: is missing"))
+WRONG = Finding.failure("settings", "settings", errors.SettingsError("redis.url: is missing"))
 SETTINGS = {
     "kafka.bootstrap_servers": "h:1",
     "redis.url": "redis://:canary@h:2/0",
@@ -49,10 +41,10 @@ class TestExitCode:
     @pytest.mark.parametrize(
         ("findings", "code"),
         [
-            ([FINE, WARNED], EXIT_OK),
-            ([FINE, AWAY], EXIT_FAILED),
-            ([AWAY, REFUSED], EXIT_FATAL),
-            ([WRONG], EXIT_USAGE),
+            ([FINE, WARNED], errors.EXIT_OK),
+            ([FINE, AWAY], errors.EXIT_FAILED),
+            ([AWAY, REFUSED], errors.EXIT_FATAL),
+            ([WRONG], errors.EXIT_USAGE),
         ],
     )
     def test_it_is_that_of_the_failure_that_needs_the_operator_most(self, findings, code):
@@ -62,12 +54,12 @@ class TestExitCode:
 class TestWarnings:
     def test_run_logs_warnings_and_ends_with_failures(self):
         assert warnings_of([FINE, WARNED]) == [WARNED]
-        with pytest.raises(StoreUnavailable, match="nobody there"):
+        with pytest.raises(errors.StoreUnavailable, match="nobody there"):
             warnings_of([FINE, AWAY])
 
     def test_run_raises_permanent_failures_before_transient_ones_and_lists_all(self):
-        other = Finding.failure("topic_size", "topic u", BrokerMisconfigured("topic u is too small"))
-        with pytest.raises(BrokerMisconfigured) as caught:
+        other = Finding.failure("topic_size", "topic u", errors.BrokerMisconfigured("topic u is too small"))
+        with pytest.raises(errors.BrokerMisconfigured) as caught:
             warnings_of([AWAY, REFUSED, WARNED, other])
         assert str(caught.value) == "no such topic: t: streamdedup topics create\ntopic u is too small"
 
@@ -76,7 +68,7 @@ class TestLines:
     def test_a_pipe_gets_one_line_without_colours(self):
         assert list(render(FINE, None)) == ["ok       Kafka answers"]
         assert list(render(WARNED, None)) == ["warning  topic t keeps too little: kafka-configs.sh --alter t"]
-        broken = Finding.failure("x", "x", StoreMisconfigured("two\nlines"))
+        broken = Finding.failure("x", "x", errors.StoreMisconfigured("two\nlines"))
         assert list(render(broken, None)) == ["failed   two lines"]
 
     def test_a_terminal_gets_lines_of_its_width_and_the_command_in_one(self):
@@ -96,16 +88,14 @@ class TestCommand:
     @pytest.fixture
     def config(self, tmp_path):
         path = tmp_path / "streamdedup.toml"
-        path.write_text(
-            'kafka.bootstrap_servers = "h:1"\nredis.url = "redis://h:2/0"\nprofiles.articles.topics = ["articles"]\n',
-            encoding="utf-8",
-        )
+        text = 'kafka.bootstrap_servers = "h:1"\nredis.url = "redis://h:2/0"\nprofiles.articles.topics = ["articles"]\n'
+        path.write_text(text, encoding="utf-8")
         return path
 
     def test_each_mistake_in_the_settings_is_a_line(self, config):
         config.write_text('redis.url = "redis://h"\nredis.timeout = "soon"\n', encoding="utf-8")
         result = invoke("--config", str(config))
-        assert result.exit_code == EXIT_USAGE
+        assert result.exit_code == errors.EXIT_USAGE
         *lines, summary = result.output.splitlines()
         assert [line for line in lines if line.startswith("failed   redis.timeout: ")]
         assert len(lines) > 1
@@ -116,7 +106,7 @@ class TestCommand:
         monkeypatch.setattr("streamdedup.cli.check.every_finding", lambda _settings: [FINE, WARNED, REFUSED])
         result = invoke("--config", str(config), "--json")
         said = json.loads(result.output)
-        assert result.exit_code == said["exit_code"] == EXIT_FATAL
+        assert result.exit_code == said["exit_code"] == errors.EXIT_FATAL
         assert [(one["check"], one["level"], one["error"]) for one in said["checks"]] == [
             ("kafka", "ok", None),
             ("topic_retention", "warning", None),
@@ -129,16 +119,6 @@ class TestCommand:
         assert invoke("--config", str(config)).output.endswith("\n1 ok, 1 warning, 0 failed: the daemon can start\n")
 
 
-class _Backend:
-    kind = "redis"
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        return None
-
-
 class TestAll:
     """Servers are checked one after the other, and one that is away hides nothing of the next."""
 
@@ -146,22 +126,21 @@ class TestAll:
     def found(self, monkeypatch, settings):
         asked = []
 
+        def index_findings(_settings, _backend, committed):
+            return [Finding.ok("index", "profile", f"beside {committed}")]
+
         def look(kafka, redis):
             monkeypatch.setattr(checks, "kafka_findings", lambda _settings: kafka)
             monkeypatch.setattr(checks, "store_findings", lambda _settings, _backend: redis)
-            monkeypatch.setattr(checks, "connect_backend", lambda _settings: _Backend())
+            monkeypatch.setattr(checks, "connect_backend", lambda _settings: nullcontext(SimpleNamespace(kind="redis")))
             monkeypatch.setattr(checks, "committed_quietly", lambda _options: asked.append("offsets") or {})
-            monkeypatch.setattr(
-                checks,
-                "index_findings",
-                lambda _settings, _backend, committed: [Finding.ok("index", "profile", f"beside {committed}")],
-            )
+            monkeypatch.setattr(checks, "index_findings", index_findings)
             return [finding.text for finding in checks.every_finding(settings)][1:], asked
 
         return look
 
     def test_without_kafka_its_other_checks_are_skipped_and_those_of_redis_run(self, found):
-        away = Finding.failure("kafka", "Kafka", BrokerUnavailable("no Kafka"))
+        away = Finding.failure("kafka", "Kafka", errors.BrokerUnavailable("no Kafka"))
         fine = Finding.ok("redis", "Redis", "Redis answers")
         texts, asked = found([away], [fine])
         assert texts == ["no Kafka", "Redis answers", "beside None"]

@@ -32,11 +32,7 @@ CANARY = KEY_PASSWORD
 
 
 @pytest.fixture(autouse=True)
-def _bare_environment(monkeypatch):
-    for name in list(os.environ):
-        if name.startswith("STREAMDEDUP_"):
-            monkeypatch.delenv(name)
-    # Help is wrapped to the terminal's width.
+def _wide_terminal(monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
 
 
@@ -86,11 +82,13 @@ def all_commands() -> list[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_help_fits_the_terminal_and_cuts_nothing(run, monkeypatch, width):
+def test_help_fits_the_terminal_cuts_nothing_and_names_no_type_for_flags(run, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))
     for names in all_commands():
         code, out, _ = run(*names, "--help")
         assert code == errors.EXIT_OK
+        assert "--help" in out
+        assert "bool" not in out.lower(), names
         assert "…" not in out
         listed = out.partition("Commands:")[2].partition("Examples:")[0]
         assert "..." not in listed, names
@@ -186,17 +184,8 @@ def test_a_mistake_of_the_program_itself_keeps_its_traceback(monkeypatch):
 
 @pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
 def test_output_that_its_encoding_cannot_hold_is_one_line_and_code_1(config, encoding):
-    command = [
-        sys.executable,
-        "-m",
-        "streamdedup",
-        "config",
-        "show",
-        "--config",
-        config,
-        "--set",
-        "kafka.group_id=ключ",
-    ]
+    options = ["--config", config, "--set", "kafka.group_id=ключ"]
+    command = [sys.executable, "-m", "streamdedup", "config", "show", *options]
     done = subprocess.run(command, capture_output=True, check=False, env={**os.environ, "PYTHONIOENCODING": encoding})
     assert done.returncode == errors.EXIT_FAILED
     (line,) = done.stderr.decode().splitlines()
@@ -210,24 +199,13 @@ def test_a_character_that_is_encoded_elsewhere_keeps_its_traceback(monkeypatch):
         cli.main([])
 
 
-@pytest.mark.parametrize("words", [(), *((name,) for name in cli.COMMANDS), ("topics", "create"), ("index", "unfence")])
-def test_help_names_no_type_for_flags_which_take_no_value(run, words):
-    code, out, _ = run(*words, "--help")
-    assert code == errors.EXIT_OK
-    assert "--help" in out
-    assert "bool" not in out.lower()
-
-
 # config
 
 
 def test_check_lists_the_profiles(run, config):
     code, out, err = run("config", "check", "--config", config)
     assert (code, err) == (errors.EXIT_OK, "")
-    assert out.splitlines()[:2] == [
-        "settings are valid: 1 profile, exactly-once delivery",
-        "profile articles: topics articles",
-    ]
+    assert out.startswith("settings are valid: 1 profile, exactly-once delivery\nprofile articles: topics articles\n")
     assert "bands x" in out
 
 
@@ -245,13 +223,9 @@ def test_show_prints_toml_with_the_achieved_banding(run, config):
 
 def test_show_never_prints_a_secret(run, tmp_path, monkeypatch):
     path = tmp_path / "secret.toml"
-    path.write_text(
-        SMALLEST.replace("redis://", f"redis://user:{CANARY}@").replace(
-            "[redis]",
-            'security_protocol = "SASL_SSL"\nsasl_mechanism = "PLAIN"\nsasl_username = "u"\n[redis]',
-        ),
-        encoding="utf-8",
-    )
+    login = 'security_protocol = "SASL_SSL"\nsasl_mechanism = "PLAIN"\nsasl_username = "u"\n'
+    text = SMALLEST.replace("redis://", f"redis://user:{CANARY}@").replace("[redis]", f"{login}[redis]")
+    path.write_text(text, encoding="utf-8")
     (tmp_path / "password").write_text(CANARY, encoding="utf-8")
     monkeypatch.setenv("STREAMDEDUP_KAFKA__SASL_PASSWORD_FILE", str(tmp_path / "password"))
     code, out, err = run("config", "show", "--config", str(path))
@@ -323,12 +297,8 @@ class TestCommandsWithTheSameSettings:
 
     @pytest.fixture
     def config(self, tmp_path, monkeypatch):
-        monkeypatch.delenv("STREAMDEDUP_CONFIG", raising=False)
         path = tmp_path / "my settings.toml"
-        path.write_text(
-            'kafka.bootstrap_servers = "h:1"\nredis.url = "redis://h:2/0"\nprofiles.articles.topics = ["articles"]\n',
-            encoding="utf-8",
-        )
+        path.write_text(SMALLEST, encoding="utf-8")
         monkeypatch.chdir(tmp_path)
         return path
 

@@ -43,24 +43,24 @@ class TestClusters:
 
     def join(self, entry, best, *matches):
         self.store.insert_entries([entry], self.fences)
-        ((first, _),) = self.clusters.join([Member(entry, best, matches)], self.fences)
+        ((first, size),) = self.clusters.join([Member(entry, best, matches)], self.fences)
         assert self.store.get_entries([entry.number])[entry.number].cluster == first.number
-        return first.id
+        return first.id, size
 
     def test_a_document_like_the_first_of_the_cluster_of_its_best_match_joins(self):
-        assert self.join(an_entry(3, 1, 2, 3), 2) == FIRST.id
+        assert self.join(an_entry(3, 1, 2, 3), 2) == (FIRST.id, 2)
 
     def test_a_document_unlike_the_first_stays_alone(self):
-        assert self.join(an_entry(3, 1, 5, 6), 2) == "doc-3"
+        assert self.join(an_entry(3, 1, 5, 6), 2) == ("doc-3", 1)
 
     def test_a_first_document_among_the_matches_is_not_compared(self):
-        assert self.join(an_entry(3, 7, 8, 9), 2, a_match(FIRST, FIRST.digest)) == FIRST.id
+        assert self.join(an_entry(3, 7, 8, 9), 2, a_match(FIRST, FIRST.digest)) == (FIRST.id, 2)
 
     def test_a_first_document_with_another_version_than_the_match_is_compared(self):
-        assert self.join(an_entry(3, 7, 8, 9), 2, a_match(FIRST, BEST.digest)) == "doc-3"
+        assert self.join(an_entry(3, 7, 8, 9), 2, a_match(FIRST, BEST.digest)) == ("doc-3", 1)
 
     def test_a_document_whose_best_match_is_gone_stays_alone(self):
-        assert self.join(an_entry(3, 1, 2, 3), 99) == "doc-3"
+        assert self.join(an_entry(3, 1, 2, 3), 99) == ("doc-3", 1)
 
     def test_later_documents_of_a_batch_join_the_cluster_of_earlier_ones(self):
         third, fourth = an_entry(3, 1, 2, 3), an_entry(4, 1, 2, 4)
@@ -69,8 +69,3 @@ class TestClusters:
         joined = self.clusters.join(members, self.fences)
         assert [(first.id, size) for first, size in joined] == [(FIRST.id, 3), (FIRST.id, 3)]
         assert self.clusters.join(members, self.fences) == joined
-
-    def test_a_document_that_stays_alone_is_a_cluster_of_one(self):
-        third = an_entry(3, 1, 5, 6)
-        self.store.insert_entries([third], self.fences)
-        assert [size for _, size in self.clusters.join([Member(third, 2)], self.fences)] == [1]

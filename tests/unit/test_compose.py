@@ -18,20 +18,10 @@ from streamdedup.daemon.shutdown import STOP_TIMEOUT_S
 from streamdedup.settings.schema import PREFIX, variables
 from streamdedup.settings.sources import CONFIG_VARIABLE
 from streamdedup.settings.units import parse_duration
-from tests.composed import (
-    COMPOSE,
-    OWN,
-    PAGE_SECTION,
-    ROOT,
-    SERVICES,
-    SETTINGS_FILE,
-    binds,
-    build_context,
-    ignored,
-    of_kind,
-    published,
-    settings,
-)
+from tests import composed
+from tests.composed import OWN, PAGE_SECTION, ROOT, SERVICES, binds, build_context, of_kind, published, settings
+
+PROMETHEUS = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text(encoding="utf-8"))
 
 
 class TestForm:
@@ -61,7 +51,7 @@ class TestEveryService:
                 assert (ROOT / source).exists(), source
                 assert mode == ["ro"]
             else:
-                assert source in COMPOSE["volumes"]
+                assert source in composed.COMPOSE["volumes"]
 
     def test_what_it_waits_for_can_come(self, name):
         for other, how in SERVICES[name].get("depends_on", {}).items():
@@ -85,7 +75,7 @@ class TestOwnImage:
     def test_its_variables_are_settings(self, name):
         for variable, value in SERVICES[name]["environment"].items():
             if variable == CONFIG_VARIABLE:
-                assert binds(name)[value] == SETTINGS_FILE
+                assert binds(name)[value] == composed.SETTINGS_FILE
             else:
                 assert variable.startswith(PREFIX)
                 assert variable in set(variables("NAME"))
@@ -99,12 +89,8 @@ class TestOwnImage:
     def test_the_hosts_by_which_look_ups_are_called_are_allowed(self):
         api = settings().api
         assert api.allow_anonymous
-        config = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text(encoding="utf-8"))
-        (targets,) = [
-            job["static_configs"][0]["targets"]
-            for job in config["scrape_configs"]
-            if job["job_name"] == "streamdedup-serve"
-        ]
+        (job,) = [job for job in PROMETHEUS["scrape_configs"] if job["job_name"] == "streamdedup-serve"]
+        targets = job["static_configs"][0]["targets"]
         assert {target.partition(":")[0] for target in targets} == set(api.allowed_hosts)
 
     def test_the_daemon_is_given_time_to_end_by_itself(self):
@@ -125,13 +111,11 @@ class TestOwnImage:
 
 
 class TestPrometheus:
-    CONFIG = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text(encoding="utf-8"))
-
     def test_its_configuration_and_its_rules_are_mounted_where_it_looks(self):
         mounts = binds("prometheus")
         (config,) = [part.split("=")[1] for part in SERVICES["prometheus"]["command"] if "--config.file=" in part]
         assert mounts[config] == ROOT / "deploy/prometheus/prometheus.yml"
-        (pattern,) = self.CONFIG["rule_files"]
+        (pattern,) = PROMETHEUS["rule_files"]
         folder = mounts[str(Path(config).parent / Path(pattern).parent)]
         assert [path.name for path in folder.glob(Path(pattern).name)] == ["streamdedup.yml"]
 
@@ -144,8 +128,7 @@ class TestGrafana:
         (port,) = published("prometheus")
         assert source["url"] == f"http://prometheus:{port}"
         assert source["type"] == "prometheus"
-        scraped_every = TestPrometheus.CONFIG["global"]["scrape_interval"]
-        assert source["jsonData"]["timeInterval"] == scraped_every
+        assert source["jsonData"]["timeInterval"] == PROMETHEUS["global"]["scrape_interval"]
 
     def test_it_finds_the_dashboard_and_opens_with_it(self):
         (provider,) = yaml.safe_load((self.FOLDER / "dashboards/streamdedup.yml").read_text("utf-8"))["providers"]
@@ -177,7 +160,7 @@ class TestBuildContext:
 
     @pytest.mark.parametrize("path", ["tests/conftest.py", ".git/config", "streamdedup/__pycache__/cli.pyc", "a/b"])
     def test_the_rest_is_ignored(self, path):
-        assert ignored(path)
+        assert composed.ignored(path)
 
 
 class TestReadme:

@@ -9,6 +9,8 @@ from streamdedup.daemon.metrics import Metrics
 from tests.dashboard import FOLDER, PANELS, metrics_of, queries, substituted
 from tests.prometheus import RULES
 
+ALL_RULES = [rule for group in yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"] for rule in group["rules"]]
+
 
 def registered():
     metrics = Metrics()
@@ -19,8 +21,7 @@ def registered():
 
 
 def recorded():
-    groups = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
-    return {rule["record"] for group in groups for rule in group["rules"] if "record" in rule}
+    return {rule["record"] for rule in ALL_RULES if "record" in rule}
 
 
 def test_it_is_what_the_script_makes_of_the_list_of_panels():
@@ -51,6 +52,5 @@ def test_every_metric_is_shown_somewhere():
 
 
 def test_the_rules_name_metrics_that_exist():
-    groups = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
-    for rule in (rule for group in groups for rule in group["rules"]):
+    for rule in ALL_RULES:
         assert metrics_of(rule["expr"]) <= registered() | recorded(), rule

@@ -22,10 +22,7 @@ STALL_S, INTERVAL_S = 0.2, 0.5
 def run_demo(tmp_path, monkeypatch):
     """Return a function that runs the demo with three documents."""
     config = tmp_path / "streamdedup.toml"
-    config.write_text(
-        '[kafka]\nbootstrap_servers = "localhost:1"\n[redis]\nurl = "redis://localhost:1"\n'
-        '[profiles.p]\ntopics = ["p"]\n'
-    )
+    config.write_text('kafka.bootstrap_servers = "h:1"\nredis.url = "redis://h:1"\nprofiles.p.topics = ["p"]\n')
     records = [("articles", Entry(str(number), "a text", "sample", number)) for number in range(3)]
     monkeypatch.setattr(demo_run, "sample_records", lambda: records)
     sent = []
@@ -35,10 +32,9 @@ def run_demo(tmp_path, monkeypatch):
         return Batch()
 
     feeder = SimpleNamespace(send=lambda *record: sent.append(record), flush=lambda: None)
+    reader = SimpleNamespace(poll=poll)
     monkeypatch.setattr(demo_run, "Feeder", lambda _options: nullcontext(feeder))
-    monkeypatch.setattr(
-        demo_run, "TopicReader", lambda _options, from_beginning: nullcontext(SimpleNamespace(poll=poll))
-    )
+    monkeypatch.setattr(demo_run, "TopicReader", lambda _options, from_beginning: nullcontext(reader))
     monkeypatch.setattr(demo_run, "_STALL_S", STALL_S)
 
     def run(pace, *, consumes):

@@ -36,7 +36,6 @@ DAEMONS, SERVE = RESOURCES["StatefulSet", "streamdedup"], RESOURCES["Deployment"
 WORKLOADS = {"daemon": DAEMONS, "serve": SERVE}
 #: The Secrets of the example, by name.
 SECRETS = {one["metadata"]["name"]: one["stringData"] for one in documents(BASE / "secrets.example.yaml")}
-PLACEHOLDER = "REPLACE-ME"
 TOKEN = "a-token-of-thirty-two-characters"
 #: Each unit, by the command that it runs.
 UNIT_OF = {unit.command()[1]: unit for unit in map(Unit.read, UNITS)}
@@ -49,6 +48,13 @@ def pod(name):
 def container(name):
     (one,) = pod(name)["containers"]
     return one
+
+
+def documents_of_component(name):
+    return list(resources(KUBERNETES / "components" / name).values())
+
+
+MONITORS = {monitor["metadata"]["name"]: monitor["spec"] for monitor in documents_of_component("monitoring")}
 
 
 def port_of(name):
@@ -88,9 +94,8 @@ def machine_settings_file(tmp_path):
     """Return a settings file as docs/deployment.md wants it for the units: without the address of Redis."""
     write_secrets(tmp_path / "secrets")
     copy = tmp_path / "streamdedup.toml"
-    copy.write_text(
-        '[kafka]\nbootstrap_servers = "kafka:9092"\n[profiles.articles]\ntopics = ["articles"]\n', encoding="utf-8"
-    )
+    text = '[kafka]\nbootstrap_servers = "kafka:9092"\n[profiles.articles]\ntopics = ["articles"]\n'
+    copy.write_text(text, encoding="utf-8")
     return copy
 
 
@@ -100,15 +105,8 @@ def pod_settings(tmp_path, name):
 
 def streamdedup(*arguments, environment):
     """Run the real command line."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("STREAMDEDUP_")}
-    return subprocess.run(
-        [sys.executable, "-m", "streamdedup", *arguments],
-        env=inherited | environment,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-m", "streamdedup", *arguments]
+    return subprocess.run(command, env=os.environ | environment, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 def assert_understood(arguments, settings_file, environment):
@@ -221,13 +219,8 @@ class TestRightsAndResources:
 
 class TestSecretExample:
     def test_it_is_no_part_of_what_is_applied(self):
-        named = [
-            name
-            for path in KUBERNETES.rglob("kustomization.yaml")
-            for one in documents(path)
-            for name in one["resources"]
-        ]
-        assert "secrets.example.yaml" not in named
+        for path in KUBERNETES.rglob("kustomization.yaml"):
+            assert all("secrets.example.yaml" not in document["resources"] for document in documents(path))
         assert not [kind for kind, _ in RESOURCES if kind == "Secret"]
 
     def test_the_service_refuses_the_placeholders(self, tmp_path):
@@ -243,10 +236,9 @@ class TestSecretExample:
 
 class TestComponents:
     def test_pod_monitors_scrape_the_metrics_port_of_all_pods(self):
-        monitors = {one["metadata"]["name"]: one["spec"] for one in documents_of_component("monitoring")}
-        assert set(monitors) == {workload["metadata"]["name"] for workload in WORKLOADS.values()}
+        assert set(MONITORS) == {workload["metadata"]["name"] for workload in WORKLOADS.values()}
         for name, workload in WORKLOADS.items():
-            monitor = monitors[workload["metadata"]["name"]]
+            monitor = MONITORS[workload["metadata"]["name"]]
             assert monitor["selector"]["matchLabels"] == labels(workload)
             (endpoint,) = monitor["podMetricsEndpoints"]
             assert (endpoint["port"], endpoint["path"]) == (port_of(name)["name"], "/metrics")
@@ -254,13 +246,11 @@ class TestComponents:
     def test_the_job_of_the_daemons_is_that_of_the_alert_rules(self):
         rules = (ROOT / "deploy/prometheus/rules/streamdedup.yml").read_text(encoding="utf-8")
         (job,) = set(re.findall(r'job="([^"]+)"', rules))
-        monitors = {one["metadata"]["name"]: one["spec"] for one in documents_of_component("monitoring")}
-        assert labels(DAEMONS)[monitors["streamdedup"]["jobLabel"]] == job
-        assert labels(SERVE)[monitors["streamdedup-serve"]["jobLabel"]] != job
+        assert labels(DAEMONS)[MONITORS["streamdedup"]["jobLabel"]] == job
+        assert labels(SERVE)[MONITORS["streamdedup-serve"]["jobLabel"]] != job
 
     def test_metrics_of_the_service_are_asked_for_with_a_token_of_its_secret(self):
-        monitors = {one["metadata"]["name"]: one["spec"] for one in documents_of_component("monitoring")}
-        (endpoint,) = monitors["streamdedup-serve"]["podMetricsEndpoints"]
+        (endpoint,) = MONITORS["streamdedup-serve"]["podMetricsEndpoints"]
         credentials = endpoint["authorization"]["credentials"]
         assert credentials["key"] in SECRETS[credentials["name"]]
 
@@ -270,16 +260,11 @@ class TestComponents:
         target = scaled["spec"]["scaleTargetRef"]
         assert (target["kind"], target["name"]) in RESOURCES
         triggers = [trigger["metadata"] for trigger in scaled["spec"]["triggers"]]
-        assert {trigger["topic"] for trigger in triggers} == {
-            topic for profile in settings.profiles.values() for topic in profile.topics
-        }
+        topics = {topic for profile in settings.profiles.values() for topic in profile.topics}
+        assert {trigger["topic"] for trigger in triggers} == topics
         for trigger in triggers:
             assert trigger["bootstrapServers"] == ",".join(settings.kafka.bootstrap_servers)
             assert trigger["consumerGroup"] == settings.kafka.group_id
-
-
-def documents_of_component(name):
-    return list(resources(KUBERNETES / "components" / name).values())
 
 
 class TestPage:

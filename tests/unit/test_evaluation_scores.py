@@ -22,12 +22,7 @@ from streamdedup.similarity.lsh import Banding
 from streamdedup.text.shingles import ShingleOptions, Shingler
 
 OPTIONS = DetectorOptions(
-    profile="trial",
-    shingles=ShingleOptions(size=1),
-    banding=Banding(32, 4),
-    permutations=128,
-    seed=1,
-    threshold=0.5,
+    profile="trial", shingles=ShingleOptions(size=1), banding=Banding(32, 4), permutations=128, seed=1, threshold=0.5
 )
 
 
@@ -240,16 +235,9 @@ def test_the_variance_is_the_sum_over_all_pairs_of_pairs_that_share_a_document(p
         assert effective == 0
         return
     assert 1 <= most <= len(pairs)
-    residuals = (hits - hits.mean()).tolist()
-    variance = (
-        sum(
-            e * f
-            for (a, b, _), e in zip(pairs, residuals, strict=True)
-            for (c, d, _), f in zip(pairs, residuals, strict=True)
-            if {a, b} & {c, d}
-        )
-        / len(pairs) ** 2
-    )
+    residuals = list(zip(pairs, (hits - hits.mean()).tolist(), strict=True))
+    covariances = (e * f for (a, b, _), e in residuals for (c, d, _), f in residuals if {a, b} & {c, d})
+    variance = sum(covariances) / len(pairs) ** 2
     if variance < 1e-12:
         assert effective == pytest.approx(most)
     else:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -111,44 +112,19 @@ class TestProfile:
     def test_a_topic_that_does_not_exist_is_named_with_the_command_that_creates_it(self):
         line = "  no such topic: b, c; create with: streamdedup topics create --config /etc/a.toml"
         assert line in rendered(a_profile(missing_topics=["c", "b"]))
-        assert not any(
-            "no such topic" in line for line in rendered(a_profile(missing_topics=None), problem="no answer")
-        )
+        without_kafka = rendered(a_profile(missing_topics=None), problem="no answer")
+        assert not any("no such topic" in line for line in without_kafka)
 
     def test_without_kafka_committed_offsets_are_unknown(self):
         lines = rendered(a_profile(partitions=[a_partition(committed=None)]), problem="no answer")
         assert "  articles:0              10             ?             3" in lines
 
 
-class _Upkeep:
-    """The upkeep of a store without indexes."""
-
-    def fingerprint(self):
-        return None
-
-    def is_half_dropped(self):
-        return False
-
-    def partitions(self, _topics, _also):
-        return {}
-
-
-class _Backend(contextlib.nullcontext):
-    """A store without indexes."""
-
-    address, mode = "redis://h:1/0", "single"
-
-    def __enter__(self):
-        return self
-
-    def servers(self):
-        return []
-
-    def upkeep(self, _name):
-        return _Upkeep()
-
-    def index(self, _name):
-        return MemoryIndex()
+UPKEEP = SimpleNamespace(fingerprint=lambda: None, is_half_dropped=lambda: False, partitions=lambda _topics, _also: {})
+#: A store without indexes.
+BACKEND = SimpleNamespace(
+    address="redis://h:1/0", mode="single", servers=list, upkeep=lambda _name: UPKEEP, index=lambda _name: MemoryIndex()
+)
 
 
 class TestMissingTopics:
@@ -163,7 +139,7 @@ class TestMissingTopics:
             "profiles.reviews.topics": "reviews",
         }
         words = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
-        monkeypatch.setattr(index, "connect_backend", lambda _settings: _Backend())
+        monkeypatch.setattr(index, "connect_backend", lambda _settings: contextlib.nullcontext(BACKEND))
 
         def run():
             result = CliRunner().invoke(cli.app, ["index", "status", "--json", *words])

@@ -77,14 +77,7 @@ def test_the_command_mends_all_that_is_too_short_and_nothing_else():
 
 
 def test_a_listener_with_a_login_needs_a_file_of_the_administrators():
-    options = KafkaOptions(
-        bootstrap_servers="a:1",
-        group_id="g",
-        topics=("t",),
-        transactional_id="x",
-        security_protocol="SASL_SSL",
-        sasl_password="canary",
-    )
+    options = replace(OPTIONS, security_protocol="SASL_SSL", sasl_password="canary")
     command = alter_topic(options, "t", {"cleanup.policy": "delete"})
     assert "--command-config admin.properties" in command
     assert "canary" not in command

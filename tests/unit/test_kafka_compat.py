@@ -99,11 +99,8 @@ BAD = RawRecord(b"bad", headers=((b"\xff", b""),))
 
 def fetched(content, offset=0, max_offsets=100):
     """The client's parser of an answer to a fetch from ``offset`` on, and the ranges that it reports."""
-    ranges = []
-    parser = compat._PartitionRecords(
-        ranges, max_offsets, offset, TopicPartition("articles", 2), MemoryRecords(content)
-    )
-    return parser, ranges
+    ranges, partition = [], TopicPartition("articles", 2)
+    return compat._PartitionRecords(ranges, max_offsets, offset, partition, MemoryRecords(content)), ranges
 
 
 def read(content, offset=0, max_offsets=100):

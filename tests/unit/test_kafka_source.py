@@ -15,11 +15,7 @@ from streamdedup.kafka.protocols import CommittedOffset
 from streamdedup.position import Partition
 
 OPTIONS = KafkaOptions(
-    bootstrap_servers="unused:1",
-    group_id="g",
-    topics=("deleted", "healthy"),
-    transactional_id="x",
-    create_command="create-the-topics",
+    bootstrap_servers="h:1", group_id="g", topics=("deleted", "healthy"), transactional_id="x", create_command="create"
 )
 DELETED, HEALTHY = TopicPartition("deleted", 0), TopicPartition("healthy", 0)
 #: Error codes of Kafka: no error, a topic that does not exist, a partition without a leader.
@@ -82,15 +78,7 @@ class GroupConsumer:
 
 
 def a_record(partition, offset):
-    return SimpleNamespace(
-        topic=partition.topic,
-        partition=partition.partition,
-        offset=offset,
-        timestamp=0,
-        key=None,
-        value=b"v",
-        headers=[],
-    )
+    return SimpleNamespace(**partition._asdict(), offset=offset, timestamp=0, key=None, value=b"v", headers=[])
 
 
 @pytest.fixture
@@ -100,15 +88,11 @@ def consumer():
 
 def metadata_of(**topics):
     """Return an answer of Kafka: the id of each topic, or None where Kafka has no such topic."""
-    return SimpleNamespace(
-        brokers=["broker"],
-        topics=[
-            SimpleNamespace(
-                name=name, topic_id=topic_id or UUID(int=0), error_code=NO_ERROR if topic_id else UNKNOWN_TOPIC
-            )
-            for name, topic_id in topics.items()
-        ],
-    )
+    described = [
+        SimpleNamespace(name=name, topic_id=topic_id or UUID(int=0), error_code=NO_ERROR if topic_id else UNKNOWN_TOPIC)
+        for name, topic_id in topics.items()
+    ]
+    return SimpleNamespace(brokers=["broker"], topics=described)
 
 
 @pytest.fixture
@@ -163,11 +147,9 @@ class TestMissingTopics:
         for deleted, missing in ((None, {"deleted"}), (None, {"deleted"}), (PRESENT, set())):
             consumer._cluster.update_metadata(metadata_of(deleted=deleted, healthy=OTHER))
             assert source.missing_topics() == missing
-        assert [(line.event, line.topic) for line in caplog.records] == [
-            ("topic_missing", "deleted"),
-            ("topic_found", "deleted"),
-        ]
-        assert caplog.records[0].message == "no such topic: deleted; create with: create-the-topics"
+        events = [(line.event, line.topic) for line in caplog.records]
+        assert events == [("topic_missing", "deleted"), ("topic_found", "deleted")]
+        assert caplog.records[0].message == "no such topic: deleted; create with: create"
 
     def test_a_topic_that_is_missing_was_not_created_again(self, source, consumer):
         consumer._cluster.update_metadata(metadata_of(deleted=None, healthy=OTHER))

@@ -30,15 +30,9 @@ TEXT = "amber birch cedar delta ember fjord grove heath"
 WORDS = ["amber", "birch", "cedar", "delta", "ember", "fjord"]
 #: Keys of a profile that are about records of Kafka.
 RECORD_KEYS = {
-    "topics",
-    "format",
-    "id_field",
-    "text_fields",
-    "published_at_field",
-    "source_field",
-    "op_field",
+    "topics", "format", "id_field", "text_fields", "published_at_field", "source_field", "op_field",
     "index_silently_until",
-}
+}  # fmt: skip
 
 
 def ids(matches):
