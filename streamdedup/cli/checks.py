@@ -23,7 +23,7 @@ from streamdedup.index.backend import Backend
 from streamdedup.index.fingerprints import compare_fingerprints
 from streamdedup.indexes import connect_backend, lifetime_ms
 from streamdedup.kafka.admin import TopicNeed, check_kafka
-from streamdedup.kafka.group import committed_quietly
+from streamdedup.kafka.group import committed_if_listed
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
 from streamdedup.wire import RegistryFormat
@@ -106,7 +106,7 @@ def _subject_finding(subject: str, value_format: RegistryFormat, text_fields: Se
 def _committed_offsets(settings: Settings) -> dict[Partition, int] | None:
     """Return the committed offsets of the group; None if Kafka does not answer."""
     try:
-        return committed_quietly(kafka_options(settings))
+        return committed_if_listed(kafka_options(settings))
     except (BrokerUnavailable, BrokerMisconfigured):
         return None
 

@@ -9,12 +9,12 @@ import tarfile
 from collections.abc import Iterator
 
 from streamdedup.corpora.reuters import REUTERS_STARTS, is_reuters_name
-from streamdedup.corpora.sources import CHUNK_BYTES, ByteStream, starts_with
+from streamdedup.corpora.sources import CHUNK_BYTES, ByteStream, starts_with, unzipped
 from streamdedup.errors import CorpusError
 
 
 def sgml_members(archive: ByteStream) -> Iterator[ByteStream]:
-    """Yield the members that are SGML files, by name or by first bytes; each has to be read before the next.
+    """Yield the members that are SGML files, by name or by first bytes, decompressed; read each before the next.
 
     Raises:
         CorpusError: The archive is damaged or truncated, or has no SGML file.
@@ -25,7 +25,7 @@ def sgml_members(archive: ByteStream) -> Iterator[ByteStream]:
         stream = ByteStream(member.read, f"{archive.name}:{header.name}")
         if header.isreg() and (is_reuters_name(header.name) or starts_with(stream.head(), REUTERS_STARTS)):
             is_empty = False
-            yield stream
+            yield unzipped(stream)
         member.skip()
     # gzip verifies its checksum at the end, so the archive is read to the end.
     while archive.read(CHUNK_BYTES):

@@ -372,7 +372,7 @@ def members_of_index(options: KafkaOptions) -> tuple[str, ...]:
     )
 
 
-def committed_quietly(options: KafkaOptions) -> dict[Partition, int]:
+def committed_if_listed(options: KafkaOptions) -> dict[Partition, int]:
     """Return the group's committed offsets, and change nothing at a Kafka that has never had a group.
 
     A request for a group coordinator makes Kafka create its internal topic of offsets. A group with offsets is listed,

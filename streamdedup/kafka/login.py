@@ -134,6 +134,7 @@ class TokenLogin(KafkaLogin):
             problem, self._is_refused = f"the token endpoint {self._url} refuses the client: {error}", True
         except Exception as error:  # noqa: BLE001  of the HTTP client; not its text, which may contain a header
             problem = f"the token endpoint {self._url} does not answer with a token: {type(error).__name__}"
+            self._is_refused = False
         else:
             if self._problem:
                 logger.info("There is a token for Kafka", extra={"event": "token_fetched", "url": self._url})

@@ -132,7 +132,7 @@ class TextAligner:
             raise
 
     async def _in_thread(self, function: Callable[[], T]) -> T:
-        """Run a function in a free thread; the thread is free again when the call ends, not when the request gives up."""
+        """Run a function in a free thread, which is free again when the call ends, not when the request gives up."""
         await self._free_threads.acquire()
         call = asyncio.get_running_loop().run_in_executor(self._threads, function)
         call.add_done_callback(lambda _: self._free_threads.release())

@@ -20,6 +20,7 @@ from typing import Final, Protocol
 from streamdedup.errors import MessageError
 from streamdedup.position import Position
 from streamdedup.wire.copied_headers import SentHeaders, copied_headers, headers_bytes
+from streamdedup.wire.error_codes import ErrorCode
 
 #: Prefix of the names of the headers that the daemon adds to those of the record.
 PREFIX: Final = "streamdedup.dlq."
@@ -29,8 +30,6 @@ MAX_HEADER_BYTES: Final = 1_024
 DEFAULT_MAX_BYTES: Final = 1_000_000
 #: Smallest limit on a dead letter in bytes: the headers ``streamdedup.dlq.*`` fit it at their longest.
 MIN_BYTES: Final = 24_576
-#: Error code of an unexpected exception: a defect of this program.
-INTERNAL: Final = "internal"
 #: Code and topic of a dead letter that the daemon did not write.
 UNKNOWN: Final = "?"
 
@@ -122,7 +121,7 @@ class Failure:
             return cls(stage, str(error.code), name, str(error))
         calls = [(call.f_globals.get("__name__", "?"), line) for call, line in walk_tb(error.__traceback__)]
         innermost = " at line {1} of {0}".format(*calls[-1]) if calls else ""
-        return cls(stage, INTERNAL, name, f"unexpected {name}{innermost}")
+        return cls(stage, str(ErrorCode.INTERNAL), name, f"unexpected {name}{innermost}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,7 @@ class TestAll:
             monkeypatch.setattr(checks, "kafka_findings", lambda _settings: kafka)
             monkeypatch.setattr(checks, "store_findings", lambda _settings, _backend: redis)
             monkeypatch.setattr(checks, "connect_backend", lambda _settings: nullcontext(SimpleNamespace(kind="redis")))
-            monkeypatch.setattr(checks, "committed_quietly", lambda _options: asked.append("offsets") or {})
+            monkeypatch.setattr(checks, "committed_if_listed", lambda _options: asked.append("offsets") or {})
             monkeypatch.setattr(checks, "index_findings", index_findings)
             return [finding.text for finding in checks.every_finding(settings)][1:], asked
 

@@ -281,12 +281,13 @@ def test_a_folder_is_read_file_by_file_in_the_order_of_names(tmp_path):
 
 @pytest.mark.parametrize("compress", [True, False])
 def test_an_archive_is_read_in_place(tmp_path, compress, monkeypatch):
-    members = {"README.txt": b"x" * 700, "a/reut2-000.sgm": SGML, "lewis.dtd": b"", "bare": SGML, "b.sgm": SGML}
+    members = {"README.txt": b"x" * 700, "a/reut2-000.sgm": SGML, "lewis.dtd": b"", "bare": SGML}
+    members |= {"b.sgm": SGML, "c.sgm.gz": gzip.compress(SGML)}
     path = write(tmp_path, "corpus.bin", tar(members, compress=compress))
     monkeypatch.chdir(tmp_path)
     reader = CorpusReader("corpus.bin")
     entries = list(reader)
-    assert [e.id for e in entries] == ["702", "16", "9", "10"] * 3
+    assert [e.id for e in entries] == ["702", "16", "9", "10"] * 4
     assert entries[0].file == "corpus.bin:a/reut2-000.sgm"
     assert reader.bytes_read == reader.total_bytes == path.stat().st_size
     assert [p.name for p in tmp_path.iterdir()] == ["corpus.bin"]

@@ -9,7 +9,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from streamdedup.cli import guards
 from streamdedup.errors import BrokerUnavailable, StreamdedupError
 from streamdedup.kafka import group
-from streamdedup.kafka.group import GroupState, _named, committed_quietly, fetch_committed, partitions_of
+from streamdedup.kafka.group import GroupState, _named, committed_if_listed, fetch_committed, partitions_of
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import CommittedOffset
 from streamdedup.position import Partition
@@ -47,7 +47,7 @@ def test_offset_0_is_a_committed_offset_and_a_partition_without_one_is_left_out(
         list_groups=lambda: [{"group_id": "g"}], list_group_offsets=lambda asked: dict.fromkeys(asked, offsets)
     )
     monkeypatch.setattr(group, "admin_client", lambda _options: nullcontext(admin))
-    assert committed_quietly(OPTIONS) == {Partition("a", 0): 0, Partition("a", 2): 5}
+    assert committed_if_listed(OPTIONS) == {Partition("a", 0): 0, Partition("a", 2): 5}
 
 
 def test_a_topic_whose_partitions_the_client_does_not_know_is_not_taken_for_one_without_commits():

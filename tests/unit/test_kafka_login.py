@@ -145,6 +145,16 @@ def test_a_client_that_the_endpoint_refuses_ends_the_daemon_only_before_the_firs
     tokens._is_ended.set()
 
 
+def test_an_endpoint_that_goes_away_after_a_refusal_is_waited_for(endpoint):
+    tokens = kafka_options(oauth(sasl_token_url=endpoint.url, sasl_client_secret="canary-wrong")).sasl_login
+    tokens._fetch_token()
+    endpoint.is_away = True
+    tokens._fetch_token()
+    with pytest.raises(BrokerUnavailable, match="does not answer with a token"):
+        tokens.prepare(60)
+    tokens._is_ended.set()
+
+
 def test_all_clients_of_a_process_share_one_login(endpoint):
     settings = oauth(sasl_token_url=endpoint.url)
     options = [kafka_options(settings) for _ in range(2)]
