@@ -131,7 +131,7 @@ class Judge:
         return [name, len(pairs), share, across if any(sources) else None, recall, changed]
 
     def _is_boilerplate(self, pair: Pair) -> bool:
-        common = np.intersect1d(*map(self._words.of, pair), assume_unique=True)
+        common = np.intersect1d(*map(self._words.shingles_of, pair), assume_unique=True)
         return 2 * int(np.isin(common, self._stops).sum()) > len(common)
 
 
