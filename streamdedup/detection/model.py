@@ -56,7 +56,7 @@ class DetectorOptions:
         permutations: Signature length; at least bands times rows.
         seed: Seed for the hash family.
         threshold: Least similarity for a reported pair, in (0, 1].
-        containment: Rule by which other pairs are reported; None for no rule.
+        containment: Rule by which pairs below the threshold are reported; None for no rule.
         measure: Similarity measure.
         min_shared_bands: Least count for shared band keys in a reported pair.
         min_words: Documents with fewer tokens are skipped.
@@ -93,7 +93,7 @@ class DetectorOptions:
     default_scope: str | None = None
 
     def recall(self, similarity: float) -> float:
-        """Return the probability that a pair with this similarity is found; for some measures a lower bound."""
+        """Return the least probability that a pair with this similarity (by ``measure``) is found."""
         return self.banding.probability(self.measure.least_jaccard(similarity), self.min_shared_bands)
 
     @property
@@ -106,19 +106,14 @@ class DetectorOptions:
         return (similarities.values >= self.threshold) | self.contained(similarities)
 
     def contained(self, similarities: Similarities) -> NDArray[np.bool_]:
-        """Return the pairs for which the containment rule holds, bool (n,)."""
+        """Return for which pairs the containment rule holds, also above the threshold, bool (n,)."""
         values, overlaps = similarities.values, similarities.overlaps
         if self.containment is None:
             return np.zeros(len(values), np.bool_)
         return self.containment.holds(values, overlaps.containments(), similarities.smaller_counts)
 
     def skips(self, token_counts: NDArray[np.int64], shingle_counts: NDArray[np.int64]) -> dict[int, Skip]:
-        """Return the skip reason by row, for documents whose text keeps them out of the buckets.
-
-        Args:
-            token_counts: Token count by document, int64 (n,).
-            shingle_counts: Shingle count by document, int64 (n,).
-        """
+        """Return the skip reason by row, for documents whose text keeps them out of the buckets; counts by document."""
         rows = np.flatnonzero((shingle_counts == 0) | (token_counts < self.min_words)).tolist()
         return {row: self._skip(int(token_counts[row])) for row in rows}
 
@@ -160,7 +155,7 @@ class InsertedBatch(Prepared):
         states: Insertion state by row.
         looked_up: Rows to insert in buckets and to look up.
         refused: Documents that can never be processed, with the reason.
-        missing_positions: Positions of appends to documents missing from the index.
+        missing_positions: Positions of those refused appends whose document is missing from the index.
     """
 
     states: Sequence[InsertState]
@@ -183,7 +178,7 @@ class Detection:
         incarnation: Incarnation of the document, 8 bytes; empty for the first.
         cluster_size: Documents in the cluster, at most ``CLUSTER_SIZE_CAP``.
         complete: Whether all candidates were compared; not where a bucket was full or there were too many candidates.
-        suppressed: Further near-duplicates that are not alerted, counted by rule.
+        suppressed: Count of further near-duplicates that are not alerted, by rule.
     """
 
     document: Document
@@ -217,7 +212,7 @@ class DetectionResult:
         candidates_count: Candidates found in buckets.
         dropped_candidates_count: Candidates beyond ``max_candidates``, not compared.
         verified_count: Candidates compared and found near-duplicates, suppressed ones included.
-        suppressed: Near-duplicates that are not alerted, by rule.
+        suppressed: Count of near-duplicates that are not alerted, by rule.
         rejected_count: Candidates compared and found different, outside the scope or the window, or gone.
         full_buckets_count: Refused insertions into full buckets.
         full_bucket_positions: Positions of documents with a full bucket.
@@ -244,7 +239,7 @@ class DetectionResult:
     over_candidates_positions: tuple[Position, ...] = ()
 
     def __add__(self, added: "DetectionResult") -> "DetectionResult":
-        """Return the result of two steps, or of two chunks: counts are added, tuples joined."""
+        """Return the result of two steps, or of two chunks: numbers and counters are added, tuples joined."""
         return DetectionResult(*map(add, _field_values(self), _field_values(added)))
 
 
@@ -275,7 +270,7 @@ def published_pair_key(profile: str, alert: Alert, match: Match) -> bytes:
     """Return the pair key for a match in a published alert."""
     if match.pair:
         return bytes.fromhex(match.pair)
-    # Alerts of earlier versions name no pair; the version of a document was the digest of its content.
+    # Alerts of earlier releases name no pair key; the side of a pair was number and content digest then.
     a, b = (
         document_number(profile, document_id).to_bytes(8, "big", signed=True) + bytes.fromhex(digest)
         for document_id, digest in ((alert.document.id, alert.document.digest), (match.id, match.digest))
