@@ -29,8 +29,8 @@ class Appended(NamedTuple):
     """Result of appends.
 
     Attributes:
-        rows: Appends to documents that exist: the append, the index entry after the append (where an earlier attempt
-            stored it, or a later version supersedes it: the stored one), and the result as of ``insert_entries``.
+        rows: Appends to documents that exist: the append, the index entry after it, and a result like those of
+            ``insert_entries``. The entry after a replayed or superseded append is the stored one.
         refused: Appends that can never be processed, with the reason.
         missing_positions: Positions of the refused appends whose document is not in the index. They have pending
             matches (``_missing_at_first_attempt``).

@@ -28,7 +28,7 @@ class BucketHits(NamedTuple):
 
     Attributes:
         candidates: Shared band count by document number.
-        near_capacity: Whether other documents filled a bucket at least by half.
+        near_capacity: Whether other documents filled a bucket at least by half; true also for a full bucket.
         full: Whether a bucket was full, so that only some bucket members are candidates.
     """
 

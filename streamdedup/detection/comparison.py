@@ -93,7 +93,7 @@ class Comparer:
         ]
 
     def within_window(self, a: IndexEntry, b: IndexEntry) -> bool:
-        """Tell whether the record times of two documents are near enough for a pair."""
+        """Tell whether record times allow a pair: within the window, and not both before ``silent_until_ms``."""
         window, silent_until = self._options.window_ms, self._options.silent_until_ms
         if silent_until is not None and max(a.time_ms, b.time_ms) < silent_until:
             return False

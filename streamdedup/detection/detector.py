@@ -67,7 +67,7 @@ class Detector:
         self._clusters = Clusters(store, sketcher, options)
 
     def prepare(self, documents: Sequence[Document]) -> Prepared:
-        """Stage one: see ``Preparer.prepare``. The entries are encoded here too, because this stage may run ahead."""
+        """Stage one: see ``Preparer.prepare``. The entries are encoded too, as this stage may run ahead in a thread."""
         prepared = self._preparer.prepare(documents)
         return replace(prepared, encoded=self._store.encode_entries(prepared.entries))
 

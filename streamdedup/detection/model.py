@@ -39,7 +39,7 @@ class Skip(StrEnum):
     TOO_SHORT = "too_short"
     #: Fewer words than the profile asks for.
     TOO_FEW_WORDS = "too_few_words"
-    #: The same version was delivered before.
+    #: The index has the document with the same content, from another position.
     REDELIVERED = "redelivered"
     #: A later version is in the index.
     SUPERSEDED = "superseded"
@@ -60,7 +60,7 @@ class DetectorOptions:
         measure: Similarity measure.
         min_shared_bands: Least count for shared band keys in a reported pair.
         min_words: Documents with fewer tokens are skipped.
-        exact_limit: Documents with at most so many shingles are stored as sets and compared exactly; None for all.
+        exact_limit: Documents with at most so many shingles are stored as sets and compared exactly; None for no limit.
         window_ms: Greatest difference between the record times in a pair, in milliseconds; None for no limit.
         silent_until_ms: Documents with earlier record times, in milliseconds since the epoch, form no pairs among
             themselves; None for no such time.
@@ -113,7 +113,10 @@ class DetectorOptions:
         return self.containment.holds(values, overlaps.containments(), similarities.smaller_counts)
 
     def skips(self, token_counts: NDArray[np.int64], shingle_counts: NDArray[np.int64]) -> dict[int, Skip]:
-        """Return the skip reason by row, for documents whose text keeps them out of the buckets; counts by document."""
+        """Return the skip reason by row, for documents whose text keeps them out of the buckets.
+
+        Both arguments are counts by document, int64 (n,).
+        """
         rows = np.flatnonzero((shingle_counts == 0) | (token_counts < self.min_words)).tolist()
         return {row: self._skip(int(token_counts[row])) for row in rows}
 
@@ -148,8 +151,9 @@ class Prepared:
 class InsertedBatch(Prepared):
     """A prepared batch whose entries are in the index, with further rows for the appends.
 
-    Some entries differ from the prepared ones (``lifecycle``): after a replay they have time and content of the first
-    attempt; where another partition has inserted the same content, they are the stored ones.
+    Some entries differ from the prepared ones (``lifecycle``). A version that replaces another has the incarnation of
+    the document; a replayed one has time and content of the first attempt; where another partition has inserted the
+    same content, the entry is the stored one.
 
     Attributes:
         states: Insertion state by row.
@@ -209,8 +213,9 @@ class DetectionResult:
         unexplained_count: Indexed documents below the high-water mark of a partition without a committed offset. An
             operator who sets an offset back commits an offset, so Kafka has lost the committed offset here.
         deleted_count: Requests to delete a document, in the index or not.
-        candidates_count: Candidates found in buckets.
-        dropped_candidates_count: Candidates beyond ``max_candidates``, not compared.
+        candidates_count: Candidates that documents at or above the high-water mark have in buckets.
+        dropped_candidates_count: Those that are not compared: beyond ``max_candidates``, or beyond the lower limit for
+            documents with a full bucket (``candidates.STORM_CANDIDATES``).
         verified_count: Candidates compared and found near-duplicates, suppressed ones included.
         suppressed: Count of near-duplicates that are not alerted, by rule.
         rejected_count: Candidates compared and found different, outside the scope or the window, or gone.
