@@ -82,7 +82,7 @@ class Clusters:
     def _first(self, member: Member, entries: dict[int, IndexEntry]) -> IndexEntry | None:
         """Return the first document in the cluster that a document joins; None if the document joins no cluster.
 
-        The two are compared by scope, similarity and suppression rules only, not by record times or band keys.
+        The two are compared by scope, suppression rules, and similarity or containment, not by times or band keys.
         """
         best = entries.get(member.best)
         first = None if best is None else entries.get(best.cluster)

@@ -189,7 +189,7 @@ class Sketcher:
         Args:
             left: Sketches with this family.
             right: Sketches with this family.
-            pairs: Positions in left and in right, by pair; each sketch is signed at most once, however many pairs
+            pairs: Indexes in left and in right, by pair; each sketch is signed at most once, however many pairs
                 it belongs to. None compares left[i] with right[i] for every i.
 
         Returns:
@@ -211,7 +211,7 @@ class Sketcher:
                 common[i] = intersection_size(left_sketch.hashes, right_sketch.hashes)
             else:
                 exact[i] = False
-                # An empty document has the similarity 0; the signatures of two would agree.
+                # An empty document has the similarity 0; the signatures of two empty documents would agree.
                 if left_sketch.count and right_sketch.count:
                     estimated.append(i)
         left_sizes, right_sizes = [left[a].count for a, _ in pairs], [right[b].count for _, b in pairs]
