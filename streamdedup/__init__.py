@@ -1,7 +1,7 @@
 """Streaming near-duplicate detection: documents in from Kafka, verified near-duplicate alerts out.
 
-Programs use ``Index`` and ``Profile`` (``streamdedup.library``). They are imported when they are first used, because
-the command line imports this package for every command.
+Programs use ``Index`` and ``Profile`` (``streamdedup.library``). They are imported when they are first used: every
+command of the command line imports this package, and few need the library, whose imports take time.
 """
 
 from importlib import import_module
@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 
 __all__ = ["Index", "Match", "Profile", "__version__"]
 
+# Not for type checkers, for which a module with ``__getattr__`` has every name; they use the imports above.
 if not TYPE_CHECKING:
     #: Class in ``streamdedup.library`` by exported name.
     _EXPORTS = {"Index": "LibraryIndex", "Match": "Match", "Profile": "LibraryProfile"}

@@ -6,7 +6,7 @@
     │   ├── DecodeError
     │   └── DocumentTooLarge
     ├── CorpusError              a file cannot be read as a corpus; commands report it, exit 1
-    ├── TransientError           undo the batch, back off, repeat it
+    ├── TransientError           undo the batch, back off, repeat it:
     │   ├── StoreUnavailable
     │   ├── RegistryUnavailable
     │   ├── BrokerUnavailable    with new clients
@@ -145,7 +145,7 @@ class BrokerMisconfigured(FatalError):
 
 
 class RegistryMisconfigured(FatalError):
-    """The schema registry denies access, is none, or has schemas without the configured fields."""
+    """The schema registry denies access or is none, its schemas lack configured fields, or protoc cannot run."""
 
 
 class CodecMissing(FatalError):

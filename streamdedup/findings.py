@@ -65,13 +65,14 @@ def warnings_of(findings: Iterable[Finding]) -> list[Finding]:
     """Return the warnings among findings.
 
     Raises:
-        StreamdedupError: There are failures: one line for each. The class is that of the first fatal one, else of the
-            first.
+        StreamdedupError: There are failures. The text has one line for each fatal failure or, without a fatal one, for
+            each failure; the class is that of the first of these.
     """
     findings = list(findings)
     failures = [(finding.error, finding.sentence) for finding in findings if finding.error is not None]
     if failures:
         fatal = [(error, text) for error, text in failures if issubclass(error, FatalError)]
         worst = fatal or failures
-        raise worst[0][0]("\n".join(text for _, text in worst))
+        error_class, _ = worst[0]
+        raise error_class("\n".join(text for _, text in worst))
     return [finding for finding in findings if finding.level is Level.WARNING]

@@ -64,7 +64,7 @@ def index_parameters(profile: Profile) -> IndexParameters:
 
 
 def connect_backend(settings: Settings, *, from_replicas: bool = False) -> Backend:
-    """Return the store of the indexes that daemons maintain; nothing is sent yet.
+    """Return the store of the indexes that daemons maintain, as in the settings; nothing is sent yet.
 
     Args:
         settings: All settings.
@@ -74,7 +74,7 @@ def connect_backend(settings: Settings, *, from_replicas: bool = False) -> Backe
 
 
 def redis_backend(settings: Settings, connections: Servers) -> RedisBackend:
-    """Return the indexes of the settings in Redis, over connections that are open."""
+    """Return the indexes of the settings in Redis, over the caller's connections."""
     redis = settings.redis
     options = RedisOptions(
         prefix=redis.key_prefix,
@@ -89,7 +89,7 @@ def redis_backend(settings: Settings, connections: Servers) -> RedisBackend:
 
 
 def backend_at(url: str, prefix: str, indexes: Mapping[str, IndexParameters]) -> Backend:
-    """Return the store of indexes at a URL; nothing is sent yet.
+    """Return the store of the indexes that a program writes with the library, at a URL; nothing is sent yet.
 
     Args:
         url: ``redis://``, ``rediss://`` or ``unix://``; a single server.
@@ -109,7 +109,7 @@ def _connections(redis: Redis, *, from_replicas: bool) -> Servers:
     if redis.mode == "sentinel":
         return connect_sentinel(
             redis.addresses,
-            redis.sentinel_service or "",
+            redis.sentinel_service or "",  # never None in this mode: the settings are validated
             security=_security(redis),
             sentinel_security=_sentinel_security(redis),
             from_replicas=from_replicas,
@@ -136,8 +136,8 @@ def _login_arguments(read: Callable[[], tuple[str, ...]], file_key: str | None) 
     """Return the arguments for a login.
 
     Args:
-        read: Returns the password, or user and password, or nothing.
-        file_key: Key of the file that has the login, and is read for each connection; None for a login in the settings.
+        read: Returns the password, or user and password, or nothing; called for each connection if there is a file.
+        file_key: Key in the settings of the file that has the login; None for a login in the settings themselves.
     """
     login = read()
     if login and file_key is not None:

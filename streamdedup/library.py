@@ -156,7 +156,7 @@ class LibraryIndex:
             for warning in backend.check():
                 warnings.warn(warning, stacklevel=2)
             index = cls._writable(section, name, backend.index(name), backend.reader(name))
-            stack.pop_all()
+            stack.pop_all()  # without an error the connections stay open until ``close``
             return index
 
     @staticmethod
@@ -164,7 +164,7 @@ class LibraryIndex:
         """Delete an index in Redis that programs write, with any profile.
 
         A program that has the index open gets ``IndexLost`` at its next ``add`` or ``remove``. If the call fails,
-        repeat it: until then no program can open the rest of the index.
+        repeat it: until then no program can open the index, of which a part may be left.
 
         Args:
             url: As for ``connect``.
@@ -183,12 +183,13 @@ class LibraryIndex:
         with backend_at(url, KEY_PREFIX, {}) as backend:
             upkeep = backend.upkeep(name)
             fingerprint = upkeep.fingerprint()
+            # The parameter of ``MAINTAINED_BY_PROGRAMS`` is missing in indexes of daemons; None: there is no index.
             if fingerprint is not None and not MAINTAINED_BY_PROGRAMS.items() <= fingerprint.items():
                 raise IndexNotWritable(
                     f"daemons maintain the index {KEY_PREFIX}:{name}; to delete it, stop them and call: streamdedup "
                     "index drop"
                 )
-            return upkeep.drop() > 0
+            return upkeep.drop() > 0  # the number of deleted keys
 
     @classmethod
     def of_daemons(cls, config: str | Path | None, profile: str) -> Self:
@@ -213,7 +214,7 @@ class LibraryIndex:
         with ExitStack() as stack:
             reader = stack.enter_context(connect_backend(loaded)).reader(profile)
             index = cls(section, detector_options(profile, section), reader, section.fingerprint(), None)
-            stack.pop_all()
+            stack.pop_all()  # as in ``connect``
             return index
 
     @classmethod
@@ -299,7 +300,7 @@ class LibraryIndex:
             self._write(lambda writer: writer.remove(valid))
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connections."""
         with self._lock:
             self._reader.close()
 
@@ -347,28 +348,24 @@ class LibraryIndex:
             raise DecodeError(ErrorCode.INVALID_ID, f"a document id {mistake}")
         return document_id
 
-    def _valid_text(self, document_id: str, text: str) -> str:
+    def _valid_text(self, name: str, text: str) -> str:
         text, length = _repaired(text)
         if length > self._max_text_bytes:
             raise DocumentTooLarge(
                 ErrorCode.TOO_LARGE,
-                f"the text of {document_id} is {length:,} bytes long; max_text_bytes is {self._max_text_bytes:,}",
+                f"the text of {name} is {length:,} bytes long; max_text_bytes is {self._max_text_bytes:,}",
             )
         return text
 
 
 def _check_name(name: str) -> None:
-    """Raise for a text that cannot be part of keys.
-
-    Raises:
-        SettingsError: It is not the name of an index.
-    """
+    """Raise ``SettingsError`` for a text that is not the name of an index, which is a part of keys."""
     if not _NAME.fullmatch(name):
         raise SettingsError(f"name: {name!r} is not the name of an index; allowed: 1 to 32 of a-z, 0-9, _ and -")
 
 
 def _column(noun: str, names: Iterable[str | None] | None, texts: Sequence[str]) -> Iterable[str | None]:
-    """Return the source or the scope of each text; None for each where none are given."""
+    """Return the sources or scopes of texts, or None for each text; a wrong number is found by the caller's ``zip``."""
     if names is None:
         return [None] * len(texts)
     _refuse_one_text(names)
@@ -396,10 +393,6 @@ def _repaired(text: str) -> tuple[str, int]:
 
 
 def _refuse_one_text(texts: Iterable[str | None]) -> None:
-    """Raise for a text in place of a list of texts, which would be taken as the list of its characters.
-
-    Raises:
-        TypeError: It is one text.
-    """
+    """Raise ``TypeError`` for one text in place of a list of texts: it would be taken as the list of its characters."""
     if isinstance(texts, str):
         raise TypeError("a list of texts is needed, not one text")

@@ -23,7 +23,7 @@ class DeclaredMetric(Generic[Kind]):
         text: Help text.
         action: What an operator does about which value, as the documentation shows it.
         labels: Label names.
-        options: Further arguments for the class.
+        options: Further keyword arguments for the class, such as ``buckets``.
     """
 
     def __init__(self, kind: Callable[..., Kind], text: str, action: str, *labels: str, **options: Any) -> None:
@@ -37,7 +37,7 @@ class DeclaredMetric(Generic[Kind]):
         self._name = name
 
     def __get__(self, metrics: "MetricSet", _owner: type) -> Kind:
-        """Create the metric at the first use; later uses find the instance attribute, not this descriptor."""
+        """Create the metric at the first use, in ``MetricSet``; later uses find the instance attribute instead."""
         metric = self.kind(
             f"{metrics.prefix}{self._name}", self._text, self.labels, registry=metrics.registry, **self._options
         )
@@ -46,19 +46,15 @@ class DeclaredMetric(Generic[Kind]):
 
 
 class MetricSet:
-    """The metrics of a process in their own registry, with process metrics (memory, time, open files).
+    """The metrics of a process in their own registry, with process metrics (memory, time, open files)."""
 
-    Attributes:
-        prefix: First part of the names.
-        registry: The registry.
-    """
-
+    #: First part of the metric names.
     prefix: ClassVar[str]
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        # The first use of an attribute creates its metric: a scrape shows all of them from the start.
+        # The first use of an attribute creates its metric (``DeclaredMetric.__get__``): a scrape shows all at once.
         for name in self.declared():
             getattr(self, name)
 

@@ -36,14 +36,10 @@ class PartitionIncarnation(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse the text form.
-
-        Raises:
-            ValueError: The text names no partition.
-        """
+        """Parse the text form; raise ``ValueError`` for another text."""
         name, _, partition = text.rpartition(":")
         topic, _, incarnation = name.partition("@")
-        return cls(topic, int(partition), int(incarnation or 0))
+        return cls(topic, int(partition), int(incarnation or 0))  # ``__str__`` leaves incarnation 0 out
 
     def position_at(self, offset: int) -> "Position":
         """Return the position with this offset."""

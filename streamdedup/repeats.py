@@ -1,7 +1,7 @@
 """A limit on log lines that are written once per record, so that a thousand bad records do not fill the log.
 
-For each event and code the first lines in each minute are written; the others are counted, and the count is one line at
-its end. Lines and counts add up to the event count. ``daemon.statistics`` and ``kafka.consumer`` use it.
+For each level, event and code the first lines in a period are written. The others are counted, and the count is one
+line after the period. Lines and counts add up to the event count. ``daemon.statistics`` and ``kafka.consumer`` use it.
 """
 
 import time
@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-#: Lines per event and code that are written in each period.
+#: Lines per level, event and code that are written in each period.
 FIRST_LINES: Final = 5
-#: Length of a period, in seconds. A period begins with the first line.
+#: Length of a period, in seconds. A period begins with its first line; the first call after it writes its count.
 PERIOD_S: Final = 60.0
 #: Event that counts the lines that were not written.
 REPEATS_EVENT: Final = "repeats_left_out"
@@ -22,7 +22,7 @@ _Key = tuple[str, str, str]
 
 @dataclass(slots=True)
 class _Period:
-    """Lines for one event and code since ``began_at_s``."""
+    """Lines for one key since ``began_at_s``; ``last_fields`` are those of the last line that was not written."""
 
     began_at_s: float
     lines_count: int = 0
@@ -36,9 +36,7 @@ class RepeatLimit:
     The count's line has the same level as the event that it counts, the event name as ``of``, the lines that were not
     written as ``count``, and the other fields from the last such line. Not thread-safe.
 
-    Args:
-        logger: A structlog logger.
-        clock: Monotonic seconds.
+    ``logger`` is one of structlog; ``clock`` returns monotonic seconds.
     """
 
     def __init__(self, logger: Any, clock: Callable[[], float] = time.monotonic) -> None:
@@ -72,7 +70,7 @@ class RepeatLimit:
             period.last_fields = line_fields
 
     def write_counts(self) -> None:
-        """Write the counts for the periods that have ended."""
+        """Write the counts for the periods that have ended. Each log call does it too, if there are log calls."""
         now_s = self._clock()
         for key, period in list(self._periods.items()):
             if now_s - period.began_at_s >= PERIOD_S:

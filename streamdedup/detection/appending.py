@@ -1,8 +1,8 @@
 """Appends: texts that continue a document in the index. ``lifecycle`` stores the entries that this module computes.
 
-An append yields the content that the whole text has (``content.contents_after_append``). Its digest depends on the
-digest before and on the appended text. ``Content.first_digest`` stays the digest before the first append: pair keys
-contain it, so that an append repeats no alert.
+An append yields the content that the whole text has (``content.contents_after_append``). The entry's digest becomes a
+hash of the stored digest and the appended text, because the whole text is not stored. ``Content.first_digest`` stays
+the digest before the first append: pair keys contain it, so that an append repeats no alert.
 """
 
 from collections.abc import Sequence
@@ -29,10 +29,11 @@ class Appended(NamedTuple):
     """Result of appends.
 
     Attributes:
-        rows: Appends to documents that exist: the append, the index entry after the append, and the result as if
-            ``insert_entries`` had stored this entry. An append of an earlier attempt has the result ``REPLAYED``.
+        rows: Appends to documents that exist: the append, the index entry after it, and a result like those of
+            ``insert_entries``. The entry after a replayed or superseded append is the stored one.
         refused: Appends that can never be processed, with the reason.
-        missing_positions: Appends to documents that are not in the index.
+        missing_positions: Positions of the refused appends whose document is not in the index. They have pending
+            matches (``_missing_at_first_attempt``).
     """
 
     rows: Sequence[tuple[Document, IndexEntry, InsertResult]] = ()
@@ -41,14 +42,7 @@ class Appended(NamedTuple):
 
 
 class Appender:
-    """Computes the entries after appends.
-
-    Args:
-        profile: Profile name.
-        store: The index.
-        shingler: Makes shingles from the appended texts.
-        sketcher: Makes sketches for the whole texts.
-    """
+    """Computes the entries after appends, in the index of one profile."""
 
     def __init__(self, profile: str, store: DocumentStore, shingler: Shingler, sketcher: Sketcher) -> None:
         self._profile = profile
@@ -71,14 +65,14 @@ class Appender:
         rows: list[tuple[Document, IndexEntry, InsertResult]] = []
         refused: list[tuple[Document, MessageError]] = []
         for document, entry, state in zip(appends, stored, states, strict=True):
-            if entry is None or document.position in missing:
+            if entry is None or document.position in missing:  # without an entry the position is always in ``missing``
                 refused.append((document, MessageError(ErrorCode.UNKNOWN_DOCUMENT, _UNKNOWN_DOCUMENT)))
             elif state is InsertState.COLLIDED:
                 refused.append((document, collision(entry)))
             elif state is InsertState.REPLAYED:
                 rows.append((document, entry, InsertResult(state, entry)))
             elif state is InsertState.SUPERSEDED:
-                # Matches that an earlier attempt saved are alerted under the append's position.
+                # Nothing is stored or looked up. The row is needed to alert matches that an earlier attempt saved.
                 rows.append((document, _identified_as(document, entry), InsertResult(state)))
             else:
                 try:
@@ -97,9 +91,9 @@ class Appender:
     ) -> frozenset[Position]:
         """Return the append positions whose document was missing in the first attempt.
 
-        The first attempt stores its result with the pending matches, before a later record in the batch can insert the
-        document. It is looked up for an append that a later version has superseded: the document may have
-        been inserted after the first attempt.
+        The first attempt stores this fact with the pending matches, before a later record in the batch can insert the
+        document. The fact is read for a superseded append: the later version may have been inserted after the first
+        attempt, when the document was missing.
         """
         pending: list[tuple[Position, PendingMatches]] = []
         for document, entry, state in zip(appends, stored, states, strict=True):
@@ -107,7 +101,7 @@ class Appender:
             if entry is None or (entry.deleted and state is InsertState.REPLACED):
                 pending.append((document.position, PendingMatches(document_missing=True)))
             elif state is InsertState.SUPERSEDED:
-                # Empty matches are saved only to get those that the first attempt saved.
+                # Empty matches store nothing; the call returns those that the first attempt saved.
                 pending.append((document.position, PendingMatches()))
         if not pending:
             return frozenset()
@@ -133,14 +127,14 @@ class Appender:
 
 
 def collision(stored: IndexEntry | None) -> MessageError:
-    """Return the error for a document whose number belongs to another id."""
+    """Return the error for a document whose number belongs to another id: that of ``stored``, which is never None."""
     stored_id = "" if stored is None else stored.id
     text = f"the id shares its document number with the id {stored_id!r}, which is indexed already"
     return MessageError(ErrorCode.ID_COLLISION, text)
 
 
 def _identified_as(document: Document, entry: IndexEntry) -> IndexEntry:
-    """Return a stored entry with the append's id, position and time."""
+    """Return a stored entry with the append's id, position and time, as an entry of the append."""
     return structs.replace(entry, id=document.id, position=document.position, time_ms=document.time_ms)
 
 
@@ -148,7 +142,7 @@ def _state(document: Document, entry: IndexEntry | None) -> InsertState:
     """Return the append's state by position order."""
     if entry is None:
         return InsertState.CREATED
-    if not entry.deleted and entry.position == document.position:
+    if not entry.deleted and entry.position == document.position:  # the entry has this append already
         return InsertState.COLLIDED if entry.id != document.id else InsertState.REPLAYED
     # A digest that no entry has: an append changes the content, so that it is never a redelivery.
     return decide_version(entry, structs.replace(_identified_as(document, entry), digest=b""))

@@ -28,7 +28,7 @@ class BucketHits(NamedTuple):
 
     Attributes:
         candidates: Shared band count by document number.
-        near_capacity: Whether a bucket was at least half full.
+        near_capacity: Whether other documents filled a bucket at least by half; true also for a full bucket.
         full: Whether a bucket was full, so that only some bucket members are candidates.
     """
 
@@ -59,7 +59,7 @@ def hits_by_row(rows: Sequence[int], hits: Hits) -> dict[int, BucketHits]:
 
 
 def promising_candidates(hit: BucketHits, limit: int | None) -> list[int]:
-    """Return at most ``limit`` candidates to verify, the same in every attempt.
+    """Return at most ``limit`` candidates to verify, the same for the same hits.
 
     Of more candidates, those with the most shared bands are chosen; among equal counts, the smaller numbers. A document
     with a full bucket has the limit ``STORM_CANDIDATES``, also where ``limit`` is None (no limit).
@@ -72,16 +72,17 @@ def promising_candidates(hit: BucketHits, limit: int | None) -> list[int]:
     return sorted(candidates, key=lambda number: (-candidates[number], number))[:limit]
 
 
-def copies_first(copies: Sequence[int], numbers: list[int]) -> list[int]:
-    """Return up to ``STORM_CANDIDATES``, with up to ``STORM_COPIES`` exact copies first; unchanged without copies."""
-    return list(dict.fromkeys([*copies[:STORM_COPIES], *numbers]))[:STORM_CANDIDATES] if copies else numbers
+def copies_first(copies: Sequence[int], promising: list[int]) -> list[int]:
+    """Return ``STORM_CANDIDATES`` at most, ``STORM_COPIES`` exact copies first; all promising ones without copies."""
+    if not copies:
+        return promising
+    return list(dict.fromkeys([*copies[:STORM_COPIES], *promising]))[:STORM_CANDIDATES]
 
 
 class CopyBuckets:
     """The buckets of exact copies, in which copies are found while ordinary buckets are full.
 
     Args:
-        store: The index.
         budget_bytes: Largest weight of the index entries of a chunk, and of those that are returned, in bytes.
     """
 
@@ -101,9 +102,10 @@ class CopyBuckets:
         rows = [row for row, hit in hits.items() if hit.near_capacity]
         if not rows:
             return Copies({})
-        near_capacity, entries = self._members(batch, hits, [row for row in rows if not hits[row].full], fences)
+        not_full = [row for row in rows if not hits[row].full]
+        members, entries = self._members(batch, hits, not_full, fences)
         documents = [(batch.entries[row].number, batch.entries[row].digest) for row in rows]
-        copies = self._store.insert_copies(documents, fences, near_capacity)
+        copies = self._store.insert_copies(documents, fences, members)
         return Copies({row: numbers for row, numbers in zip(rows, copies, strict=True) if hits[row].full}, entries)
 
     def _members(
@@ -111,9 +113,9 @@ class CopyBuckets:
     ) -> tuple[FoundNearCapacity | None, dict[int, IndexEntry]]:
         """Read the members of buckets near capacity.
 
-        The order matters: the count of removals (``copy_removals``), then the buckets once more, then the entries. A
-        document that was deleted before the count is in no bucket any more. A deletion after the count changes it, and
-        ``insert_copies`` leaves the document out.
+        The order matters: the count of removals (``copy_removals``), then the buckets once more, because ``hits`` are
+        from before the count, then the entries. A document that was deleted before the count is in no bucket any more.
+        A deletion after the count changes it, and ``insert_copies`` leaves the document out.
 
         Returns:
             The members with their digests, None without any; and the entries that were read, as many as the budget
@@ -125,7 +127,8 @@ class CopyBuckets:
         numbers = [batch.entries[row].number for row in rows]
         # Reads the members: the documents are in these buckets, so this insertion changes nothing.
         present = set().union(*self._store.insert_and_look_up(numbers, batch.band_keys[rows], fences).candidates)
-        # Only members from the first look-up: a document inserted since then has its pairs in its own alert.
+        # Only members that are in ``hits``: a later document finds the bucket near capacity in its own look-up, and is
+        # inserted among its copies by its own call.
         members = sorted(present & {number for row in rows for number in hits[row].candidates})
         documents: list[tuple[int, bytes]] = []
         within_budget: dict[int, IndexEntry] = {}

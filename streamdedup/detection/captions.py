@@ -40,9 +40,7 @@ class Caption(NamedTuple):
 def caption_of(document: Document, label_bytes: int) -> bytes | None:
     """Return the stored form of a document's caption; None where nothing is to be stored.
 
-    Args:
-        document: The document.
-        label_bytes: Most UTF-8 bytes in the label; 0 for no caption.
+    The label has at most ``label_bytes`` bytes in UTF-8; with 0 there is no caption.
     """
     if not label_bytes:
         return None
@@ -59,7 +57,9 @@ def caption_of(document: Document, label_bytes: int) -> bytes | None:
 @lru_cache(maxsize=4096)
 def _stored_source(source: str) -> str:
     source = _visible(source)
-    return source if _size(source) <= PART_BYTES else _cut(source, PART_BYTES - len("…".encode())) + "…"
+    if _size(source) <= PART_BYTES:
+        return source
+    return _cut(source, PART_BYTES - len("…".encode())) + "…"
 
 
 def read_caption(stored: bytes | None, label_bytes: int) -> Caption:
@@ -67,17 +67,15 @@ def read_caption(stored: bytes | None, label_bytes: int) -> Caption:
 
     Args:
         stored: The stored form; None without a caption.
-        label_bytes: Most UTF-8 bytes in a label; 0 for an empty caption, also of entries that have one from before.
+        label_bytes: Most UTF-8 bytes in a label; 0 for an empty caption, also of entries that were stored with one.
     """
     return Caption(*stored.decode().split("\n")) if stored and label_bytes else Caption()
 
 
 def label_of(text: str, limit_bytes: int) -> str:
-    """Return the first words of a text.
+    """Return the first words of a text, at most ``limit_bytes`` in UTF-8.
 
-    Args:
-        text: The text.
-        limit_bytes: Limit of bytes in UTF-8. A label ends between two words where that loses less than half of it.
+    A label is cut between two words, unless that would leave less than half of the limit; then within a word.
     """
     label, rest = "", text.lstrip()[: _READ_CHARACTERS * limit_bytes]
     while rest and _size(label) < _SHORT_LINE * limit_bytes:
@@ -106,7 +104,7 @@ def _visible(text: str) -> str:
             ]
         )
     elif "  " not in text and text[:1] != " " and text[-1:] != " ":
-        return text  # most texts: the rest takes three times as long
+        return text  # nothing to change in most texts; to split and join them takes three times as long
     return " ".join(text.split())
 
 
@@ -125,5 +123,5 @@ def _cut(text: str, limit_bytes: int) -> str:
         text[end] in _JOINERS or text[end - 1] in _JOINERS or unicodedata.category(text[end])[0] == "M"
     ):
         end -= 1
-    # Empty: the text begins with a combining sequence that is longer than the limit, and is cut in it after all.
+    # ``text[:end]`` is empty if the text begins with a combining sequence longer than the limit: the sequence is cut.
     return (text[:end] or beginning.rstrip("\u200c\u200d")).rstrip()

@@ -48,13 +48,7 @@ class Joined(NamedTuple):
 
 
 class Clusters:
-    """The clusters in a profile.
-
-    Args:
-        store: The index.
-        sketcher: Compares sketches.
-        options: Definition of a near-duplicate, which holds for each member and the cluster's first document.
-    """
+    """The clusters in a profile."""
 
     def __init__(self, store: EntryStore, sketcher: Sketcher, options: DetectorOptions) -> None:
         self._store = store
@@ -63,7 +57,8 @@ class Clusters:
 
     def join(self, members: Sequence[Member], fences: Sequence[Fence]) -> list[Joined]:
         """Place documents in clusters, in order, and store the clusters; return the cluster of each document."""
-        # The members are read, too: a new version may be the first document of its best match's cluster.
+        # The members are read in the same call, because a new version may be the first document of its best match's
+        # cluster; the second call would have to read it.
         entries = self._store.get_entries(
             [number for member in members for number in (member.best, member.entry.number)]
         )
@@ -73,25 +68,31 @@ class Clusters:
         joined: list[tuple[int, Position, int]] = []
         for member in members:
             entry, first = member.entry, self._first(member, entries)
-            if first is not None:
+            if first is None:
+                # The document is sent with its own number, which sets nothing, for the size of its own cluster.
+                first = entry
+            else:
                 # Later members whose best match is this document join the same cluster.
                 entries[entry.number] = replace(entry, cluster=first.number)
-            firsts.append(first or entry)
-            # A document that joins no cluster is sent with its own number, for the cluster size.
-            joined.append((entry.number, entry.position, firsts[-1].number))
+            firsts.append(first)
+            joined.append((entry.number, entry.position, first.number))
         sizes = self._store.set_clusters(joined, fences)
         return [Joined(first, size) for first, size in zip(firsts, sizes, strict=True)]
 
     def _first(self, member: Member, entries: dict[int, IndexEntry]) -> IndexEntry | None:
-        """Return the first document in the cluster that a document joins; None if the document joins no cluster."""
+        """Return the first document in the cluster that a document joins; None if the document joins no cluster.
+
+        The two are compared by scope, suppression rules, and similarity or containment, not by times or band keys.
+        """
         best = entries.get(member.best)
         first = None if best is None else entries.get(best.cluster)
+        # A document does not join its own cluster: equal numbers.
         if first is None or first.deleted or first.number == member.entry.number:
             return None
         if first.content.scope != member.entry.content.scope:
             return None  # the first document has changed its scope
         digest = first.digest.hex()
-        # The digest, too: a pending match from an earlier attempt may name an earlier version of the first document.
+        # With the digest: a pending match from an earlier attempt may name an earlier version of the first document.
         if any((match.id, match.digest) == (first.id, digest) for match in member.matches):
             return first
         options, content = self._options, member.entry.content

@@ -28,9 +28,9 @@ class _Comparison(NamedTuple):
         is_exact: Whether the similarity was computed from the shingles.
         shared_bands: Number of shared band keys.
         containment: Share of the smaller document's shingles that the other one has, 0 to 1.
-        containment_error: Standard error of an estimated containment.
+        containment_error: Standard error of an estimated containment; without meaning for an exact one.
         contained: Side of the smaller document.
-        by_containment: Whether the pair is a match by the containment rule alone.
+        by_containment: Whether the similarity is below the profile's threshold and the containment rule holds.
     """
 
     similarity: float
@@ -71,8 +71,6 @@ class Comparer:
     """Compares documents with candidates; needs no index.
 
     Args:
-        options: Detector options.
-        sketcher: Compares sketches.
         threshold: Pairs from this similarity on are returned too; None for the profile's definition alone.
     """
 
@@ -95,7 +93,7 @@ class Comparer:
         ]
 
     def within_window(self, a: IndexEntry, b: IndexEntry) -> bool:
-        """Tell whether the record times of two documents are near enough for a pair."""
+        """Tell whether record times allow a pair: within the window, and not both before ``silent_until_ms``."""
         window, silent_until = self._options.window_ms, self._options.silent_until_ms
         if silent_until is not None and max(a.time_ms, b.time_ms) < silent_until:
             return False
@@ -117,29 +115,30 @@ class Comparer:
         pairs = self._pairs(batch, rows_of, entries)
         if not pairs:
             return {}
-        contents = [(batch.entries[row].digest, candidate.digest) for row, candidate in pairs]
+        digests = [(batch.entries[row].digest, candidate.digest) for row, candidate in pairs]
         first_pairs: dict[tuple[bytes, bytes], tuple[int, IndexEntry]] = {}
-        for pair, content in zip(pairs, contents, strict=True):
-            first_pairs.setdefault(content, pair)
+        for pair, pair_digests in zip(pairs, digests, strict=True):
+            first_pairs.setdefault(pair_digests, pair)
         compared = dict(zip(first_pairs, self._compare(batch, list(first_pairs.values())), strict=True))
         sides = {row: pair_side(batch.entries[row]) for row in {row for row, _ in pairs}}
         candidate_sides = {number: pair_side(candidate) for number, candidate in _distinct(pairs).items()}
         matches: dict[tuple[int, bytes], Match] = {}
         near: dict[tuple[int, int], tuple[bytes, Match]] = {}
-        for (row, candidate), content in zip(pairs, contents, strict=True):
-            comparison = compared[content]
+        for (row, candidate), (row_digest, candidate_digest) in zip(pairs, digests, strict=True):
+            comparison = compared[row_digest, candidate_digest]
             if comparison is None:
                 continue
-            # A match describes the candidate, so all documents of the batch with one content share the match.
-            match = matches.get((candidate.number, content[0]))
+            # A match describes candidate and comparison, so all documents of the batch with one content share it.
+            match = matches.get((candidate.number, row_digest))
             if match is None:
-                match = matches[candidate.number, content[0]] = comparison.match(candidate, self._options)
+                match = matches[candidate.number, row_digest] = comparison.match(candidate, self._options)
             near[row, candidate.number] = pair_key(sides[row], candidate_sides[candidate.number]), match
         return near
 
     def _compare(self, batch: Prepared, pairs: Sequence[tuple[int, IndexEntry]]) -> list[_Comparison | None]:
         """Return the comparison for each pair; None for a pair that is no near-duplicate or shares too few bands."""
         options = self._options
+        # Each sketch is passed once, as left or as right one; a pair names its sketches by their indexes.
         left_of = {row: index for index, row in enumerate(dict.fromkeys(row for row, _ in pairs))}
         candidates = _distinct(pairs)
         right_of = {number: index for index, number in enumerate(candidates)}
@@ -165,8 +164,8 @@ class Comparer:
             by_containment[near].tolist(),
             strict=True,
         )
-        for index, *numbers in columns:
-            comparison = _Comparison(*numbers)
+        for index, *fields in columns:  # the columns after ``near`` are the fields of a comparison, in order
+            comparison = _Comparison(*fields)
             if comparison.shared_bands >= options.min_shared_bands:
                 compared[index] = comparison
         return compared
@@ -180,11 +179,12 @@ class Comparer:
         """
         banding = self._options.banding
         row_of = {entry.digest: row for row, entry in enumerate(batch.entries)}
-        unsigned = {entry.digest: entry.content for _, entry in pairs if entry.digest not in row_of}
-        row_of |= {digest: row for row, digest in enumerate(unsigned, len(batch.entries))}
+        further = {entry.digest: entry.content for _, entry in pairs if entry.digest not in row_of}
+        # The keys of further contents follow those of the batch.
+        row_of |= {digest: row for row, digest in enumerate(further, len(batch.entries))}
         keys = batch.band_keys
-        if unsigned:
-            keys = np.concatenate([keys, band_keys_of(list(unsigned.values()), self._sketcher, banding)])
+        if further:
+            keys = np.concatenate([keys, band_keys_of(list(further.values()), self._sketcher, banding)])
         rows, candidate_rows = [row for row, _ in pairs], [row_of[candidate.digest] for _, candidate in pairs]
         shared: list[int] = (keys[candidate_rows] == batch.band_keys[rows]).sum(axis=1).tolist()
         return shared
@@ -211,5 +211,5 @@ def matches_by_row(
 
 
 def _distinct(pairs: Iterable[tuple[int, IndexEntry]]) -> dict[int, IndexEntry]:
-    """Return the candidates in pairs by number."""
+    """Return the candidates in pairs by number, each once."""
     return {candidate.number: candidate for _, candidate in pairs}

@@ -1,5 +1,6 @@
 """The content in an index entry: made from a text (for ``preparation``), and extended by an append (for ``appending``).
 
+Elements, of which shingles consist, are tokens or characters; tokens are counted in both cases, for ``min_words``.
 An append yields exactly the content that the whole text would have. The shingles across the seam between stored and
 appended text are made from the hashes of the last stored elements (``Content.tail``), so no text is stored.
 """
@@ -49,32 +50,36 @@ def contents_after_append(
         texts: n texts to append.
 
     Returns:
-        The contents that the whole texts have; first digest, incarnation, source and scope stay.
+        The contents that the whole texts have. The first digest stays (``appending`` sets it), as do incarnation,
+        source, scope and caption.
 
     Raises:
         BagTooLarge: A document is a bag beyond ``exact_limit``.
     """
+    # Not the same as an empty tail, which a text also has where a shingle is one element. An append to a text without
+    # elements makes no space at the seam.
     empty = [not content.element_count for content in contents]
     added = shingler.appended([np.array(content.tail, np.uint64) for content in contents], empty, texts)
     bounds, tails, ends = added.offsets.tolist(), added.tails.tolist(), added.tail_offsets.tolist()
     results = []
     for index, content in enumerate(contents):
+        # ``added.element_counts`` include the tail, but are 0 for a text without elements; ``token_counts`` exclude it.
         if not added.element_counts[index]:
             results.append(content)
             continue
+        element_count = content.element_count + int(added.element_counts[index]) - len(content.tail)
         hashes = added.hashes[bounds[index] : bounds[index + 1]]
-        # A text with fewer elements than a shingle is one shingle, which the longer text does not have: the tail is
-        # the whole stored text, so ``hashes`` has all shingles.
-        stored_sketch = content.sketch if content.element_count >= shingler.options.size else None
         stop_only = bool(added.stop_only[index])
-        # Stop shingles stay only in a text without other shingles. Where one part alone has only stop shingles, these
-        # are left out.
+        # None: ``hashes`` are all shingles of the whole text. A stored text with fewer elements than a shingle is one
+        # shingle, which the longer text does not have, and its tail is the whole text.
+        stored_sketch = content.sketch if content.element_count >= shingler.options.size else None
+        # Stop shingles stay only in a text without other shingles.
         if stored_sketch is not None and content.stop_only and not stop_only:
+            # The stored text had only stop shingles, the new part has others: leave the stored ones out.
             stored_sketch = None
         elif stored_sketch is not None and stop_only and not content.stop_only:
+            # The reverse: leave the gained ones out.
             hashes, stop_only = hashes[:0], False
-        # The counts of the appended elements include the tail, which the stored count includes, too.
-        element_count = content.element_count + int(added.element_counts[index]) - len(content.tail)
         results.append(
             replace(
                 content,
@@ -91,7 +96,7 @@ def contents_after_append(
 def _extended(
     shingler: Shingler, sketcher: Sketcher, stored_sketch: Sketch | None, hashes: NDArray[np.uint32]
 ) -> Sketch:
-    """Return the sketch for the union of stored and further shingles; in a bag, for the sum.
+    """Return the sketch for the union of stored shingles, if any, and gained ones; in a bag, for the sum.
 
     In a bag ``hashes`` are plain shingle hashes with repetitions, while the stored hashes are occurrence hashes.
     """
@@ -101,9 +106,10 @@ def _extended(
             raise BagTooLarge(f"a bag of more than {limit} shingles is kept by its signature and cannot be continued")
         assert stored_sketch.signature is not None
         shingles = np.unique(hashes)
-        offsets = np.array([0, len(shingles)], np.int64)
+        offsets = np.array([0, len(shingles)], np.int64)  # one document
         signature = family.update(stored_sketch.signature[np.newaxis], shingles, offsets)[0]
-        # Shingles in both parts count twice. It does not matter, because ``estimated`` caps the count at the limit + 1.
+        # Shingles in both parts count twice, which changes nothing: the stored count is the limit + 1 already, and
+        # ``estimated`` caps the count there.
         return sketcher.estimated(stored_sketch.count + len(shingles), signature)
     stored = np.empty(0, np.uint32) if stored_sketch is None or stored_sketch.hashes is None else stored_sketch.hashes
     if shingler.options.bag:
@@ -117,7 +123,8 @@ def _occurrence_hashes(bag: NDArray[np.uint32], hashes: NDArray[np.uint32]) -> N
     """Replace plain shingle hashes, with repetitions, by occurrence hashes, numbered on from those in ``bag``."""
     in_bag = set(bag.tolist())
     numbered: set[int] = set()
-    for shingle, count in zip(*(part.tolist() for part in np.unique(hashes, return_counts=True)), strict=True):
+    shingles, counts = np.unique(hashes, return_counts=True)
+    for shingle, count in zip(shingles.tolist(), counts.tolist(), strict=True):
         first_number = 0
         while _occurrence(shingle, first_number) in in_bag:
             first_number += 1

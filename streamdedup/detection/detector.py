@@ -48,7 +48,8 @@ from streamdedup.wire import Document, Match
 #: Reason why a document is skipped because of the index, by the state of its insertion.
 _SKIPS = {InsertState.REDELIVERED: Skip.REDELIVERED, InsertState.SUPERSEDED: Skip.SUPERSEDED}
 
-#: States of documents whose earlier version or attempt may own claims. These claims are extended also without a match.
+#: States of documents whose earlier version or attempt may own claims. These are extended also on pairs that do not
+#: match now, for example because of the window, so that a pair that matches later is not alerted a second time.
 _KNOWN_STATES = frozenset({InsertState.REPLACED, InsertState.REPLAYED})
 
 
@@ -66,7 +67,7 @@ class Detector:
         self._clusters = Clusters(store, sketcher, options)
 
     def prepare(self, documents: Sequence[Document]) -> Prepared:
-        """Stage one: see ``Preparer.prepare``. The entries are encoded here too, because this stage may run ahead."""
+        """Stage one: see ``Preparer.prepare``. The entries are encoded too, as this stage may run ahead in a thread."""
         prepared = self._preparer.prepare(documents)
         return replace(prepared, encoded=self._store.encode_entries(prepared.entries))
 
@@ -88,10 +89,6 @@ class Detector:
             4. Save the matches as pending, and add the pending matches that an earlier attempt at the position saved.
             5. Claim the pairs.
             6. Find the cluster for each document with pairs.
-
-        Args:
-            prepared: The batch.
-            fences: Fence by partition.
 
         Raises:
             StoreUnavailable: Repeat the batch.
@@ -136,7 +133,7 @@ class Detector:
         """Insert documents in their buckets and look up the other members.
 
         Returns:
-            Candidates by row, for rows that have any; and the full buckets.
+            Candidates by row, for rows that have any; and a result with the full buckets.
         """
         rows = batch.looked_up
         if not rows:
@@ -222,12 +219,6 @@ class Detector:
     ) -> dict[int, tuple[Match, ...]]:
         """Claim the pair of each match, and extend claims on pairs of earlier versions that do not match now.
 
-        Args:
-            batch: The inserted batch.
-            pending: Pending matches by row.
-            pairs_without_match: Pair keys without a match, by row; an earlier version may have claimed these pairs.
-            fences: Fences of the batch partitions.
-
         Returns:
             Matches whose pair the row's position owns, the most similar first, by row.
         """
@@ -241,7 +232,7 @@ class Detector:
         for (row, key, match), is_owned in zip(pairs, owned, strict=True):
             if is_owned:
                 owned_match = structs.replace(match, pair=key.hex())
-                if not self._options.label_bytes:  # an earlier attempt may have saved a match with a label
+                if not self._options.label_bytes:  # an attempt with other settings may have saved a caption
                     owned_match = structs.replace(owned_match, label="", source=None, published_at=None)
                 matches.setdefault(row, []).append(owned_match)
         return {
@@ -257,15 +248,15 @@ class Detector:
         verified: Verification,
         fences: Sequence[Fence],
     ) -> tuple[Detection, ...]:
-        """Return a detection for each row with pairs (``owned``), and place its document in a cluster."""
+        """Return a detection for each row with owned pairs, and place its document in a cluster."""
         if not owned:
             return ()
         rows = sorted(owned)
-        # A digest saved with the pending matches precedes that of the entry: see ``_save_pending_matches``.
+        # A digest saved with the pending matches takes precedence over that of the entry: ``_save_pending_matches``.
         members = [
             Member(
                 entry=structs.replace(batch.entries[row], digest=pending[row].digest or batch.entries[row].digest),
-                best=document_number(self._options.profile, owned[row][0].id),
+                best=document_number(self._options.profile, owned[row][0].id),  # the most similar match is the first
                 matches=owned[row],
             )
             for row in rows
@@ -274,10 +265,10 @@ class Detector:
         label_bytes = self._options.label_bytes
         return tuple(
             Detection(
-                batch.documents[row],
-                member.entry.digest,
-                owned[row],
-                cluster.first.id,
+                document=batch.documents[row],
+                digest=member.entry.digest,
+                matches=owned[row],
+                cluster_id=cluster.first.id,
                 label=read_caption(member.entry.content.caption, label_bytes).label,
                 cluster_label=read_caption(cluster.first.content.caption, label_bytes).label,
                 incarnation=member.entry.content.incarnation or b"",

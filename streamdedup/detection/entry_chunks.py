@@ -12,8 +12,8 @@ from streamdedup.index.documents import IndexEntry
 #: the reply and decoded. The candidates of an ordinary chunk of 1,000 documents weigh less than 2 MB, so that they are
 #: read in one round trip; 3,000 candidates of 24 kB are read in nine.
 BUDGET_BYTES = 8 * 1_048_576
-#: Largest number of entries in a request. A reply ends where the budget does, and the next request names the entries
-#: that did not fit once more; without this limit, every request would name all of them.
+#: Largest number of entries in a request. A reply ends where the budget is used up, and the next request repeats the
+#: numbers that did not fit. Without this limit, every request would name all numbers that are still to be read.
 _REQUEST_ENTRIES = 2_000
 
 
@@ -30,7 +30,7 @@ def read_chunks(
         numbers: Document numbers; each distinct one is read once.
         budget_bytes: Largest weight for entries that are held at once, in bytes; at least 1. A single entry may weigh
             more.
-        read_before: Entries that were read before and need not be read again; they come first.
+        read_before: Entries that the caller has already, by number; the first chunk, not read again.
     """
     distinct = dict.fromkeys(numbers)
     if read_before:
@@ -38,6 +38,7 @@ def read_chunks(
     pending = [number for number in distinct if not read_before or number not in read_before]
     while pending:
         requested = pending[:_REQUEST_ENTRIES]
+        # None for a number without an entry; a number that did not fit in the reply is missing.
         entries = store.read_entries(requested, budget_bytes)
         yield {number: entry for number, entry in entries.items() if entry is not None}
         pending = [number for number in requested if number not in entries] + pending[_REQUEST_ENTRIES:]

@@ -86,7 +86,7 @@ class Lifecycle:
             if stored is not None and stored.id != document.id:
                 continue  # the number belongs to another document, so this one is not in the index
             marker = deletion_marker(number, document.position, document.time_ms)
-            markers.append(marker)
+            markers.append(marker)  # ``replace_entries`` keeps a stored version from a later position
             if stored is not None and decide_version(stored, marker) is InsertState.REPLACED:
                 removed.append(stored)
         self._remove_from_buckets(removed, fences)
@@ -156,7 +156,7 @@ class Lifecycle:
 
 
 def _looked_up(prepared: Prepared, results: Sequence[InsertResult]) -> list[int]:
-    """Return the rows to insert in buckets and to look up: documents with buckets whose version is in the index."""
+    """Return the rows to insert in buckets and to look up: documents without a skip whose version is in the index."""
     return [
         row
         for row, result in enumerate(results)
@@ -176,7 +176,8 @@ def _entry_to_compare(document: Document, entry: IndexEntry, state: InsertState,
       window must be the same for all attempts.
     - Redelivered by another partition: the stored entry. It is compared again: the index may have been lost during the
       first attempt at this position, and the other partition may have inserted the document silently since, below its
-      high-water mark. Claims suppress pairs that were alerted.
+      high-water mark. Claims keep pairs from a second alert.
+    - In the other states: the entry itself, which is not looked up.
     """
     if state is InsertState.REPLACED:
         return with_incarnation(entry, stored)
@@ -205,6 +206,7 @@ def with_incarnation(entry: IndexEntry, stored: IndexEntry) -> IndexEntry:
         stored: The replaced entry: the earlier version, or a deletion marker.
     """
     if stored.deleted:
+        # Named by the position of the deletion, so that each deletion begins another incarnation.
         incarnation: bytes | None = blake2b(stored.position.key.encode(), digest_size=8).digest()
     else:
         incarnation = stored.content.incarnation

@@ -20,9 +20,10 @@ class ReachedLimits:
     """Counts for documents that reached a limit, so that some of their pairs may be missed.
 
     Attributes:
-        in_full_buckets: Documents with a full bucket, each compared with ``candidates.STORM_CANDIDATES`` at most.
+        in_full_buckets: Documents with a full bucket, each compared with ``candidates.STORM_CANDIDATES`` at most;
+            the documents with too many candidates as well are counted here only.
         over_candidates: Documents with more candidates than ``max_candidates`` and no full bucket.
-        full_buckets: Refused insertions into full buckets; a document may have several.
+        full_buckets: Refused insertions into full buckets; several for a document with several full buckets.
         dropped_candidates: Candidates that were found and not compared; members that a full bucket hides do not count.
     """
 
@@ -47,7 +48,7 @@ class ReachedLimits:
 
     @property
     def documents(self) -> int:
-        """Documents that reached a limit."""
+        """Documents that reached a limit, each counted once."""
         return self.in_full_buckets + self.over_candidates
 
     def sentence(self) -> str:

@@ -1,11 +1,12 @@
 """Look-ups, which write nothing: near-duplicates of texts and stored documents, comparisons and clusters.
 
 The HTTP service (``serve``) and ``library.Index.lookup`` call ``IndexLookup``. The matches of a text are those that the
-detector would find if the text arrived now as a record: same preparation, same buckets, same verification. Two
-differences are on purpose:
+detector would find if the text arrived now as a record: same preparation, same buckets, same verification. Exceptions:
 
 - Claims are ignored: a pair is returned although it was alerted before.
 - Nothing is inserted: of two texts that are looked up together neither finds the other.
+- A redelivery (same id, same content) is looked up; the detector skips it.
+- Of a full bucket the candidates are random members (``index.reading``), so two look-ups may differ.
 """
 
 from collections import Counter
@@ -68,7 +69,7 @@ class LookupResult:
         redelivery: Whether the index has the id with this content, so that the detector would skip the text as
             redelivered; true for a stored document.
         matches: Near-duplicates, the most similar first, then by id.
-        complete: Whether all candidates were compared; not where a bucket was full or there were too many.
+        complete: Whether all candidates were compared; not where a bucket was full, or beyond ``max_candidates``.
         threshold: Least similarity for a match by similarity.
         recall: Probability that the bands find a document whose similarity is the threshold.
         suppressed: Near-duplicates that a rule keeps out of ``matches``, counted by rule.
@@ -119,9 +120,10 @@ class DocumentComparison:
         similarity: Similarity, exact or estimated.
         exact: Whether the similarity is exact.
         standard_error: Standard error of an estimate; 0 when exact.
-        containment: Share of the smaller document's shingles that the other one has; exact or estimated likewise.
+        containment: Share of the smaller document's shingles that the other one has; exact if the similarity is.
         containment_error: Standard error of an estimated containment; 0 when exact.
-        contained: The smaller document: "left" is the first argument, "right" the second, "both" for equal sizes.
+        contained: The smaller document: "left" is the first argument of ``compare``, "right" the second, "both" for
+            equal sizes.
         bands: Band count in the profile.
         shared_bands: Band keys that the documents have in common.
         within_scope: Whether they have the same scope, or the profile has no scopes.
@@ -159,12 +161,7 @@ class _RowMatches(NamedTuple):
 
 
 class IndexLookup:
-    """Looks up texts and documents in one profile.
-
-    Args:
-        options: Detector options.
-        reader: The index.
-    """
+    """Looks up texts and documents in the index of one profile."""
 
     def __init__(self, options: DetectorOptions, reader: IndexReader) -> None:
         self.options = options
@@ -180,8 +177,8 @@ class IndexLookup:
             time_ms: Record time that the texts would have, milliseconds since the epoch.
 
         Returns:
-            A result for each text; an error where the scope is missing or the profile has no scopes, or where another
-            id in the index has the same document number.
+            A result for each text; an error where the scope is missing, where the query has a scope and the profile has
+            none, or where another id in the index has the same document number.
         """
         results: dict[int, LookupResult | MessageError] = {}
         scoped: dict[int, LookupQuery] = {}
@@ -214,9 +211,8 @@ class IndexLookup:
                 results.append(collision(previous))
             else:
                 row_matches = matches.get(row, _RowMatches())
-                # For a redelivery ``_current`` has returned the stored entry.
-                is_redelivery = previous is entry
-                results.append(self._result(entry, skipped, row_matches, query.threshold, redelivery=is_redelivery))
+                redelivery = _is_redelivery(entry, previous)
+                results.append(self._result(entry, skipped, row_matches, query.threshold, redelivery=redelivery))
         return results
 
     def _result(
@@ -249,7 +245,8 @@ class IndexLookup:
         """Return the matches that reach a query's threshold.
 
         All queries in a call are compared from their lowest threshold on. A query without a threshold has the profile's
-        threshold and containment rule; a query with a threshold has no containment rule.
+        threshold and containment rule. A query with a threshold has no containment rule, so the reason for each of its
+        matches is the similarity, also where the profile's rule was the reason.
         """
         if threshold is not None:
             similar = [match for match in matches if match.similarity >= threshold]
@@ -265,7 +262,7 @@ class IndexLookup:
         """
         number = document_number(self.options.profile, document_id)
         entry = self._reader.get_entries([number]).get(number)
-        if entry is None or entry.id != document_id:
+        if entry is None or entry.id != document_id:  # a deletion marker has an empty id
             return None
         first = self._reader.get_entries([entry.cluster]).get(entry.cluster)
         return entry, None if first is None or first.deleted else first.id
@@ -275,27 +272,30 @@ class IndexLookup:
         joined = self._reader.cluster_members(entry.cluster)
         members = [
             ClusterMember(member.id, member.time_ms, read_caption(member.content.caption, self.options.label_bytes))
-            # The document, too: a set that has reached ``CLUSTER_SIZE_CAP`` lacks later documents.
+            # ``entry`` is added, because a set that has reached ``CLUSTER_SIZE_CAP`` lacks documents that joined later.
             for chunk in read_chunks(self._reader, [entry.cluster, entry.number, *joined])
             for member in chunk.values()
             if member.cluster == entry.cluster and not member.deleted
         ]
-        # The set expires a lifetime after the last document joined. Appends make a document live longer than that.
+        # The set may have expired (a lifetime after the last document joined) while members live on through appends.
+        # Then more members were read than the set and the first document, which is not in the set, account for.
         size = max(1 + len(joined), len(members))
         return StoredCluster(tuple(sorted(members, key=lambda member: (member.time_ms, member.id))), size)
 
     def matches_of(self, entry: IndexEntry) -> LookupResult:
         """Find the near-duplicates that the index has now for a stored document."""
         content = entry.content
+        # A document that is skipped for its text has an entry, but is in no bucket.
         skips = self.options.skips(np.array([content.token_count]), np.array([content.sketch.count]))
+        # No document is needed: the look-up uses entries and band keys only.
         prepared = Prepared([], [entry], self._preparer.band_keys([content]), skips)
         matches = _RowMatches() if skips else self._find(prepared, [0], self.options.threshold)[0]
         return self._result(entry, skips.get(0), matches, None, redelivery=True)
 
     def compare(self, a: IndexEntry, b: IndexEntry) -> DocumentComparison:
         """Compare two stored documents."""
-        options, sketches = self.options, [a.content.sketch, b.content.sketch]
-        similarities = self._preparer.sketcher.similarities(sketches[:1], sketches[1:])
+        options = self.options
+        similarities = self._preparer.sketcher.similarities([a.content.sketch], [b.content.sketch])
         similarity, exact = float(similarities.values[0]), bool(similarities.exact[0])
         keys = self._preparer.band_keys([a.content, b.content])
         shared_bands = int(np.count_nonzero(keys[0] == keys[1]))
@@ -351,7 +351,7 @@ class IndexLookup:
         ]
 
     def _copies(self, prepared: Prepared, hits: Mapping[int, BucketHits]) -> Copies:
-        """Look up exact copies for rows with a full bucket."""
+        """Look up exact copies for rows with a full bucket, which shows few of its members and may hide a copy."""
         full = [row for row, hit in hits.items() if hit.full]
         documents = [(prepared.entries[row].number, prepared.entries[row].digest) for row in full]
         return Copies(dict(zip(full, self._reader.look_up_copies(documents), strict=True)) if full else {})
@@ -360,17 +360,20 @@ class IndexLookup:
 def _current(entry: IndexEntry, stored: IndexEntry | None) -> IndexEntry:
     """Return the entry that the detector would compare after inserting ``entry`` (``lifecycle``).
 
-    For a redelivery this is the stored entry; else ``entry``, with the incarnation of its document.
+    For a redelivery this is the stored entry; else ``entry``, with its document's incarnation, a part of pair keys.
     """
     if stored is None:
         return entry
-    if not stored.deleted and stored.id == entry.id and stored.digest == entry.digest:
-        return stored
-    return with_incarnation(entry, stored)
+    return stored if _is_redelivery(entry, stored) else with_incarnation(entry, stored)
+
+
+def _is_redelivery(entry: IndexEntry, stored: IndexEntry | None) -> bool:
+    """Tell whether the index has the document with the content of ``entry``."""
+    return stored is not None and not stored.deleted and stored.id == entry.id and stored.digest == entry.digest
 
 
 def _in_order(matches: Sequence[Match], *, has_id: bool) -> tuple[Match, ...]:
-    """Return matches in alert order; a text without an id has no pair to name."""
+    """Return matches in alert order; without pair keys for a text without an id, which no pair key can name."""
     if not has_id:
         matches = [structs.replace(match, pair="") for match in matches]
     return tuple(sorted(matches, key=lambda match: (-match.similarity, match.id)))

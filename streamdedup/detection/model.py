@@ -39,7 +39,7 @@ class Skip(StrEnum):
     TOO_SHORT = "too_short"
     #: Fewer words than the profile asks for.
     TOO_FEW_WORDS = "too_few_words"
-    #: The same version was delivered before.
+    #: The index has the document with the same content, from another position.
     REDELIVERED = "redelivered"
     #: A later version is in the index.
     SUPERSEDED = "superseded"
@@ -56,11 +56,11 @@ class DetectorOptions:
         permutations: Signature length; at least bands times rows.
         seed: Seed for the hash family.
         threshold: Least similarity for a reported pair, in (0, 1].
-        containment: Rule by which other pairs are reported; None for no rule.
+        containment: Rule by which pairs below the threshold are reported; None for no rule.
         measure: Similarity measure.
         min_shared_bands: Least count for shared band keys in a reported pair.
         min_words: Documents with fewer tokens are skipped.
-        exact_limit: Documents with at most so many shingles are stored as sets and compared exactly; None for all.
+        exact_limit: Documents with at most so many shingles are stored as sets and compared exactly; None for no limit.
         window_ms: Greatest difference between the record times in a pair, in milliseconds; None for no limit.
         silent_until_ms: Documents with earlier record times, in milliseconds since the epoch, form no pairs among
             themselves; None for no such time.
@@ -93,7 +93,7 @@ class DetectorOptions:
     default_scope: str | None = None
 
     def recall(self, similarity: float) -> float:
-        """Return the probability that a pair with this similarity is found; for some measures a lower bound."""
+        """Return the least probability that a pair with this similarity (by ``measure``) is found."""
         return self.banding.probability(self.measure.least_jaccard(similarity), self.min_shared_bands)
 
     @property
@@ -106,7 +106,7 @@ class DetectorOptions:
         return (similarities.values >= self.threshold) | self.contained(similarities)
 
     def contained(self, similarities: Similarities) -> NDArray[np.bool_]:
-        """Return the pairs for which the containment rule holds, bool (n,)."""
+        """Return for which pairs the containment rule holds, also above the threshold, bool (n,)."""
         values, overlaps = similarities.values, similarities.overlaps
         if self.containment is None:
             return np.zeros(len(values), np.bool_)
@@ -115,9 +115,7 @@ class DetectorOptions:
     def skips(self, token_counts: NDArray[np.int64], shingle_counts: NDArray[np.int64]) -> dict[int, Skip]:
         """Return the skip reason by row, for documents whose text keeps them out of the buckets.
 
-        Args:
-            token_counts: Token count by document, int64 (n,).
-            shingle_counts: Shingle count by document, int64 (n,).
+        Both arguments are counts by document, int64 (n,).
         """
         rows = np.flatnonzero((shingle_counts == 0) | (token_counts < self.min_words)).tolist()
         return {row: self._skip(int(token_counts[row])) for row in rows}
@@ -153,14 +151,15 @@ class Prepared:
 class InsertedBatch(Prepared):
     """A prepared batch whose entries are in the index, with further rows for the appends.
 
-    Some entries differ from the prepared ones (``lifecycle``): after a replay they have time and content of the first
-    attempt; where another partition has inserted the same content, they are the stored ones.
+    Some entries differ from the prepared ones (``lifecycle``). A version that replaces another has the incarnation of
+    the document; a replayed one has time and content of the first attempt; where another partition has inserted the
+    same content, the entry is the stored one.
 
     Attributes:
         states: Insertion state by row.
         looked_up: Rows to insert in buckets and to look up.
         refused: Documents that can never be processed, with the reason.
-        missing_positions: Positions of appends to documents missing from the index.
+        missing_positions: Positions of those refused appends whose document is missing from the index.
     """
 
     states: Sequence[InsertState]
@@ -183,7 +182,7 @@ class Detection:
         incarnation: Incarnation of the document, 8 bytes; empty for the first.
         cluster_size: Documents in the cluster, at most ``CLUSTER_SIZE_CAP``.
         complete: Whether all candidates were compared; not where a bucket was full or there were too many candidates.
-        suppressed: Further near-duplicates that are not alerted, counted by rule.
+        suppressed: Count of further near-duplicates that are not alerted, by rule.
     """
 
     document: Document
@@ -214,10 +213,11 @@ class DetectionResult:
         unexplained_count: Indexed documents below the high-water mark of a partition without a committed offset. An
             operator who sets an offset back commits an offset, so Kafka has lost the committed offset here.
         deleted_count: Requests to delete a document, in the index or not.
-        candidates_count: Candidates found in buckets.
-        dropped_candidates_count: Candidates beyond ``max_candidates``, not compared.
+        candidates_count: Candidates that documents at or above the high-water mark have in buckets.
+        dropped_candidates_count: Those that are not compared: beyond ``max_candidates``, or beyond the lower limit for
+            documents with a full bucket (``candidates.STORM_CANDIDATES``).
         verified_count: Candidates compared and found near-duplicates, suppressed ones included.
-        suppressed: Near-duplicates that are not alerted, by rule.
+        suppressed: Count of near-duplicates that are not alerted, by rule.
         rejected_count: Candidates compared and found different, outside the scope or the window, or gone.
         full_buckets_count: Refused insertions into full buckets.
         full_bucket_positions: Positions of documents with a full bucket.
@@ -244,7 +244,7 @@ class DetectionResult:
     over_candidates_positions: tuple[Position, ...] = ()
 
     def __add__(self, added: "DetectionResult") -> "DetectionResult":
-        """Return the result of two steps, or of two chunks: counts are added, tuples joined."""
+        """Return the result of two steps, or of two chunks: numbers and counters are added, tuples joined."""
         return DetectionResult(*map(add, _field_values(self), _field_values(added)))
 
 
@@ -275,7 +275,7 @@ def published_pair_key(profile: str, alert: Alert, match: Match) -> bytes:
     """Return the pair key for a match in a published alert."""
     if match.pair:
         return bytes.fromhex(match.pair)
-    # Alerts of earlier versions name no pair; the version of a document was the digest of its content.
+    # Alerts of earlier releases name no pair key; the side of a pair was number and content digest then.
     a, b = (
         document_number(profile, document_id).to_bytes(8, "big", signed=True) + bytes.fromhex(digest)
         for document_id, digest in ((alert.document.id, alert.document.digest), (match.id, match.digest))

@@ -22,12 +22,7 @@ from streamdedup.wire import Document, content_digest, scope_key
 
 
 class Preparer:
-    """Computes index entries and band keys, by way of shingles and sketches.
-
-    Attributes:
-        shingler: Makes shingles for the profile.
-        sketcher: Makes and compares sketches for the profile.
-    """
+    """Computes index entries and band keys, by way of shingles and sketches."""
 
     def __init__(self, options: DetectorOptions) -> None:
         self._options = options
@@ -40,19 +35,19 @@ class Preparer:
 
         Args:
             documents: Documents to insert or to append to, in position order within each partition. An id with an
-                append occurs once.
+                append occurs only once.
         """
         inserted = [document for document in documents if document.op != "append"]
         shingles = self.shingler.shingle([document.text for document in inserted])
-        sketches, signatures = self.sketcher.make(shingles.hashes, shingles.offsets)
+        sketches, banded_signatures = self.sketcher.make(shingles.hashes, shingles.offsets)
         contents = contents_of(shingles, sketches)
         entries = [self._entry(document, content) for document, content in zip(inserted, contents, strict=True)]
-        band_keys = self._options.banding.band_keys(signatures)
+        band_keys = self._options.banding.band_keys(banded_signatures)
         return Prepared(
             documents=inserted,
             entries=entries,
             band_keys=scoped_band_keys(band_keys, [entry.content for entry in entries]),
-            skips=self._options.skips(shingles.token_counts, np.diff(shingles.offsets)),
+            skips=self._options.skips(shingles.token_counts, shingle_counts=np.diff(shingles.offsets)),
             appends=[document for document in documents if document.op == "append"],
         )
 
@@ -74,6 +69,6 @@ class Preparer:
             digest=content_digest(document.text, document.scope),
             position=document.position,
             time_ms=document.time_ms,
-            cluster=number,
+            cluster=number,  # alone at first
             content=content,
         )

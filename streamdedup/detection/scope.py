@@ -2,13 +2,14 @@
 
 A scope acts in two places:
 
-- Each band key is combined with 32 bits that depend on scope and band (``scoped_band_keys``), so scopes have different
-  buckets, and a bucket has no byte more. Two scopes may share a bucket by chance, as two contents may.
+- Each band key is XORed with 32 bits that depend on scope and band (``scoped_band_keys``), so scopes have different
+  buckets, and band keys stay 32 bits long. Two scopes may share a bucket by chance, as two contents may.
 - An index entry has 8 bytes more, the hash of the scope (``Content.scope``). Verification and clusters compare it, so a
   shared bucket leads to no pair.
 
 The content digest depends on the scope (``wire.content_digest``): a changed scope is a new version, and a bucket of
-exact copies holds documents of one scope. Document numbers do not depend on the scope, because a tombstone has none.
+exact copies holds documents of one scope. Document numbers do not depend on the scope, because a tombstone, the record
+without a value that deletes a document, has none.
 """
 
 from collections.abc import Sequence
@@ -41,7 +42,7 @@ def band_keys_of(contents: Sequence[Content], sketcher: Sketcher, banding: Bandi
 
 @lru_cache(maxsize=4096)
 def band_mask(scope: bytes | None, bands: int) -> NDArray[np.uint32]:
-    """Return the 32 bits for each band key: SHAKE-128 of the stored scope, uint32 (bands,); zeros without a scope."""
+    """Return 32 bits for each band: SHAKE-128 of the stored scope, uint32 (bands,); zeros (no change) without one."""
     if scope is None:
         return np.zeros(bands, np.uint32)
     return np.frombuffer(shake_128(scope).digest(4 * bands), "<u4").astype(np.uint32)
@@ -51,7 +52,8 @@ def query_scope(options: DetectorOptions, scope: str | None) -> str | None:
     """Return the scope of a text from a program or a request: as given, else the profile's default.
 
     Raises:
-        MessageError: The profile has scopes and no default, and none is given; or it has no scopes.
+        MessageError: The profile has scopes and no default, and the text has none or an empty one; or the text has a
+            scope and the profile has none.
     """
     if options.scope_field is not None:
         if not scope and options.default_scope is None:

@@ -58,7 +58,7 @@ class Suppression:
         min_shingles: Least shingle count for both documents.
         only_sources: Source keys; a pair needs one of them. Empty for all sources.
         ignore_same_source: Whether pairs within a source are suppressed.
-        ignore_sources: Pairs of source keys, each a set with two members, or with one for pairs within a source.
+        ignore_sources: Pairs of source keys, each a set with two members, or with one for two equal sources.
     """
 
     min_shingles: int = 0
@@ -110,5 +110,5 @@ def suppression_of(
 
 
 def _shingle_count(content: Content) -> int:
-    """Return the shingle count without stop shingles; all shingles of a ``stop_only`` document are such."""
+    """Return the shingle count without stop shingles: a sketch has these only in a ``stop_only`` document, alone."""
     return 0 if content.stop_only else content.sketch.count

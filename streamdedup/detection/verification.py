@@ -25,11 +25,11 @@ class Verification(NamedTuple):
 
     Attributes:
         matches: Near-duplicates by pair key, by row, without suppressed ones.
-        pairs_without_match: Pair keys without a match, by row: for documents that had an index entry before, with each
-            compared candidate.
+        pairs_without_match: Keys of the pairs with candidates that were read and are in no ``matches``, by row; for
+            ``known_rows`` only. The detector extends claims that earlier versions may have on these pairs.
         suppressed: Suppressed near-duplicates by row, each with the rule.
         incomplete: Rows whose candidates were not all compared.
-        counts: Counts for candidates, verified, rejected and suppressed pairs; documents with too many candidates.
+        counts: Counts for candidates, verified, rejected and suppressed pairs; positions with too many candidates.
     """
 
     matches: Mapping[int, Mapping[bytes, Match]]
@@ -40,14 +40,7 @@ class Verification(NamedTuple):
 
 
 class Verifier:
-    """Finds the near-duplicates among candidates.
-
-    Args:
-        options: Detector options.
-        store: The index; only entries are read.
-        sketcher: Compares sketches.
-        budget_bytes: Largest weight for index entries that are held at once, in bytes.
-    """
+    """Finds the near-duplicates among candidates, whose index entries are read within ``budget_bytes`` at once."""
 
     def __init__(
         self, options: DetectorOptions, store: EntryReading, sketcher: Sketcher, budget_bytes: int = BUDGET_BYTES
@@ -76,9 +69,11 @@ class Verifier:
             threshold: Pairs from this similarity on are matches too; None for the profile's definition alone.
         """
         promising = {row: promising_candidates(hit, self._options.max_candidates) for row, hit in hits.items()}
+        # For a row with a full bucket, exact copies take the place of some promising candidates.
         candidates = {row: copies_first(copies.numbers.get(row, ()), numbers) for row, numbers in promising.items()}
         rows_of = rows_by_candidate(candidates)
         comparer = Comparer(self._options, self._sketcher, threshold)
+        # Both by row and candidate number.
         near: dict[tuple[int, int], tuple[bytes, Match]] = {}
         rules: dict[tuple[int, int], SuppressionRule] = {}
         compared_keys: dict[int, set[bytes]] = {row: set() for row in candidates if row in known_rows}
@@ -116,17 +111,19 @@ def _suppressed_by_row(
     rules: Mapping[tuple[int, int], SuppressionRule], near: Mapping[tuple[int, int], tuple[bytes, Match]]
 ) -> dict[int, list[tuple[SuppressionRule, Match]]]:
     suppressed: dict[int, list[tuple[SuppressionRule, Match]]] = {}
-    for pair, rule in rules.items():
-        suppressed.setdefault(pair[0], []).append((rule, near[pair][1]))
+    for (row, number), rule in rules.items():
+        _, match = near[row, number]
+        suppressed.setdefault(row, []).append((rule, match))
     return suppressed
 
 
 def _pair_keys(
     batch: Prepared, rows_of: Mapping[int, Sequence[int]], entries: Mapping[int, IndexEntry], rows: AbstractSet[int]
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield the pair keys for some rows and their candidates in a chunk, as row and key."""
-    if rows:
-        for number, entry in entries.items():
-            for row in rows_of[number]:
-                if row in rows and not entry.deleted:
-                    yield row, pair_key(pair_side(batch.entries[row]), pair_side(entry))
+    """Yield the pair keys for some rows and their candidates in a chunk of entries, as row and key."""
+    if not rows:
+        return
+    for number, entry in entries.items():
+        for row in rows_of[number]:
+            if row in rows and not entry.deleted:
+                yield row, pair_key(pair_side(batch.entries[row]), pair_side(entry))

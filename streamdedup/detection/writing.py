@@ -18,8 +18,8 @@ from streamdedup.wire import Document, Match, Op
 
 #: The one partition of all documents.
 _PARTITION = Partition("library", 0)
-#: The generation of all programs. Of two programs the last one to set the fence owns the partition: a fence also names
-#: its writer.
+#: The generation of all programs. Of two programs the last one to set the fence owns the partition, because the index
+#: also stores the fence's writer, and refuses another one.
 _GENERATION = 1
 #: Documents that are prepared, inserted and looked up at once.
 _CHUNK_DOCUMENTS = 1_000
@@ -63,7 +63,8 @@ class IndexWriter:
         if added != [(document.id, document.text, document.source, document.scope) for document in self._unfinished]:
             # Not a repeated call.
             self._unfinished = self._placed(added, fence)
-        documents, result = self._unfinished, DetectionResult()
+        documents = self._unfinished
+        result = DetectionResult()
         with self._refusals():
             for chunk in chunks(documents):
                 result += self._detector.index(self._detector.prepare(chunk), {_PARTITION: fence})
@@ -98,7 +99,7 @@ class IndexWriter:
                 self._next_offset = self._fence.high_water_mark
                 self._fenced_at_s = time.monotonic()
             elif time.monotonic() - self._fenced_at_s > _RENEWAL_S:
-                # Refused where another program has taken the fence; the call changes nothing else.
+                # Refused where another program has taken the fence; otherwise the mark has this value already.
                 self._store.finish({_PARTITION: self._next_offset}, [], [self._fence])
                 # The first fence stays in use. The new one has the raised high-water mark, below which a repeated
                 # ``add`` would emit no pairs.
@@ -107,7 +108,7 @@ class IndexWriter:
         return self._fence
 
     def _set_fence(self) -> Fence:
-        """Take over the partition; 0 as committed offset leaves high-water mark and pending matches as they are."""
+        """Take over the partition; ``committed`` 0 leaves high-water mark and pending matches as they are."""
         return self._store.fence(_PARTITION, generation=_GENERATION, committed=0)
 
     def _placed(self, documents: Sequence[Added], fence: Fence, op: Op = "upsert") -> list[Document]:

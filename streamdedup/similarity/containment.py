@@ -12,21 +12,21 @@ occurrences, so the formula also holds for bags: sum of minima over the smaller 
 {1, 2, 3, 4} lies in {1, 2, 3, 4, 5}, C = 1, J = 0.8.
 
 Two signatures with K values estimate C without the set sizes, which a signature does not tell. Each hash function
-draws a random element of the union, the one with the smallest value. That is the smaller value of A and B, and the
-element lies
+draws a random element of the union, the one with the smallest value. This value is the smaller one of the two signature
+values, and the element lies
 
     in both sets    where the values are equal        e times
     in A only       where the value of A is smaller   a times
     in B only       where the value of B is smaller   b times
 
-so e + a random elements of A were drawn, of which e lie in B. With A the smaller set, a < b,
+so e + a random elements of A were drawn, of which e lie in B. With A the smaller set (a <= b),
 
     C = e / (e + a),    standard error sqrt(C (1 - C) / (e + a)) = C sqrt((1 - C) / (K J)),    J = e / K
 
 a binomial share; the delta method for the ratio yields the same. Where the sizes are known,
-|A and B| = J (|A| + |B|) / (1 + J) is a second estimate, and a worse one: at C = 0.9, |B| = 2 |A| and K = 128 its
-standard error is 0.064, and with e / (e + a) 0.038. Between sets with nearly equal sizes min(a, b) is a little too
-small, so the estimate is too large by less than a standard error.
+|A and B| = J (|A| + |B|) / (1 + J) yields a second estimate of C, and a worse one: at C = 0.9, |B| = 2 |A| and K = 128
+its standard error is 0.064, that of e / (e + a) is 0.038. The side with fewer drawn elements counts as the smaller set.
+Between sets with nearly equal sizes this makes the estimate too large, by less than a standard error.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 MIN_SHINGLES: Final = 20
 #: The smaller side of a pair, of which the containment is a share: left, right, or both where the sizes are equal.
 Contained = Literal["left", "right", "both"]
-#: The contained side by the sign of the difference of the sizes.
+#: The contained side by the sign of the left size minus the right size.
 _SMALLER: Final[Mapping[int, Contained]] = {-1: "left", 0: "both", 1: "right"}
 
 
@@ -60,18 +60,18 @@ class Overlaps(NamedTuple):
     right: NDArray[np.int64]
 
     def containments(self) -> NDArray[np.float64]:
-        """Return the containment by pair, float64 (n,); 0 for a set that is empty or has no element drawn."""
+        """Return the containment by pair, float64 (n,); 0 where a set is empty or none of its elements is drawn."""
         smaller = np.minimum(self.left, self.right)
         shares: NDArray[np.float64] = np.divide(self.common, smaller, out=np.zeros(len(smaller)), where=smaller > 0)
         return shares
 
     def standard_errors(self) -> NDArray[np.float64]:
-        """Return the standard error sqrt(C (1 - C) / (e + a)) by estimated pair, float64 (n,).
+        """Return the standard error sqrt(C (1 - C) / (e + a)) by pair, from drawn elements, float64 (n,).
 
-        Needs no similarity, so it holds for every measure; 0 for a pair without common elements.
+        Needs no similarity, so it holds for every measure. Has no meaning for an exact pair.
         """
         shares, smaller = self.containments(), np.minimum(self.left, self.right)
-        return np.sqrt(shares * (1.0 - shares) / np.maximum(smaller, 1))
+        return np.sqrt(shares * (1.0 - shares) / np.maximum(smaller, 1))  # 1 avoids 0 / 0; the share is 0 there
 
     def contained(self) -> list[Contained]:
         """Return the smaller side by pair."""
@@ -86,11 +86,12 @@ def sampled_overlaps(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> Ove
     """Return the drawn elements by pair (module docstring), from signatures of one family, each uint32 (n, K)."""
     common = np.count_nonzero(left == right, axis=1)
     left_only = np.count_nonzero(left < right, axis=1)
+    # The right set has all drawn elements but those in the left set only.
     return Overlaps(common, common + left_only, np.full_like(common, left.shape[1]) - left_only)
 
 
 def standard_error(containment: float, similarity: float, permutations: int) -> float:
-    """Return the expected standard error C sqrt((1 - C) / (K J)) for true C and J and K permutations; 0 for J = 0."""
+    """Return the standard error to expect without signatures, C sqrt((1 - C) / (K J)) of true C and J; 0 for J = 0."""
     if not similarity:
         return 0.0
     return float(containment * np.sqrt((1.0 - containment) / (permutations * similarity)))
@@ -103,7 +104,7 @@ class ContainmentRule:
     Attributes:
         threshold: Least containment, above 0, at most 1.
         min_similarity: Least similarity, above 0 and below the similarity threshold.
-        min_shingles: Least shingle count of the smaller set.
+        min_shingles: Least shingle count of the smaller set; in profiles ``MIN_SHINGLES``, or less by ``exact_limit``.
     """
 
     threshold: float

@@ -123,7 +123,7 @@ class Banding:
 
     @property
     def threshold(self) -> float:
-        """Similarity near which the curve is steepest, (1/b)^(1/r)."""
+        """Similarity near which the curve is steepest, (1/b)^(1/r); not the least similarity of a pair."""
         return float((1.0 / self.bands) ** (1.0 / self.rows))
 
     def probability(self, similarity: float, shared: int = 1) -> float:
@@ -165,7 +165,9 @@ class Banding:
                 f"not {signatures.dtype} of shape {signatures.shape}"
             )
         documents = len(signatures)
+        # A row has one value of each band of each document.
         by_row = signatures[:, : self.permutations].reshape(documents * self.bands, self.rows).T
+        # CRC-32 begins with all bits set and ends with the inverse of the register.
         register = np.full(documents * self.bands, 0xFFFFFFFF, dtype=np.uint32)
         for values in by_row:
             register ^= values
@@ -198,10 +200,11 @@ def false_candidates(
         banding: Bands and rows.
         threshold: Least similarity for a true candidate, 0 .. 1.
         documents: Documents in the index.
-        unit: Shingle unit: words by 3, or characters by 5. Bands are chosen with words.
+        unit: Shingle unit: words by 3, or characters by 5. ``choose_banding`` always assumes words.
     """
     total = 0.0
     for low, high, neighbours in _NEIGHBOURS if unit == "word" else _CHARACTER_NEIGHBOURS:
+        # The interval that contains the threshold counts with its part below the threshold.
         share_below = min(1.0, max(0.0, (threshold - low) / (high - low)))
         total += neighbours * share_below * banding.probability((low + high) / 2)
     return total * documents / _MEASURED_DOCUMENTS
@@ -223,7 +226,7 @@ def choose_banding(
 
     Args:
         threshold: Similarity at which the recall is promised, above 0, at most 1.
-        min_recall: Share to find among pairs at the threshold, above 0, at most 1.
+        min_recall: Least share of the pairs at the threshold that is found, above 0, at most 1.
         max_permutations: Largest number of signature values to use.
         shared: Bands m that a pair must share.
         documents: Documents in the index, for the expected false candidates.
@@ -237,6 +240,7 @@ def choose_banding(
         raise ValueError(f"the minimum recall must be above 0 and at most 1, not {min_recall}")
     if shared < 1 or max_permutations < 1 or documents < 0:
         raise ValueError("shared bands and permutations must be at least 1, documents at least 0")
+    # At least ``shared`` bands within the permutations; ``miss`` is exact also for a recall near 1.
     reaching = [
         banding
         for rows in range(1, max_permutations // shared + 1)
@@ -253,7 +257,8 @@ def choose_banding(
 
 
 def _crc_tables() -> NDArray[np.uint32]:
-    """Return what octet 0 .. 3 in a 4-octet value contributes to the register, uint32, (4, 256)."""
+    """Return T0 .. T3: what octet 0 .. 3 in a 4-octet value contributes to the register, uint32, (4, 256)."""
+    # T3: eight bits are shifted out. Each earlier octet is then shifted by one octet more than the next one.
     last = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         last = (last >> np.uint32(1)) ^ (last & np.uint32(1)) * np.uint32(_CRC_POLYNOMIAL)

@@ -44,7 +44,7 @@ class Measure:
     """A similarity between two shingle sets, in 0 .. 1.
 
     Attributes:
-        bag: Whether a shingle that occurs n times counts as n elements, not as one.
+        bag: Whether a shingle that occurs n times is n elements, not one; decides how texts are shingled.
         exact: Computes similarities from intersection sizes, left set sizes and right set sizes; each int64 (n,).
         estimate: Estimates similarities from left and right signatures, each uint32 (n, K).
         standard_error: Standard error from the similarity and the signature length K.
@@ -61,10 +61,10 @@ class Measure:
 
 
 def intersection_size(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> int:
-    """Count the values that two sets have in common.
+    """Count the values that two sets have in common: equal neighbours after sorting, as each set has distinct values.
 
     Sorting both together is faster than a set intersection and a binary search, and one pair at a time is faster than
-    all pairs in one array, whose keys would need 64 bits (table in `sketch`). Each set has distinct values.
+    all pairs in one array, whose keys would need 64 bits (table in `sketch`).
     """
     both = np.concatenate((left, right))
     both.sort()
@@ -97,5 +97,5 @@ _JACCARD: Final = Measure(
     least_jaccard=_least_jaccard,
 )
 
-#: All measures by name.
+#: All measures by name. In a bag each occurrence is an element of its own, so the functions are those for sets.
 MEASURES: Final[Mapping[MeasureName, Measure]] = {"set": _JACCARD, "bag": replace(_JACCARD, bag=True)}

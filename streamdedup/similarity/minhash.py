@@ -40,7 +40,7 @@ DEFAULT_SEED: Final = 0x243F6A8885A308D3
 #: Shingles taken at once: 256 KiB, which with the products below stays in a second-level cache of 1 MiB (measured: 2^16
 #: takes 1.8 microseconds a document, 2^14 takes 2.7, and 2^17 gains nothing).
 _CHUNK_SHINGLES: Final = 1 << 16
-#: Products held at once. In a small batch one call does several functions, because starting a call costs most there.
+#: Products a x held at once. With few shingles one NumPy call does several functions: its start is most of its cost.
 _BLOCK_PRODUCTS: Final = 1 << 16
 
 _MASK_32: Final = 2**32 - 1
@@ -100,11 +100,13 @@ class HashFamily:
         if not 0 <= skip < last <= self.permutations:
             raise ValueError(f"functions {skip} .. {last} asked of a family of {self.permutations}")
         _check_batch(hashes, offsets)
+        # Columns, because they are combined with hashes in a row.
         a, b = self.a[skip:last, None], self.b[skip:last, None]
         filled = offsets[1:] > offsets[:-1]
         if filled.all():
             return _minima(hashes, offsets, a, b)
         # reduceat gives an empty segment its successor's first value, so only documents with shingles may reach it.
+        # Their starts and the last end divide the hashes, because the empty documents between them have none.
         signatures = np.full((len(filled), last - skip), EMPTY, dtype=np.uint32)
         if filled.any():
             signatures[filled] = _minima(hashes, np.append(offsets[:-1][filled], offsets[-1]), a, b)
@@ -181,6 +183,7 @@ def _minima(
     products = np.empty(0, dtype=np.uint32)
     first = 0
     while first < n_documents:
+        # As many whole documents as fit in a chunk: the last offset within it is the end of the last one.
         end = int(np.searchsorted(offsets, offsets[first] + _CHUNK_SHINGLES, side="right")) - 1
         end = max(end, first + 1)  # a document beyond a chunk is taken alone
         chunk = hashes[offsets[first] : offsets[end]]

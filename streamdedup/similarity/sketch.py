@@ -74,8 +74,8 @@ class Similarities:
     Attributes:
         values: 0 .. 1, float64, shape (n,).
         exact: Whether value and containment are exact, not estimates, bool, shape (n,).
-        overlaps: Intersections and sizes, for the containments.
-        smaller_counts: Distinct shingles on the smaller side, as far as the sketches count them, int64, shape (n,).
+        overlaps: Intersections and sizes, for the containments; those of the drawn elements for an estimated pair.
+        smaller_counts: Distinct shingles on the smaller side, by ``Sketch.count``, int64, shape (n,).
     """
 
     values: NDArray[np.float64]
@@ -86,8 +86,10 @@ class Similarities:
 
 def keeps_hashes(counts: NDArray[np.int64], exact_limit: int | None) -> NDArray[np.bool_]:
     """Return whether documents with so many distinct shingles keep all hashes and are compared exactly, bool (n,)."""
-    # None is no limit; the limit 0 excludes empty documents, too.
-    within: NDArray[np.bool_] = counts <= (np.inf if exact_limit is None else exact_limit or -1)
+    if exact_limit is None:
+        return np.ones(len(counts), np.bool_)
+    # With the limit 0 an empty document keeps no hashes either.
+    within: NDArray[np.bool_] = counts <= (exact_limit or -1)
     return within
 
 
@@ -133,11 +135,11 @@ class Sketcher:
         prefixes = self.family.sign(hashes, offsets, permutations=self.banded)
         _check_ascending(hashes, offsets)
         counts = np.diff(offsets)
-        estimated = np.flatnonzero(~keeps_hashes(counts, self.exact_limit))
-        signatures = self._complete(prefixes, hashes, offsets, estimated)
+        beyond_limit = np.flatnonzero(~keeps_hashes(counts, self.exact_limit))
+        signatures = self._complete(prefixes, hashes, offsets, beyond_limit)
         by_signature = {
             i: self.estimated(int(counts[i]), signature.copy())
-            for i, signature in zip(estimated.tolist(), signatures, strict=True)
+            for i, signature in zip(beyond_limit.tolist(), signatures, strict=True)
         }
         sketches = [
             by_signature[i] if i in by_signature else Sketch(last - first, hashes[first:last].copy())
@@ -187,7 +189,7 @@ class Sketcher:
         Args:
             left: Sketches with this family.
             right: Sketches with this family.
-            pairs: Positions in left and in right, by pair; each sketch is signed at most once, however many pairs
+            pairs: Indexes in left and in right, by pair; each sketch is signed at most once, however many pairs
                 it belongs to. None compares left[i] with right[i] for every i.
 
         Returns:
@@ -209,7 +211,7 @@ class Sketcher:
                 common[i] = intersection_size(left_sketch.hashes, right_sketch.hashes)
             else:
                 exact[i] = False
-                # An empty document has the similarity 0; the signatures of two would agree.
+                # An empty document has the similarity 0; the signatures of two empty documents would agree.
                 if left_sketch.count and right_sketch.count:
                     estimated.append(i)
         left_sizes, right_sizes = [left[a].count for a, _ in pairs], [right[b].count for _, b in pairs]
@@ -217,6 +219,7 @@ class Sketcher:
         values = self._measure.exact(*overlaps)
         smaller_counts = np.minimum(overlaps.left, overlaps.right)
         if estimated:
+            # In place of set sizes, an estimated pair gets the numbers of drawn elements.
             values[estimated], sampled = self._estimates(left, right, [pairs[i] for i in estimated])
             for numbers, sampled_numbers in zip(overlaps, sampled, strict=True):
                 numbers[estimated] = sampled_numbers
@@ -230,15 +233,14 @@ class Sketcher:
         right_rows, right_of = np.unique([b for _, b in pairs], return_inverse=True)
         sketches = [*(left[a] for a in left_rows.tolist()), *(right[b] for b in right_rows.tolist())]
         signatures = self.signatures(sketches, self.family.permutations)
+        # The rows of the right sketches follow those of the left ones.
         lefts, rights = signatures[left_of], signatures[len(left_rows) + right_of]
         return self._measure.estimate(lefts, rights), sampled_overlaps(lefts, rights)
 
     def estimated(self, count: int, signature: NDArray[np.uint32]) -> Sketch:
-        """Return the sketch for a document beyond `exact_limit`.
+        """Return the sketch for a document that keeps no hashes, from all its signature values, uint32 (K,).
 
-        Args:
-            count: Distinct shingles, or any number beyond the limit.
-            signature: All signature values, uint32, shape (K,).
+        `count` is the distinct shingle count, or any larger number: the sketch stores at most `exact_limit` + 1.
         """
         capped = count if self.exact_limit is None else min(count, self.exact_limit + 1)
         return Sketch(capped, signature=signature)
@@ -250,7 +252,7 @@ class Sketcher:
         offsets: NDArray[np.int64],
         documents: NDArray[np.int64],
     ) -> NDArray[np.uint32]:
-        """Continue the signatures of some documents to all K values, shape (len(documents), K)."""
+        """Continue the signatures of some documents (`documents`: indexes) to all K values, (len(documents), K)."""
         if len(documents) == 0 or self.banded == self.family.permutations:
             return prefixes[documents]
         parts = [hashes[offsets[i] : offsets[i + 1]] for i in documents]
@@ -263,6 +265,7 @@ def _check_ascending(hashes: NDArray[np.uint32], offsets: NDArray[np.int64]) -> 
     """Raise ValueError unless every document's hashes ascend strictly."""
     batch = hashes[offsets[0] : offsets[-1]]
     ascends = batch[1:] > batch[:-1]
+    # A document's first hash may be smaller than the last one of the document before.
     borders = offsets[(offsets > offsets[0]) & (offsets < offsets[-1])] - offsets[0]
     ascends[borders - 1] = True
     if not ascends.all():
