@@ -29,7 +29,7 @@ from streamdedup.detection.scope import query_scope
 from streamdedup.detection.suppression import SuppressionRule
 from streamdedup.detection.verification import Verifier
 from streamdedup.errors import MessageError
-from streamdedup.index.documents import IndexEntry
+from streamdedup.index.documents import Content, IndexEntry
 from streamdedup.index.reading import IndexReader
 from streamdedup.position import Position
 from streamdedup.similarity.containment import Contained
@@ -286,7 +286,7 @@ class IndexLookup:
         """Find the near-duplicates that the index has now for a stored document."""
         content = entry.content
         # A document that is skipped for its text has an entry, but is in no bucket.
-        skips = self.options.skips(np.array([content.token_count]), np.array([content.sketch.count]))
+        skips = self._skips(content)
         # No document is needed: the look-up uses entries and band keys only.
         prepared = Prepared([], [entry], self._preparer.band_keys([content]), skips)
         matches = _RowMatches() if skips else self._find(prepared, [0], self.options.threshold)[0]
@@ -303,6 +303,10 @@ class IndexLookup:
         within_scope = a.content.scope == b.content.scope
         suppressed_by = None if options.suppression is None else options.suppression.rule(a.content, b.content)
         is_near = bool(options.near(similarities)[0]) and shared_bands >= options.min_shared_bands
+        # A skipped document has an entry, and is in no bucket.
+        is_skipped = bool(self._skips(a.content) or self._skips(b.content))
+        # Equal numbers: a document is no match of itself.
+        is_match = is_near and within_scope and within_window and a.number != b.number and not is_skipped
         return DocumentComparison(
             similarity=similarity,
             exact=exact,
@@ -314,8 +318,7 @@ class IndexLookup:
             shared_bands=shared_bands,
             within_scope=within_scope,
             within_window=within_window,
-            # Equal numbers: a document is no match of itself.
-            is_match=is_near and within_scope and within_window and a.number != b.number and suppressed_by is None,
+            is_match=is_match and suppressed_by is None,
             suppressed_by=suppressed_by,
         )
 
@@ -327,9 +330,11 @@ class IndexLookup:
         """
         scope = query_scope(self.options, query.scope)
         document = Document(_NO_ID, query.text, _NOWHERE, time_ms, source=query.source, scope=scope)
-        prepared = self._preparer.prepare([document])
-        comparison = self.compare(prepared.entries[0], entry)
-        return replace(comparison, is_match=comparison.is_match and not prepared.skips)
+        return self.compare(self._preparer.prepare([document]).entries[0], entry)
+
+    def _skips(self, content: Content) -> dict[int, Skip]:
+        """Return the reason why the detector skips a document with this content as item 0, or no item."""
+        return self.options.skips(np.array([content.token_count]), np.array([content.sketch.count]))
 
     def _find(self, prepared: Prepared, rows: Sequence[int], threshold: float) -> list[_RowMatches]:
         """Look up rows and compare them with their candidates; return the near-duplicates for each row.

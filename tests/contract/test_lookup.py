@@ -315,6 +315,15 @@ class TestDocuments:
         assert (too_far.within_window, too_far.is_match) == (False, False)
         assert not lookup.compare(a, a).is_match
 
+    def test_a_skipped_document_is_no_match(self, world):
+        options = replace(OPTIONS, min_words=9)
+        daemon, lookup = Daemon(world, options), IndexLookup(options, world.reader)
+        daemon.index(daemon.document("a", TEXT), daemon.document("b", TEXT))
+        a, b = (lookup.document(each)[0] for each in "ab")
+        assert lookup.compare(a, b).similarity == 1.0
+        assert not lookup.compare(a, b).is_match
+        assert not lookup.compare_text(LookupQuery(f"{TEXT} nine"), a, 0).is_match
+
 
 class TestCheck:
     def test_there_is_no_index_until_a_daemon_creates_it(self, world):
