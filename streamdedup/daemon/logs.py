@@ -203,7 +203,7 @@ def _order_fields(_logger: object, _method: str, fields: MutableMapping[str, Any
 
 
 def _limit_clients(level: int) -> None:
-    """Set the levels of the clients' loggers, and reset the levels of their sub-loggers."""
+    """Set the levels of the clients' loggers; reset those of their sub-loggers, which may have been set lower."""
     for client, lowest in CLIENT_LEVELS.items():
         logging.getLogger(client).setLevel(max(level, lowest))
         for name in list(logging.root.manager.loggerDict):

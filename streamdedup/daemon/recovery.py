@@ -123,7 +123,7 @@ class Recovery:
     def _check(self, source: Source, generation: int) -> bool:
         """Recover from losses, or else create missing indexes; tell whether there were losses."""
         self.check_connections()
-        # Before the check for losses, so that a connection that is opened during this check causes another one.
+        # Before the check for losses, so that a connection that is opened during this check causes another check.
         self._connection_counts = self._connection_counts_now()
         losses = self._ownership.losses(source)
         if losses:
@@ -131,7 +131,7 @@ class Recovery:
             self._loss_found = False
             return True
         if source.assigned() and self._rebuilder is not None:
-            # Another daemon may have completed a rebuild that this daemon has begun.
+            # Nothing is lost any more: another daemon may have completed a rebuild that this daemon has begun.
             self._rebuilder.abandon()
             if self._policy == "rebuild":  # with "continue", documents stay lost although no offset shows it
                 for name in self._by_name:
