@@ -269,6 +269,7 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
         return records
 
     def _next_offset(self) -> int:
+        """Return the next offset to parse. The client's ``next_fetch_offset`` also counts records before the fetch."""
         return int(max(self.next_fetch_offset, self.fetch_offset))
 
     def _range(self, error: Exception, max_offsets: int) -> UnreadableRange:

@@ -49,7 +49,7 @@ MAX_SEARCHED = 1_000
 
 
 class _Reader:
-    """Common part: a consumer without a group; a context manager."""
+    """Common part: a consumer without a group, with ``changes`` of its configuration; a context manager."""
 
     def __init__(self, options: KafkaOptions, **changes: Any) -> None:
         cap_client_logging()
@@ -96,7 +96,7 @@ class TopicReader(_Reader):
 
     def __init__(self, options: KafkaOptions, *, from_beginning: bool = False) -> None:
         counts = check_topics(options)
-        super().__init__(options, auto_offset_reset="earliest")
+        super().__init__(options, auto_offset_reset="earliest")  # passes over expired records, also with "halt"
         partitions = [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)]
         with self._closed_on_error("find the ends of the topics"):
             self._consumer.assign(partitions)
@@ -304,14 +304,10 @@ class WholeSpan(KafkaSpan):
 
     A reader of committed records stops at the first open transaction, and behind it other transactions may be
     committed. The broker ends each transaction within the time-out of its producer.
-
-    Args:
-        options: See ``KafkaSpan``.
-        since_ms: See ``KafkaSpan``.
     """
 
     def __init__(self, options: KafkaOptions, since_ms: Mapping[Partition, int | None] | int | None) -> None:
-        super().__init__(options, since_ms, None)
+        super().__init__(options, since_ms, ends=None)
         with self._closed_on_error("find the ends of the topics"):
             # Not by this reader, which knows the ends of committed records only.
             self.ends = latest_offsets(options, self.ends)
@@ -355,18 +351,19 @@ class _ProgressReader(SpanReader):
         return {partition: ReadProgress(partition in read, self._times_ms.get(partition)) for partition in filled}
 
     def _search(self, starts: Mapping[Partition, int], *, of_next: bool) -> None:
-        """From ``starts`` on, store the first time of a record in each partition; without ``of_next``, the last one."""
-        self.start_at(self.ends | dict(starts))  # at their ends, other partitions return nothing
+        """Store a record time by partition, from ``starts`` on: the first one with ``of_next``, otherwise the last."""
+        self.start_at(self.ends | dict(starts))  # at their ends, partitions that are not in `starts` return nothing
         for batch in self.batches():
             self._searched.update(position.topic_partition for position in batch.positions())
             for record in batch.records:
                 partition, time_ms = record.position.topic_partition, record.timestamp_ms
                 if time_ms >= 0 and not (of_next and self._is_found(partition)):
                     self._times_ms[partition] = min(time_ms, self._now_ms)
-            for partition in {position.topic_partition for position in batch.positions()} if of_next else ():
-                if self._is_found(partition) or self._searched[partition] >= MAX_SEARCHED:
-                    # Ends the search of this partition.
-                    self._consumer.seek(TopicPartition(*partition), self.ends[partition])
+            if of_next:
+                for partition in {position.topic_partition for position in batch.positions()}:
+                    if self._is_found(partition) or self._searched[partition] >= MAX_SEARCHED:
+                        # Ends the search of this partition.
+                        self._consumer.seek(TopicPartition(*partition), self.ends[partition])
 
     def _is_found(self, partition: Partition) -> bool:
         """Return whether a credible time is known; a time in the future, which counts as now, is not."""
