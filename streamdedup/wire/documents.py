@@ -178,7 +178,7 @@ class Decoder:
                 raise self._schema.bad_id(f"is missing, and there is no key: nothing says what to {op}")
             return position.key
         try:
-            document_id = str(field) if key is None or field is not None else key.decode()
+            document_id = key.decode() if field is None and key is not None else str(field)
             length = len(document_id.encode())
         except UnicodeDecodeError:
             raise self._schema.bad_id("is missing, and the record's key is not UTF-8") from None

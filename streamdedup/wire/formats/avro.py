@@ -211,7 +211,7 @@ def _nodes(node: Any, path: Sequence[str], named: Mapping[str, Any]) -> Iterator
         yield node
     elif isinstance(node, dict):
         fields = {field["name"]: field["type"] for field in node.get("fields", ())}
-        inner = {path[0]: node["values"]} if node["type"] == "map" else fields
+        inner = {path[0]: node["values"]} if node["type"] == "map" else fields  # a map may have each key
         if path[0] in inner:
             yield from _nodes(inner[path[0]], path[1:], named)
 
