@@ -34,8 +34,8 @@ class Seeds:
         self._fences = fences
         self.claims: dict[bytes, Position] = {}
         self._alerts: dict[int, Alert] = {}
-        #: Time of the last alert that names a document, and the incarnation in it; for documents with a later
-        #: incarnation than the first in any alert.
+        #: Time of the last alert with a document, and the incarnation in it; only if any alert has a later one than the
+        #: first.
         self._incarnations: dict[int, tuple[int, str]] = {}
 
     def add(self, alert: Alert) -> None:
@@ -47,10 +47,10 @@ class Seeds:
         versions: tuple[AlertDocument | Match, ...] = (document, *alert.matches)
         for version in versions:
             number = document_number(name, version.id)
-            # The first incarnation is empty. It needs no entry, unless a later alert than the stored one names it.
+            # The first incarnation is empty. It needs no entry, unless one is stored that may be of an earlier alert.
             if version.incarnation or number in self._incarnations:
-                latest = (alert.detected_at_ms, version.incarnation)
-                self._incarnations[number] = max(self._incarnations.get(number, latest), latest)
+                named = (alert.detected_at_ms, version.incarnation)
+                self._incarnations[number] = max(self._incarnations.get(number, named), named)  # the later alert
 
     def write(self) -> None:
         """Write claims and clusters."""

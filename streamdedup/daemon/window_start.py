@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import structlog
 
-from streamdedup.daemon import batch as batches
+from streamdedup.daemon import batch as batches  # for `now_ms`, which tests replace in the module
 from streamdedup.daemon.batch import Pipeline
 from streamdedup.index.values import BrokerState, Fence, is_recreated
 from streamdedup.kafka.protocols import Batch, Source

@@ -165,9 +165,7 @@ class TopicWatch:
     created again has another id, and new clients know the new id before they fetch anything. The client revokes the
     partitions of a deleted topic and does not tell that the topic is gone.
 
-    Args:
-        consumer: A consumer that is not subscribed yet.
-        options: Its options, with the input topics.
+    The consumer is not subscribed yet, so the watch gets its first metadata.
     """
 
     def __init__(self, consumer: Any, options: KafkaOptions) -> None:

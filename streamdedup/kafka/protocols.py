@@ -408,7 +408,7 @@ class TopicFollower(Protocol):
         """
 
     def has_new_partitions(self) -> bool:
-        """Return whether the topics have partitions that are not read; sends no request."""
+        """Return whether the topics have partitions that are not read; sends a request only if a topic is deleted."""
 
     def close(self) -> None:
         """Close the client; never raises, may be called twice."""

@@ -179,7 +179,7 @@ class SpanReader(TopicReader):
                 raise BrokerUnavailable(f"cannot read {topics} to the end: {trouble} for {patience_s:g} s")
 
     def _before_ends(self, batch: Batch) -> Batch:
-        """Drop records that were written after construction."""
+        """Drop the records from the ends on, such as those that were written after construction."""
         return replace(
             batch,
             records=tuple(r for r in batch.records if r.position.offset < self.ends[r.position.topic_partition]),
@@ -187,7 +187,7 @@ class SpanReader(TopicReader):
         )
 
     def has_new_partitions(self) -> bool:
-        """Return whether the topics have partitions that they did not have at construction; sends no request."""
+        """Return whether the topics have partitions that are not read; sends a request only if a topic is deleted."""
         return sum(len(self._consumer.partitions_for_topic(topic)) for topic in self._options.topics) > len(self.ends)
 
     def positions(self) -> dict[Partition, int]:
@@ -203,11 +203,7 @@ class SpanReader(TopicReader):
 
 
 class KafkaHistory:
-    """Reads topics; see ``kafka.protocols.History``.
-
-    Args:
-        options: How to connect; topics, group, delivery and transactional id are not used.
-    """
+    """Reads topics; see ``kafka.protocols.History``. The options say how to connect, not what to read."""
 
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
