@@ -50,7 +50,7 @@ class Readiness:
     """Readiness of the daemon; set by the loop, read from any thread.
 
     The loop sets a wait when a call has failed. A call of the Kafka client may take until the transaction timeout to
-    fail, so the loop also marks the beginning and the end of requests to Kafka, and an overdue one counts as a wait.
+    fail, so the loop also marks the beginning and the end of its requests, and an overdue request counts as a wait.
     Polls are not marked (``kafka.group.SilenceWatch`` watches them), nor are computing and writing to the index.
 
     Args:

@@ -9,7 +9,7 @@ A batch is either published and committed as a whole, or undone as a whole and r
 The class of an error (``errors``) decides the reaction:
 
 - ``StoreUnavailable``: undo the batch; ping the indexes and keep the group membership until all of them answer.
-- ``RegistryUnavailable``: undo the batch, wait and poll it again; it was not written yet.
+- ``RegistryUnavailable``: undo the batch, wait and poll the batch again; nothing of it was written yet.
 - ``BatchRefused``: another daemon owns a partition; undo the batch, and learn the assignment from the next poll.
 - ``IndexLost``: undo the batch; end, or recover in the next turn (``recovery``).
 - ``DeadLetterBurst``: undo the batch; publish nothing further, and keep the partitions until a restart.

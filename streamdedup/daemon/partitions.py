@@ -183,7 +183,7 @@ class PartitionOwnership:
         with self._asking_kafka():
             committed = source.committed(partition)
         if committed is not None and not state.topic_id and state.end is not None and state.end < committed.offset:
-            # Belongs to an earlier incarnation of the topic. Where topic ids are known, `source` compares them.
+            # The offset is of an earlier incarnation of the topic. Where topic ids are known, `source` compares them.
             committed = None
         if committed is not None and start < committed.offset:
             self._raise_read_behind(partition, start, committed.offset)
@@ -310,7 +310,7 @@ class PartitionOwnership:
 
         Raises:
             BatchRefused: A later generation owns a partition.
-            IndexLost: The index is gone again.
+            IndexLost: The index was lost meanwhile.
         """
         for loss in losses:
             partition, offset = loss.partition, loss.committed.offset

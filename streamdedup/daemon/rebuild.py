@@ -3,10 +3,10 @@
 ``recovery`` (policy ``rebuild``) and ``streamdedup index rebuild`` call ``begin`` for each profile, then ``rebuild``.
 No daemon can take over a partition meanwhile: a document that is compared with half of an index would miss its pairs
 with the other half forever. A lost index is built as a staging index (``index.staging``). An index with a gap keeps
-its entries; its announced attempts show the gap until all of it is replayed.
+its entries; its announced attempts show the gap until the whole gap is replayed.
 
 Steps, for each profile:
-    1. ``begin``: take the lease, and look for the losses again. Delete an index that is lost as a whole.
+    1. ``begin``: take the lease; then look for the losses once more. Delete an index that is lost as a whole.
     2. The caller joins the group anew, so that Kafka refuses to commit batches that were indexed before step 1.
     3. ``rebuild``: take over all partitions, with the committed offsets as high-water marks. Replay the topics up to
        these offsets, silently. A gap is replayed from the starts of the last announced attempts. A lost index is
@@ -398,7 +398,7 @@ class _Rebuild:
 
     def _seed(self, duplicates_topic: str, fences: list[Fence]) -> None:
         """Read published alerts, and write what they show of claims, clusters and incarnations."""
-        since_ms = None if not self._gap else min(part.since_ms for part in self._gap.values()) - _CLOCKS_MS
+        since_ms = None if self._gap is None else min(part.since_ms for part in self._gap.values()) - _CLOCKS_MS
         seeds = Seeds(self._pipeline, fences)
         for batch in self._batches([duplicates_topic], since_ms, ends=None):
             for alert in self._alerts(batch):

@@ -34,8 +34,8 @@ class Seeds:
         self._fences = fences
         self.claims: dict[bytes, Position] = {}
         self._alerts: dict[int, Alert] = {}
-        #: Time of the last alert with a document, and the incarnation in it; only if any alert has a later one than the
-        #: first.
+        #: Time and incarnation of the last alert with a document, by document number. Documents that have the first
+        #: incarnation in all alerts are absent.
         self._incarnations: dict[int, tuple[int, str]] = {}
 
     def add(self, alert: Alert) -> None:

@@ -1,7 +1,7 @@
 """Opens the indexes, and reacts to a lost index: one that is gone or has gone back to an earlier time.
 
 In each turn ``loop`` calls ``open`` before the poll and ``recovered`` after it. The committed offsets show a loss
-(``partitions``); where a write detects one first, ``loop`` calls ``index_lost``, and the next ``recovered`` reacts.
+(``partitions``); where a write shows it first, ``loop`` calls ``index_lost``, and the next ``recovered`` reacts.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -190,7 +190,7 @@ class Recovery:
         try:
             begun = [name for name in names if rebuilder.begin(name, partial(losses_of, name), self._tick)]
         except BaseException:
-            # A later attempt begins all of them: the group is joined anew only after the last has begun.
+            # A later attempt begins all rebuilds: the group is joined anew only after the last one has begun.
             rebuilder.abandon()
             raise
         for name in begun:

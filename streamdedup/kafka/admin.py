@@ -236,7 +236,7 @@ def check_kafka(options: KafkaOptions, needs: Sequence["TopicNeed"]) -> Iterator
 def _check_group(admin: Any, options: KafkaOptions) -> Finding:
     subject = f"group {options.group_id}"
     reply = compat.send_request(admin, HeartbeatRequest(group_id=options.group_id, generation_id=-1, member_id=""))
-    # With the right to use the group, the reply is an error too, because no such member exists.
+    # With the right to use the group, the reply is also an error, because no such member exists.
     kind = kafka_errors.for_code(reply.error_code)
     if issubclass(kind, kafka_errors.AuthorizationError):
         return Finding.failure("group", subject, translated(kind(), f"use the consumer group {options.group_id}"))

@@ -117,7 +117,7 @@ class SilenceWatch:
             self._request = None
             return True
         if self._request is None or self._request.failed():
-            # A refused request counts as unanswered: the next one is measured from the first.
+            # A refused request counts as unanswered: `_asked_at` stays the time of the first request.
             self._request = compat.request_metadata(self._consumer)
         return False if now_s - self._asked_at > ANSWER_S else None
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 #: Waits shorter than this are skipped, in seconds: a sleep is not more precise.
 _MIN_WAIT_S = 0.005
-#: Longest delay that a sender makes up for, in seconds. To make up for a longer one would be a burst.
+#: Longest delay that a sender makes up for, in seconds. To make up for a longer delay would be a burst.
 _MAX_DELAY_S = 1.0
 
 

@@ -3,9 +3,9 @@
 Nothing is committed and no partition of a group is taken. Only committed records are returned.
 
 ``TopicReader`` follows topics (``tail``). ``SpanReader`` reads them to their present ends (``dlq``), or follows them
-with known ends (``serve``). ``KafkaHistory`` opens spans for a rebuild. ``RecordFetcher`` fetches texts
-(``kafka.texts``). Opening a reader raises ``BrokerUnavailable`` if no broker answers, and ``FatalError`` if the broker
-refuses the client permanently or a topic does not exist.
+with known ends (``serve``); ``KafkaSpan`` begins at a time (commands on topics; rebuilds, by ``KafkaHistory``).
+``RecordFetcher`` fetches texts (``kafka.texts``). Opening a reader raises ``BrokerUnavailable`` if no broker answers,
+and ``FatalError`` if the broker refuses the client permanently or a topic does not exist.
 """
 
 import time
@@ -34,7 +34,7 @@ STEP_S = 0.2
 #: How long a fetch of a single record may wait at the broker, in milliseconds: the record exists or not, and a longer
 #: wait would delay the next fetch from the same broker.
 FETCH_ONE_WAIT_MS = 10
-#: Bytes of one fetch for a single record. A larger record still comes, alone.
+#: Bytes of one fetch for a single record. The broker also sends a larger record, alone.
 FETCH_ONE_BYTES = 65_536
 #: Longest single wait while fetching a record, in seconds.
 FETCH_STEP_S = 0.1
@@ -44,7 +44,7 @@ LOOK_BACK = 100
 #: Longest wait for the end of an open transaction, in seconds: the broker's default ``transaction.max.timeout.ms``, and
 #: a minute for the broker to abort the transaction.
 OPEN_TRANSACTION_S = 960.0
-#: Largest number of records from a committed offset on among which the first one with a time is searched.
+#: Largest number of records, from a committed offset on, that are searched for the first record with a time.
 MAX_SEARCHED = 1_000
 
 

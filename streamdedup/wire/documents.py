@@ -89,7 +89,7 @@ class Decoder:
         scope_field: Field with the scope; None without scopes.
         default_scope: Scope where the field is missing, null or empty; None for an error.
         format: Value format, as in the settings.
-        registry: Schema registry of the format; without one, values are JSON.
+        registry: Schema registry of the format; None for ``json``.
 
     Attributes:
         value_format: Turns values into fields.

@@ -1,4 +1,4 @@
-"""The dead-letter codes; a new one also needs a row in ``docs/messages.md``."""
+"""The dead-letter codes; a new one also goes to ``docs/messages.md`` and ``schemas/dead-letter.schema.json``."""
 
 from enum import StrEnum
 

@@ -62,7 +62,8 @@ class JsonFormat:
                 raise _malformed(value, error) from None
         fields, control = self.fields(repaired, headers), self.fields(repair_json(value, b"u0000"), headers)
         if fields.id != control.id:
-            # The id itself has a lone surrogate. After the repair two such ids could be equal.
+            # Another replacement gives another id, so the id has a lone surrogate. After the repair two such ids could
+            # be equal.
             raise self._schema.bad_id("contains half of a surrogate pair")
         return fields
 

@@ -89,7 +89,7 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
 
 
 def compile_writer(registered: RegisteredSchema, schema: Schema) -> Write:
-    """Return a writer of the first message that has a text field."""
+    """Return a writer of the first message that has a text field; if none has, of the first message."""
     texts = [schema.names[attribute] for attribute in schema.texts]
     messages = list(_compiled(registered).message_types_by_name.values())[:_MOST_WRITTEN]
     index = next((number for number, message in enumerate(messages) if any(_paths(message, texts))), 0)
@@ -132,7 +132,7 @@ def _compiled(registered: RegisteredSchema) -> FileDescriptor:
 
 
 def _check_names(names: Collection[str]) -> None:
-    """Raise ``DecodeError`` for names that are no relative paths, or that a folder cannot have together."""
+    """Raise ``DecodeError`` for names that are no relative paths, that a folder cannot have together, or options."""
     folders = {name[:position] for name in names for position, letter in enumerate(name) if letter == "/"}
     for name in names:
         is_path = name.isprintable() and not {"", ".", ".."} & set(name.split("/"))
