@@ -1,1 +1,1 @@
-"""The long-running service: transport, loop, shutdown."""
+"""The long-running service: the loop over batches, recovery and rebuild, metrics and health, shutdown."""

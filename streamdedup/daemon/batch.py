@@ -189,7 +189,7 @@ class BatchProcessor:
         """Prepare the next waiting chunk, and take it out of the batch."""
         self._tick()
         name, documents = batch.waiting.popleft()
-        if documents[0].op == "delete":
+        if documents[0].op == "delete":  # then all documents of the chunk are deletions
             return Chunk(name, documents, None)
         return _prepared_chunk(name, self._by_name[name].detector, documents, batch.decoded.batch)
 
@@ -304,7 +304,7 @@ def split_documents(documents: Sequence[Document], size: int, characters: int) -
     for document in documents:
         earlier = last_versions.get(document.id)
         is_deletion = document.op == "delete"
-        # A deletion after a version ends the chunk too, as `is_other_kind`.
+        # A deletion after a version is no new version here: `is_other_kind` ends the chunk.
         is_new_version = earlier is not None and not (is_deletion or _is_redelivery(document, earlier))
         is_full = len(chunk) == size or length + len(document.text) > characters
         is_other_kind = bool(chunk) and is_deletion != (chunk[0].op == "delete")
@@ -319,13 +319,14 @@ def split_documents(documents: Sequence[Document], size: int, characters: int) -
 
 
 def _is_redelivery(document: Document, earlier: Document) -> bool:
+    """Tell whether a document has the content of an earlier one; an append changes the content in any case."""
     is_same_partition = document.position.topic_partition == earlier.position.topic_partition
     is_same_content = document.text == earlier.text and document.scope == earlier.scope
     return is_same_partition and document.op == earlier.op == "upsert" and is_same_content
 
 
 def _prepared_chunk(name: str, detector: Detector, documents: Sequence[Document], batch: Batch) -> Chunk:
-    """Prepare documents; after an unexpected error, prepare the documents that can be prepared alone.
+    """Prepare documents; after an unexpected error, only those that can also be prepared without the others.
 
     A defect that shows only with several documents together has no record to blame, and is raised.
 

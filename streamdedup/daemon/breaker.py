@@ -19,13 +19,13 @@ class BreakerOptions:
     """When to halt.
 
     Attributes:
-        limit: Most dead letters among a topic's last ``window`` records; None for no limit.
-        window: Record count, greater than ``limit``. The default is half the default batch size: a lasting fault halts
-            the daemon within a batch, and a short fault of a producer passes.
+        limit: Most dead letters among a topic's last records; None for no limit.
+        last_records: Number of these last records, greater than ``limit``. The default is half the default batch size:
+            a lasting fault halts the daemon within a batch, and a short fault of a producer passes.
     """
 
     limit: int | None = 500
-    window: int = 1_000
+    last_records: int = 1_000
 
 
 class DeadLetterBreaker:
@@ -34,13 +34,13 @@ class DeadLetterBreaker:
     def __init__(self, options: BreakerOptions) -> None:
         self._options = options
         #: For each of a topic's last committed records, whether it became a dead letter.
-        self._recent: dict[str, deque[bool]] = defaultdict(lambda: deque(maxlen=options.window))
+        self._recent: dict[str, deque[bool]] = defaultdict(lambda: deque(maxlen=options.last_records))
 
     def check(self, batch: Batch, dead_letters: Sequence[FailedRecord]) -> None:
         """Check a batch and its records that would become dead letters, before they are published.
 
         Raises:
-            DeadLetterBurst: With this batch, more than ``limit`` among a topic's last ``window`` records would be dead
+            DeadLetterBurst: At a record of this batch, more than ``limit`` of its topic's last records would be dead
                 letters.
         """
         limit = self._options.limit
@@ -53,9 +53,9 @@ class DeadLetterBreaker:
                 codes = Counter(_code(letter) for letter in dead_letters if letter.record.position.topic == topic)
                 by_code = ", ".join(f"{code_count} {code}" for code, code_count in codes.most_common())
                 raise DeadLetterBurst(
-                    f"{count} of the last {self._options.window} records of {topic} would be dead letters ({by_code} "
-                    "in this batch). Nothing more is published. Mend what produces them and restart; to let them pass, "
-                    'restart with service.dead_letter_limit = "none"'
+                    f"{count} of the last {self._options.last_records} records of {topic} would be dead letters "
+                    f"({by_code} in this batch). Nothing more is published. Mend what produces them and restart; to "
+                    'let them pass, restart with service.dead_letter_limit = "none"'
                 )
 
     def committed(self, batch: Batch, dead_letters: Sequence[FailedRecord]) -> None:
@@ -67,14 +67,15 @@ class DeadLetterBreaker:
             self._recent[position.topic].append(position in failed)
 
     def _largest_count(self, topic: str, batch: Batch, failed: Collection[Position]) -> int:
-        """Return the largest dead-letter count of all windows that end at a record of this batch."""
-        window = self._recent[topic].copy()
-        largest = count = sum(window)
+        """Return the largest number of dead letters among the last records, counted at each record of this batch."""
+        recent = self._recent[topic].copy()
+        largest = count = sum(recent)
         for position in batch.positions():
             if position.topic == topic:
-                has_dropped_failure = len(window) == window.maxlen and window[0]
-                count += (position in failed) - has_dropped_failure
-                window.append(position in failed)  # drops the oldest record of a full window
+                if len(recent) == recent.maxlen:
+                    count -= recent[0]  # the oldest record, which `append` drops
+                recent.append(position in failed)
+                count += recent[-1]
                 largest = max(largest, count)
         return largest
 

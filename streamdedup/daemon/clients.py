@@ -34,7 +34,7 @@ class KafkaClients:
         self._sink: Sink | None = None
         self._transport = transport
         self._clock = clock
-        #: Time of the last ``producer_fenced``. A single one is no conflict: the broker also fences after a time-out.
+        #: Time of the last fencing. A single one is no conflict: the broker also fences when a transaction times out.
         self._fenced_at_s: float | None = None
 
     def open(self) -> tuple[Source, Sink]:
@@ -50,12 +50,12 @@ class KafkaClients:
         return self.source, self._sink
 
     def missing_topics(self) -> frozenset[str]:
-        """Return the input topics that do not exist, as the open or else the last source knows; from any thread."""
+        """Return the missing input topics by the open source, else by the last one; may be called from any thread."""
         source = self.source
         return self._missing_topics if source is None else source.missing_topics()
 
     def rewind(self, batches: list[Batch]) -> None:
-        """Rewind the source to these batches; no batch may have begun to publish.
+        """Rewind the source to these batches, which no sink has begun to publish.
 
         The batch with the lowest offsets comes last, because the last rewind of a partition decides.
         """

@@ -50,8 +50,8 @@ class Readiness:
     """Readiness of the daemon; set by the loop, read from any thread.
 
     The loop sets a wait when a call has failed. A call of the Kafka client may take until the transaction timeout to
-    fail, so the loop also marks the beginning and the end of each request to Kafka, and an overdue request counts as a
-    wait. Computing and writing to the index are not marked, however long they take.
+    fail, so the loop also marks the beginning and the end of its requests, and an overdue request counts as a wait.
+    Polls are not marked (``kafka.group.SilenceWatch`` watches them), nor are computing and writing to the index.
 
     Args:
         metrics: Shows the state at each scrape.
@@ -84,7 +84,7 @@ class Readiness:
 
     @contextmanager
     def asking_kafka(self) -> Iterator[None]:
-        """Mark a request to Kafka."""
+        """Mark a request to Kafka, other than a poll."""
         self._request_began_at = self._clock()
         try:
             yield
@@ -97,15 +97,11 @@ class Readiness:
         self._on_wait()
 
     def at_work(self) -> None:
-        """End the wait."""
+        """End the wait: the daemon has partitions, or has seen an assignment without any for it."""
         self.awaited = self._logged = None
 
     def retry_delay_s(self, awaited: str, error: Exception) -> float:
         """Record a failure and the wait that follows, log the first failure of each wait, and return the delay.
-
-        Args:
-            awaited: The awaited server or event.
-            error: The failure.
 
         Returns:
             Seconds to wait before the next try. The delay doubles with each failure, and has a random part that spreads
@@ -120,7 +116,7 @@ class Readiness:
         return longest_s * random.uniform(0.5, 1.0)  # noqa: S311  no secret depends on it
 
     def end_failures(self) -> None:
-        """Begin again with the shortest delay."""
+        """Begin again with the shortest delay, after a turn without an error; a wait for partitions may go on."""
         self._failures_count = 0
 
     def waiting_for(self) -> str | None:

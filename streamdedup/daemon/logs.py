@@ -9,7 +9,7 @@ of both is the same. A log record of a library, which names no event, is the eve
 
 The clients of Kafka and Redis log requests at debug level, with passwords and documents. Log records of the clients
 below ``warning`` never pass, at any configured level. While a server is away the clients log the same warning several
-times a second. Of equal warnings one passes in a minute; its field ``left_out`` counts those omitted before it.
+times a second. Of equal warnings one passes in a minute; its field ``left_out`` counts the warnings left out before.
 """
 
 import json
@@ -162,7 +162,7 @@ def last_line(event: str, *, reason: str, exit_code: int, threads: Mapping[str, 
         event: Name of the event.
         reason: Why the process ends.
         exit_code: Exit code of the process.
-        threads: Calls of each thread. Where the log is not JSON, they precede the line, one call a line.
+        threads: Calls of each thread. Where the log is not JSON, the calls precede the line, one on each line.
     """
     if not writes_json():
         calls = [line for name, stack in threads.items() for line in (f"thread {name}:", *(f"  {c}" for c in stack))]
@@ -203,7 +203,7 @@ def _order_fields(_logger: object, _method: str, fields: MutableMapping[str, Any
 
 
 def _limit_clients(level: int) -> None:
-    """Set the levels of the clients' loggers, and reset the levels of their sub-loggers."""
+    """Set the levels of the clients' loggers; reset those of their sub-loggers, which may have been set lower."""
     for client, lowest in CLIENT_LEVELS.items():
         logging.getLogger(client).setLevel(max(level, lowest))
         for name in list(logging.root.manager.loggerDict):

@@ -9,7 +9,7 @@ A batch is either published and committed as a whole, or undone as a whole and r
 The class of an error (``errors``) decides the reaction:
 
 - ``StoreUnavailable``: undo the batch; ping the indexes and keep the group membership until all of them answer.
-- ``RegistryUnavailable``: undo the batch, wait and poll it again; it was not written yet.
+- ``RegistryUnavailable``: undo the batch, wait and poll the batch again; nothing of it was written yet.
 - ``BatchRefused``: another daemon owns a partition; undo the batch, and learn the assignment from the next poll.
 - ``IndexLost``: undo the batch; end, or recover in the next turn (``recovery``).
 - ``DeadLetterBurst``: undo the batch; publish nothing further, and keep the partitions until a restart.
@@ -183,7 +183,7 @@ class Loop:
         if self._skipped_to_window(batch, source):
             return
         batch, fences = self._take_over(batch, source)
-        prepared = self._reader.prepared(batch)
+        prepared = self._reader.prepared(batch)  # decoded; `index` prepares the chunks that were not prepared ahead
         # In a backlog this thread polls the next batch, and a second thread prepares it.
         if not self._reader.read_ahead(source, batch):
             # A rebalance has ended the generation of this batch.
@@ -198,12 +198,12 @@ class Loop:
         self._finish(batch, fences, result, publication)
 
     def _skipped_to_window(self, batch: Batch, source: Source) -> bool:
-        """Undo the batch and seek if a new partition begins before its window (``window_start``); return whether."""
-        window_starts = self._window_start.offsets(batch, source)
-        if window_starts:
+        """Undo the batch and seek where a partition is to begin later (``window_start``); tell whether it did so."""
+        starts = self._window_start.offsets(batch, source)
+        if starts:
             self._reset(batch)
-            source.seek(window_starts)  # after the reset, which rewinds these partitions too
-        return bool(window_starts)
+            source.seek(starts)  # after the reset, which rewinds these partitions to the batch
+        return bool(starts)
 
     def _take_over(self, batch: Batch, source: Source) -> tuple[Batch, Mapping[Partition, Fence]]:
         """Fence each partition that has no fence under this consumer-group generation.
@@ -291,7 +291,7 @@ class Loop:
         """Close the clients and wait; the next turn opens new ones."""
         if isinstance(error, (MembershipEnded, ProducerFenced)):
             self._shrink_batches(batch)
-        awaited = "partitions" if isinstance(error, Rejoin) else "Kafka"
+        awaited = "partitions" if isinstance(error, Rejoin) else "Kafka"  # Kafka answers a daemon that has to rejoin
         self.readiness.wait_for(awaited)  # before closing, which takes seconds
         # New clients would evict a process that has replaced this one under the same static membership.
         self._clients.confirm_membership()

@@ -42,7 +42,7 @@ class BatchHistogram(Collector):
     Args:
         name: Metric name.
         text: Help text.
-        labels: Label name.
+        labels: The label name; a tuple, as ``MetricSet`` passes label names.
         buckets: Upper bounds, ascending; a bucket without a bound follows.
         registry: Registry that shows the metric.
 

@@ -104,7 +104,7 @@ class PartitionOwnership:
     Args:
         pipelines: Pipelines by topic.
         group: Consumer-group name, for error texts.
-        asking_kafka: Context for each request to Kafka.
+        asking_kafka: Marks each request to Kafka for readiness.
         on_recreated: Called with each fence whose topic was deleted and created again.
         clock: Monotonic seconds.
     """
@@ -183,7 +183,7 @@ class PartitionOwnership:
         with self._asking_kafka():
             committed = source.committed(partition)
         if committed is not None and not state.topic_id and state.end is not None and state.end < committed.offset:
-            # Belongs to an earlier incarnation of the topic. Where topic ids are known, `source` compares them.
+            # The offset is of an earlier incarnation of the topic. Where topic ids are known, `source` compares them.
             committed = None
         if committed is not None and start < committed.offset:
             self._raise_read_behind(partition, start, committed.offset)
@@ -242,7 +242,8 @@ class PartitionOwnership:
         Returns:
             The attempt id, 28 characters. Attempt ids ascend with the generation, then with time.
         """
-        # Ascends also if the clock is set back: unique in a process, almost unique among processes of a generation.
+        # Microseconds ascend also if the clock is set back. So ids are unique in a process, and almost unique among the
+        # processes of a generation.
         self._last_attempt = max(self._last_attempt + 1, time.time_ns() // 1000)
         attempt_id = f"{generation:010d}.{self._last_attempt:017d}"
         for pipeline, partitions in self._by_pipeline(fences):
@@ -309,7 +310,7 @@ class PartitionOwnership:
 
         Raises:
             BatchRefused: A later generation owns a partition.
-            IndexLost: The index is gone again.
+            IndexLost: The index was lost meanwhile.
         """
         for loss in losses:
             partition, offset = loss.partition, loss.committed.offset
@@ -332,12 +333,8 @@ def find_losses(index: PartitionStore, committed: Mapping[Partition, CommittedOf
 def _loss(partition: Partition, committed: CommittedOffset, state: PartitionState, latest: str = "") -> Loss | None:
     """Describe how the index shows that a committed offset was lost; None without a loss.
 
-    Args:
-        partition: The partition.
-        committed: Its committed offset.
-        state: Its state in the index.
-        latest: The latest attempt of any partition that the index knows to be committed; empty when there is none, and
-            where the caller needs no gap.
+    ``latest`` is the latest attempt of any partition that the index knows to be committed; it is empty when there is
+    none, and where the caller needs no gap.
     """
     if not committed.offset:
         return None  # nothing was read: an operator has set the offset to 0
@@ -345,9 +342,10 @@ def _loss(partition: Partition, committed: CommittedOffset, state: PartitionStat
     if state.high_water_mark is None:
         reason = f"{offset_text} has never seen this partition: it was lost, or it is another one"
         # An index with committed attempts of other partitions has gone back to a time before this partition was read.
-        # If no attempt id is committed, the whole index is rebuilt: only an id lets a gap be seen until it is filled.
+        # Without a committed attempt id the whole index is rebuilt: nothing would show a gap until it is filled.
         has_gap = bool(latest and committed_attempt(committed))
-        return Loss(partition, committed, reason, Gap(0, _attempt_ms(latest)) if has_gap else None)
+        gap = Gap(start=0, since_ms=_attempt_ms(latest)) if has_gap else None
+        return Loss(partition, committed, reason, gap)
     if state.announced < committed_attempt(committed):
         reason = f"{offset_text} does not know of it: it has gone back to an earlier time"
         return Loss(partition, committed, reason, _gap(committed, state, latest) if latest else None)

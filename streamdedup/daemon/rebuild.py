@@ -3,10 +3,10 @@
 ``recovery`` (policy ``rebuild``) and ``streamdedup index rebuild`` call ``begin`` for each profile, then ``rebuild``.
 No daemon can take over a partition meanwhile: a document that is compared with half of an index would miss its pairs
 with the other half forever. A lost index is built as a staging index (``index.staging``). An index with a gap keeps
-its entries; its announced attempts show the gap until all of it is replayed.
+its entries; its announced attempts show the gap until the whole gap is replayed.
 
 Steps, for each profile:
-    1. ``begin``: take the lease, and look for the losses again. Delete an index that is lost as a whole.
+    1. ``begin``: take the lease; then look for the losses once more. Delete an index that is lost as a whole.
     2. The caller joins the group anew, so that Kafka refuses to commit batches that were indexed before step 1.
     3. ``rebuild``: take over all partitions, with the committed offsets as high-water marks. Replay the topics up to
        these offsets, silently. A gap is replayed from the starts of the last announced attempts. A lost index is
@@ -63,8 +63,8 @@ class RebuildTarget:
         staging: The staging index.
         pipeline: Pipeline on the staging index.
         topics: Input topics.
-        kept_ms: Retention plus slack, in milliseconds: how much older than the next record a replayed document may be;
-            None for no limit.
+        kept_ms: The lifetime in milliseconds: how much older than the next record a replayed document may be; None
+            for no limit.
         markers_ms: How much older a replayed deletion may be: the life of a deletion marker; None for no limit.
     """
 
@@ -147,8 +147,8 @@ class Rebuilder:
     def _gap(self, losses: Sequence[Loss], kept_ms: int | None) -> Mapping[Partition, Gap] | None:
         """Return the gap by partition, empty without losses; None if the whole index is to be rebuilt.
 
-        A gap longer than half a lifetime is not filled: the lost requests of that time have extended claims, the replay
-        does not repeat these requests, and claims could expire too early.
+        A gap that begins more than half a lifetime ago is not filled: the lost requests of that time had extended
+        claims, the replay does not repeat these requests, and claims could expire too early.
         """
         gap = gaps(losses)
         if gap and kept_ms is not None and min(part.since_ms for part in gap.values()) < self._now_ms() - kept_ms // 2:
@@ -270,10 +270,12 @@ class _Rebuild:
                 # The replay could not place the missing versions below these entries: rebuild the whole index.
                 log.warning("gap_given_up", profile=self._pipeline.name)
                 self._gap = None
-                self._staging.clear(self._tick)
+                self._staging.clear(self._tick)  # also deletes the fences
                 fences = self._take_over()
-            missing = None if self._gap is None else self._gap_batches(self._gap)
-            count = self._replay(fences, now_ms) if missing is None else self._index(missing, fences)
+            if self._gap is None:
+                count = self._replay(fences, now_ms)
+            else:
+                count = self._index(self._gap_batches(self._gap), fences)
             # 4. Seed.
             self._seed(duplicates_topic, list(fences.values()))
             # 5. Announce and complete. The announcement ends a gap for all processes.
@@ -345,13 +347,13 @@ class _Rebuild:
         """Replay the window, and older deletions; return the number of records."""
         window = self._window(now_ms)
         window_filter = WindowFilter(window, self._pipeline.decoder)  # of the older records, keeps deletions only
-        older_ms = (self._target.markers_ms or 0) - (self._target.kept_ms or 0)
+        older_ms = (self._target.markers_ms or 0) - (self._target.kept_ms or 0)  # without limits, `window` is empty
         since = {partition: None if start is None else max(0, start - older_ms) for partition, start in window.items()}
         ends = {partition: committed.offset for partition, committed in self._committed.items()}
         return self._index(map(window_filter.filtered, self._batches(self._target.topics, since, ends)), fences)
 
     def _has_later_entries(self, gap: Mapping[Partition, Gap], fences: Mapping[Partition, Fence]) -> bool:
-        """Tell whether a document of the gap has an entry from an uncommitted record, thus from behind the gap.
+        """Tell whether a document of the gap has an entry from an uncommitted record, which follows the gap.
 
         A batch that was in progress when the store went back may have appended to an older version, or missed a
         deletion. An entry is only replaced by a version from a later position, so the replay could not correct it.
@@ -396,7 +398,7 @@ class _Rebuild:
 
     def _seed(self, duplicates_topic: str, fences: list[Fence]) -> None:
         """Read published alerts, and write what they show of claims, clusters and incarnations."""
-        since_ms = None if not self._gap else min(part.since_ms for part in self._gap.values()) - _CLOCKS_MS
+        since_ms = None if self._gap is None else min(part.since_ms for part in self._gap.values()) - _CLOCKS_MS
         seeds = Seeds(self._pipeline, fences)
         for batch in self._batches([duplicates_topic], since_ms, ends=None):
             for alert in self._alerts(batch):

@@ -16,8 +16,10 @@ from streamdedup.index.values import PUBLISHED, Fence
 from streamdedup.position import Position
 from streamdedup.wire import Alert, AlertDocument, Match
 
-#: Number of claims that are seeded at once.
+#: Number of claims at which ``rebuild`` writes; the alerts of one poll may exceed it.
 SEED_PAIRS = 5_000
+#: Largest number of index entries in one request of ``restore_incarnations``.
+_MOST_ENTRIES = 5_000
 
 
 class Seeds:
@@ -32,7 +34,8 @@ class Seeds:
         self._fences = fences
         self.claims: dict[bytes, Position] = {}
         self._alerts: dict[int, Alert] = {}
-        #: The last known incarnation of documents that were deleted and inserted again, with the time of its alert.
+        #: Time and incarnation of the last alert with a document, by document number. Documents that have the first
+        #: incarnation in all alerts are absent.
         self._incarnations: dict[int, tuple[int, str]] = {}
 
     def add(self, alert: Alert) -> None:
@@ -44,10 +47,10 @@ class Seeds:
         versions: tuple[AlertDocument | Match, ...] = (document, *alert.matches)
         for version in versions:
             number = document_number(name, version.id)
-            # Most documents have their first incarnation, which is empty, and need no entry.
+            # The first incarnation is empty. It needs no entry, unless one is stored that may be of an earlier alert.
             if version.incarnation or number in self._incarnations:
-                incarnation = (alert.detected_at_ms, version.incarnation)
-                self._incarnations[number] = max(self._incarnations.get(number, incarnation), incarnation)
+                named = (alert.detected_at_ms, version.incarnation)
+                self._incarnations[number] = max(self._incarnations.get(number, named), named)  # the later alert
 
     def write(self) -> None:
         """Write claims and clusters."""
@@ -55,27 +58,26 @@ class Seeds:
             return
         index = self._pipeline.index
         index.claim_pairs(list(self.claims.items()), self._fences)
-        entries = index.get_entries(list(self._alerts))
-        index.set_clusters(
-            [
-                (number, entry.position, document_number(alert.profile, alert.cluster_id))
-                for number, entry in entries.items()
-                if not entry.deleted
-                for alert in [self._alerts[number]]
-                # A document keeps its cluster when text is appended, and loses it with a new version.
-                if alert.document.position == entry.position or alert.document.digest == entry.pair_digest.hex()
-            ],
-            self._fences,
-        )
+        clusters = []
+        for number, entry in index.get_entries(list(self._alerts)).items():
+            alert = self._alerts[number]
+            # A new version leaves the cluster, an append does not. An append changes position and digest of the entry;
+            # `pair_digest` stays the digest before the first append.
+            digest = entry.pair_digest.hex()
+            is_same_version = alert.document.position == entry.position or alert.document.digest == digest
+            if is_same_version and not entry.deleted:
+                clusters.append((number, entry.position, document_number(alert.profile, alert.cluster_id)))
+        index.set_clusters(clusters, self._fences)
         self.claims.clear()
         self._alerts.clear()
 
     def restore_incarnations(self) -> None:
-        """Give documents their incarnations, where the deletion was not replayed because Kafka no longer has it."""
+        """Give incarnations to documents whose deletion was not replayed, because Kafka no longer has its record."""
         incarnations = {number: bytes.fromhex(text) for number, (_, text) in self._incarnations.items() if text}
         index, numbers = self._pipeline.index, list(incarnations)
-        for start in range(0, len(numbers), SEED_PAIRS):
-            entries = index.get_entries(numbers[start : start + SEED_PAIRS])
+        for start in range(0, len(numbers), _MOST_ENTRIES):
+            entries = index.get_entries(numbers[start : start + _MOST_ENTRIES])
+            # A deletion that was replayed has given the document an incarnation.
             lacking = [entry for entry in entries.values() if not entry.deleted and entry.content.incarnation is None]
             restored = [_restored(entry, incarnations[entry.number]) for entry in lacking]
             index.replace_entries(list(chain.from_iterable(restored)), self._fences)

@@ -20,15 +20,14 @@ def rebuild_window(
 
     - the present;
     - the next record in the profile's slowest partition: the record is compared with documents from all topics;
-    - if all partitions in the topic are read to their ends, the topic's latest record: a topic whose
-      records are always late stays late. A partition or a topic without recent records does not lengthen the window for
-      the others.
+    - if all partitions in the topic are read to their ends, the topic's latest record: if the records of a topic always
+      come late, its next records will be as old. Only the windows of this topic become longer.
 
     A partition without any record time is read from its oldest record.
 
     Args:
         progress: Progress by input partition that holds records.
-        kept_ms: Retention plus slack, in milliseconds.
+        kept_ms: The lifetime (``retention`` plus slack), in milliseconds.
         now_ms: The present, in milliseconds since the epoch.
     """
     unread = [read.time_ms for read in progress.values() if not read.is_read and read.time_ms is not None]
@@ -39,7 +38,7 @@ def rebuild_window(
             starts[partition] = None
             continue
         reference = min(slowest, _latest_read(progress, partition.topic, now_ms))
-        starts[partition] = max(0, reference - kept_ms)
+        starts[partition] = max(0, reference - kept_ms)  # Kafka looks up no negative time
     return starts
 
 
@@ -53,18 +52,17 @@ def with_earliest_start(
     Args:
         progress: Progress by input partition that holds records.
         committed: Partitions with a committed offset.
-        earliest_ms: Earliest record time that the daemon reads in the others, milliseconds since the epoch.
+        earliest_ms: Earliest record time that the daemon reads in other partitions, milliseconds since the epoch.
     """
-    return {
-        partition: read
-        if partition in committed or read.time_ms is None
-        else replace(read, time_ms=max(read.time_ms, earliest_ms))
-        for partition, read in progress.items()
-    }
+    raised = dict(progress)
+    for partition, read in progress.items():
+        if partition not in committed and read.time_ms is not None:
+            raised[partition] = replace(read, time_ms=max(read.time_ms, earliest_ms))
+    return raised
 
 
 def _latest_read(progress: Mapping[Partition, ReadProgress], topic: str, now_ms: int) -> int:
-    """Return the latest record time in a topic that is read to its ends; ``now_ms`` with unread records."""
+    """Return the latest record time in a topic that is read to its ends; ``now_ms``, no limit, for other topics."""
     partitions = [read for partition, read in progress.items() if partition.topic == topic]
     times = [read.time_ms for read in partitions if read.time_ms is not None]
     return max(times) if times and all(read.is_read for read in partitions) else now_ms
@@ -87,7 +85,8 @@ class WindowFilter:
     def filtered(self, batch: Batch) -> Batch:
         """Return the batch without records from before the window, except deletions.
 
-        Until the windows of all partitions have begun, unreadable records, which have no times, are dropped too.
+        Until the windows of all partitions have begun, unreadable records, which have no times, are dropped in all
+        partitions: ``rebuild`` would only count them.
         """
         if not self._outside:
             return batch

@@ -1,7 +1,7 @@
 """Opens the indexes, and reacts to a lost index: one that is gone or has gone back to an earlier time.
 
 In each turn ``loop`` calls ``open`` before the poll and ``recovered`` after it. The committed offsets show a loss
-(``partitions``); where a write detects one first, ``loop`` calls ``index_lost``, and the next ``recovered`` reacts.
+(``partitions``); where a write shows it first, ``loop`` calls ``index_lost``, and the next ``recovered`` reacts.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -123,7 +123,7 @@ class Recovery:
     def _check(self, source: Source, generation: int) -> bool:
         """Recover from losses, or else create missing indexes; tell whether there were losses."""
         self.check_connections()
-        # Before the check for losses, so that a connection that is opened during this check causes another one.
+        # Before the check for losses, so that a connection that is opened during this check causes another check.
         self._connection_counts = self._connection_counts_now()
         losses = self._ownership.losses(source)
         if losses:
@@ -131,7 +131,7 @@ class Recovery:
             self._loss_found = False
             return True
         if source.assigned() and self._rebuilder is not None:
-            # Another daemon may have completed a rebuild that this daemon has begun.
+            # Nothing is lost any more: another daemon may have completed a rebuild that this daemon has begun.
             self._rebuilder.abandon()
             if self._policy == "rebuild":  # with "continue", documents stay lost although no offset shows it
                 for name in self._by_name:
@@ -190,7 +190,7 @@ class Recovery:
         try:
             begun = [name for name in names if rebuilder.begin(name, partial(losses_of, name), self._tick)]
         except BaseException:
-            # A later attempt begins all of them: the group is joined anew only after the last has begun.
+            # A later attempt begins all rebuilds: the group is joined anew only after the last one has begun.
             rebuilder.abandon()
             raise
         for name in begun:

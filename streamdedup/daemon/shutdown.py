@@ -116,7 +116,8 @@ class Watchdog:
         self._limit_s = limit_s
         self._action = action
         self._ticked = False
-        self._watched = threading.main_thread().ident
+        #: Number of the thread that opens the context, whose present call the action names.
+        self._watched = threading.get_ident()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
@@ -139,7 +140,7 @@ class Watchdog:
             idle_checks = 0 if self._ticked else idle_checks + 1
             self._ticked = False
             if idle_checks >= WATCHDOG_CHECKS:
-                frame = _frames().get(self._watched or 0)
+                frame = _frames().get(self._watched)
                 call = "a thread that has ended" if frame is None else _calls(frame)[0]
                 self._action(f"no progress for {self._limit_s:g} s, at {call}")
                 return

@@ -77,7 +77,7 @@ class SlowStart:
         """Begin at one record again after an undone batch of ``records_count``, which may have taken too long."""
         self._limit, self._is_grown = 1, False
         self._undone_count += 1
-        # An ordinary rebalance may undo one batch. A second one before a full-sized commit points to the batch size.
+        # An ordinary rebalance may undo one batch. A second one before a commit at full size points to the size.
         if self._undone_count == 1:
             log.info("batch_outlasted", records=records_count, count=1, reason=_OUTLASTED)
         else:

@@ -166,8 +166,8 @@ class Statistics:
     def _observe_indexes(self) -> None:
         for profile, index in self._indexes.items():
             self._metrics.index_documents.labels(profile).set(index.count_documents())
-        for index in list(self._indexes.values())[:1]:  # one server has all indexes
-            stats = index.stats()
+        if self._indexes:
+            stats = next(iter(self._indexes.values())).stats()  # one server has all indexes
             self._metrics.store_used_bytes.set(stats.used_bytes or 0)
             self._metrics.store_limit_bytes.set(stats.limit_bytes or 0)
             self._check_memory(stats)

@@ -1,10 +1,10 @@
 """The start of a partition without a committed offset, with ``auto_offset_reset = "window"``.
 
-``loop`` asks for the offsets before it fences the partitions of a batch, and seeks to them. Such a partition begins at
-its first record that is younger than the window: ``retention`` plus ``retention_slack`` of its profile, by the clock of
-the daemon that takes the partition over. Earlier records are never read and form no pairs; the fence makes the first
-offset the high-water mark. Until the first commit each takeover counts the window anew: after a crash the partition
-begins later by the time that has passed.
+Such a partition begins at its first record that is younger than a lifetime (``retention`` plus ``retention_slack`` of
+its profile), by the clock of the daemon that takes the partition over. ``loop`` asks for the offset of this record
+before it fences the partitions of a batch, undoes the batch, and seeks to the offset; then the fence makes the offset
+the high-water mark. Earlier records are passed over and form no pairs. Until the first commit each takeover counts the
+lifetime anew: after a crash the partition begins later by the time that has passed.
 
 A topic that was created again is read from its oldest record: producers may send old records to it once more.
 """
@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import structlog
 
-from streamdedup.daemon import batch as batches
+from streamdedup.daemon import batch as batches  # for `now_ms`, which tests replace in the module
 from streamdedup.daemon.batch import Pipeline
 from streamdedup.index.values import BrokerState, Fence, is_recreated
 from streamdedup.kafka.protocols import Batch, Source
@@ -29,7 +29,7 @@ class WindowStart:
     Args:
         pipelines: Pipeline of each topic.
         held: Returns the fences held for partitions under a generation, as ``PartitionOwnership.held``.
-        asking_kafka: Context of each request to Kafka.
+        asking_kafka: Marks each request to Kafka for readiness.
     """
 
     def __init__(
@@ -43,35 +43,35 @@ class WindowStart:
         self._asking_kafka = asking_kafka
 
     def offsets(self, batch: Batch, source: Source) -> dict[Partition, int]:
-        """Return the offset to begin at for each partition whose first record in the batch is older than the window.
+        """Return the offset to begin at for each partition that is to begin later than the batch does.
 
-        Empty for most batches, and without a request: a partition is looked up if it has no fence yet and its first
-        record in the batch is too old. A record without a time counts as young.
+        Only for partitions without a fence and without a committed offset, whose first record in the batch is too old
+        or unreadable. A record without a time counts as young. For most batches the result is empty without a request.
 
         Raises:
             BrokerUnavailable: Kafka did not answer in time.
             StoreUnavailable: The index did not answer.
         """
         fenced = self._held(batch.starts, batch.generation)
-        too_early = self._windows_after_start(batch, batch.starts.keys() - fenced.keys())
-        if not too_early:
+        earliest_ms = self._earliest_times(batch, batch.starts.keys() - fenced.keys())
+        if not earliest_ms:
             return {}
         with self._asking_kafka():
-            uncommitted = [partition for partition in too_early if source.committed(partition) is None]
+            uncommitted = [partition for partition in earliest_ms if source.committed(partition) is None]
         topics = {partition.topic for partition in uncommitted}
         recreated = {topic for topic in topics if self._is_recreated(topic, batch, source)}
-        since_ms = {partition: too_early[partition] for partition in uncommitted if partition.topic not in recreated}
+        since_ms = {partition: earliest_ms[partition] for partition in uncommitted if partition.topic not in recreated}
         if not since_ms:
             return {}
         with self._asking_kafka():
-            window_starts = source.first_since(since_ms)
-        later = {partition: offset for partition, offset in window_starts.items() if offset > batch.starts[partition]}
+            starts = source.first_since(since_ms)  # the end of a partition in which all records are too old
+        later = {partition: offset for partition, offset in starts.items() if offset > batch.starts[partition]}
         for partition, offset in sorted(later.items()):
             log.info("window_start", partition=str(partition), offset=offset, skipped=offset - batch.starts[partition])
         return later
 
-    def _windows_after_start(self, batch: Batch, partitions: Collection[Partition]) -> dict[Partition, int]:
-        """Return the time at which the window begins, where a partition's first record is older, or unreadable."""
+    def _earliest_times(self, batch: Batch, partitions: Collection[Partition]) -> dict[Partition, int]:
+        """Return the earliest record time to read, for partitions whose first record is older, or unreadable."""
         now_ms = batches.now_ms()
         since_ms = {
             partition: now_ms - age_ms + 1  # a record of exactly the age is skipped
@@ -82,10 +82,10 @@ class WindowStart:
             return {}
         for record in batch.records:
             partition = record.position.topic_partition
-            is_first = partition in since_ms and record.position.offset == batch.starts[partition]
-            is_old = 0 <= record.timestamp_ms < since_ms.get(partition, 0)  # negative: without a time
-            if is_first and not is_old:
-                del since_ms[partition]
+            if partition in since_ms and record.position.offset == batch.starts[partition]:
+                is_old = 0 <= record.timestamp_ms < since_ms[partition]  # negative: without a time
+                if not is_old:
+                    del since_ms[partition]
         return since_ms
 
     def _is_recreated(self, topic: str, batch: Batch, source: Source) -> bool:
@@ -95,7 +95,7 @@ class WindowStart:
         return any(
             state.high_water_mark is not None
             and (
-                state.incarnation > 0
+                state.incarnation > 0  # counted already; the mark is of the new topic, so `is_recreated` sees nothing
                 or is_recreated(
                     state.high_water_mark,
                     state.topic_id,

@@ -74,7 +74,7 @@ def check_topics(options: KafkaOptions, needed: Mapping[str, str] | None = None)
 
     Args:
         options: How to connect.
-        needed: Needed operations by topic, joined by commas; None for ``READ`` on the input topics.
+        needed: Needed rights by topic, as ``TopicNeed.operation``; None for ``READ`` on the input topics.
 
     Raises:
         BrokerUnavailable: No broker answers.
@@ -116,8 +116,7 @@ def _look_up(admin: Any, needed: Mapping[str, str]) -> tuple[dict[str, int], lis
             raise translated(kind(kind.description), "look up a topic", topic=name)
         else:
             counts[name] = len(topic["partitions"])
-    # Topics that the answer leaves out.
-    missing += [name for name in needed if name not in {*counts, *missing, *refused}]
+    missing += [name for name in needed if name not in {*counts, *missing, *refused}]  # those without any answer
     return counts, missing, refused
 
 
@@ -237,12 +236,13 @@ def check_kafka(options: KafkaOptions, needs: Sequence["TopicNeed"]) -> Iterator
 def _check_group(admin: Any, options: KafkaOptions) -> Finding:
     subject = f"group {options.group_id}"
     reply = compat.send_request(admin, HeartbeatRequest(group_id=options.group_id, generation_id=-1, member_id=""))
-    # With the right to use the group, the reply is an error too, because no such member exists.
+    # With the right to use the group, the reply is also an error, because no such member exists.
     kind = kafka_errors.for_code(reply.error_code)
     if issubclass(kind, kafka_errors.AuthorizationError):
         return Finding.failure("group", subject, translated(kind(), f"use the consumer group {options.group_id}"))
     limits = _broker_limits(admin, options, (_SHORTEST_SESSION, _LONGEST_SESSION))
     session_ms = round(options.session_timeout_s * 1000)
+    # An unreadable limit counts as met.
     shortest_ms, longest_ms = limits.get(_SHORTEST_SESSION, session_ms), limits.get(_LONGEST_SESSION, session_ms)
     if not shortest_ms <= session_ms <= longest_ms:
         error = BrokerMisconfigured(
@@ -265,7 +265,7 @@ def _check_transactions(admin: Any, options: KafkaOptions) -> Finding:
         transactional_id=name, producer_id=-1, producer_epoch=-1, group_id=options.group_id
     )
     kind = kafka_errors.for_code(compat.send_request(admin, request).error_code)
-    # A missing right on the group is reported by the check of the group.
+    # `_check_group` reports a missing right on the group; other errors only say that there is no such producer.
     if issubclass(kind, kafka_errors.TransactionalIdAuthorizationFailedError):
         return Finding.failure("transactions", subject, translated(kind(), "use transactions"))
     timeout_ms = round(options.transaction_timeout_s * 1000)
@@ -287,7 +287,7 @@ def _broker_limits(admin: Any, options: KafkaOptions, names: Sequence[str]) -> d
     broker = str(admin.describe_cluster()["brokers"][0]["broker_id"])
     resource = ConfigResource(ConfigResourceType.BROKER, broker, dict.fromkeys(names))
     try:
-        described = admin.describe_configs([resource], config_filter="all")
+        described = admin.describe_configs([resource], config_filter="all")  # "all": defaults, too
     except kafka_errors.AuthorizationError:
         return {}
     settings = described.get("broker", {}).get(broker, {})
@@ -303,7 +303,7 @@ class TopicNeed:
 
     Attributes:
         name: Name of the topic.
-        operation: Needed rights: ``READ``, ``WRITE``, or both with a comma between them.
+        operation: Needed rights: one operation of Kafka, or several as in ``READ, WRITE``.
         message_bytes: Largest written message, in bytes; None for an input topic.
         compaction_loss: Consequence of compaction, after the words "is compacted, which"; None if it is harmless.
         kept_ms: Least record retention, in milliseconds; None for any.

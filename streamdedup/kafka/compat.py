@@ -208,7 +208,7 @@ def step_past_unreadable(consumer: Any, max_offsets: int) -> list[UnreadableRang
     records behind it in the same record batch. The client raises an error that names no offset and keeps the exhausted
     parser, so that no later poll returns, even with a timeout.
 
-    One poll returns at most ``max_offsets`` unreadable offsets; later polls return the others.
+    One poll returns at most ``max_offsets`` unreadable offsets; later polls return the following ones.
 
     Test: ``TestT8T9RecordsThatTheClientCannotParse``.
 
@@ -263,12 +263,14 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
                 raise missing from error
             room = self._max_offsets - sum(unread.last + 1 - unread.offset for unread in self._ranges)
             if self.next_fetch_offset > self.fetch_offset or room <= 0:
-                # Earlier records of this fetch were readable. The next fetch begins at the unreadable record.
+                # Earlier records of this fetch were readable, or the poll has `max_offsets` unreadable ones. The next
+                # fetch begins at the unreadable record.
                 return []
             return [self._range(error, room)]
         return records
 
     def _next_offset(self) -> int:
+        """Return the next offset to parse. The client's ``next_fetch_offset`` also counts records before the fetch."""
         return int(max(self.next_fetch_offset, self.fetch_offset))
 
     def _range(self, error: Exception, max_offsets: int) -> UnreadableRange:

@@ -35,10 +35,10 @@ RETRY_PAUSE_S = 0.1
 
 #: Longest wait of ``FreshPoll``'s second poll, in seconds. A broker that has records answers within a few milliseconds.
 SECOND_POLL_S = 0.01
-#: The second poll is left out if this result and the one before have fewer records together: as a rule the broker then
-#: holds no further ones, and the wait would delay the records at hand.
+#: The second poll is left out if the first poll and the last result of ``FreshPoll`` have fewer records together: as a
+#: rule the broker then holds no further records, and the wait would delay those of the first poll.
 FEW_RECORDS = 4
-#: The second poll is left out from this many bytes of values on, which limits a batch to one fetch plus this.
+#: The second poll is left out if the first has this many bytes of values; so a batch is at most this and one fetch.
 ENOUGH_BYTES = 1_048_576
 
 #: Records by partition, as the client returns them; an ``UnreadableRange`` takes the place of unreadable records.
@@ -272,7 +272,7 @@ class KafkaSource:
         )
 
     def _under_membership(self, records: tuple[Record, ...], unreadable: tuple[Unreadable, ...]) -> Batch:
-        """Return the batch; or, without membership of the group, rewind and return an empty one."""
+        """Return the batch; rewind, and return an empty one, without membership or with a partition revoked since."""
         if not records and not unreadable:
             return Batch()
         # Read directly after the poll: once heartbeats have stopped the membership is empty, and a broker accepts a
@@ -332,7 +332,7 @@ class FreshPoll:
     def __init__(self, consumer: Any, repeats: RepeatLimit) -> None:
         self._consumer = consumer
         self._repeats = repeats
-        self._last_count = 0
+        self._last_count = 0  # records in the last result
 
     def poll(self, timeout_s: float, limit: int) -> Polled:
         """Return at most ``limit`` records of partitions still assigned; wait up to ``timeout_s`` for the first.
@@ -418,9 +418,9 @@ class RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # the
 
 
 def unpack(polled: Polled, ranges: list[UnreadableRange]) -> tuple[tuple[Record, ...], tuple[Unreadable, ...]]:
-    """Return the polled records, and the unreadable positions; ``ranges`` is from ``compat.step_past_unreadable``."""
+    """Return the polled records and the unreadable positions; ``ranges`` are the unreadable ranges in ``polled``."""
     unreadable: tuple[Unreadable, ...] = ()
-    if ranges:
+    if ranges:  # rare: as a rule no entry of `polled` has to be searched
         unreadable = tuple(
             Unreadable(Position(entry.topic, entry.partition, offset), entry.reason)
             for entry in chain.from_iterable(polled.values())

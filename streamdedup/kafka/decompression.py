@@ -15,8 +15,8 @@ from functools import partial
 #: Bytes that are decompressed at once. The LZ4 library allocates the limit of each call in advance: with 64 MiB, the
 #: decompression of an 800 kB batch took three times as long.
 _CHUNK_BYTES = 1 << 20
-#: First bytes of a snappy-java (xerial) frame. Its header has two versions of four bytes after them; then blocks
-#: follow, each after its length.
+#: First bytes of a snappy-java (xerial) frame. The header has these and two version numbers of four bytes. Blocks
+#: follow, each after its length, a number of four bytes.
 _XERIAL_MAGIC = b"\x82SNAPPY\0"
 _XERIAL_HEADER_BYTES = 16
 

@@ -51,8 +51,8 @@ LOGIN_REFUSED = (
 #: Error of TLS for an untrusted certificate, or a certificate of another host.
 UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 
-#: Error of the client for a TLS alert, whose first four bytes the client reads as the length of an answer: 0x15 for an
-#: alert, 0x03 for TLS, two others.
+#: Error of the client for a TLS alert: the client reads its first four bytes as the length of an answer. The first two
+#: bytes are 0x15 for an alert and 0x03 for TLS.
 _FRAME_LENGTH = re.compile(r"Invalid frame length: (\d+)")
 _TLS_ALERT = 0x1503
 
@@ -142,7 +142,8 @@ ADVICE: tuple[tuple[type[Exception], str], ...] = (
     (kafka_errors.KafkaConfigurationError, "the settings of the Kafka client contradict each other"),
 )
 
-#: Errors of the client or of the network. No error of ``streamdedup.errors`` is among them, so each passes unchanged.
+#: Errors of the client (``RuntimeError`` when its network part is closed) and of the network. They include no error of
+#: ``streamdedup.errors``, so each of those passes the clause unchanged.
 CLIENT_ERRORS = (kafka_errors.KafkaError, OSError, RuntimeError)
 
 
@@ -274,13 +275,9 @@ def call_within(timeout_s: float, doing: str, call: Callable[[], Result]) -> Res
     Most transactional calls of the client have no time limit. ``call`` runs in a daemon thread, which is abandoned at
     the time limit: the thread cannot be stopped, and does not keep the process alive.
 
-    Args:
-        timeout_s: Time limit in seconds.
-        doing: Text for the error, following "cannot".
-        call: Function to call in another thread.
-
     Raises:
-        BrokerUnavailable: The time limit has passed; the call may still take effect.
+        BrokerUnavailable: "cannot ``doing``": the time limit has passed; the call may still take effect.
+        BaseException: An error of the call.
     """
     outcome: Future[Result] = Future()
 

@@ -2,7 +2,8 @@
 
 Three watches check for ``consumer.KafkaSource`` whether Kafka answers, whether the membership is still held, and
 whether topics are missing or were created again; ``fetch_committed`` and ``offsets_of`` read and write the offsets of
-the source. The other functions and ``GroupOffsets`` ask about a group without joining it, for the commands.
+the source. ``refuse_other_indexes`` is for ``producer.KafkaTransport``. The other functions and ``GroupOffsets`` ask
+about a group without joining it, for the commands; of these, ``committed_offsets`` alone compares topic ids.
 
 The metadata of a committed offset is the attempt id (``daemon.partitions``) and the topic id, because a deleted topic
 may leave its offsets to a new topic of the same name.
@@ -116,7 +117,7 @@ class SilenceWatch:
             self._request = None
             return True
         if self._request is None or self._request.failed():
-            # A refused request counts as unanswered: the next one is measured from the first.
+            # A refused request counts as unanswered: `_asked_at` stays the time of the first request.
             self._request = compat.request_metadata(self._consumer)
         return False if now_s - self._asked_at > ANSWER_S else None
 
@@ -164,9 +165,7 @@ class TopicWatch:
     created again has another id, and new clients know the new id before they fetch anything. The client revokes the
     partitions of a deleted topic and does not tell that the topic is gone.
 
-    Args:
-        consumer: A consumer that is not subscribed yet.
-        options: Its options, with the input topics.
+    The consumer is not subscribed yet, so the watch gets its first metadata.
     """
 
     def __init__(self, consumer: Any, options: KafkaOptions) -> None:
@@ -237,7 +236,7 @@ def fetch_committed(
         consumer: A consumer with a group.
         options: Its options.
         topic_ids: Present topic ids, as far as known.
-        partitions: Partitions to look up. Partitions without an offset are left out.
+        partitions: Partitions to look up; the result leaves out those without an offset.
 
     Raises:
         BrokerUnavailable: Kafka did not answer in time.
@@ -331,8 +330,8 @@ def committed_offsets(options: KafkaOptions) -> dict[Partition, CommittedOffset]
 def refuse_other_indexes(options: KafkaOptions) -> None:
     """Check that no member of the group uses indexes with another name (``KafkaOptions.index_name``).
 
-    ``producer.KafkaTransport`` calls this before it joins. Documents that two members insert in different indexes are
-    never compared. The name is a part of the client id (``KafkaOptions.member_client_id``).
+    Called before joining. Documents that two members insert in different indexes are never compared. The name is a
+    part of the client id (``KafkaOptions.member_client_id``).
 
     Raises:
         BrokerUnavailable: There is such a member, or no broker answers.
@@ -400,7 +399,7 @@ def _committed_offsets(
     return {
         Partition(*partition): CommittedOffset(committed.offset, committed.metadata or "")
         for partition, committed in offsets.items()
-        if committed.offset >= 0
+        if committed.offset >= 0  # -1: nothing is committed
     }
 
 

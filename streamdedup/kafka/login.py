@@ -114,10 +114,13 @@ class TokenLogin(KafkaLogin):
                 self._thread.start()
         self._first_attempt_done.wait(timeout_s)
         if time.monotonic() >= self._expires_at:
-            is_final = self._is_refused and not _accepted.is_set()
-            raise (BrokerMisconfigured if is_final else BrokerUnavailable)(f"cannot log in to Kafka: {self._problem}")
+            text = f"cannot log in to Kafka: {self._problem}"
+            if self._is_refused and not _accepted.is_set():
+                raise BrokerMisconfigured(text)
+            raise BrokerUnavailable(text)
 
     def _valid_token(self) -> str:
+        """Return the last token; raise ``SettingsError``, as ``read`` of ``KafkaLogin`` does, if it has expired."""
         if time.monotonic() >= self._expires_at:
             raise SettingsError(self._problem or "the token has expired")
         return self._last

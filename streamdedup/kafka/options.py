@@ -31,7 +31,7 @@ FETCH_MAX_BYTES, PARTITION_FETCH_MAX_BYTES = 16 * 1_048_576, 2 * 1_048_576
 #: deleted and created again, or has new partitions.
 METADATA_MAX_AGE_MS = 5_000
 
-#: How long a record may wait for others of its batch, in milliseconds; flushing does not wait for it.
+#: How long a record may wait for further records of its batch, in milliseconds; a flush ends the wait.
 LINGER_MS = 5
 
 #: Largest batch of output records of one partition, in bytes.
@@ -154,7 +154,7 @@ class KafkaOptions:
             "ssl_check_hostname": self.ssl_check_hostname,
             "sasl_mechanism": self.sasl_mechanism,
             "sasl_plain_username": self.sasl_username,
-            # The mechanisms that `login` registers take a `KafkaLogin` here, too, and read its password.
+            # The mechanisms that `login` registers also take a `KafkaLogin` here, and read its password.
             "sasl_plain_password": self.sasl_password if self.sasl_login is None else self.sasl_login,
             "sasl_oauth_token_provider": self.sasl_login,
             "sasl_kerberos_service_name": self.sasl_kerberos_service_name,

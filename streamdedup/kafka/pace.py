@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 #: Waits shorter than this are skipped, in seconds: a sleep is not more precise.
 _MIN_WAIT_S = 0.005
-#: Longest delay that a sender makes up for, in seconds. To make up for a longer one would be a burst.
+#: Longest delay that a sender makes up for, in seconds. To make up for a longer delay would be a burst.
 _MAX_DELAY_S = 1.0
 
 
@@ -35,7 +35,10 @@ class Pace:
         self._count += 1
 
     def ahead_s(self) -> float:
-        """Return the time until the next record is due, in seconds; 0 or less if it is due."""
+        """Return the time until the next record is due, in seconds; 0 or less if it is due.
+
+        The first call starts the schedule. A call after a delay longer than ``_MAX_DELAY_S`` moves it.
+        """
         if not self._rate:
             return 0.0
         time_s = self._clock()
@@ -43,6 +46,6 @@ class Pace:
             self._start = time_s
         ahead_s = self._start + self._count / self._rate - time_s
         if ahead_s < -_MAX_DELAY_S:
-            # Moves the schedule so that the delay is `_MAX_DELAY_S`.
+            # The next record is then late by `_MAX_DELAY_S`; this call still returns the delay before the move.
             self._start -= ahead_s + _MAX_DELAY_S
         return ahead_s

@@ -182,8 +182,8 @@ class TransactionalSink(_ProducerSink):
 
         def commit() -> None:
             if offsets := offsets_of(batch):
-                # The membership of the poll: a group that has moved on refuses it. With the bare name of the group
-                # every commit is accepted.
+                # With the membership of the poll, a group that has moved on refuses the commit. With the bare name of
+                # the group, it accepts each commit.
                 self._producer.send_offsets_to_transaction(offsets, batch.membership)
             self._producer.commit_transaction()
 

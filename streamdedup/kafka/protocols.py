@@ -84,7 +84,7 @@ class CommittedOffset:
 class Batch:
     """The result of one poll, with the membership under which it was fetched.
 
-    Unreadable records become dead letters with their positions; committing the batch moves past them too.
+    Unreadable records become dead letters with their positions; a commit of the batch also moves past these records.
 
     Attributes:
         records: Records, in order within each partition.
@@ -408,7 +408,7 @@ class TopicFollower(Protocol):
         """
 
     def has_new_partitions(self) -> bool:
-        """Return whether the topics have partitions that are not read; sends no request."""
+        """Return whether the topics have partitions that are not read; sends a request only if a topic is deleted."""
 
     def close(self) -> None:
         """Close the client; never raises, may be called twice."""

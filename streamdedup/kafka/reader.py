@@ -3,9 +3,9 @@
 Nothing is committed and no partition of a group is taken. Only committed records are returned.
 
 ``TopicReader`` follows topics (``tail``). ``SpanReader`` reads them to their present ends (``dlq``), or follows them
-with known ends (``serve``). ``KafkaHistory`` opens spans for a rebuild. ``RecordFetcher`` fetches texts
-(``kafka.texts``). Opening a reader raises ``BrokerUnavailable`` if no broker answers, and ``FatalError`` if the broker
-refuses the client permanently or a topic does not exist.
+with known ends (``serve``); ``KafkaSpan`` begins at a time (commands on topics; rebuilds, by ``KafkaHistory``).
+``RecordFetcher`` fetches texts (``kafka.texts``). Opening a reader raises ``BrokerUnavailable`` if no broker answers,
+and ``FatalError`` if the broker refuses the client permanently or a topic does not exist.
 """
 
 import time
@@ -34,7 +34,7 @@ STEP_S = 0.2
 #: How long a fetch of a single record may wait at the broker, in milliseconds: the record exists or not, and a longer
 #: wait would delay the next fetch from the same broker.
 FETCH_ONE_WAIT_MS = 10
-#: Bytes of one fetch for a single record. A larger record still comes, alone.
+#: Bytes of one fetch for a single record. The broker also sends a larger record, alone.
 FETCH_ONE_BYTES = 65_536
 #: Longest single wait while fetching a record, in seconds.
 FETCH_STEP_S = 0.1
@@ -44,12 +44,12 @@ LOOK_BACK = 100
 #: Longest wait for the end of an open transaction, in seconds: the broker's default ``transaction.max.timeout.ms``, and
 #: a minute for the broker to abort the transaction.
 OPEN_TRANSACTION_S = 960.0
-#: Largest number of records from a committed offset on among which the first one with a time is searched.
+#: Largest number of records, from a committed offset on, that are searched for the first record with a time.
 MAX_SEARCHED = 1_000
 
 
 class _Reader:
-    """Common part: a consumer without a group; a context manager."""
+    """Common part: a consumer without a group, with ``changes`` of its configuration; a context manager."""
 
     def __init__(self, options: KafkaOptions, **changes: Any) -> None:
         cap_client_logging()
@@ -96,7 +96,7 @@ class TopicReader(_Reader):
 
     def __init__(self, options: KafkaOptions, *, from_beginning: bool = False) -> None:
         counts = check_topics(options)
-        super().__init__(options, auto_offset_reset="earliest")
+        super().__init__(options, auto_offset_reset="earliest")  # passes over expired records, also with "halt"
         partitions = [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)]
         with self._closed_on_error("find the ends of the topics"):
             self._consumer.assign(partitions)
@@ -179,7 +179,7 @@ class SpanReader(TopicReader):
                 raise BrokerUnavailable(f"cannot read {topics} to the end: {trouble} for {patience_s:g} s")
 
     def _before_ends(self, batch: Batch) -> Batch:
-        """Drop records that were written after construction."""
+        """Drop the records from the ends on, such as those that were written after construction."""
         return replace(
             batch,
             records=tuple(r for r in batch.records if r.position.offset < self.ends[r.position.topic_partition]),
@@ -187,7 +187,7 @@ class SpanReader(TopicReader):
         )
 
     def has_new_partitions(self) -> bool:
-        """Return whether the topics have partitions that they did not have at construction; sends no request."""
+        """Return whether the topics have partitions that are not read; sends a request only if a topic is deleted."""
         return sum(len(self._consumer.partitions_for_topic(topic)) for topic in self._options.topics) > len(self.ends)
 
     def positions(self) -> dict[Partition, int]:
@@ -203,11 +203,7 @@ class SpanReader(TopicReader):
 
 
 class KafkaHistory:
-    """Reads topics; see ``kafka.protocols.History``.
-
-    Args:
-        options: How to connect; topics, group, delivery and transactional id are not used.
-    """
+    """Reads topics; see ``kafka.protocols.History``. The options say how to connect, not what to read."""
 
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
@@ -304,14 +300,10 @@ class WholeSpan(KafkaSpan):
 
     A reader of committed records stops at the first open transaction, and behind it other transactions may be
     committed. The broker ends each transaction within the time-out of its producer.
-
-    Args:
-        options: See ``KafkaSpan``.
-        since_ms: See ``KafkaSpan``.
     """
 
     def __init__(self, options: KafkaOptions, since_ms: Mapping[Partition, int | None] | int | None) -> None:
-        super().__init__(options, since_ms, None)
+        super().__init__(options, since_ms, ends=None)
         with self._closed_on_error("find the ends of the topics"):
             # Not by this reader, which knows the ends of committed records only.
             self.ends = latest_offsets(options, self.ends)
@@ -355,18 +347,19 @@ class _ProgressReader(SpanReader):
         return {partition: ReadProgress(partition in read, self._times_ms.get(partition)) for partition in filled}
 
     def _search(self, starts: Mapping[Partition, int], *, of_next: bool) -> None:
-        """From ``starts`` on, store the first time of a record in each partition; without ``of_next``, the last one."""
-        self.start_at(self.ends | dict(starts))  # at their ends, other partitions return nothing
+        """Store a record time by partition, from ``starts`` on: the first one with ``of_next``, otherwise the last."""
+        self.start_at(self.ends | dict(starts))  # at their ends, partitions that are not in `starts` return nothing
         for batch in self.batches():
             self._searched.update(position.topic_partition for position in batch.positions())
             for record in batch.records:
                 partition, time_ms = record.position.topic_partition, record.timestamp_ms
                 if time_ms >= 0 and not (of_next and self._is_found(partition)):
                     self._times_ms[partition] = min(time_ms, self._now_ms)
-            for partition in {position.topic_partition for position in batch.positions()} if of_next else ():
-                if self._is_found(partition) or self._searched[partition] >= MAX_SEARCHED:
-                    # Ends the search of this partition.
-                    self._consumer.seek(TopicPartition(*partition), self.ends[partition])
+            if of_next:
+                for partition in {position.topic_partition for position in batch.positions()}:
+                    if self._is_found(partition) or self._searched[partition] >= MAX_SEARCHED:
+                        # Ends the search of this partition.
+                        self._consumer.seek(TopicPartition(*partition), self.ends[partition])
 
     def _is_found(self, partition: Partition) -> bool:
         """Return whether a credible time is known; a time in the future, which counts as now, is not."""

@@ -22,9 +22,9 @@ Contained = Literal["document", "match", "both"]
 #: Reason for an alerted pair: its similarity, or its containment where the similarity is below the threshold.
 Reason = Literal["similarity", "containment"]
 
-#: Version of the alert format; it is raised by a change that subscribers of the version before would misread.
+#: Version of the alert format; raised by each change that would make subscribers misread an alert.
 ALERT_VERSION: Final = 1
-#: Largest number of matches in one alert message; a further message holds the rest.
+#: Largest number of matches in one alert message; further messages hold further matches.
 DEFAULT_MAX_MATCHES: Final = 100
 #: Bytes in one alert message, key and framing included; well below Kafka's default limit, 1,048,576.
 DEFAULT_MAX_ALERT_BYTES: Final = 900_000
@@ -155,7 +155,7 @@ class Alert(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         detected_at: Detection time, RFC 3339.
         containment_threshold: Least containment for a pair below the threshold; None where the profile has no such
             rule.
-        complete: Whether all candidates were compared; not where a bucket was full or there were too many candidates.
+        complete: Whether all candidates were compared; false where a bucket was full, or the candidates were too many.
         suppressed: Further near-duplicates that profile rules suppress, counted by rule.
         cluster_label: First words of the first document in the cluster; empty without a label.
         cluster_size: Documents in the cluster when the alert was made; 1,000 means 1,000 or more. None in alerts from
@@ -202,7 +202,7 @@ def encode_alert(
         max_matches: Largest number of matches in a message, at least 1.
         max_bytes: Limit on a message, with its key (the document id), headers and framing; at least
             ``MIN_ALERT_BYTES``.
-        header_bytes: Bytes of the message headers, at most ``MAX_COPIED_BYTES``.
+        header_bytes: Bytes of the message headers, at most ``copied_headers.MAX_COPIED_BYTES``.
 
     Raises:
         ValueError: A limit is below its minimum.
@@ -212,9 +212,9 @@ def encode_alert(
     # The encoded match makes the order total, so that equal alerts give equal bytes.
     matches = sorted(alert.matches, key=lambda match: (-match.similarity, match.id, _encode(match)))
     # The longest message without matches: no part number has more digits than the number of matches.
-    rest_bytes = len(_encode(replace(alert, matches=(), part=len(matches), parts=len(matches))))
-    rest_bytes += len(alert.document.id.encode()) + header_bytes + _RECORD_OVERHEAD_BYTES
-    groups = list(_grouped(matches, max_matches, max_bytes - rest_bytes))
+    fixed_bytes = len(_encode(replace(alert, matches=(), part=len(matches), parts=len(matches))))
+    fixed_bytes += len(alert.document.id.encode()) + header_bytes + _RECORD_OVERHEAD_BYTES
+    groups = list(_grouped(matches, max_matches, max_bytes - fixed_bytes))
     return [
         _encode(replace(alert, matches=tuple(group), part=part, parts=len(groups)))
         for part, group in enumerate(groups, 1)

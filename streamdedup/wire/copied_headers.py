@@ -13,14 +13,10 @@ SentHeaders = tuple[tuple[str, bytes], ...]
 
 
 def copied_headers(headers: Iterable[tuple[str, bytes | None]], names: Collection[str]) -> SentHeaders:
-    """Return the headers with these names, in order; equal headers give an equal result.
+    """Return the record headers that have one of these names, in order; equal headers give an equal result.
 
-    A header that would exceed ``MAX_COPIED_BYTES`` together with the copied ones before it is left out. A null value
+    A header that would exceed ``MAX_COPIED_BYTES`` together with the headers copied before is left out. A null value
     becomes an empty one, because the Kafka client cannot send null.
-
-    Args:
-        headers: Name and value of each header of a record.
-        names: Names of the headers to copy.
     """
     copied: list[tuple[str, bytes]] = []
     room_bytes = MAX_COPIED_BYTES

@@ -10,7 +10,7 @@ contains document text. The format is specified in ``docs/messages.md``.
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
 from hashlib import sha256
@@ -19,6 +19,7 @@ from typing import Final, Protocol
 
 from streamdedup.errors import MessageError
 from streamdedup.position import Position
+from streamdedup.wire.alerts import rfc_3339
 from streamdedup.wire.copied_headers import SentHeaders, copied_headers, headers_bytes
 from streamdedup.wire.error_codes import ErrorCode
 
@@ -258,7 +259,6 @@ class DeadLetter:
 def _facts(record: KafkaRecord, failure: Failure, daemon: DaemonInfo, time_ms: int) -> dict[str, str]:
     """Return the headers ``streamdedup.dlq.*`` about a failure, by name without the prefix."""
     topic, partition, offset, _ = record.position
-    time = datetime.fromtimestamp(time_ms // 1_000, UTC).replace(microsecond=time_ms % 1_000 * 1_000, tzinfo=None)
     return {
         "topic": topic,
         "partition": str(partition),
@@ -271,7 +271,7 @@ def _facts(record: KafkaRecord, failure: Failure, daemon: DaemonInfo, time_ms: i
         "error.code": failure.code,
         "error.class": failure.error_class,
         "error.message": failure.message,
-        "time": time.isoformat(timespec="milliseconds") + "Z",
+        "time": rfc_3339(time_ms),
     }
 
 
@@ -279,7 +279,7 @@ def _earlier(record: KafkaRecord) -> dict[str, str]:
     """Return the ``streamdedup.dlq.*`` headers if the record is a replayed dead letter, else none.
 
     A replay goes to the partition in which the record failed, so the headers name an earlier position in the partition.
-    Other headers with these names are from a producer: kept in the dead letter, they would prevent its replay.
+    Otherwise headers with these names are from a producer: in the dead letter they would prevent its replay.
     """
     earlier, (topic, partition, offset, _) = read_headers(record.headers), record.position
     failed_offset = whole_number(earlier.get("offset", ""))
@@ -289,7 +289,7 @@ def _earlier(record: KafkaRecord) -> dict[str, str]:
 
 
 def whole_number(text: str) -> int | None:
-    """Parse a whole number that is not negative and fits 63 bits; None for any other text."""
+    """Parse a whole number of at most 18 digits, which fits 63 bits; None for any other text."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
 
 
@@ -334,9 +334,9 @@ def _fit(
             facts.setdefault("sha256", sha256(value).hexdigest())
         room = max_bytes - _size_bytes(key, None, [*headers, *_encoded(facts)])
         if room >= 0:
-            return key, value and value[:room], headers  # None, a tombstone, stays None
+            return key, value and value[:room], headers  # a tombstone stays None
     assert key is not None, "the headers fit MIN_BYTES, so only a key can be too long"
     facts["truncated-key"] = "true"
     facts.setdefault("original-key-length", str(len(key)))
     room = max_bytes - _size_bytes(None, None, _encoded(facts))
-    return key[:room], value and b"", ()
+    return key[:room], value and b"", ()  # a tombstone stays None

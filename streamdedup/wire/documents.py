@@ -89,7 +89,7 @@ class Decoder:
         scope_field: Field with the scope; None without scopes.
         default_scope: Scope where the field is missing, null or empty; None for an error.
         format: Value format, as in the settings.
-        registry: Schema registry of the format; without one, values are JSON.
+        registry: Schema registry of the format; None for ``json``.
 
     Attributes:
         value_format: Turns values into fields.
@@ -178,7 +178,7 @@ class Decoder:
                 raise self._schema.bad_id(f"is missing, and there is no key: nothing says what to {op}")
             return position.key
         try:
-            document_id = str(field) if key is None or field is not None else key.decode()
+            document_id = key.decode() if field is None and key is not None else str(field)
             length = len(document_id.encode())
         except UnicodeDecodeError:
             raise self._schema.bad_id("is missing, and the record's key is not UTF-8") from None

@@ -1,4 +1,4 @@
-"""The dead-letter codes; a new one also needs a row in ``docs/messages.md``."""
+"""The dead-letter codes; a new one also goes to ``docs/messages.md`` and ``schemas/dead-letter.schema.json``."""
 
 from enum import StrEnum
 
@@ -10,6 +10,7 @@ class ErrorCode(StrEnum):
     NOT_JSON = "not_json"
     NOT_AN_OBJECT = "not_an_object"
     TOO_DEEP = "too_deep"
+    #: A value with the schema id of a registry, in a profile whose format is plain JSON.
     FOREIGN_FRAMING = "foreign_framing"
     #: A value without a schema id, in a profile whose format has schemas in a registry.
     NOT_FRAMED = "not_framed"
@@ -29,7 +30,7 @@ class ErrorCode(StrEnum):
     TOO_LARGE = "too_large"
     #: An append to a document that is not in the index.
     UNKNOWN_DOCUMENT = "unknown_document"
-    #: An append to a bag that is stored as a signature.
+    #: An append to a document whose repeated shingles count, and which is stored as a signature.
     BAG_TOO_LARGE = "bag_too_large"
     #: Two ids share one 64-bit document number.
     ID_COLLISION = "id_collision"

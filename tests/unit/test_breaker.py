@@ -51,7 +51,7 @@ def test_it_opens_before_the_first_batch_with_which_a_stretch_of_the_window_has_
     for size in sizes:
         end = min(expected + size, len(flags))
         ends = range(expected + 1, end + 1)
-        if any(sum(flags[max(0, at - options.window) : at]) > limit for at in ends):
+        if any(sum(flags[max(0, at - options.last_records) : at]) > limit for at in ends):
             break
         expected += size
     assert passed(flags, sizes, options) == expected

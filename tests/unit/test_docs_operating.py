@@ -94,7 +94,7 @@ def test_the_figures_of_the_page_are_the_defaults():
         ("`kafka.batch_records` (2,000)", kafka.batch_records == 2000),
         ("four times `kafka.transaction_timeout` (2 minutes)", settings.watchdog_s == 120),
         ("`service.dead_letter_limit` (500)", service.dead_letter_limit == 500),
-        ("of the last 1,000 records", BreakerOptions().window == 1000),
+        ("of the last 1,000 records", BreakerOptions().last_records == 1000),
         ("`bucket_cap` (500)", profile.bucket_cap == 500),
         ("`max_candidates` (500)", profile.max_candidates == 500),
     ):

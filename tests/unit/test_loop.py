@@ -170,7 +170,7 @@ def test_at_any_failure_an_append_to_no_document_stays_one_when_the_document_is_
 def test_a_topic_that_turns_bad_halts_the_daemon_which_keeps_its_partitions():
     good = [Sent(f"g{number}", a_text(random.Random(number))) for number in range(6)]
     bad = [Sent("x", "", code="not_json") for _ in range(20)]
-    world = World([*good, *bad], partitions=1, batch_size=4, breaker=BreakerOptions(limit=8, window=10))
+    world = World([*good, *bad], partitions=1, batch_size=4, breaker=BreakerOptions(limit=8, last_records=10))
     (daemon,) = world.daemons
     for _ in range(30):
         world.turn(daemon)
@@ -190,7 +190,7 @@ def test_a_topic_that_turns_bad_halts_the_daemon_which_keeps_its_partitions():
 
 def test_a_daemon_that_has_halted_keeps_on_through_an_outage_of_kafka_and_goes_on_after_a_restart():
     bad = [Sent("x", "", code="not_json") for _ in range(12)]
-    world = World(bad, partitions=1, batch_size=4, breaker=BreakerOptions(limit=6, window=10))
+    world = World(bad, partitions=1, batch_size=4, breaker=BreakerOptions(limit=6, last_records=10))
     (daemon,) = world.daemons
     for _ in range(5):
         world.turn(daemon)

@@ -281,7 +281,7 @@ def test_a_failure_between_two_batches_rewinds_the_batch_ahead():
 
 def test_dead_letters_of_both_batches_count_for_the_breaker_before_anything_of_the_second_is_published():
     records = [*documents(4), *(Sent("x", "", 0, "not_json") for _ in range(6)), *documents(4)]
-    world = World(records, partitions=1, batch_size=2, breaker=BreakerOptions(limit=3, window=10))
+    world = World(records, partitions=1, batch_size=2, breaker=BreakerOptions(limit=3, last_records=10))
     (daemon,) = world.daemons
     for _ in range(6):
         world.turn(daemon)

@@ -147,7 +147,7 @@ def test_the_count_is_written_when_the_minute_is_over_without_another_record(clo
 
 
 def test_letters_of_a_batch_that_halts_the_daemon_are_not_logged_and_earlier_counts_are():
-    world = World(bad_records(8), partitions=1, batch_size=8, breaker=BreakerOptions(limit=10, window=20))
+    world = World(bad_records(8), partitions=1, batch_size=8, breaker=BreakerOptions(limit=10, last_records=20))
     (daemon,) = world.daemons
     with capture_logs() as logs:
         world.turn(daemon)

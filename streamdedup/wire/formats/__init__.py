@@ -1,7 +1,7 @@
 """Value formats: value and headers become document fields.
 
 ``wire.documents.Decoder`` makes the format of a profile by ``make_format``. A new format is a module and a row in
-``FORMATS``. Files of documents are read as JSON in each profile.
+``FORMATS``. For files of documents (``corpora``) all profiles have the format ``json``.
 """
 
 from contextlib import AbstractContextManager

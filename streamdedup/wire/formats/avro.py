@@ -62,7 +62,7 @@ class _Unconverted(NamedTuple):
             raise _damaged(type(error).__name__) from None
 
 
-# The readers of fastavro are global. These have a name that no schema of others uses.
+# The readers of fastavro are global; `_DEFERRED` is a name that no registered schema uses.
 LOGICAL_READERS |= {
     f"{kind}-{_DEFERRED}": lambda value, schema, _reader_schema: _Unconverted(value, schema)
     for kind in ("int", "long", "bytes", "fixed", "string")
@@ -84,7 +84,7 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
     nodes = {name: list(_nodes(_WHOLE, path, named)) for name, path in steps.items()}
     for node in chain.from_iterable(nodes.values()):
         if isinstance(node, dict) and _LOGICAL in node:
-            node["logicalType"] = _DEFERRED  # the other logical types stay unknown to fastavro
+            node["logicalType"] = _DEFERRED  # logical types of other fields keep the name that fastavro ignores
     paths = {name: path for name, path in steps.items() if nodes[name]}  # fields that the schema has
     read = fastavro.schemaless_reader if depth <= MAX_DEPTH else _bounded_reader
 
@@ -211,7 +211,7 @@ def _nodes(node: Any, path: Sequence[str], named: Mapping[str, Any]) -> Iterator
         yield node
     elif isinstance(node, dict):
         fields = {field["name"]: field["type"] for field in node.get("fields", ())}
-        inner = {path[0]: node["values"]} if node["type"] == "map" else fields
+        inner = {path[0]: node["values"]} if node["type"] == "map" else fields  # a map may have each key
         if path[0] in inner:
             yield from _nodes(inner[path[0]], path[1:], named)
 

@@ -1,8 +1,8 @@
 """The document fields, as each value format returns them.
 
-``Schema.struct`` is their class. Every attribute may be None; texts and ``op`` are texts, all others are
-texts or whole numbers. ``msgspec`` builds an instance from bytes (``msgspec.json``,
-``msgspec.msgpack``) or from a mapping (``msgspec.convert``), and checks the types.
+``Schema.struct`` is their class. Every attribute may be None. The text fields and ``op`` are texts, all other fields
+texts or whole numbers. ``msgspec`` makes an instance from JSON (``json``, ``json_schema``) or, by
+``Schema.from_mapping``, from a mapping, and checks the types.
 """
 
 from collections.abc import Mapping, Sequence

@@ -20,14 +20,14 @@ from streamdedup.wire.formats.fields import Headers, Schema
 MAX_DEPTH: Final = 256
 
 _BOM = b"\xef\xbb\xbf"
-# First bytes in UTF-16, with a byte order mark or without.
+# First bytes of an object in UTF-16, with a byte order mark or without.
 _UTF16 = (b"\xff\xfe", b"\xfe\xff", b"{\0", b"\0{")
 # One escape of a JSON string: a whole surrogate pair, half of one (group 1), or any other.
 _ESCAPE = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
 )
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))  # all bytes but brackets
 
 
 class JsonFormat:
@@ -35,7 +35,8 @@ class JsonFormat:
 
     Args:
         schema: Fields to return.
-        decode: Returns an instance of ``schema.struct``, raises as ``msgspec`` does; None for top-level fields.
+        decode: Returns an instance of ``schema.struct``, raises as ``msgspec`` does. None where all fields are at the
+            top level.
     """
 
     def __init__(self, schema: Schema, decode: Callable[[bytes], Any] | None = None) -> None:
@@ -61,7 +62,8 @@ class JsonFormat:
                 raise _malformed(value, error) from None
         fields, control = self.fields(repaired, headers), self.fields(repair_json(value, b"u0000"), headers)
         if fields.id != control.id:
-            # The id itself has a lone surrogate. After the repair two such ids could be equal.
+            # Another replacement gives another id, so the id has a lone surrogate. After the repair two such ids could
+            # be equal.
             raise self._schema.bad_id("contains half of a surrogate pair")
         return fields
 
@@ -82,7 +84,7 @@ def is_too_deep(value: bytes) -> bool:
 
 
 def _depth(value: bytes) -> int:
-    """Return the nesting depth, well-formed or not."""
+    """Return the nesting depth of brackets outside strings, well-formed or not."""
     brackets = _STRING.sub(b"", value).translate(None, _NO_BRACKETS)
     return max(accumulate((1 if bracket in b"[{" else -1 for bracket in brackets), initial=0))
 
@@ -99,7 +101,7 @@ def _malformed(value: bytes, error: ValueError) -> DecodeError:
     code, reason = ErrorCode.NOT_JSON, f"the value is not JSON: {error}" if value else "the value is empty"
     if value.startswith(_UTF16):
         code, reason = ErrorCode.NOT_UTF8, "the value is UTF-16; UTF-8 is wanted"
-    elif value[:1] == b"\0" and len(value) >= 5:
+    elif value[:1] == b"\0" and len(value) >= 5:  # as in `registry`: a zero byte, and a schema id of four bytes
         code = ErrorCode.FOREIGN_FRAMING
         reason = f"the value is framed for schema registry id {int.from_bytes(value[1:5], 'big')}; plain JSON is wanted"
     else:

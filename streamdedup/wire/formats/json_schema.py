@@ -14,7 +14,7 @@ from streamdedup.wire.formats.fields import Schema
 from streamdedup.wire.formats.json import JsonFormat
 from streamdedup.wire.formats.registry import CompiledSchema, RegisteredSchema, Write, nested
 
-#: Keywords that add properties to those of an object, or replace the object.
+#: Keywords beside which ``additionalProperties: false`` excludes no name: they add properties, or replace the object.
 _OPEN = frozenset({"patternProperties", "$ref"})
 
 
@@ -42,7 +42,7 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
 
 
 def _nested_decode(schema: Schema, paths: Mapping[str, Sequence[str]]) -> Callable[[bytes], Any]:
-    """Return a decoder of fields in nested objects; a path through a missing value or no object has no value."""
+    """Return a decoder of fields in nested objects; a path through a missing value or another type leads to None."""
     attributes = {
         root: f"root_{number}" for number, root in enumerate(dict.fromkeys(path[0] for path in paths.values()))
     }
@@ -52,8 +52,8 @@ def _nested_decode(schema: Schema, paths: Mapping[str, Sequence[str]]) -> Callab
     inner = {name: (attributes[root], steps) for name, (root, *steps) in paths.items()}
 
     def decode(value: bytes) -> Any:
-        whole = objects.decode(value)
-        fields = {name: _value_at(getattr(whole, root), steps) for name, (root, steps) in inner.items()}
+        whole = objects.decode(value)  # of the top-level properties, only the roots: msgspec skips the other ones
+        fields = {name: _value_at(getattr(whole, attribute), steps) for name, (attribute, steps) in inner.items()}
         return schema.from_mapping(fields)
 
     return decode

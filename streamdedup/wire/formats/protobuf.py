@@ -41,7 +41,7 @@ _MOST_NAME, _MOST_REASON = 200, 200
 _MOST_WRITTEN = 64
 # Name for the file of the schema itself, which the registry does not name.
 _MAIN = "streamdedup_value.proto"
-_MOST_VARINT_BITS = 35
+_MOST_VARINT_BITS = 35  # five groups of seven bits hold a number of 32 bits
 _TIME = "google.protobuf.Timestamp"
 _WRAPPERS = frozenset(f"google.protobuf.{kind}Value" for kind in ("String", "Int32", "Int64", "UInt32", "UInt64"))
 _UNPARSED = re.compile(r"Failed to parse (\w+) field: ")
@@ -89,7 +89,7 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
 
 
 def compile_writer(registered: RegisteredSchema, schema: Schema) -> Write:
-    """Return a writer of the first message that has a text field."""
+    """Return a writer of the first message that has a text field; if none has, of the first message."""
     texts = [schema.names[attribute] for attribute in schema.texts]
     messages = list(_compiled(registered).message_types_by_name.values())[:_MOST_WRITTEN]
     index = next((number for number, message in enumerate(messages) if any(_paths(message, texts))), 0)
@@ -132,7 +132,7 @@ def _compiled(registered: RegisteredSchema) -> FileDescriptor:
 
 
 def _check_names(names: Collection[str]) -> None:
-    """Raise ``DecodeError`` for names that are no relative paths, or that a folder cannot have together."""
+    """Raise ``DecodeError`` for names that are no relative paths, that a folder cannot have together, or options."""
     folders = {name[:position] for name in names for position, letter in enumerate(name) if letter == "/"}
     for name in names:
         is_path = name.isprintable() and not {"", ".", ".."} & set(name.split("/"))
@@ -224,7 +224,7 @@ def _message(file: FileDescriptor, indexes: Sequence[int]) -> Descriptor:
 
 
 def _at(messages: Sequence[Descriptor], index: int) -> Descriptor:
-    if index < 0:
+    if index < 0:  # a list would count from its end
         raise IndexError(index)
     return messages[index]
 
@@ -262,7 +262,9 @@ def _value_at(message: Any, path: _Path, is_text: bool) -> Any:
         value = getattr(value, field.name)
     if field.message_type is not None:
         name = field.message_type.full_name
-        return value.ToJsonString() if name == _TIME else value.value if name in _WRAPPERS else value
+        if name == _TIME:
+            return value.ToJsonString()
+        return value.value if name in _WRAPPERS else value  # `Schema.from_mapping` refuses other messages
     if not (value or field.has_presence or is_text):
         return None
     return _enumerated(field, value) if field.enum_type is not None else value

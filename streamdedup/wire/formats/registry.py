@@ -33,7 +33,7 @@ MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
 ID_HEADER: Final = "__value_schema_id"
 #: First byte of a frame, and the bytes of the id behind it: a number, or a UUID.
 _NUMBER, _UUID = (0, 4), (1, 16)
-_MAX_ID = 2**31 - 1
+_MAX_ID = 2**31 - 1  # of the API; the four bytes of a frame may hold a greater number
 #: Error codes of the API: no such subject, version, schema.
 _MISSING = frozenset({40401, 40402, 40403})
 _BUSY = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
@@ -190,7 +190,8 @@ class RegistrySession:
             self._registry.has_answered.set()
             return None
         if status == HTTPStatus.NOT_FOUND and is_optional:
-            # A registry without ids of this kind answers as for an unknown path, and so does any other server.
+            # A registry without ids of this kind answers as for an unknown path, and so does any other server. This
+            # request, whose path every registry knows, raises an error for another server.
             self._get(f"schemas/ids/{_MAX_ID}")
             return None
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _BUSY:
