@@ -33,6 +33,8 @@ RETRY_S: Final = 1.0
 TOKEN_TIMEOUT_S: Final = 10.0
 #: Lifetime of a token where the endpoint does not tell it, in seconds.
 DEFAULT_LIFETIME_S: Final = 300.0
+#: Reason for no token while the last request was successful and the next one has no answer yet.
+_EXPIRED: Final = "the token has expired"
 #: Mechanisms whose logins change by themselves.
 _CHANGING = frozenset({"OAUTHBEARER", "AWS_MSK_IAM", "GSSAPI"})
 
@@ -114,7 +116,7 @@ class TokenLogin(KafkaLogin):
                 self._thread.start()
         self._first_attempt_done.wait(timeout_s)
         if time.monotonic() >= self._expires_at:
-            text = f"cannot log in to Kafka: {self._problem}"
+            text = f"cannot log in to Kafka: {self._problem or _EXPIRED}"
             if self._is_refused and not _accepted.is_set():
                 raise BrokerMisconfigured(text)
             raise BrokerUnavailable(text)
@@ -122,7 +124,7 @@ class TokenLogin(KafkaLogin):
     def _valid_token(self) -> str:
         """Return the last token; raise ``SettingsError``, as ``read`` of ``KafkaLogin`` does, if it has expired."""
         if time.monotonic() >= self._expires_at:
-            raise SettingsError(self._problem or "the token has expired")
+            raise SettingsError(self._problem or _EXPIRED)
         return self._last
 
     def _renew(self) -> None:

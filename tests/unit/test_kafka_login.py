@@ -132,6 +132,11 @@ def test_a_token_is_renewed_before_its_end_and_kept_while_the_endpoint_is_away(e
     events = [line.event for line in caplog.records if hasattr(line, "event")]
     assert events == ["token_fetched", "token_missing", "token_fetched"]
     assert tokens.secrets() == (endpoint.tokens[-1],)
+    # The next request has no answer yet.
+    now[0] += 6
+    tokens._thread = threading.current_thread()
+    with pytest.raises(BrokerUnavailable, match="the token has expired"):
+        tokens.prepare(0)
 
 
 def test_a_client_that_the_endpoint_refuses_ends_the_daemon_only_before_the_first_login(endpoint, accepted):
