@@ -22,10 +22,10 @@ class Entry:
         file: File name; ``archive:member`` inside an archive.
         line: Number of the first line in the file, from 1.
         raw: Record value that ``produce`` sends. JSON lines: the line without its end. Tables: the row as a JSON
-            object. Other formats: None. An unreadable entry: its bytes.
+            object. Unreadable lines and rows: their bytes. Documents in other formats: None, for ``value``.
         source: Source, unchanged.
         published_at: Publication time, unchanged and not interpreted.
-        op: Operation; always "upsert" except in JSON lines.
+        op: Operation; always "upsert" except in JSON lines, whose ``raw`` has it.
         problem: Why the line is not a document; ``text`` is empty then. None for a document.
         code: Error code that its dead letter would have.
         scope: Scope; None without one.
@@ -57,6 +57,7 @@ class Entry:
         """Return the record value: ``raw`` unchanged; without it a JSON object with the field names of a decoder."""
         if self.raw is not None:
             return self.raw
+        # Without ``op``, because a document without ``raw`` is an upsert, the default.
         fields = {
             decoder.id_field: self.id,
             # The decoder joins its text fields, so the whole text fits into the first.

@@ -63,7 +63,7 @@ def keep(parent_pid: int, scratch: str, command: list[str]) -> int:
     """
     # When the command ends, SIGCHLD writes a byte into this pipe, which ends the ``select`` below.
     wake_reader, wake_writer = os.pipe()
-    os.set_blocking(wake_writer, False)
+    os.set_blocking(wake_writer, False)  # ``set_wakeup_fd`` requires it
     signal.set_wakeup_fd(wake_writer)
     signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # without a handler there is no wake-up
     # The command gets a process group of its own, which can be killed without the keeper. Both outputs go to the log
@@ -84,7 +84,7 @@ def keep(parent_pid: int, scratch: str, command: list[str]) -> int:
         is_closed = STDIN in readable and not os.read(STDIN, 4096)
         if is_closed or os.getppid() != parent_pid:
             _kill_group(server.pid)
-            server.wait()
+            server.wait()  # the folder may be in use until then
             if scratch:
                 shutil.rmtree(scratch, ignore_errors=True)
     _kill_group(server.pid)  # processes that the command left behind

@@ -71,7 +71,7 @@ class Started(ABC):
         """End the servers."""
 
     def __enter__(self) -> Self:
-        # Closes unless the start succeeds, also when Ctrl-C interrupts it.
+        # Closes unless the start succeeds, also when Ctrl-C interrupts the start.
         with contextlib.ExitStack() as on_failure:
             on_failure.callback(self.close)
             self.start()
@@ -87,8 +87,8 @@ class ManagedProcess(Started):
 
     Attributes:
         name: Name of the log file and in errors.
-        directory: Working directory, data and log. Kept if the caller named it, else private and removed by ``close``.
-        scratch: Folder that the keeper removes if this process ends without closing the server; None for no folder.
+        directory: Working directory, for data and log. Kept if the caller named it, else private: removed by ``close``.
+        scratch: Folder that the keeper removes if the parent ends without closing the server; None for no folder.
     """
 
     def __init__(self, name: str, directory: Path | None = None) -> None:
@@ -136,7 +136,7 @@ class ManagedProcess(Started):
         return self._keeper is not None and self._keeper.poll() is None
 
     def start(self, deadline_s: float = START_DEADLINE_S) -> None:
-        """Start the server, unless it is running, and wait until it answers. A restart keeps the ports.
+        """Start the server, unless it is running, and wait until it answers; then it keeps its ports in each restart.
 
         Raises:
             ServerError: The server ended, or did not answer in ``deadline_s`` seconds (it is then killed).
@@ -180,7 +180,7 @@ class ManagedProcess(Started):
         try:
             line = self._keeper.stdout.readline()  # the process id of the server
         except BaseException:
-            # Interrupted before the process id is known: closing the pipe makes the keeper end the server.
+            # Interrupted, as by Ctrl-C, without the process id: closing the pipe makes the keeper end the server.
             assert self._keeper.stdin is not None
             self._keeper.stdin.close()
             self._release()

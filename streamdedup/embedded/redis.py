@@ -27,8 +27,7 @@ def find_redis(program: str | None = None) -> str:
         if path is None:
             raise MissingToolError(f"no server program '{program}': install it (Debian: apt-get install redis-server)")
         return path
-    bundled = _bundled_server()
-    for candidate in (bundled, *PROGRAMS):
+    for candidate in (_bundled_server(), *PROGRAMS):
         path = shutil.which(candidate) if candidate else None
         if path is not None:
             return path
@@ -69,7 +68,7 @@ class RedisServer(ManagedProcess):
         self._options = {
             "bind": LOOPBACK,
             "daemonize": "no",
-            "save": "",
+            "save": "",  # no snapshots
             "maxmemory-policy": "noeviction",
             **(options or {}),
         }

@@ -85,7 +85,7 @@ class Findings(NamedTuple):
         exact: bool (n_pairs,); pairs whose similarity is reported as exact.
         skipped: bool (n_documents,); skipped or refused documents, which are in no bucket.
         full_bucket: bool (n_documents,); documents with a full bucket.
-        over_candidates: bool (n_documents,); documents with more candidates than are compared.
+        over_candidates: bool (n_documents,); documents with more than ``max_candidates`` candidates and no full bucket.
     """
 
     pairs: Pairs

@@ -33,7 +33,7 @@ def show(settings: Settings) -> str:
 
 
 def describe_banding(profile: Profile) -> Iterator[str]:
-    """Yield a profile's banding and the chances for pairs at some similarities, a line each."""
+    """Yield a profile's banding, and the chances for pairs at the threshold and at half of it, a line each."""
     banding: Banding = profile.banding()
     shared = profile.min_shared_bands
     origin = "chosen" if profile.bands is None else "given"
@@ -95,7 +95,7 @@ def _lines(section: BaseModel) -> Iterator[str]:
     reasons = _unused(section)
     for name, field in fields_of(type(section)).items():
         key, value = key_of(name), getattr(section, name)
-        if value in {None, ()} and value == field.default:
+        if value in {None, ()} and value == field.default:  # else None is a value, "none" in the file
             continue
         if name not in section.model_fields_set and name in reasons:
             yield f"# {key}: {reasons[name]}"

@@ -47,7 +47,7 @@ def field_at(path: KeyPath) -> FieldInfo | None:
 
 
 def tables(tree: Mapping[str, object]) -> Iterator[tuple[KeyPath, type[Section], object]]:
-    """Yield path, model and content for each table in a settings tree."""
+    """Yield path, model and content for each table in a settings tree; an absent section counts as an empty table."""
     for name, model in SECTIONS.items():
         yield (name,), model, tree.get(name, {})
     profiles = tree.get("profiles")

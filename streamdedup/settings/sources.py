@@ -45,7 +45,7 @@ class Sources:
     """The values from all sources together, and their mistakes.
 
     Attributes:
-        tree: Values by section and key, unchanged.
+        tree: Values by section and key, not checked yet.
         origins: Names that mistakes use in place of the dotted key: of a variable, or of the key of a secret's file.
         mistakes: One line each.
         settled: Key paths with a mistake, whose further mistakes are left out.
@@ -71,13 +71,7 @@ class Sources:
         table[path[-1]] = value
 
     def report(self, path: KeyPath, text: str, item: str = "") -> None:
-        """Add a mistake about a key, unless the key is settled.
-
-        Args:
-            path: The key.
-            text: The mistake, following the key's name.
-            item: Index in a list, as a suffix of the name.
-        """
+        """Add a mistake about a key, unless the key is settled; ``item``: index in a list, as a suffix of the name."""
         if path not in self.settled:
             self.report_line(f"{self._name_of(path)}{item}: {text}")
 
@@ -173,6 +167,7 @@ def _read_environment(sources: Sources, environ: Mapping[str, str]) -> None:
         if not name.startswith(PREFIX) or _is_no_setting(name):
             continue
         path = _path_of(name, sources.tree)
+        # ``_path_of`` ignores case, and an empty profile name or key is no key.
         if name != name.upper() or not all(path) or field_at(path) is None:
             sources.report_line(f"{name}: {removal(path) or f'unknown variable{_did_you_mean(name)}'}")
         elif environ[name]:  # an empty variable counts as absent
@@ -197,7 +192,7 @@ def _path_of(name: str, tree: Mapping[str, Any]) -> KeyPath:
 
 
 def _profile_of(name: str, tree: Mapping[str, Any]) -> str:
-    """Return the profile that a variable names with underscores for hyphens; ``name`` if there is none or it exists."""
+    """Return the profile called ``name``, else the one with hyphens where ``name`` has underscores, else ``name``."""
     profiles = tree.get("profiles")
     matches = (
         [profile for profile in profiles if profile.replace("-", "_") == name] if isinstance(profiles, dict) else []

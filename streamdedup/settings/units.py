@@ -249,11 +249,9 @@ Size = Annotated[
     BeforeValidator(parse_size),
     Kind("a size", lambda value: write_text(format_size(value)), ', such as "512KiB", "1MiB" or a number of bytes'),
 ]
-#: A whole number.
 Whole = Annotated[int, BeforeValidator(parse_whole), Kind("a whole number", str)]
-#: A whole number that may be absent.
+#: A whole number, or None for an absent key; ``Limit`` is the same with another meaning of None.
 OptionalWhole = Annotated[int | None, BeforeValidator(parse_unless_none(parse_whole)), Kind("a whole number", str)]
-#: A finite number.
 Number = Annotated[float, BeforeValidator(parse_number), Kind("a number", repr)]
 #: A finite number, or None for a rule that is off.
 OptionalNumber = Annotated[
@@ -261,7 +259,6 @@ OptionalNumber = Annotated[
     BeforeValidator(parse_unless_none(parse_number)),
     Kind("a number", lambda value: '"none"' if value is None else repr(value), ', or "none"'),
 ]
-#: True or false.
 Flag = Annotated[bool, BeforeValidator(parse_flag), Kind("true or false", lambda value: str(value).lower())]
 #: A whole number, or None for no limit.
 Limit = Annotated[
@@ -283,7 +280,6 @@ Version = Annotated[
 OptionalText = Annotated[str | None, Field(min_length=1), Kind("a text that is not empty")]
 #: One word of a fixed list, declared as a Literal.
 WORD = Kind("one of the words")
-#: A file.
 File = Annotated[Path | None, Kind("the path of a file", is_path=True)]
 #: A text that is never shown.
 Secret = Annotated[SecretStr | None, Field(min_length=1), Kind("a text that is not empty", lambda _value: '"***"')]

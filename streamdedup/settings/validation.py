@@ -68,7 +68,7 @@ def read_profile(keywords: Mapping[str, object], allowed_keys: Collection[str]) 
     sources = Sources(has_file=True)  # a missing file is no mistake of a program
     # Mistakes name the keyword alone, without section and profile.
     sources.origins = {(*path, key): key for key in (*keys_of(Profile), *keywords)}
-    for key in keywords.keys() & keys_of(Profile).keys() - set(allowed_keys):
+    for key in keywords.keys() & (keys_of(Profile).keys() - set(allowed_keys)):
         sources.report((*path, key), "is about records of Kafka; a program gives ids and texts itself")
     accepted = {key: value for key, value in keywords.items() if key in allowed_keys or key not in keys_of(Profile)}
     sources.tree = {"profiles": {path[1]: accepted}}
