@@ -197,15 +197,12 @@ class Redis(TlsSection):
 
     # The base class calls each ``_check_...``, which yields key and text of each mistake.
     def _check_servers(self) -> Iterator[tuple[str, str]]:
-        if self.mode == "single":
-            yield from self._single()
-        else:
+        if self.mode != "single":
             if self.url is not None:
                 yield "url", f'is for mode = "single"; with mode = "{self.mode}" name the servers in nodes'
             if not self.nodes:
                 yield "nodes", f"is missing; needed: {SERVERS_ALLOWED}, {LISTED}"
-
-    def _single(self) -> Iterator[tuple[str, str]]:
+            return
         if self.nodes:
             yield "mode", 'is "single", which takes a url; nodes need mode = "sentinel" or "cluster"'
         elif self.url is None:

@@ -227,10 +227,6 @@ def write_pairs(value: Iterable[Iterable[str]]) -> str:
     return f"[{', '.join(write_list(pair) for pair in value)}]"
 
 
-def _write_limit(value: int | None) -> str:
-    return '"none"' if value is None else str(value)
-
-
 def _write_version(value: Iterable[int]) -> str:
     return write_text(".".join(str(part) for part in value))
 
@@ -264,7 +260,7 @@ Flag = Annotated[bool, BeforeValidator(parse_flag), Kind("true or false", lambda
 Limit = Annotated[
     int | None,
     BeforeValidator(parse_unless_none(parse_whole)),
-    Kind("a whole number", _write_limit, ', or "none" for no limit'),
+    Kind("a whole number", lambda value: '"none"' if value is None else str(value), ', or "none" for no limit'),
 ]
 #: A time, in milliseconds since the epoch.
 Moment = Annotated[

@@ -22,18 +22,8 @@ _LEAST_PAIRS: Final = 100
 _EMPTY_SHARE, _SHORT_SHARE, _ESTIMATED_SHARE = 0.01, 0.02, 0.10
 #: A forecast for more than this many times the used documents has a warning.
 _FAR: Final = 50
-#: Settings that the printed section has even with their default values.
-_ALWAYS: Final = (
-    "topics",
-    "shingle_unit",
-    "shingle_size",
-    "threshold",
-    "min_recall",
-    "bands",
-    "rows",
-    "exact_limit",
-    "retention_s",
-)
+#: Settings that the printed section has even with their default values; it always has those without a fixed default.
+_ALWAYS: Final = ("shingle_unit", "threshold", "min_recall", "bands", "rows", "exact_limit", "retention_s")
 #: Servers for a settings file that has none yet.
 SERVERS: Final = """# Your servers:
 [kafka]

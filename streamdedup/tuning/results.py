@@ -75,15 +75,16 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
 def _proposals(compared: ComparedSettings, proposals: Proposals) -> dict[str, Any]:
     question, measured = compared.question, proposals.measured
     learnt = measured[-1].learnt  # of all proposals together, if there are several
+    command = None
+    if learnt is not None:
+        command = learning_command(measured[0].row, question.name, question.profile, question.arguments)
     return {
         # The first is the recommendation, which alone is no proposal.
         "proposals": [_proposal(compared, proposal) for proposal in measured] if len(measured) > 1 else [],
         "proposed": {
             "toml": proposals.section(question.name),
             "stop_shingles": None if learnt is None else learnt.stops.encoded(),
-            "command": None
-            if learnt is None
-            else learning_command(measured[0].row, question.name, question.profile, question.arguments),
+            "command": command,
         },
     }
 
@@ -121,8 +122,8 @@ def _row(compared: ComparedSettings, row: TuningRow) -> dict[str, Any]:
         "measured_recall": row.recall.measured,
         "permutations": row.permutations,
         **row.limits._asdict(),
-        # With these limits, bucket_cap and max_candidates, which keep some candidates from being compared: the first
-        # chance and the last share again, and whether this chance reaches min_recall.
+        # With these limits, bucket_cap and max_candidates, not every candidate is compared: the chance that a pair with
+        # the least similarity is found, the share of the sample's pairs found, and whether the chance is high enough.
         "found_at_threshold": row.chance,
         "found_recall": row.found_share,
         "recall_reached": row.reached,
@@ -209,9 +210,8 @@ def _example(compared: ComparedSettings, study: Study, number: int) -> dict[str,
     set_numbers = [study.pairs.left[number], study.pairs.right[number]]
     earlier, later = sorted(study.first_texts[set_numbers].tolist())
     left_text, right_text = _excerpts(texts[later], texts[earlier])
-    similarity = float(study.pairs.similarities[number])
     return {
-        "similarity": similarity,
+        "similarity": float(study.pairs.similarities[number]),
         "left": ids[later],
         "left_text": left_text,
         "right": ids[earlier],

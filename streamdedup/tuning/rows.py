@@ -114,7 +114,7 @@ class TuningRow(NamedTuple):
         recall: Share of the sample's pairs that become candidates; the limits for storms play no part.
         chance: Chance to find a pair that has just the least similarity: to have it as a candidate, and to compare it
             with ``limits`` in an index of ``Workload.judged_index_size``.
-        found_share: Share of the sample's pairs that is found in this sense; None without pairs.
+        found_share: Share of the sample's pairs that become candidates and are compared; None without pairs.
         permutations: Signature values: the profile's, or more if the banding needs more.
         candidates: A new document's candidates.
         prepare_us: Microseconds of one core for a document's shingles and signature, measured on this machine.
@@ -146,7 +146,7 @@ class TuningRow(NamedTuple):
 
     @property
     def hidden(self) -> float:
-        """Share of the sample's pairs that the limits hide."""
+        """Share of the sample's pairs that the limits hide: candidates that are not compared."""
         return 0.0 if self.found_share is None else (self.recall.measured or 0.0) - self.found_share
 
     @property
@@ -197,6 +197,7 @@ class _Search:
         self._threshold = threshold
         self._min_recall = min_recall
         self._least_similarity = study.least_similarity(threshold)
+        # A study has no pairs below its floor, so only a floor of at most ``RELATED_FROM`` shows all related pairs.
         self._related_from = min(RELATED_FROM, threshold)
         self.priced: list[_Priced] = []
 
@@ -225,11 +226,10 @@ class _Search:
         cost = banding.bands + FALSE_CANDIDATE_WEIGHT * false
         cost += PERMUTATION_WEIGHT * max(banding.permutations - workload.permutations, 0)
         judged = workload.judged_index_size(study)
+        judged_unrelated = candidates.unrelated.expected(judged)
         judged_related = candidates.related.expected(min(judged, workload.collection_size))
         scales = Scales(
-            unrelated=_scale(
-                candidates.unrelated.expected(judged), pairs[ALL_PAIRS] - related[ALL_PAIRS], document_count
-            ),
+            unrelated=_scale(judged_unrelated, pairs[ALL_PAIRS] - related[ALL_PAIRS], document_count),
             related=_scale(judged_related, related[ALL_PAIRS], document_count),
         )
         return _Priced(cost, banding, candidates, scales)
@@ -270,7 +270,9 @@ class _Search:
         shares = study.compared_shares(banding, priced.scales, limits, self._related_from)
         # The study signs with as many values as the longest banding needs.
         signing_s = study.sign_s * banding.permutations / workload.most_permutations
-        compared = min(priced.candidates.expected(workload.index_size), limits.max_candidates or math.inf)
+        compared = min(
+            priced.candidates.expected(workload.index_size), limits.max_candidates or math.inf
+        )  # None: no limit
         return TuningRow(
             study=study,
             threshold=self._threshold,
@@ -293,9 +295,7 @@ class _Search:
         """
         rows, most_bands = row.banding.rows, self._workload.most_permutations // row.banding.rows
         compared_share = row.chance / row.banding.probability(self._least_similarity)
-        candidate_recall = (
-            self._min_recall / compared_share
-        )  # the recall of the bands that is needed, before the limits
+        candidate_recall = self._min_recall / compared_share  # so many pairs must become candidates
         if candidate_recall >= 1.0:
             return row
         bands = _fewest_bands(self._least_similarity, candidate_recall, rows)

@@ -70,11 +70,11 @@ class Study:
         family: Signature hash functions.
         scopes: Scope of each text; empty without scopes.
         text_numbers: int64 (n,); numbers of the texts that are used, ascending; None for all.
-        floor: Similarity from which pairs are joined, above 0, at most 1: no later threshold may be lower.
+        floor: Least similarity of joined pairs, above 0, at most 1; a method with a lower ``threshold`` sees no more.
         rule: Containment rule, whose ``min_similarity`` is at least ``floor``; None for no rule.
         min_words: Documents with fewer words are skipped.
         progress: Called with the count of newly joined documents.
-        sets: The shingles of the used texts, where they are known.
+        sets: The shingles of the used texts, if they are computed already; else None.
 
     Attributes:
         options, rule, floor, min_words, text_numbers: As passed; ``text_numbers`` is never None.
@@ -160,7 +160,7 @@ class Study:
         return threshold if self.rule is None else min(threshold, self.rule.min_similarity)
 
     def alerted(self, threshold: float) -> NDArray[np.bool_]:
-        """Return whether each kept pair is alerted, bool (n_pairs,)."""
+        """Return whether each kept pair is alerted at a threshold, bool (n_pairs,)."""
         mask: NDArray[np.bool_] = (self.pairs.similarities >= threshold) | self._by_rule
         return mask
 
