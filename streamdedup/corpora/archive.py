@@ -51,7 +51,7 @@ class _Member:
         return piece
 
     def skip(self) -> None:
-        """Read the rest of the content and the padding, so that the next header follows."""
+        """Read the unread content and the padding, so that the next header follows."""
         while self.read(CHUNK_BYTES):
             pass
         _read_exactly(self._archive, self._padding)

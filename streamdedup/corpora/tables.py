@@ -56,11 +56,12 @@ def read_table(
     ``quoted``: whether quotation marks enclose fields; without them a quotation mark is text.
 
     Raises:
-        CorpusError: The header or a column is missing, a column occurs twice, or a row is too long.
+        CorpusError: The header is missing or malformed, a column is missing or occurs twice, or a row is too long.
     """
     # ``csv`` refuses cells above 128 KiB by default. The limit applies to the whole process.
     csv.field_size_limit(sources.MAX_LINE_BYTES)
     feed = _RowLines(Lines(stream))
+    # ``strict``: a malformed row raises an error; otherwise ``csv`` guesses its cells.
     parser = csv.reader(
         iter(feed), delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE, strict=True
     )

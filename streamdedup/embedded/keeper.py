@@ -80,7 +80,7 @@ def keep(parent_pid: int, scratch: str, command: list[str]) -> int:
     while server.poll() is None:
         readable, _, _ = select.select([STDIN, wake_reader], [], [], PARENT_CHECK_S)
         if wake_reader in readable:
-            os.read(wake_reader, 4096)
+            os.read(wake_reader, 4096)  # empties the pipe
         is_closed = STDIN in readable and not os.read(STDIN, 4096)
         if is_closed or os.getppid() != parent_pid:
             _kill_group(server.pid)

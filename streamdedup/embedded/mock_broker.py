@@ -20,7 +20,6 @@ from streamdedup.embedded.process import ManagedProcess, MissingToolError, accep
 
 #: Protocol version for kafka-python, which cannot negotiate it with this broker.
 MOCK_API_VERSION = (2, 3)
-
 _CHILD = Path(__file__).with_name("mock_child.py")
 
 

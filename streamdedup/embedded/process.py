@@ -38,7 +38,6 @@ LOG_TAIL_BYTES = 3000
 PORT_ATTEMPTS = 3
 #: Text in the log of every server whose port is taken; some servers write a capital A.
 PORT_TAKEN = "ddress already in use"
-
 _KEEPER = Path(__file__).with_name("keeper.py")
 
 
@@ -60,7 +59,7 @@ def accepts(port: int) -> bool:
 
 
 class Started(ABC):
-    """Servers that are started on entering a ``with`` block, and closed at its end or when the start fails."""
+    """Servers that a ``with`` block starts at its beginning, and closes at its end or when the start fails."""
 
     @abstractmethod
     def start(self) -> None:
@@ -83,7 +82,7 @@ class Started(ABC):
 
 
 class ManagedProcess(Started):
-    """One server process with its own directory and log; a context manager that starts and stops it.
+    """One server process, with a directory and a log; a context manager that starts and stops it.
 
     Attributes:
         name: Name of the log file and in errors.
@@ -163,7 +162,7 @@ class ManagedProcess(Started):
         """
         if self.is_running():
             return
-        self._release()
+        self._release()  # the keeper of an earlier run
         # -I keeps environment variables and the folder of the script out of the imports, -S makes the start quick.
         keeper = [sys.executable, "-I", "-S", str(_KEEPER), str(os.getpid()), str(self.scratch or "")]
         with self.log_path.open("ab") as log:
@@ -247,7 +246,7 @@ class ManagedProcess(Started):
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def log_tail(self) -> str:
-        """Return the last run's final log lines, after an introduction, for error messages."""
+        """Return the end of an error message: the log's name and the last run's final lines; empty without a log."""
         if not self.log_path.exists():
             return ""
         with self.log_path.open("rb") as log:

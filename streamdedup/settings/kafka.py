@@ -87,8 +87,6 @@ HeaderNames = Annotated[
 #: Part of a transactional.id or of a member's id.
 _INSTANCE = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
 _INSTANCE_KIND = Kind("1 to 64 letters, digits, dots, underscores and hyphens")
-
-
 #: Keys of a login with user and password; of the client at a token endpoint; of any login with tokens.
 _PASSWORD = ("sasl_username", "sasl_password")
 _CLIENT = ("sasl_client_id", "sasl_client_secret")

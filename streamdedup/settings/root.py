@@ -21,7 +21,6 @@ from streamdedup.wire.formats import FORMATS
 
 #: Tries of a request by the Redis client before the daemon receives an error: 1 + ``RETRIES`` of ``index/redis``.
 _STORE_ATTEMPTS = 3
-
 #: A profile's name: part of keys in Redis, label of metrics.
 _PROFILE_NAME = re.compile(r"[a-z0-9_-]{1,32}")
 

@@ -28,7 +28,6 @@ SECTIONS: Mapping[str, type[Section]] = {
     "service": Service,
     "api": Api,
 }
-
 #: Path to a value: section and key, or ``profiles``, profile and key.
 KeyPath = tuple[str, ...]
 

@@ -50,7 +50,7 @@ class Sources:
         mistakes: One line each.
         settled: Key paths with a mistake, whose further mistakes are left out.
         has_file: Whether a settings file is named.
-        is_unread: Whether the file could not be read, so that its content is unknown.
+        is_unread: Whether the file could not be read: its content is unknown, so absent keys are no mistakes.
     """
 
     tree: dict[str, Any] = field(default_factory=dict)
@@ -179,6 +179,7 @@ def _is_no_setting(name: str) -> bool:
     """Return whether a variable with the project's prefix is no setting."""
     if name in {CONFIG_VARIABLE, CRASH_VARIABLE} or name.startswith(TEST_PREFIX):
         return True
+    # The variable of a setting has a separator.
     return SEPARATOR not in name and _SERVICE_LINK.fullmatch(name) is not None
 
 
@@ -218,7 +219,7 @@ def _read_secrets(sources: Sources) -> None:
 def _read_secret(sources: Sources, table: dict[str, Any], secret_path: KeyPath) -> None:
     key = secret_path[-1]
     file_path = (*secret_path[:-1], f"{key}_file")
-    file_name = sources.origins.get(file_path, ".".join(file_path))
+    file_origin = sources.origins.get(file_path, ".".join(file_path))
     if key in table:
         problem = f"given beside {sources.origins.get(secret_path, '.'.join(secret_path))}; give one of them"
     else:
@@ -228,7 +229,7 @@ def _read_secret(sources: Sources, table: dict[str, Any], secret_path: KeyPath) 
             problem = f"{table[file_path[-1]]} {error}"
         else:
             # A mistake about the secret names the key of the file.
-            sources.origins[secret_path] = file_name
+            sources.origins[secret_path] = file_origin
             return
-    sources.report_line(f"{file_name}: {problem}")
+    sources.report_line(f"{file_origin}: {problem}")
     sources.settled |= {secret_path, file_path}

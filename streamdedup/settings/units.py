@@ -227,10 +227,6 @@ def write_pairs(value: Iterable[Iterable[str]]) -> str:
     return f"[{', '.join(write_list(pair) for pair in value)}]"
 
 
-def _write_version(value: Iterable[int]) -> str:
-    return write_text(".".join(str(part) for part in value))
-
-
 #: Seconds, written as a number with its unit.
 Duration = Annotated[
     float,
@@ -270,7 +266,9 @@ Moment = Annotated[
 ]
 #: A version of Kafka, as numbers.
 Version = Annotated[
-    tuple[int, ...] | None, BeforeValidator(parse_version), Kind("a version as text", _write_version, ', such as "2.8"')
+    tuple[int, ...] | None,
+    BeforeValidator(parse_version),
+    Kind("a version as text", lambda value: write_text(".".join(map(str, value))), ', such as "2.8"'),
 ]
 #: A text that may be absent but not empty.
 OptionalText = Annotated[str | None, Field(min_length=1), Kind("a text that is not empty")]

@@ -163,7 +163,7 @@ class _ProposalMeter:
 
     Attributes:
         learnt: Stop shingles of words, for any unit of the profile; None without any.
-        warnings: Reasons for missing proposals.
+        warnings: Reasons why a proposal is missing.
     """
 
     def __init__(self, compared: ComparedSettings) -> None:
