@@ -93,7 +93,7 @@ class _Similar(NamedTuple):
     """A set, the similar ones among the smaller and equally large sets, and their similarities."""
 
     number: int
-    others: NDArray[np.int64]
+    similar_sets: NDArray[np.int64]
     similarities: NDArray[np.float64]
 
 
@@ -166,10 +166,10 @@ def _similar(
     is_member = np.zeros(sets.ranks_count, np.bool_)
     for low, high in _steps(sets.sizes, _LOOKUP_SETS):
         for number, candidates in prefixes.candidates(low, high):
-            similar = _compared(sets, number, candidates, measure, is_member)
-            near = similar.similarities >= threshold
+            similarities = _compared(sets, number, candidates, measure, is_member)
+            near = similarities >= threshold
             if near.any():
-                yield _Similar(number, similar.others[near], similar.similarities[near])
+                yield _Similar(number, candidates[near], similarities[near])
         progress(high - low)
 
 
@@ -202,7 +202,7 @@ class _Prefixes:
         return postings
 
     def candidates(self, low: int, high: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Yield each set from ``low`` to below ``high`` that has candidates, and its candidates, sets before it."""
+        """Yield each set from ``low`` to below ``high`` with candidates, and its candidates, sets of lower number."""
         sets, single_counts = self._sets, self._single_counts[low:high]
         counts = np.maximum(self._lookup_lengths[low:high] - single_counts, 0)
         ranks = sets.ranks[ranges(sets.offsets[low:high] + single_counts, counts)] << 32
@@ -247,8 +247,8 @@ def _single_counts(sets: _RankedSets) -> NDArray[np.int64]:
 
 def _compared(
     sets: _RankedSets, number: int, candidates: NDArray[np.int64], measure: Measure, is_member: NDArray[np.bool_]
-) -> _Similar:
-    """Compare a set with its candidates in full; ``is_member`` is a reused array of all ranks, False between calls."""
+) -> NDArray[np.float64]:
+    """Return a set's similarities with its candidates; ``is_member`` is a reused array of all ranks, now False."""
     ranks = sets.ranks[sets.offsets[number] : sets.offsets[number + 1]]
     sizes = sets.offsets[candidates + 1] - sets.offsets[candidates]
     is_member[ranks] = True
@@ -258,7 +258,7 @@ def _compared(
         starts = offsets_of(sizes[low:high])[:-1]  # no range is empty, as ``reduceat`` needs it
         common[low:high] = np.add.reduceat(is_member[elements], starts, dtype=np.int64)
     is_member[ranks] = False
-    return _Similar(number, candidates, measure.exact(common, np.full_like(sizes, len(ranks)), sizes))
+    return measure.exact(common, np.full_like(sizes, len(ranks)), sizes)
 
 
 def _steps(sizes: NDArray[np.int64], max_items: int | None = None) -> Iterator[tuple[int, int]]:
@@ -283,13 +283,13 @@ def _expanded(groups: _Groups, similar_sets: Iterator[_Similar]) -> Iterator[Pai
         for number, document in enumerate(documents[:-1], start=1):
             yield _pairs(document, documents[number:], np.ones(len(documents) - number))
     for group, similar_groups, similarities in similar_sets:
-        others = groups.members[ranges(groups.offsets[similar_groups], sizes[similar_groups])]
+        similar_documents = groups.members[ranges(groups.offsets[similar_groups], sizes[similar_groups])]
         for document in groups.documents_of(group):
-            yield _pairs(document, others, np.repeat(similarities, sizes[similar_groups]))
+            yield _pairs(document, similar_documents, np.repeat(similarities, sizes[similar_groups]))
 
 
-def _pairs(document: np.int64, others: NDArray[np.int64], similarities: NDArray[np.float64]) -> Pairs:
-    return Pairs(np.minimum(document, others), np.maximum(document, others), similarities)
+def _pairs(document: np.int64, similar: NDArray[np.int64], similarities: NDArray[np.float64]) -> Pairs:
+    return Pairs(np.minimum(document, similar), np.maximum(document, similar), similarities)
 
 
 def _in_blocks(pairs: Iterable[Pairs]) -> Iterator[Pairs]:

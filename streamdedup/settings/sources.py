@@ -185,11 +185,11 @@ def _is_no_setting(name: str) -> bool:
 
 def _path_of(name: str, tree: Mapping[str, Any]) -> KeyPath:
     """Return the path that a variable names; there may be no such key."""
-    section, _, rest = name.removeprefix(PREFIX).partition(SEPARATOR)
+    section, _, suffix = name.removeprefix(PREFIX).partition(SEPARATOR)
     if section == "PROFILES":
-        profile, _, key = rest.rpartition(SEPARATOR)
+        profile, _, key = suffix.rpartition(SEPARATOR)  # from the right: a profile's name may contain the separator
         return "profiles", _profile_of(profile.lower(), tree), key.lower()
-    return section.lower(), rest.lower()
+    return section.lower(), suffix.lower()
 
 
 def _profile_of(name: str, tree: Mapping[str, Any]) -> str:
@@ -202,8 +202,8 @@ def _profile_of(name: str, tree: Mapping[str, Any]) -> str:
 
 
 def _did_you_mean(name: str) -> str:
-    section, _, rest = name.upper().removeprefix(PREFIX).partition(SEPARATOR)
-    profile = rest.rpartition(SEPARATOR)[0] if section == "PROFILES" else ""
+    section, _, suffix = name.upper().removeprefix(PREFIX).partition(SEPARATOR)
+    profile = suffix.rpartition(SEPARATOR)[0] if section == "PROFILES" else ""
     close = get_close_matches(name.upper(), list(variables(profile or "NAME")), n=1, cutoff=0.8)
     return f"; did you mean {close[0]}?" if close else "; the documentation of the settings lists all"
 

@@ -58,8 +58,8 @@ def compared_shares(
     codes, shared = candidate_pairs
     copies = sets.copies.astype(np.float64)
     factors = np.where(np.isin(codes, related), scales.related, scales.unrelated)
-    # ``counts``: c_j for each set, j from 0 to all bands, scaled to the index. ``in_sample``: all candidates of a
-    # document with the set, unscaled. A copy is a related candidate that shares all bands. No document is its own.
+    # For a document with each set: ``counts``, its c_j for j from 0 to all bands, scaled to the index; ``in_sample``,
+    # its candidates, unscaled, of which the copies come first. A copy is related and shares all bands.
     counts, in_sample = np.zeros(set_count * (bands + 1)), copies - 1
     smaller, larger = codes // set_count, codes % set_count
     for set_numbers, candidates in ((smaller, larger), (larger, smaller)):

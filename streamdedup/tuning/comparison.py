@@ -103,8 +103,8 @@ def compare_settings(
 ) -> ComparedSettings:
     """Compare settings on a share of a sample's usable texts (``used_text_numbers``); at least one document is needed.
 
-    Given an ``earlier`` comparison on fewer documents, study only the shingle kind that it recommends, and take the
-    rows of the other kinds from it.
+    Given an ``earlier`` comparison on fewer documents, study only the shingle kind that it recommends, and copy its
+    rows of all other kinds.
 
     Raises:
         SettingsError: No row reaches the minimum recall at the profile's threshold; the text names remedies.

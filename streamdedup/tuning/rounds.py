@@ -82,7 +82,7 @@ def rounds(
         elapsed_s = clock() - started_s
         round_times.append(RoundTime(len(kinds), characters, clock() - round_started_s))
         next_has_all_kinds = characters < ALL_KINDS_CHARACTERS and elapsed_s < _ALL_KINDS_SHARE * time_s
-        # Before any recommendation ``latest`` is None, so all kinds are compared again.
+        # Before any recommendation ``latest`` is None, so the next round has all kinds as well.
         earlier = None if next_has_all_kinds else latest
         next_kinds_count = len(question.kinds) if earlier is None else 1
         growth = min(_GROWTH, affordable_growth(round_times, next_kinds_count, time_s - elapsed_s))

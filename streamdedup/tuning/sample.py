@@ -101,7 +101,7 @@ def used_characters(texts: Sequence[str], units: Iterable[str]) -> int:
 
 
 def used_text_numbers(texts: Sequence[str], units: Iterable[str], share: float = 1.0) -> NDArray[np.int64]:
-    """Return the numbers of the texts to use, int64 (n,), ascending: all, or ten runs of neighbours, evenly spread.
+    """Return the numbers of the texts to use, int64 (n,), ascending: all, or ``_EXCERPT_RUNS`` runs, evenly spread.
 
     ``units``: units of all shingle kinds to compare, which use the same texts. ``share``: share of the usable
     characters (``used_characters``), above 0, at most 1.

@@ -70,7 +70,7 @@ class Study:
         family: Signature hash functions.
         scopes: Scope of each text; empty without scopes.
         text_numbers: int64 (n,); numbers of the texts that are used, ascending; None for all.
-        floor: Least similarity of joined pairs, above 0, at most 1; a method with a lower ``threshold`` sees no more.
+        floor: Least similarity of joined pairs, above 0, at most 1; with a lower threshold no method finds more pairs.
         rule: Containment rule, whose ``min_similarity`` is at least ``floor``; None for no rule.
         min_words: Documents with fewer words are skipped.
         progress: Called with the count of newly joined documents.
