@@ -85,14 +85,5 @@ def decode_entry(decoder: Decoder, file: str, line: int, raw: bytes) -> Entry:
         document = decoder.decode(position, timestamp_ms=0, key=default_id.encode(), value=raw)
     except MessageError as error:
         return Entry(default_id, text="", file=file, line=line, raw=raw, problem=str(error), code=error.code)
-    return Entry(
-        document.id,
-        document.text,
-        file,
-        line,
-        raw,
-        document.source,
-        document.published_at,
-        document.op,
-        scope=document.scope,
-    )
+    source, published_at, op = document.source, document.published_at, document.op
+    return Entry(document.id, document.text, file, line, raw, source, published_at, op, scope=document.scope)

@@ -79,7 +79,7 @@ class ByteStream(io.RawIOBase):
         self.name = shown_name(name)
 
     def head(self) -> bytes:
-        """Return the first 512 bytes; fewer if the stream, or a line of text, ends before the 512th."""
+        """Return the first 512 bytes; perhaps fewer where a line of text, or the stream, ends before the 512th."""
         if self._head is None:
             data = b""
             # A slow stream may deliver byte by byte, and one line is enough to detect text. Binary data has NUL bytes

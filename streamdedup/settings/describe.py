@@ -123,10 +123,11 @@ def _unused(section: BaseModel) -> dict[str, str]:
         return {"instance_id": "random for each process"}
     if not isinstance(section, Profile):
         return {}
-    return {
-        **({"keep_white_space": 'for shingle_unit = "char" only'} if section.shingle_unit == "word" else {}),
-        **({"min_recall": "bands and rows are given"} if section.bands is not None else {}),
-        **(
-            {"containment_min_similarity": "for containment_threshold"} if section.containment_threshold is None else {}
-        ),
-    }
+    reasons: dict[str, str] = {}
+    if section.shingle_unit == "word":
+        reasons["keep_white_space"] = 'for shingle_unit = "char" only'
+    if section.bands is not None:
+        reasons["min_recall"] = "bands and rows are given"
+    if section.containment_threshold is None:
+        reasons["containment_min_similarity"] = "for containment_threshold"
+    return reasons

@@ -242,6 +242,7 @@ class Kafka(TlsSection):
     def _check_login(self) -> Iterator[tuple[str, str]]:
         protocol, mechanism = self.security_protocol, self.sasl_mechanism
         logs_in = protocol.startswith("SASL")
+        # A login needs a mechanism, and a mechanism needs a login.
         if logs_in != (mechanism is not None):
             yield "sasl_mechanism", _MISSING.format(protocol) if logs_in else _UNUSED.format(protocol)
         used = _LOGINS.get(mechanism or "", _PASSWORD) if logs_in else ()

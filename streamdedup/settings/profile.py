@@ -236,7 +236,7 @@ class Profile(Section):
         return self.threshold if self.containment_threshold is None else self.containment_min_similarity
 
     def recall(self, similarity: float) -> float:
-        """Return the probability that the bands find a pair with this similarity; a lower bound unless Jaccard's."""
+        """Return the probability that bands find a pair with this similarity; exact for Jaccard, else a lower bound."""
         return self.banding().probability(self.least_jaccard(similarity), self.min_shared_bands)
 
     def least_jaccard(self, similarity: float) -> float:
@@ -265,6 +265,7 @@ class Profile(Section):
             "shingle_size": self.shingle_size,
             "letters_only": self.letters_only,
             "fold_marks": self.fold_marks,
+            # This key and the last two are absent where they are off, as in an index from before the setting existed.
             **({"fold_variants": variants_version()} if self.fold_variants else {}),
             "stop_words": digest_of_words(self._stop_words),
             "stop_shingles": digest_of_hashes(self._stop_shingles),
@@ -276,7 +277,6 @@ class Profile(Section):
             "bands": banding.bands,
             "rows": banding.rows,
             "exact_limit": self.exact_limit,
-            # Absent where sources are not kept, as in the indexes of earlier versions.
             **({"keep_sources": True} if self.keeps_sources else {}),
             **({"scope_field": self.scope_field} if self.scope_field is not None else {}),
         }

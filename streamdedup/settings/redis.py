@@ -63,7 +63,9 @@ def redact_url(url: str) -> str:
 
 def _credentials(username: str, password: str) -> tuple[str, ...]:
     """Return the arguments of the command AUTH; none without user and password."""
-    return (username, password) if username else (password,) if password else ()
+    if username:
+        return (username, password)
+    return (password,) if password else ()
 
 
 def _provider_mistakes(name: str) -> Iterator[tuple[str, str]]:

@@ -222,8 +222,8 @@ def _example(compared: ComparedSettings, study: Study, number: int) -> dict[str,
 def _excerpts(*texts: str) -> tuple[str, str]:
     """Return two texts in one line each, cut to whole words around the first difference."""
     lines = [" ".join(text.split()) for text in texts]
-    pairs = enumerate(zip(*lines, strict=False))
-    difference = next((index for index, (a, b) in pairs if a != b), min(map(len, lines)))
+    characters = enumerate(zip(*lines, strict=False))
+    difference = next((index for index, (a, b) in characters if a != b), min(map(len, lines)))
     # A third of the excerpt is before the difference, more where the longer line ends soon after the difference.
     start = max(0, min(difference - _EXAMPLE_CHARS // 3, max(map(len, lines)) - _EXAMPLE_CHARS))
     left, right = (_excerpt(line, start) for line in lines)

@@ -198,16 +198,17 @@ class Study:
 
     def recall(self, banding: Banding, threshold: float) -> Recall:
         """Return the share of the alerted pairs that become candidates, without limits for storms."""
-        alerted = self.alerted(threshold)
-        is_candidate = (self._first_shared(banding.rows) < banding.bands)[alerted]
-        weights = self.counts[alerted, ALL_PAIRS]
-        chances = 1.0 - (1.0 - self.pairs.similarities[alerted] ** banding.rows) ** banding.bands
+        is_alerted = self.alerted(threshold)
+        is_candidate = (self._first_shared(banding.rows) < banding.bands)[is_alerted]
+        weights = self.counts[is_alerted, ALL_PAIRS]
+        chances = 1.0 - (1.0 - self.pairs.similarities[is_alerted] ** banding.rows) ** banding.bands  # P(s)
         copy_pairs = float(self.distinct.copy_pairs()[ALL_PAIRS])  # equal sets share all bands
         total = float(weights.sum()) + copy_pairs
         edited = Rate.of_items(is_candidate)
         if not total:
             return Recall(0.0, edited, None, None)
-        measured, expected = ((float(weights @ share) + copy_pairs) / total for share in (is_candidate, chances))
+        measured = (float(weights @ is_candidate) + copy_pairs) / total
+        expected = (float(weights @ chances) + copy_pairs) / total
         return Recall(total, edited, measured, expected)
 
     def unlucky_share(self, banding: Banding, threshold: float) -> float | None:
@@ -237,8 +238,8 @@ class Study:
     ) -> NDArray[np.float64]:
         """Return the chance of a candidate to be compared in spite of ``limits``, by set and by shared bands.
 
-        float64 (n_sets, bands + 1), see ``capped``. ``scales.related`` is for the kept pairs that are alerted with
-        ``related_from`` as the threshold, ``scales.unrelated`` for all other candidates.
+        float64 (n_sets, bands + 1), see ``capped``. ``scales.related`` is for copies and for the kept pairs that are
+        alerted with ``related_from`` as the threshold, ``scales.unrelated`` for all other candidates.
         """
         pairs = self.pairs.where(self.alerted(related_from))
         related = pairs.left * len(self.distinct.first_documents) + pairs.right  # the codes of ``candidates``
@@ -254,8 +255,7 @@ class Study:
         keys, shared = self.band_keys(banding), np.zeros(len(alerted.left), np.int64)
         for column in keys.T:
             shared += column[alerted.left] == column[alerted.right]
-        # The later document looks up the earlier one, and either of the two may be the later one. A pair that shares no
-        # band is no candidate.
+        # Either document may be the later one, which looks the other one up. A pair that shares no band is not found.
         compared = (shares[alerted.left, shared] + shares[alerted.right, shared]) / 2 * (shared > 0)
         copy_pairs = self.distinct.copies * (self.distinct.copies - 1) / 2
         total = float(weights.sum() + copy_pairs.sum())
@@ -264,16 +264,17 @@ class Study:
 
     def true_candidates(self, threshold: float, banding: Banding) -> NDArray[np.float64]:
         """Return the pair count of the alerted pairs that become candidates, float64 (2,), equal sets included."""
-        is_found = self.alerted(threshold) & (self._first_shared(banding.rows) < banding.bands)
-        pairs: NDArray[np.float64] = self.distinct.copy_pairs() + self.counts[is_found].sum(axis=0)
+        is_true_candidate = self.alerted(threshold) & (self._first_shared(banding.rows) < banding.bands)
+        pairs: NDArray[np.float64] = self.distinct.copy_pairs() + self.counts[is_true_candidate].sum(axis=0)
         return pairs
 
     def found_by_similarity(self, banding: Banding, bins: int) -> list[tuple[float, Rate]]:
-        """Return the middle of each similarity bin that has pairs between different sets, and their found share."""
-        is_found = self._first_shared(banding.rows) < banding.bands
+        """Return the middle of each similarity bin with kept pairs, and the rate at which these become candidates."""
+        is_candidate = self._first_shared(banding.rows) < banding.bands
         bin_of = np.minimum((self.pairs.similarities * bins).astype(np.int64), bins - 1)
         return [
-            ((number + 0.5) / bins, Rate.of_items(is_found[bin_of == number])) for number in np.unique(bin_of).tolist()
+            ((number + 0.5) / bins, Rate.of_items(is_candidate[bin_of == number]))
+            for number in np.unique(bin_of).tolist()
         ]
 
     def largest_bucket(self, banding: Banding) -> int:
@@ -292,8 +293,8 @@ def _sample_pairs(
 ) -> tuple[Pairs, NDArray[np.float64], NDArray[np.float64]]:
     """Find the pairs by an exact join; return the attributes ``pairs``, ``counts`` and ``histogram`` of ``Study``.
 
-    The histogram counts all pairs. Above ``MOST_PAIRS`` each pair is dropped with a chance of one half, and so is each
-    later one; the kept pairs represent the dropped ones.
+    The histogram counts all pairs. Whenever more than ``MOST_PAIRS`` are kept, each is dropped with a chance of one
+    half, and later pairs are kept with half the chance; the kept pairs represent the dropped ones.
     """
     random = np.random.default_rng(_SEED)
     pairs, kept_share, histogram = gathered([]), 1.0, np.zeros(BINS)
