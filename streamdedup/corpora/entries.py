@@ -1,4 +1,4 @@
-"""The entry: one document of a corpus, or one unreadable line, as the parsers yield it to the commands on files."""
+"""The corpus entry: one document, or one unreadable line or row, as the parsers yield it to the commands on files."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ _DEFAULT_DECODER: Final = Decoder()
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A document in a corpus, or a line that could not be read as one.
+    """A document in a corpus, or a line or row that could not be read as one; no entry of the index.
 
     Attributes:
         id: Id in the corpus, or ``line_id`` if the corpus gives none.

@@ -113,7 +113,7 @@ class Trial:
         """Index a batch, see ``DetectorRun.index``."""
         result = self.run.index(documents)
         for detection in result.detections:
-            number = detection.document.position.offset
+            number = detection.document.position.offset  # as ``document_at`` sets it
             for match in detection.matches:
                 ends = sorted((number, match.position.offset))
                 self._pairs.append((ends[0], ends[1], match.similarity, match.method == "exact"))

@@ -28,9 +28,9 @@ from streamdedup.tuning.study import Study
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
 DAY_S: Final = 86_400.0
-#: Largest number of values of a signature that the settings allow.
+#: Most signature values that the settings allow.
 LARGEST_SIGNATURE: Final = 1_024
-#: Largest number of values of a signature that are tried, unless the profile has more.
+#: Most signature values that are tried, unless the profile has more.
 MOST_PERMUTATIONS: Final = 512
 
 

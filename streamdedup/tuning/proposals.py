@@ -117,6 +117,7 @@ def _changes(base: Profile, study: Study, meter: "_ProposalMeter") -> Iterator[t
     """Yield name and changed keys of each proposal to measure; ``measure`` adds the stop shingles of ``STOPS``."""
     if base.shingle_unit == "word" and base.stop_shingles == "none" and meter.learnt is not None:
         yield STOPS, {}
+    # The settings require that the rule's least similarity is below the threshold.
     if base.containment_threshold is None and base.containment_min_similarity < base.threshold:
         yield f"containment_threshold = {_CONTAINMENT:g}", {"containment_threshold": _CONTAINMENT}
     for key, pattern in (("fold_marks", _SIGNS), ("fold_variants", _HAN)):
