@@ -8,8 +8,6 @@ an archive are never extracted.
 
 A defect that concerns a whole file (missing, truncated, binary) raises ``CorpusError``. A malformed line becomes an
 entry with its raw bytes and the reason.
-
-To add a format: write a parser and add a row to ``formats.FORMATS``.
 """
 
 from streamdedup.corpora.entries import Entry

@@ -14,23 +14,25 @@ from streamdedup.errors import CorpusError
 
 
 def sgml_members(archive: ByteStream) -> Iterator[ByteStream]:
-    """Yield the members that are SGML files, by name or by first bytes, decompressed; read each before the next.
+    """Yield the members that are SGML files, by name or by first bytes, decompressed.
+
+    Each is valid until the next one is asked for.
 
     Raises:
         CorpusError: The archive is damaged or truncated, or has no SGML file.
     """
-    is_empty = True
+    has_sgml = False
     while (header := _next_header(archive)) is not None:
         member = _Member(archive, header.size)
         stream = ByteStream(member.read, f"{archive.name}:{header.name}")
         if header.isreg() and (is_reuters_name(header.name) or starts_with(stream.head(), REUTERS_STARTS)):
-            is_empty = False
+            has_sgml = True
             yield unzipped(stream)
         member.skip()
     # gzip verifies its checksum at the end, so the archive is read to the end.
     while archive.read(CHUNK_BYTES):
         pass
-    if is_empty:
+    if not has_sgml:
         raise CorpusError(f"{archive.name}: an archive without .sgm files")
 
 
@@ -40,7 +42,7 @@ class _Member:
     def __init__(self, archive: ByteStream, size: int) -> None:
         self._archive = archive
         self._left = size
-        # The content is filled up to a whole number of blocks.
+        # Bytes that fill the last block of the content up.
         self._padding = -size % tarfile.BLOCKSIZE
 
     def read(self, size: int) -> bytes:
@@ -49,7 +51,7 @@ class _Member:
         return piece
 
     def skip(self) -> None:
-        """Read the rest of the content and the padding, so that the next header follows."""
+        """Read the unread content and the padding, so that the next header follows."""
         while self.read(CHUNK_BYTES):
             pass
         _read_exactly(self._archive, self._padding)

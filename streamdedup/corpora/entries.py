@@ -1,4 +1,4 @@
-"""The entry: one document of a corpus, or one unreadable line, as the parsers yield it to the commands on files."""
+"""The corpus entry: one document, or one unreadable line or row, as the parsers yield it to the commands on files."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ _DEFAULT_DECODER: Final = Decoder()
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A document in a corpus, or a line that could not be read as one.
+    """A document in a corpus, or a line or row that could not be read as one; no entry of the index.
 
     Attributes:
         id: Id in the corpus, or ``line_id`` if the corpus gives none.
@@ -22,10 +22,10 @@ class Entry:
         file: File name; ``archive:member`` inside an archive.
         line: Number of the first line in the file, from 1.
         raw: Record value that ``produce`` sends. JSON lines: the line without its end. Tables: the row as a JSON
-            object. Other formats: None. An unreadable entry: its bytes.
+            object. Unreadable lines and rows: their bytes. Documents in other formats: None, for ``value``.
         source: Source, unchanged.
         published_at: Publication time, unchanged and not interpreted.
-        op: Operation; always "upsert" except in JSON lines.
+        op: Operation; always "upsert" except in JSON lines, whose ``raw`` has it.
         problem: Why the line is not a document; ``text`` is empty then. None for a document.
         code: Error code that its dead letter would have.
         scope: Scope; None without one.
@@ -57,6 +57,7 @@ class Entry:
         """Return the record value: ``raw`` unchanged; without it a JSON object with the field names of a decoder."""
         if self.raw is not None:
             return self.raw
+        # Without ``op``, because a document without ``raw`` is an upsert, the default.
         fields = {
             decoder.id_field: self.id,
             # The decoder joins its text fields, so the whole text fits into the first.
@@ -84,14 +85,5 @@ def decode_entry(decoder: Decoder, file: str, line: int, raw: bytes) -> Entry:
         document = decoder.decode(position, timestamp_ms=0, key=default_id.encode(), value=raw)
     except MessageError as error:
         return Entry(default_id, text="", file=file, line=line, raw=raw, problem=str(error), code=error.code)
-    return Entry(
-        document.id,
-        document.text,
-        file,
-        line,
-        raw,
-        document.source,
-        document.published_at,
-        document.op,
-        scope=document.scope,
-    )
+    source, published_at, op = document.source, document.published_at, document.op
+    return Entry(document.id, document.text, file, line, raw, source, published_at, op, scope=document.scope)

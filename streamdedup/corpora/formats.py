@@ -28,7 +28,7 @@ class FileFormat:
 
     Attributes:
         parse: Parser for a file's bytes.
-        title: Name in help texts; empty for a variant of another format.
+        title: Name in help texts; empty for "tsv-unquoted", a variant of TSV.
         suffixes: File name suffixes that select the format, in lower case.
         starts: First bytes that select the format before the file name does, in lower case. A binary file is selected
             by its first bytes only.
@@ -88,7 +88,7 @@ def detect_format(stream: ByteStream, requested: Format) -> Format:
     """Return a file's format: the requested one, or the detected one for "auto".
 
     Raises:
-        CorpusError: The first bytes are those of an unsupported format.
+        CorpusError: The first bytes are those of an unsupported format, or, for "auto", of an unknown binary file.
     """
     head = stream.head()
     for magic, advice in _FOREIGN.items():
@@ -105,4 +105,4 @@ def detect_format(stream: ByteStream, requested: Format) -> Format:
     for name, form in FORMATS.items():
         if suffix in form.suffixes:
             return name
-    return "jsonl" if starts_with(head, (b"{",)) else "text"
+    return "jsonl" if starts_with(head, (b"{",)) else "text"  # an unknown suffix, or none

@@ -29,7 +29,7 @@ class CorpusReader:
         path: A file, a folder with ``.sgm`` files, or "-" for standard input.
         format: File format; "auto" detects it.
         decoder: Field names, and the rules for a valid document, as in the daemon.
-        columns: Table columns that are not named like the decoder's fields.
+        columns: Names of table columns that differ from the decoder's field names.
 
     Attributes:
         total_bytes: Sum of the file sizes as stored, compressed or not; None for standard input and pipes.
@@ -70,7 +70,7 @@ class CorpusReader:
         """Yield a file's content: one part, or one for each archive member."""
         with open_file(file) as stored:
             stream = unzipped(ByteStream(stored.read1, "stdin" if file == STDIN else file, self._count_bytes))
-            is_archive = stream.head().startswith(*_TAR_MAGIC)
+            is_archive = stream.head().startswith(*_TAR_MAGIC)  # the magic bytes, at their offset
             requested = _reuters_format(f"{stream.name}: a tar archive", self._format) if is_archive else self._format
             name = detect_format(stream, requested)
             form = FORMATS[name]
@@ -91,7 +91,7 @@ def _reuters_format(container: str, requested: Format) -> Format:
 
 
 def corpus_files(path: str) -> list[str]:
-    """Return the ``.sgm`` files of a folder in reading order, else the path alone."""
+    """Return a folder's ``.sgm`` files in reading order, ``CorpusError`` if it has none; of another path the path."""
     if path == STDIN or not Path(path).is_dir():
         return [path]
     try:

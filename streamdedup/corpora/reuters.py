@@ -17,12 +17,13 @@ REUTERS_SUFFIXES: Final = (".sgm", ".sgml")
 #: First bytes of the files, in lower case.
 REUTERS_STARTS: Final = (b"<!doctype lewis", b"<reuters")
 
+#: A numeric or a named entity: group 1 is the number, group 2 the name.
 _ENTITY: Final = re.compile(r"&(?:#([0-9]{1,7})|(lt|gt|amp|quot|apos));")
 _NAMED_ENTITIES: Final = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
 
 
 def is_reuters_name(name: str) -> bool:
-    """Return whether a file name has an SGML suffix, ``.gz`` allowed behind it."""
+    """Return whether a file name ends with an SGML suffix, or with one and ``.gz``."""
     return name.lower().removesuffix(".gz").endswith(REUTERS_SUFFIXES)
 
 
@@ -62,7 +63,7 @@ def read_reuters(stream: ByteStream, _: Decoder, __: Columns) -> Iterator[Entry]
 
 def _article(sgml: str, file: str, line: int) -> Entry:
     """Return an article: OLDID (1 to 22,173, unique) as id, BODY as text; an OLDID that is no number counts as none."""
-    number = re.search(r'\bOLDID="([0-9]{1,9})"', sgml[: sgml.find(">")])
+    number = re.search(r'\bOLDID="([0-9]{1,9})"', sgml[: sgml.find(">")])  # in the tag that begins the article
     return Entry(
         number[1] if number else line_id(file, line),
         _element(sgml, "BODY"),

@@ -18,7 +18,7 @@ from streamdedup.errors import CorpusError
 #: Path of standard input.
 STDIN: Final = "-"
 #: Limit of a line (checked by ``Lines``), a table row (by ``tables``) or an SGML article (by ``reuters``), in bytes.
-#: Both modules read it as ``sources.MAX_LINE_BYTES``, because tests replace it here.
+#: The two modules read it as ``sources.MAX_LINE_BYTES``, because tests replace it here.
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 #: Bytes of one read.
 CHUNK_BYTES: Final = 64 * 1024
@@ -63,9 +63,10 @@ class ByteStream(io.RawIOBase):
     """A byte stream whose beginning can be examined before it is read; every read error is a ``CorpusError``.
 
     Args:
-        read: Returns up to a number of bytes, nothing at the end; best ``read1``, which does not wait for all of them.
+        read: Returns at most the number of bytes that it is asked for, none at the end. ``read1`` of a file is best,
+            because it returns the bytes that are there instead of waiting for all.
         name: Name in errors.
-        count: Called after each ``read`` with the length: ``CorpusReader`` counts bytes before decompression with it.
+        count: Called after each ``read`` with the length; ``CorpusReader`` counts the bytes before decompression.
     """
 
     def __init__(self, read: Callable[[int], bytes], name: str, count: Callable[[int], None] | None = None) -> None:
@@ -78,7 +79,7 @@ class ByteStream(io.RawIOBase):
         self.name = shown_name(name)
 
     def head(self) -> bytes:
-        """Return the first 512 bytes, or fewer if a line or the stream ends before."""
+        """Return the first 512 bytes; perhaps fewer where a line of text, or the stream, ends before the 512th."""
         if self._head is None:
             data = b""
             # A slow stream may deliver byte by byte, and one line is enough to detect text. Binary data has NUL bytes
@@ -131,7 +132,7 @@ class Lines:
         self.number = 0
 
     def __iter__(self) -> Iterator[bytes]:
-        # One byte more than the limit tells a line that is too long from one that just fits.
+        # ``readline`` cuts a longer line there. One byte more than the limit tells such a line from one that just fits.
         while line := self._stream.readline(MAX_LINE_BYTES + 1):
             self.number += 1
             if len(line) > MAX_LINE_BYTES:

@@ -33,8 +33,8 @@ class Columns:
 
     Attributes:
         text: Text columns, joined by line breaks.
-        tables_only: Whether named columns are an error for a format without columns; False where the same options also
-            name fields of JSON.
+        tables_only: Whether named columns are an error in a file that is no table (``CorpusReader`` checks it); False
+            where the same options also name fields of JSON.
     """
 
     id: str | None = None
@@ -56,11 +56,12 @@ def read_table(
     ``quoted``: whether quotation marks enclose fields; without them a quotation mark is text.
 
     Raises:
-        CorpusError: The header or a column is missing, a column occurs twice, or a row is too long.
+        CorpusError: The header is missing or malformed, a column is missing or occurs twice, or a row is too long.
     """
     # ``csv`` refuses cells above 128 KiB by default. The limit applies to the whole process.
     csv.field_size_limit(sources.MAX_LINE_BYTES)
     feed = _RowLines(Lines(stream))
+    # ``strict``: a malformed row raises an error; otherwise ``csv`` guesses its cells.
     parser = csv.reader(
         iter(feed), delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE, strict=True
     )
@@ -130,12 +131,12 @@ class _RowLines:
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """Column numbers by the decoder's field names.
+    """Column numbers, from 0, by the decoder's field names.
 
     Attributes:
         width: Column count.
         single: Column number for each field besides the text fields.
-        texts: Column numbers for each text field.
+        texts: Column numbers for each text field; several only where ``Columns`` names them.
     """
 
     width: int
@@ -203,7 +204,7 @@ def _read_header(feed: _RowLines, cells: list[str], problem: str | None, columns
     single = {field: number_of(name or field) for field, name in required.items() if name is not None or field in names}
     texts: dict[str, tuple[str, ...]] = {field: (field,) for field in decoder.text_fields if field in names}
     if columns.text:
-        texts = {decoder.text_fields[0]: columns.text}
+        texts = {decoder.text_fields[0]: columns.text}  # the decoder joins its fields, so one of them takes all
     if not texts:
         missing = " or ".join(f"`{field}`" for field in decoder.text_fields)
         raise feed.error(

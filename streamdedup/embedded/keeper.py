@@ -63,7 +63,7 @@ def keep(parent_pid: int, scratch: str, command: list[str]) -> int:
     """
     # When the command ends, SIGCHLD writes a byte into this pipe, which ends the ``select`` below.
     wake_reader, wake_writer = os.pipe()
-    os.set_blocking(wake_writer, False)
+    os.set_blocking(wake_writer, False)  # ``set_wakeup_fd`` requires it
     signal.set_wakeup_fd(wake_writer)
     signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # without a handler there is no wake-up
     # The command gets a process group of its own, which can be killed without the keeper. Both outputs go to the log
@@ -80,11 +80,11 @@ def keep(parent_pid: int, scratch: str, command: list[str]) -> int:
     while server.poll() is None:
         readable, _, _ = select.select([STDIN, wake_reader], [], [], PARENT_CHECK_S)
         if wake_reader in readable:
-            os.read(wake_reader, 4096)
+            os.read(wake_reader, 4096)  # empties the pipe
         is_closed = STDIN in readable and not os.read(STDIN, 4096)
         if is_closed or os.getppid() != parent_pid:
             _kill_group(server.pid)
-            server.wait()
+            server.wait()  # the folder may be in use until then
             if scratch:
                 shutil.rmtree(scratch, ignore_errors=True)
     _kill_group(server.pid)  # processes that the command left behind

@@ -20,7 +20,6 @@ from streamdedup.embedded.process import ManagedProcess, MissingToolError, accep
 
 #: Protocol version for kafka-python, which cannot negotiate it with this broker.
 MOCK_API_VERSION = (2, 3)
-
 _CHILD = Path(__file__).with_name("mock_child.py")
 
 
@@ -52,7 +51,7 @@ class MockBroker(ManagedProcess):
         return self._address_path.read_text(encoding="ascii") if self._address_path.exists() else ""
 
     def spawn(self) -> None:
-        """Start the process as ``ManagedProcess`` does, without an address of an earlier run for ``is_ready``."""
+        """Remove the address of an earlier run, which would mislead ``is_ready``; then start as ``ManagedProcess``."""
         if not self.is_running():
             self._address_path.unlink(missing_ok=True)
         super().spawn()

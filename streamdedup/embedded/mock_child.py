@@ -18,7 +18,7 @@ from pathlib import Path
 PRODUCER = 0
 #: Milliseconds for which a new group waits for further members. kafka-python loses a join whose answer arrives just as
 #: a poll ends, joins again, and waits for the session timeout. The default of librdkafka, 3000, is a multiple of every
-#: usual poll timeout, so the answer would arrive then.
+#: usual poll timeout, so the answer would arrive at such a moment.
 REBALANCE_DELAY_MS = 0
 #: Bytes for the library's error texts.
 ERROR_BYTES = 512
@@ -27,7 +27,7 @@ REPLICATION_FACTOR = 1
 
 
 def _load_library() -> ctypes.CDLL:
-    """Return librdkafka with the types of the used functions, loaded through the extension module."""
+    """Return librdkafka, loaded through the extension module that contains it, with the types of the used functions."""
     extension = importlib.import_module("confluent_kafka.cimpl").__file__
     library = ctypes.CDLL(extension)
     text, handle = ctypes.c_char_p, ctypes.c_void_p

@@ -38,7 +38,6 @@ LOG_TAIL_BYTES = 3000
 PORT_ATTEMPTS = 3
 #: Text in the log of every server whose port is taken; some servers write a capital A.
 PORT_TAKEN = "ddress already in use"
-
 _KEEPER = Path(__file__).with_name("keeper.py")
 
 
@@ -60,7 +59,7 @@ def accepts(port: int) -> bool:
 
 
 class Started(ABC):
-    """Servers that are started on entering a ``with`` block, and closed at its end or when the start fails."""
+    """Servers that a ``with`` block starts at its beginning, and closes at its end or when the start fails."""
 
     @abstractmethod
     def start(self) -> None:
@@ -71,7 +70,7 @@ class Started(ABC):
         """End the servers."""
 
     def __enter__(self) -> Self:
-        # Closes unless the start succeeds, also when Ctrl-C interrupts it.
+        # Closes unless the start succeeds, also when Ctrl-C interrupts the start.
         with contextlib.ExitStack() as on_failure:
             on_failure.callback(self.close)
             self.start()
@@ -83,12 +82,12 @@ class Started(ABC):
 
 
 class ManagedProcess(Started):
-    """One server process with its own directory and log; a context manager that starts and stops it.
+    """One server process, with a directory and a log; a context manager that starts and stops it.
 
     Attributes:
         name: Name of the log file and in errors.
-        directory: Working directory, data and log. Kept if the caller named it, else private and removed by ``close``.
-        scratch: Folder that the keeper removes if this process ends without closing the server; None for no folder.
+        directory: Working directory, for data and log. Kept if the caller named it, else private: removed by ``close``.
+        scratch: Folder that the keeper removes if the parent ends without closing the server; None for no folder.
     """
 
     def __init__(self, name: str, directory: Path | None = None) -> None:
@@ -136,7 +135,7 @@ class ManagedProcess(Started):
         return self._keeper is not None and self._keeper.poll() is None
 
     def start(self, deadline_s: float = START_DEADLINE_S) -> None:
-        """Start the server, unless it is running, and wait until it answers. A restart keeps the ports.
+        """Start the server, unless it is running, and wait until it answers; then it keeps its ports in each restart.
 
         Raises:
             ServerError: The server ended, or did not answer in ``deadline_s`` seconds (it is then killed).
@@ -163,7 +162,7 @@ class ManagedProcess(Started):
         """
         if self.is_running():
             return
-        self._release()
+        self._release()  # the keeper of an earlier run
         # -I keeps environment variables and the folder of the script out of the imports, -S makes the start quick.
         keeper = [sys.executable, "-I", "-S", str(_KEEPER), str(os.getpid()), str(self.scratch or "")]
         with self.log_path.open("ab") as log:
@@ -180,7 +179,7 @@ class ManagedProcess(Started):
         try:
             line = self._keeper.stdout.readline()  # the process id of the server
         except BaseException:
-            # Interrupted before the process id is known: closing the pipe makes the keeper end the server.
+            # Interrupted, as by Ctrl-C, without the process id: closing the pipe makes the keeper end the server.
             assert self._keeper.stdin is not None
             self._keeper.stdin.close()
             self._release()
@@ -247,7 +246,7 @@ class ManagedProcess(Started):
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def log_tail(self) -> str:
-        """Return the last run's final log lines, after an introduction, for error messages."""
+        """Return the end of an error message: the log's name and the last run's final lines; empty without a log."""
         if not self.log_path.exists():
             return ""
         with self.log_path.open("rb") as log:

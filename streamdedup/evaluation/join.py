@@ -43,8 +43,9 @@ _LOOKUP_SETS: Final = 1 << 10
 #: A pair must share one more element in the prefixes for each 16 elements of the smaller set (n in the docstring).
 #: Measured on articles as character 5-shingles, whose large sets share many elements by chance.
 _ELEMENTS_PER_NEED: Final = 16
-#: Fewer occurrences than 1/16 of the number of sets are sorted; more are counted in an array with all sets.
-_FEW: Final = 16
+#: To find the sets that occur often enough, fewer occurrences than 1/16 of the number of sets are sorted; more are
+#: counted in an array with a counter for each set.
+_SETS_PER_OCCURRENCE: Final = 16
 #: Least number of pairs in a block, except the last block.
 _BLOCK_PAIRS: Final = 1 << 16
 #: Tolerance for a product of threshold and size that should be a whole number.
@@ -68,7 +69,7 @@ class _Groups(NamedTuple):
 
 
 class _RankedSets(NamedTuple):
-    """Each group's set, the smallest first, each with its elements as ranks: 0 is the rarest element of all.
+    """Each group's set, numbered as the groups, the smallest first. Elements are ranks: 0 is the rarest element of all.
 
     Attributes:
         ranks: int64 (n_total,); ascending within a set.
@@ -92,7 +93,7 @@ class _Similar(NamedTuple):
     """A set, the similar ones among the smaller and equally large sets, and their similarities."""
 
     number: int
-    others: NDArray[np.int64]
+    similar_sets: NDArray[np.int64]
     similarities: NDArray[np.float64]
 
 
@@ -115,7 +116,7 @@ def join(
         measure: Similarity measure.
 
     Raises:
-        ValueError: The threshold is outside its range.
+        ValueError: The threshold is outside its range. Raised when the first block is asked for.
     """
     if not 0.0 < threshold <= 1.0:
         raise ValueError(f"the threshold must be above 0 and at most 1, not {threshold}")
@@ -165,10 +166,10 @@ def _similar(
     is_member = np.zeros(sets.ranks_count, np.bool_)
     for low, high in _steps(sets.sizes, _LOOKUP_SETS):
         for number, candidates in prefixes.candidates(low, high):
-            similar = _compared(sets, number, candidates, measure, is_member)
-            near = similar.similarities >= threshold
+            similarities = _compared(sets, number, candidates, measure, is_member)
+            near = similarities >= threshold
             if near.any():
-                yield _Similar(number, similar.others[near], similar.similarities[near])
+                yield _Similar(number, candidates[near], similarities[near])
         progress(high - low)
 
 
@@ -187,7 +188,7 @@ class _Prefixes:
         # Elements that a pair must share within the prefixes, by the smaller set of the pair.
         self._needed = np.minimum(1 + sizes // _ELEMENTS_PER_NEED, least_common)
         self._postings = self._posted(sizes - least_common + self._needed)
-        # Length of a prefix that is looked up; a similar set is no larger, so it needs no more elements.
+        # Length of a prefix that is looked up, with ``_needed`` of the looked-up set: no smaller than that of the pair.
         self._lookup_lengths = np.minimum(sizes - _least_counts(bounds.of_larger, sizes) + self._needed, sizes)
         # Number of the first set that is large enough to be similar to each set: the length filter.
         self._first_large_enough = np.searchsorted(sizes, _least_counts(bounds.size, sizes))
@@ -201,7 +202,7 @@ class _Prefixes:
         return postings
 
     def candidates(self, low: int, high: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Yield each set from ``low`` to below ``high`` that has candidates, and its candidates, sets before it."""
+        """Yield each set from ``low`` to below ``high`` with candidates, and its candidates, sets of lower number."""
         sets, single_counts = self._sets, self._single_counts[low:high]
         counts = np.maximum(self._lookup_lengths[low:high] - single_counts, 0)
         ranks = sets.ranks[ranges(sets.offsets[low:high] + single_counts, counts)] << 32
@@ -220,7 +221,7 @@ class _Prefixes:
     def _frequent(self, begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the sets that occur often enough in stretches of the postings, each once, ascending."""
         needed = self._needed
-        if lengths.sum() < len(needed) // _FEW:
+        if lengths.sum() < len(needed) // _SETS_PER_OCCURRENCE:
             numbers, counts = np.unique(self._postings[ranges(begins, lengths)] & 0xFFFFFFFF, return_counts=True)
             frequent: NDArray[np.int64] = numbers[counts >= needed[numbers]]
             return frequent
@@ -246,24 +247,24 @@ def _single_counts(sets: _RankedSets) -> NDArray[np.int64]:
 
 def _compared(
     sets: _RankedSets, number: int, candidates: NDArray[np.int64], measure: Measure, is_member: NDArray[np.bool_]
-) -> _Similar:
-    """Compare a set with its candidates in full; ``is_member`` is a reused array of all ranks, False between calls."""
+) -> NDArray[np.float64]:
+    """Return a set's similarities with its candidates; ``is_member`` is a reused array of all ranks, now False."""
     ranks = sets.ranks[sets.offsets[number] : sets.offsets[number + 1]]
     sizes = sets.offsets[candidates + 1] - sets.offsets[candidates]
     is_member[ranks] = True
     common = np.empty(len(candidates), np.int64)
     for low, high in _steps(sizes):
         elements = sets.ranks[ranges(sets.offsets[candidates[low:high]], sizes[low:high])]
-        starts = offsets_of(sizes[low:high])[:-1]
+        starts = offsets_of(sizes[low:high])[:-1]  # no range is empty, as ``reduceat`` needs it
         common[low:high] = np.add.reduceat(is_member[elements], starts, dtype=np.int64)
     is_member[ranks] = False
-    return _Similar(number, candidates, measure.exact(common, np.full_like(sizes, len(ranks)), sizes))
+    return measure.exact(common, np.full_like(sizes, len(ranks)), sizes)
 
 
 def _steps(sizes: NDArray[np.int64], max_items: int | None = None) -> Iterator[tuple[int, int]]:
-    """Yield low and high of consecutive runs of items, each with at most ``_STEP_ELEMENTS`` elements and ``max_items``.
+    """Yield low and high of consecutive runs of items: low, ..., high - 1. ``sizes``: elements of each item.
 
-    An item with more elements is a run of its own.
+    A run has at most ``max_items`` items and ``_STEP_ELEMENTS`` elements. An item with more elements is a run alone.
     """
     bounds = offsets_of(sizes)
     low = 0
@@ -275,20 +276,20 @@ def _steps(sizes: NDArray[np.int64], max_items: int | None = None) -> Iterator[t
 
 
 def _expanded(groups: _Groups, similar_sets: Iterator[_Similar]) -> Iterator[Pairs]:
-    """Yield the document pairs within each group and between similar groups."""
+    """Yield the document pairs within each group, and between the groups of similar sets."""
     sizes = np.diff(groups.offsets)
     for group in np.flatnonzero(sizes > 1).tolist():
         documents = groups.documents_of(group)
         for number, document in enumerate(documents[:-1], start=1):
             yield _pairs(document, documents[number:], np.ones(len(documents) - number))
     for group, similar_groups, similarities in similar_sets:
-        others = groups.members[ranges(groups.offsets[similar_groups], sizes[similar_groups])]
+        similar_documents = groups.members[ranges(groups.offsets[similar_groups], sizes[similar_groups])]
         for document in groups.documents_of(group):
-            yield _pairs(document, others, np.repeat(similarities, sizes[similar_groups]))
+            yield _pairs(document, similar_documents, np.repeat(similarities, sizes[similar_groups]))
 
 
-def _pairs(document: np.int64, others: NDArray[np.int64], similarities: NDArray[np.float64]) -> Pairs:
-    return Pairs(np.minimum(document, others), np.maximum(document, others), similarities)
+def _pairs(document: np.int64, similar: NDArray[np.int64], similarities: NDArray[np.float64]) -> Pairs:
+    return Pairs(np.minimum(document, similar), np.maximum(document, similar), similarities)
 
 
 def _in_blocks(pairs: Iterable[Pairs]) -> Iterator[Pairs]:

@@ -21,7 +21,7 @@ _BATCH_PAIRS = 512
 class Miss(StrEnum):
     """Why a pair was missed, in the order in which the reasons are checked."""
 
-    #: A document was skipped: no text, too short, too few words.
+    #: A document was skipped (no text, too short, too few words) or refused.
     SKIPPED = "document passed over"
     #: Compared exactly, and below the threshold; only a file of true pairs has such pairs.
     DISSIMILAR = "similarity below the threshold"
@@ -55,6 +55,7 @@ class MissClassifier:
         # ``right`` is the later document, whose look-up should have found the pair.
         findings, options, (left, right, _) = self._findings, self._options, pairs
         signatures = self._signatures(left), self._signatures(right)
+        # Without scopes: both documents of a pair have the same one, which changes their band keys alike.
         shared = shared_bands(*map(options.banding.band_keys, signatures))
         exact = compared_exactly(pairs, options, self._sets)
         # Computed anew, because a file of true pairs may have rounded similarities.
@@ -62,7 +63,7 @@ class MissClassifier:
         near = near_duplicates(compared, options, self._sets)
         estimates = Similarities(
             options.measure.estimate(*signatures),
-            np.zeros(len(left), np.bool_),
+            np.zeros(len(left), np.bool_),  # none is exact
             sampled_overlaps(*signatures),
             np.minimum(self._sets.sizes[left], self._sets.sizes[right]),
         )
@@ -76,7 +77,7 @@ class MissClassifier:
             | (findings.full_bucket[left] & ~findings.over_candidates[right]),
             Miss.CANDIDATE_CAP: findings.over_candidates[right],
         }
-        # The number of the first condition that is true, else the number of UNEXPLAINED.
+        # The number of the first condition that is true, else the number of UNEXPLAINED, which follows the last.
         numbers = np.select(list(conditions.values()), range(len(conditions)), len(conditions))
         reasons = [*conditions, Miss.UNEXPLAINED]
         return [reasons[number] for number in numbers.tolist()]
@@ -87,13 +88,13 @@ class MissClassifier:
 
 
 def compared_exactly(pairs: Pairs, options: DetectorOptions, sets: ShingleSets) -> NDArray[np.bool_]:
-    """Return the pairs that the detector compares exactly: the shingles of both documents are stored, bool (n,)."""
+    """Return whether the detector compares pairs exactly: it stores the shingles of both documents, bool (n,)."""
     stored = keeps_hashes(sets.sizes, options.exact_limit)
     return stored[pairs.left] & stored[pairs.right]
 
 
 def near_duplicates(pairs: Pairs, options: DetectorOptions, sets: ShingleSets) -> NDArray[np.bool_]:
-    """Return the pairs that are near-duplicates by their exact similarity or containment, bool (n,)."""
+    """Return whether pairs are near-duplicates by ``pairs.similarities`` or by their exact containment, bool (n,)."""
     near: NDArray[np.bool_] = pairs.similarities >= options.threshold
     if options.containment is not None:
         below = np.flatnonzero(~near)

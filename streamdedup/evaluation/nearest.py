@@ -9,7 +9,7 @@ from streamdedup.evaluation.pairs import ShingleSets
 from streamdedup.similarity.containment import Contained, Overlaps
 from streamdedup.similarity.measures import Measure
 
-#: The smaller one of a document and its neighbour; both where their sizes are equal.
+#: The smaller one of the target document and its neighbour; both where their sizes are equal.
 ContainedDocument = Literal["document", "neighbour", "both"]
 _DOCUMENT_BY_SIDE: Final[Mapping[Contained, ContainedDocument]] = {
     "left": "document",
@@ -31,7 +31,7 @@ class NearestDocuments:
     """The documents of a stream that are most similar to a target document, compared chunk by chunk.
 
     Args:
-        target: Shingles and scope of the target document alone; documents of its scope are compared.
+        target: Shingles and scope of the target document, as sets of one document. Only its scope is compared.
         max_neighbours: Documents to keep, at least 1.
         threshold: Least similarity; a neighbour shares at least one shingle in any case.
         measure: Similarity measure.
@@ -54,10 +54,10 @@ class NearestDocuments:
 
     def compare(self, ids: Sequence[str], sets: ShingleSets) -> None:
         """Compare the target with further documents; ``ids[i]`` is the id of document i of ``sets``."""
-        # Prefix sums at the borders of documents; the differences are the counts of shingles in common with the target.
+        # Prefix sums at the borders of documents; their differences count the shingles in common with the target.
         sums = np.append(0, np.cumsum(np.isin(sets.hashes, self.target.hashes)))[sets.offsets]
         common = np.diff(sums)
-        overlaps = Overlaps(common, np.full_like(sets.sizes, len(self.target.hashes)), sets.sizes)
+        overlaps = Overlaps(common, np.full_like(sets.sizes, len(self.target.hashes)), sets.sizes)  # left: the target
         similarities = self._measure.exact(*overlaps)
         is_compared = sets.scopes == self.target.scopes
         near = np.flatnonzero(is_compared & (similarities >= self._threshold) & (common > 0))

@@ -21,7 +21,7 @@ class ShingleSets(NamedTuple):
     """Documents as shingle sets, as the daemon computes them; a bag has a hash for each occurrence of a shingle.
 
     Attributes:
-        hashes: uint32 (n_total,); strictly ascending within a document.
+        hashes: uint32 (n_total,), all documents' hashes; strictly ascending within a document.
         offsets: int64 (n_documents + 1,); document i has hashes[offsets[i] : offsets[i + 1]].
         token_counts: int64 (n_documents,); words per document, without stop words, also for shingles of characters.
         stop_only: bool (n_documents,); documents that consist of stop shingles only, and so keep the stop shingles.
@@ -47,7 +47,7 @@ class ShingleSets(NamedTuple):
 def shingle_sets(shingler: Shingler, texts: Sequence[str], scopes: Sequence[str | None] = ()) -> ShingleSets:
     """Return texts as shingle sets; ``scopes``: scope of each text, or nothing without scopes."""
     batch = shingler.shingle(texts)
-    # A stored scope has 8 bytes, and none without a scope.
+    # ``scope_key`` returns the 8 stored bytes of a scope, and without a scope no bytes, which become 0.
     keys = np.array([int.from_bytes(scope_key(scope), "little") for scope in scopes or [None] * len(texts)], np.uint64)
     return ShingleSets(batch.hashes, batch.offsets, batch.token_counts, batch.stop_only, keys)
 
@@ -100,7 +100,7 @@ def contained(
     rule: ContainmentRule,
     measure: Measure = MEASURES["set"],
 ) -> NDArray[np.bool_]:
-    """Return whether a containment rule holds for each pair, by exact similarity and containment, bool (n,)."""
+    """Return whether a containment rule holds for each pair of document numbers, by exact values, bool (n,)."""
     overlaps = overlaps_of(sets, left, right)
     return rule.holds(measure.exact(*overlaps), overlaps.containments(), np.minimum(overlaps.left, overlaps.right))
 

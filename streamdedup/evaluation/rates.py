@@ -87,14 +87,13 @@ def effective_pairs(hits: NDArray[np.bool_], left: NDArray[np.int64], right: NDA
     if not hits.size:
         return 0.0
     # Documents numbered from 0 without gaps, for ``bincount``.
-    documents, ends = np.unique(np.stack((left, right)), return_inverse=True)
-    left_ends, right_ends = ends.reshape(2, -1)
+    documents, (left_ends, right_ends) = np.unique(np.stack((left, right)), return_inverse=True)
     max_independent = len(documents) - len(np.unique(components(left_ends, right_ends, len(documents))))
     share = float(hits.mean())
     residuals = hits - share
     sums = np.bincount(left_ends, residuals, len(documents)) + np.bincount(right_ends, residuals, len(documents))
     variance = float(sums @ sums - residuals @ residuals) / len(hits) ** 2
-    if variance <= 0.0:
+    if variance <= 0.0:  # 0 without a miss, or below 0
         return float(max_independent)
     return min(max(share * (1 - share) / variance, 1.0), float(max_independent))
 

@@ -41,7 +41,7 @@ class Truth(NamedTuple):
         computed: True: ``pairs`` come from the exact join; a found pair is right if its exact similarity reaches the
             threshold or the pair fulfils the rule of containment. False: ``pairs`` come from a file; a found pair
             is right if it is in the file.
-        ignores_threshold: True for a file that lists pairs without similarities: pairs below the threshold count, too.
+        ignores_threshold: True for a file that lists pairs without similarities: all its pairs count.
     """
 
     pairs: Pairs
@@ -88,7 +88,7 @@ class Scores(NamedTuple):
         recall_limit: The threshold plus three standard errors, at most 1.
         precision_limit: The threshold minus three standard errors, at least 0.
         containment_recall: Recall among the true pairs below the threshold.
-        containment_precision: Precision among the found pairs with a similarity below the threshold.
+        containment_precision: Precision among the found pairs below the threshold, by the reported similarity.
         ranges: Recall by similarity range.
         missed: Missed pair count by reason, for reasons that occur.
         examples: The most similar missed pairs of each reason.
@@ -118,6 +118,7 @@ class Evaluation:
     """The ``streamdedup evaluate`` result.
 
     Attributes:
+        options, ids: Options of the trial, and ids of its documents by number.
         run, findings: Counts, time and findings of the trial.
         truth: Origin of the true pairs, in words.
         truth_seconds: Time for the truth.
@@ -182,7 +183,7 @@ def without_suppressed(
     # Stop shingles do not count for ``min_shingles``, but the set of a document that has nothing else keeps them.
     shingle_counts = np.where(sets.stop_only, 0, sets.sizes)
     is_short = np.minimum(shingle_counts[pairs.left], shingle_counts[pairs.right]) < suppression.min_shingles
-    keys = [source_key(source) if source else None for source in sources]
+    keys = [source_key(source) if source else None for source in sources]  # an empty source counts as none
     # Computed once for each combination of sources, because there are few sources and many pairs.
     source_rule = cache(suppression.source_rule)
     ends = zip(pairs.left.tolist(), pairs.right.tolist(), strict=True)
@@ -198,7 +199,7 @@ def score(truth: Truth, findings: Findings, options: DetectorOptions, sets: Shin
     is_found = np.isin(_codes(expected, ids), _codes(reported, ids))
     exact = compared_exactly(expected, options, sets)
     recall_limit = min(options.threshold + _tolerance(options), 1.0)
-    is_surely_above = ~exact & (expected.similarities >= recall_limit)
+    is_estimated_above = ~exact & (expected.similarities >= recall_limit)
     is_below = expected.similarities < options.threshold
     missed = expected.where(~is_found)
     reasons = MissClassifier(options, sets, findings).reasons(missed)
@@ -209,14 +210,14 @@ def score(truth: Truth, findings: Findings, options: DetectorOptions, sets: Shin
         is_nearly_right = near_duplicates(compared, _tolerant(options), sets)
     else:
         is_right = np.isin(_codes(reported, ids), _codes(expected, ids))
-        # A pair of the file below the threshold is no mistake of an estimate.
+        # ``expected`` lacks the file's pairs below the threshold; to find one of these is no mistake of an estimate.
         is_nearly_right = np.isin(_codes(reported, ids), _codes(truth.pairs, ids))
     return Scores(
         recall=_rate(expected, is_found),
         precision=_rate(reported, is_right),
         exact_recall=_rate(expected, is_found, exact),
         exact_precision=_rate(reported, is_right, findings.exact),
-        estimated_recall=_rate(expected, is_found, is_surely_above),
+        estimated_recall=_rate(expected, is_found, is_estimated_above),
         estimated_precision=_rate(reported, is_nearly_right, ~findings.exact),
         recall_limit=recall_limit,
         precision_limit=precision_limit(options),
@@ -231,7 +232,7 @@ def score(truth: Truth, findings: Findings, options: DetectorOptions, sets: Shin
 
 
 def _rate(pairs: Pairs, hits: NDArray[np.bool_], mask: NDArray[np.bool_] | None = None) -> Rate:
-    """Return the hit share among the pairs in ``mask``, all if None; ``hits`` and ``mask``: bool (n,)."""
+    """Return the share of hits among the pairs in ``mask``, all if None; ``hits`` and ``mask``: bool (n,)."""
     selection: slice | NDArray[np.bool_] = slice(None) if mask is None else mask
     return Rate.of_pairs(hits[selection], pairs.left[selection], pairs.right[selection])
 
@@ -255,6 +256,7 @@ def _ranges(pairs: Pairs, is_found: NDArray[np.bool_], lowest: float) -> list[Ra
     The first range begins at ``lowest``, the last one is 1 to 1: for 0.83 the edges are 0.83, 0.85, ... 0.95, 1, 1.
     """
     steps = np.arange(round(1 / _RANGE_WIDTH)) * _RANGE_WIDTH
+    # A step that rounding puts just above ``lowest`` is no edge.
     inner = [float(round(step, 2)) for step in steps if step > lowest + _RANGE_WIDTH / 100]
     edges = [lowest, *inner, 1.0, 1.0] if lowest < 1.0 else [1.0, 1.0]
     scores = []

@@ -85,7 +85,7 @@ class Findings(NamedTuple):
         exact: bool (n_pairs,); pairs whose similarity is reported as exact.
         skipped: bool (n_documents,); skipped or refused documents, which are in no bucket.
         full_bucket: bool (n_documents,); documents with a full bucket.
-        over_candidates: bool (n_documents,); documents with more candidates than are compared.
+        over_candidates: bool (n_documents,); documents with more than ``max_candidates`` candidates and no full bucket.
     """
 
     pairs: Pairs
@@ -113,7 +113,7 @@ class Trial:
         """Index a batch, see ``DetectorRun.index``."""
         result = self.run.index(documents)
         for detection in result.detections:
-            number = detection.document.position.offset
+            number = detection.document.position.offset  # as ``document_at`` sets it
             for match in detection.matches:
                 ends = sorted((number, match.position.offset))
                 self._pairs.append((ends[0], ends[1], match.similarity, match.method == "exact"))

@@ -22,14 +22,13 @@ def _check_host(host: str) -> str:
     Raises:
         ValueError: Anything else, such as a port, a wildcard, or an address with a zone, which no client sends.
     """
-    if _HOST_NAME.fullmatch(host) is None:
+    if _HOST_NAME.fullmatch(host) is None:  # an IPv4 address matches too
         address = ip_address(host[1:-1] if host.startswith("[") and host.endswith("]") else host)
         if "%" in str(address):
             raise ValueError(f"{host} has a zone")
     return host
 
 
-#: Hosts, as a list or with commas between them.
 Hosts = Annotated[
     tuple[Annotated[str, AfterValidator(_check_host)], ...],
     BeforeValidator(parse_list),
@@ -62,6 +61,7 @@ class Api(Section):
     """Servers of a cluster, or of Sentinels, that are read; a master without a replica is read itself. A single server
     is read at `redis.url`, master or replica. Replicas answer from a moment ago."""
 
+    # The base class calls each ``_check_...``, which yields key and text of each mistake.
     def _check_access(self) -> Iterator[tuple[str, str]]:
         if self.tokens_file is None and not self.allow_anonymous and not is_loopback(self.host):
             yield (

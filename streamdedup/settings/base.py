@@ -19,7 +19,6 @@ from streamdedup.settings.units import WORD, Kind, read_utf8, write_text
 QUOTE = '"'
 #: Suffixes of attributes that hold a time. Their keys have no suffix, because the value has a unit.
 UNIT_SUFFIXES = ("_ms", "_s")
-
 #: Validation context that builds a section without the check for contradictions; ``validation.report_contradictions``
 #: reports them later.
 VALUES_ONLY = object()
@@ -46,6 +45,7 @@ class Section(BaseModel):
         ``validation`` also calls this method on a section from which the wrong values are missing. A check that needs
         a missing value ends with an AttributeError.
         """
+        # The checks of base classes come first.
         sections = [model for model in reversed(type(self).__mro__) if issubclass(model, Section)]
         for name in (name for model in sections for name in vars(model) if name.startswith("_check_")):
             try:
@@ -55,7 +55,7 @@ class Section(BaseModel):
                     raise
 
     def secret(self, key: str) -> str | None:
-        """Return a secret, read again if it is in a file; None without one. Raises as ``read_secret``."""
+        """Return a secret; if a file holds it, read the file again. None without one. Raises as ``read_secret``."""
         path: Path | None = getattr(self, f"{key}_file")
         if path is None:
             secret: SecretStr | None = getattr(self, key)

@@ -33,7 +33,7 @@ def show(settings: Settings) -> str:
 
 
 def describe_banding(profile: Profile) -> Iterator[str]:
-    """Yield a profile's banding and the chances for pairs at some similarities, a line each."""
+    """Yield a profile's banding, and the chances for pairs at the threshold and at half of it, a line each."""
     banding: Banding = profile.banding()
     shared = profile.min_shared_bands
     origin = "chosen" if profile.bands is None else "given"
@@ -95,7 +95,7 @@ def _lines(section: BaseModel) -> Iterator[str]:
     reasons = _unused(section)
     for name, field in fields_of(type(section)).items():
         key, value = key_of(name), getattr(section, name)
-        if value in {None, ()} and value == field.default:
+        if value in {None, ()} and value == field.default:  # else None is a value, "none" in the file
             continue
         if name not in section.model_fields_set and name in reasons:
             yield f"# {key}: {reasons[name]}"
@@ -123,10 +123,11 @@ def _unused(section: BaseModel) -> dict[str, str]:
         return {"instance_id": "random for each process"}
     if not isinstance(section, Profile):
         return {}
-    return {
-        **({"keep_white_space": 'for shingle_unit = "char" only'} if section.shingle_unit == "word" else {}),
-        **({"min_recall": "bands and rows are given"} if section.bands is not None else {}),
-        **(
-            {"containment_min_similarity": "for containment_threshold"} if section.containment_threshold is None else {}
-        ),
-    }
+    reasons: dict[str, str] = {}
+    if section.shingle_unit == "word":
+        reasons["keep_white_space"] = 'for shingle_unit = "char" only'
+    if section.bands is not None:
+        reasons["min_recall"] = "bands and rows are given"
+    if section.containment_threshold is None:
+        reasons["containment_min_similarity"] = "for containment_threshold"
+    return reasons

@@ -24,7 +24,7 @@ from streamdedup.settings.units import (
     write_list,
 )
 
-#: Topic names that Kafka accepts.
+#: Topic names that Kafka accepts: not "." or "..".
 _TOPIC = re.compile(r"\A(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,249}\Z")
 #: One server: name, IPv4 address or bracketed IPv6 address, and port.
 _SERVER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
@@ -66,22 +66,20 @@ def check_url(url: str | None) -> str | None:
     """
     if url is not None:
         parts = urlsplit(url)
-        # ``port`` and ``encode`` raise ValueError themselves for a port or a name that cannot exist.
+        # ``port`` and ``encode`` raise ValueError themselves for a port or a name that cannot exist; b"" is no name.
         is_usable = parts.scheme in {"http", "https"} and parts.port != 0 and (parts.hostname or "").encode("idna")
         if not is_usable or parts.username is not None or parts.query or parts.fragment:
             raise ValueError("not a URL without a login")
     return url
 
 
-#: The name of a topic.
 Topic = Annotated[str, Field(pattern=_TOPIC), Kind(TOPIC_ALLOWED)]
-#: Several servers.
 Servers = Annotated[
     tuple[Annotated[str, AfterValidator(_check_server)], ...],
     BeforeValidator(parse_list),
     Kind(f"{SERVERS_ALLOWED}, {LISTED}", write_list),
 ]
-#: Names of record headers.
+#: A comma separates names in a variable, so no name has one.
 HeaderNames = Annotated[
     tuple[Annotated[str, Field(pattern=re.compile(r"^(?!streamdedup\.dlq\.)[^,\x00-\x1f]{1,256}$"))], ...],
     BeforeValidator(parse_list),
@@ -90,9 +88,7 @@ HeaderNames = Annotated[
 #: Part of a transactional.id or of a member's id.
 _INSTANCE = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
 _INSTANCE_KIND = Kind("1 to 64 letters, digits, dots, underscores and hyphens")
-
-
-#: Keys of a login with user and password, with a client at a token endpoint, and with tokens in general.
+#: Keys of a login with user and password; of the client at a token endpoint; of any login with tokens.
 _PASSWORD = ("sasl_username", "sasl_password")
 _CLIENT = ("sasl_client_id", "sasl_client_secret")
 _TOKENS = ("sasl_token_file", "sasl_token_url", *_CLIENT, "sasl_token_scope", "sasl_token_ca_file")
@@ -222,6 +218,7 @@ class Kafka(TlsSection):
             options["sasl_kerberos_service_name"] = self.sasl_kerberos_service_name
         return options | (self.tls_options("ssl_cafile") if self.uses_tls else {})
 
+    # The base class calls each ``_check_...``, which yields key and text of each mistake.
     def _check_outputs(self) -> Iterator[tuple[str, str]]:
         if self.dead_letter_topic == self.duplicates_topic:
             yield "dead_letter_topic", "is the duplicates_topic too; alerts and dead letters need a topic each"
@@ -246,6 +243,7 @@ class Kafka(TlsSection):
     def _check_login(self) -> Iterator[tuple[str, str]]:
         protocol, mechanism = self.security_protocol, self.sasl_mechanism
         logs_in = protocol.startswith("SASL")
+        # A login needs a mechanism, and a mechanism needs a login.
         if logs_in != (mechanism is not None):
             yield "sasl_mechanism", _MISSING.format(protocol) if logs_in else _UNUSED.format(protocol)
         used = _LOGINS.get(mechanism or "", _PASSWORD) if logs_in else ()

@@ -59,37 +59,30 @@ def _check_format(name: str) -> str:
     return name
 
 
-#: The name of a field of the input.
 FieldName = Annotated[str, Field(pattern=r'^[^"\\\x00-\x1f]+$'), Kind(f"the name of a field, {_NAME_ALLOWED}")]
-#: The format of values.
 FormatName = Annotated[str, AfterValidator(_check_format), Kind(" or ".join(f'"{name}"' for name in FORMATS))]
-#: The name of a field of the input that not all profiles use.
+#: As ``FieldName``, for a field that not all profiles use.
 ScopeFieldName = Annotated[
     str | None, Field(pattern=r'^[^"\\\x00-\x1f]+$'), Kind(f"the name of a field, {_NAME_ALLOWED}")
 ]
-#: The names of some fields.
 FieldNames = Annotated[
     tuple[FieldName, ...],
     BeforeValidator(parse_list),
     Field(min_length=1),
     Kind(f"one or more names of fields {_NAME_ALLOWED}, none twice, {LISTED}", write_list),
 ]
-#: The names of some topics.
 Topics = Annotated[
     tuple[Topic, ...],
     BeforeValidator(parse_list),
     Field(min_length=1),
     Kind(f"one or more names of topics, none twice, {LISTED}", write_list),
 ]
-#: The name of a source.
 SourceName = Annotated[str, Field(min_length=1)]
-#: The names of some sources.
 SourceNames = Annotated[
     tuple[SourceName, ...],
     BeforeValidator(parse_list),
     Kind(f"names of sources, none twice, {LISTED}", write_list),
 ]
-#: Pairs of names of sources.
 SourcePairs = Annotated[
     tuple[tuple[SourceName, SourceName], ...],
     BeforeValidator(parse_pairs),
@@ -243,7 +236,7 @@ class Profile(Section):
         return self.threshold if self.containment_threshold is None else self.containment_min_similarity
 
     def recall(self, similarity: float) -> float:
-        """Return the probability that the bands find a pair with this similarity; a lower bound unless Jaccard's."""
+        """Return the probability that bands find a pair with this similarity; exact for Jaccard, else a lower bound."""
         return self.banding().probability(self.least_jaccard(similarity), self.min_shared_bands)
 
     def least_jaccard(self, similarity: float) -> float:
@@ -272,6 +265,7 @@ class Profile(Section):
             "shingle_size": self.shingle_size,
             "letters_only": self.letters_only,
             "fold_marks": self.fold_marks,
+            # This key and the last two are absent where they are off, as in an index from before the setting existed.
             **({"fold_variants": variants_version()} if self.fold_variants else {}),
             "stop_words": digest_of_words(self._stop_words),
             "stop_shingles": digest_of_hashes(self._stop_shingles),
@@ -283,7 +277,6 @@ class Profile(Section):
             "bands": banding.bands,
             "rows": banding.rows,
             "exact_limit": self.exact_limit,
-            # Absent where sources are not kept, as in the indexes of earlier versions.
             **({"keep_sources": True} if self.keeps_sources else {}),
             **({"scope_field": self.scope_field} if self.scope_field is not None else {}),
         }
@@ -347,8 +340,7 @@ class Profile(Section):
             )
             yield "max_candidates", text
 
-    # The base class calls every method ``_check_...``; each yields key and text of each mistake.
-
+    # The base class calls each ``_check_...``, which yields key and text of each mistake.
     def _check_bands(self) -> Iterator[tuple[str, str]]:
         if self.bands is not None and self.rows is not None:
             yield from self._explicit_banding_mistakes(Banding(self.bands, self.rows))

@@ -63,7 +63,9 @@ def redact_url(url: str) -> str:
 
 def _credentials(username: str, password: str) -> tuple[str, ...]:
     """Return the arguments of the command AUTH; none without user and password."""
-    return (username, password) if username else (password,) if password else ()
+    if username:
+        return (username, password)
+    return (password,) if password else ()
 
 
 def _provider_mistakes(name: str) -> Iterator[tuple[str, str]]:
@@ -80,7 +82,6 @@ def _provider_mistakes(name: str) -> Iterator[tuple[str, str]]:
 
 #: A URL of Redis; never shown, because it may hold a password.
 Url = Annotated[SecretStr | None, AfterValidator(_check_url), Kind(URL_ALLOWED, lambda _value: '"***"')]
-#: First part of the keys.
 KeyPrefix = Annotated[
     str,
     Field(pattern=r"^[A-Za-z0-9_.-]{1,32}$"),
@@ -196,17 +197,14 @@ class Redis(TlsSection):
         if self.shards > 1 and self.mode != "cluster":
             yield "shards", f"is {self.shards}, which costs time and helps on a cluster only"
 
+    # The base class calls each ``_check_...``, which yields key and text of each mistake.
     def _check_servers(self) -> Iterator[tuple[str, str]]:
-        """Yield the keys that contradict the mode."""
-        if self.mode == "single":
-            yield from self._single()
-        else:
+        if self.mode != "single":
             if self.url is not None:
                 yield "url", f'is for mode = "single"; with mode = "{self.mode}" name the servers in nodes'
             if not self.nodes:
                 yield "nodes", f"is missing; needed: {SERVERS_ALLOWED}, {LISTED}"
-
-    def _single(self) -> Iterator[tuple[str, str]]:
+            return
         if self.nodes:
             yield "mode", 'is "single", which takes a url; nodes need mode = "sentinel" or "cluster"'
         elif self.url is None:
@@ -249,6 +247,7 @@ class Redis(TlsSection):
         parts = urlsplit(self._url)
         if self.mode == "single":
             secret = self.password or self.credential_provider or parts.password is not None
+            # A Unix socket is on this machine.
             if secret and parts.scheme == "redis" and not is_loopback(parts.hostname or ""):
                 yield "url", f"sends a password in clear to another machine; use rediss://, or {ALLOW_PLAINTEXT}"
         elif (self.password or self.sentinel_password or self.credential_provider) and not all(

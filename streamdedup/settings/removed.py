@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-#: A daemon starts without a person, so a password of the key would be in a file too, with the same rights as the key.
+#: A daemon starts without a person, so a password of the key would also be in a file, with the same rights as the key.
 _PLAIN_KEY = "ssl_key_file holds the key without a password, readable by the user of the daemon alone"
 
 #: By section and key (``profiles.KEY`` for the keys of profiles): what applies instead. A mistake reads
@@ -42,6 +42,6 @@ REMOVED: Mapping[str, str] = {
 
 
 def removal(path: tuple[str, ...]) -> str | None:
-    """Describe the removal of a key by its path (``schema``); None for a key that never existed or still exists."""
+    """Describe the removal of a key by its path (``schema.KeyPath``); None for a key that was not removed."""
     text = REMOVED.get(f"{path[0]}.{path[-1]}") if len(path) > 1 else None
     return None if text is None else f"was removed: {text}"

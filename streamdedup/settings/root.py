@@ -21,7 +21,6 @@ from streamdedup.wire.formats import FORMATS
 
 #: Tries of a request by the Redis client before the daemon receives an error: 1 + ``RETRIES`` of ``index/redis``.
 _STORE_ATTEMPTS = 3
-
 #: A profile's name: part of keys in Redis, label of metrics.
 _PROFILE_NAME = re.compile(r"[a-z0-9_-]{1,32}")
 
@@ -54,7 +53,8 @@ class Settings(Section):
             SettingsError: One line for each mistake.
         """
         sources = read_sources(path, overrides, environ)
-        # Without validation: ``read_sections`` has validated each value, so that no mistake hides another.
+        # Without validation: ``read_sections`` has validated each value, so that no mistake hides another. None means
+        # that the sections passed here are those that count as set.
         settings = cls.model_construct(None, **read_sections(sources))
         report_contradictions(sources, settings)
         if sources.mistakes:
@@ -80,6 +80,7 @@ class Settings(Section):
             for key, text in section.hints():
                 yield f"{name}.{key}: {text}"
 
+    # The base class calls each ``_check_...``, which yields key and text of each mistake.
     def _check_profile_names(self) -> Iterator[tuple[str, str]]:
         for name in self.profiles:
             if not _PROFILE_NAME.fullmatch(name):

@@ -28,7 +28,6 @@ SECTIONS: Mapping[str, type[Section]] = {
     "service": Service,
     "api": Api,
 }
-
 #: Path to a value: section and key, or ``profiles``, profile and key.
 KeyPath = tuple[str, ...]
 
@@ -47,7 +46,7 @@ def field_at(path: KeyPath) -> FieldInfo | None:
 
 
 def tables(tree: Mapping[str, object]) -> Iterator[tuple[KeyPath, type[Section], object]]:
-    """Yield path, model and content for each table in a settings tree."""
+    """Yield path, model and content for each table in a settings tree; an absent section counts as an empty table."""
     for name, model in SECTIONS.items():
         yield (name,), model, tree.get(name, {})
     profiles = tree.get("profiles")

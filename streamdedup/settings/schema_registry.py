@@ -51,6 +51,7 @@ class SchemaRegistry(TlsSection):
         if self.password is not None and parts.scheme == "http" and not is_loopback(parts.hostname or ""):
             yield "url", "sends the password in clear to another machine; use https:// where the registry has it"
 
+    # The base class calls each ``_check_...``, which yields key and text of each mistake.
     def _check_login(self) -> Iterator[tuple[str, str]]:
         if self.username is not None and self.password is None:
             yield "password", "is missing; username needs it"

@@ -45,12 +45,12 @@ class Sources:
     """The values from all sources together, and their mistakes.
 
     Attributes:
-        tree: Values by section and key, unchanged.
+        tree: Values by section and key, not checked yet.
         origins: Names that mistakes use in place of the dotted key: of a variable, or of the key of a secret's file.
         mistakes: One line each.
         settled: Key paths with a mistake, whose further mistakes are left out.
         has_file: Whether a settings file is named.
-        is_unread: Whether the file could not be read, so that its content is unknown.
+        is_unread: Whether the file could not be read: its content is unknown, so absent keys are no mistakes.
     """
 
     tree: dict[str, Any] = field(default_factory=dict)
@@ -71,13 +71,7 @@ class Sources:
         table[path[-1]] = value
 
     def report(self, path: KeyPath, text: str, item: str = "") -> None:
-        """Add a mistake about a key, unless the key is settled.
-
-        Args:
-            path: The key.
-            text: The mistake, following the key's name.
-            item: Index in a list, as a suffix of the name.
-        """
+        """Add a mistake about a key, unless the key is settled; ``item``: index in a list, as a suffix of the name."""
         if path not in self.settled:
             self.report_line(f"{self._name_of(path)}{item}: {text}")
 
@@ -173,6 +167,7 @@ def _read_environment(sources: Sources, environ: Mapping[str, str]) -> None:
         if not name.startswith(PREFIX) or _is_no_setting(name):
             continue
         path = _path_of(name, sources.tree)
+        # ``_path_of`` ignores case, and an empty profile name or key is no key.
         if name != name.upper() or not all(path) or field_at(path) is None:
             sources.report_line(f"{name}: {removal(path) or f'unknown variable{_did_you_mean(name)}'}")
         elif environ[name]:  # an empty variable counts as absent
@@ -184,20 +179,21 @@ def _is_no_setting(name: str) -> bool:
     """Return whether a variable with the project's prefix is no setting."""
     if name in {CONFIG_VARIABLE, CRASH_VARIABLE} or name.startswith(TEST_PREFIX):
         return True
+    # The variable of a setting has a separator.
     return SEPARATOR not in name and _SERVICE_LINK.fullmatch(name) is not None
 
 
 def _path_of(name: str, tree: Mapping[str, Any]) -> KeyPath:
     """Return the path that a variable names; there may be no such key."""
-    section, _, rest = name.removeprefix(PREFIX).partition(SEPARATOR)
+    section, _, suffix = name.removeprefix(PREFIX).partition(SEPARATOR)
     if section == "PROFILES":
-        profile, _, key = rest.rpartition(SEPARATOR)
+        profile, _, key = suffix.rpartition(SEPARATOR)  # from the right: a profile's name may contain the separator
         return "profiles", _profile_of(profile.lower(), tree), key.lower()
-    return section.lower(), rest.lower()
+    return section.lower(), suffix.lower()
 
 
 def _profile_of(name: str, tree: Mapping[str, Any]) -> str:
-    """Return the profile that a variable names with underscores for hyphens; ``name`` if there is none or it exists."""
+    """Return the profile called ``name``, else the one with hyphens where ``name`` has underscores, else ``name``."""
     profiles = tree.get("profiles")
     matches = (
         [profile for profile in profiles if profile.replace("-", "_") == name] if isinstance(profiles, dict) else []
@@ -206,8 +202,8 @@ def _profile_of(name: str, tree: Mapping[str, Any]) -> str:
 
 
 def _did_you_mean(name: str) -> str:
-    section, _, rest = name.upper().removeprefix(PREFIX).partition(SEPARATOR)
-    profile = rest.rpartition(SEPARATOR)[0] if section == "PROFILES" else ""
+    section, _, suffix = name.upper().removeprefix(PREFIX).partition(SEPARATOR)
+    profile = suffix.rpartition(SEPARATOR)[0] if section == "PROFILES" else ""
     close = get_close_matches(name.upper(), list(variables(profile or "NAME")), n=1, cutoff=0.8)
     return f"; did you mean {close[0]}?" if close else "; the documentation of the settings lists all"
 
@@ -223,7 +219,7 @@ def _read_secrets(sources: Sources) -> None:
 def _read_secret(sources: Sources, table: dict[str, Any], secret_path: KeyPath) -> None:
     key = secret_path[-1]
     file_path = (*secret_path[:-1], f"{key}_file")
-    file_name = sources.origins.get(file_path, ".".join(file_path))
+    file_origin = sources.origins.get(file_path, ".".join(file_path))
     if key in table:
         problem = f"given beside {sources.origins.get(secret_path, '.'.join(secret_path))}; give one of them"
     else:
@@ -233,7 +229,7 @@ def _read_secret(sources: Sources, table: dict[str, Any], secret_path: KeyPath) 
             problem = f"{table[file_path[-1]]} {error}"
         else:
             # A mistake about the secret names the key of the file.
-            sources.origins[secret_path] = file_name
+            sources.origins[secret_path] = file_origin
             return
-    sources.report_line(f"{file_name}: {problem}")
+    sources.report_line(f"{file_origin}: {problem}")
     sources.settled |= {secret_path, file_path}

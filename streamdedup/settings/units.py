@@ -227,14 +227,6 @@ def write_pairs(value: Iterable[Iterable[str]]) -> str:
     return f"[{', '.join(write_list(pair) for pair in value)}]"
 
 
-def _write_limit(value: int | None) -> str:
-    return '"none"' if value is None else str(value)
-
-
-def _write_version(value: Iterable[int]) -> str:
-    return write_text(".".join(str(part) for part in value))
-
-
 #: Seconds, written as a number with its unit.
 Duration = Annotated[
     float,
@@ -249,11 +241,9 @@ Size = Annotated[
     BeforeValidator(parse_size),
     Kind("a size", lambda value: write_text(format_size(value)), ', such as "512KiB", "1MiB" or a number of bytes'),
 ]
-#: A whole number.
 Whole = Annotated[int, BeforeValidator(parse_whole), Kind("a whole number", str)]
-#: A whole number that may be absent.
+#: A whole number, or None for an absent key; ``Limit`` is the same with another meaning of None.
 OptionalWhole = Annotated[int | None, BeforeValidator(parse_unless_none(parse_whole)), Kind("a whole number", str)]
-#: A finite number.
 Number = Annotated[float, BeforeValidator(parse_number), Kind("a number", repr)]
 #: A finite number, or None for a rule that is off.
 OptionalNumber = Annotated[
@@ -261,13 +251,12 @@ OptionalNumber = Annotated[
     BeforeValidator(parse_unless_none(parse_number)),
     Kind("a number", lambda value: '"none"' if value is None else repr(value), ', or "none"'),
 ]
-#: True or false.
 Flag = Annotated[bool, BeforeValidator(parse_flag), Kind("true or false", lambda value: str(value).lower())]
 #: A whole number, or None for no limit.
 Limit = Annotated[
     int | None,
     BeforeValidator(parse_unless_none(parse_whole)),
-    Kind("a whole number", _write_limit, ', or "none" for no limit'),
+    Kind("a whole number", lambda value: '"none"' if value is None else str(value), ', or "none" for no limit'),
 ]
 #: A time, in milliseconds since the epoch.
 Moment = Annotated[
@@ -277,13 +266,14 @@ Moment = Annotated[
 ]
 #: A version of Kafka, as numbers.
 Version = Annotated[
-    tuple[int, ...] | None, BeforeValidator(parse_version), Kind("a version as text", _write_version, ', such as "2.8"')
+    tuple[int, ...] | None,
+    BeforeValidator(parse_version),
+    Kind("a version as text", lambda value: write_text(".".join(map(str, value))), ', such as "2.8"'),
 ]
 #: A text that may be absent but not empty.
 OptionalText = Annotated[str | None, Field(min_length=1), Kind("a text that is not empty")]
 #: One word of a fixed list, declared as a Literal.
 WORD = Kind("one of the words")
-#: A file.
 File = Annotated[Path | None, Kind("the path of a file", is_path=True)]
 #: A text that is never shown.
 Secret = Annotated[SecretStr | None, Field(min_length=1), Kind("a text that is not empty", lambda _value: '"***"')]

@@ -2,8 +2,8 @@
 
 ``Settings.load`` calls ``read_sections``, ``library`` calls ``read_profile``. A pydantic model of all settings would
 look for contradictions in a section only when every value in it is valid, and between sections only when all values
-are. Here wrong values are reported and left out, and the checks run over the rest. No text repeats a secret, the value
-of an unknown key, or a password inside an address.
+are. Here wrong values are reported and left out, and the checks run over all other values. No text repeats a secret,
+the value of an unknown key, or a password inside an address.
 """
 
 import re
@@ -23,7 +23,7 @@ from streamdedup.settings.schema import SECTIONS, KeyPath, section_at, tables
 from streamdedup.settings.sources import Sources
 from streamdedup.settings.units import write_text
 
-#: Placeholders for absent keys without default, so that the rest of a table can be validated; removed again.
+#: Placeholders for absent keys without default, so that the other keys of a table can be validated; removed again.
 _PLACEHOLDERS = {"bootstrap_servers": "localhost:9092", "topics": "topic"}
 #: Longest part of a wrong value that a message repeats.
 _SHOWN_CHARACTERS = 60
@@ -68,7 +68,7 @@ def read_profile(keywords: Mapping[str, object], allowed_keys: Collection[str]) 
     sources = Sources(has_file=True)  # a missing file is no mistake of a program
     # Mistakes name the keyword alone, without section and profile.
     sources.origins = {(*path, key): key for key in (*keys_of(Profile), *keywords)}
-    for key in keywords.keys() & keys_of(Profile).keys() - set(allowed_keys):
+    for key in keywords.keys() & (keys_of(Profile).keys() - set(allowed_keys)):
         sources.report((*path, key), "is about records of Kafka; a program gives ids and texts itself")
     accepted = {key: value for key, value in keywords.items() if key in allowed_keys or key not in keys_of(Profile)}
     sources.tree = {"profiles": {path[1]: accepted}}
@@ -100,7 +100,7 @@ def _read_section(sources: Sources, path: KeyPath, model: type[_AnySection], con
 
 
 def _report_values(sources: Sources, path: KeyPath, model: type[Section], failed: ValidationError) -> set[str]:
-    """Report a table's wrong, unknown and absent keys, and return them. Later mistakes about them are left out."""
+    """Report a table's wrong, unknown and missing keys, and return them. Later mistakes about a key are left out."""
     fields = keys_of(model)
     keys: set[str] = set()
     for error in failed.errors(include_url=False):

@@ -22,18 +22,8 @@ _LEAST_PAIRS: Final = 100
 _EMPTY_SHARE, _SHORT_SHARE, _ESTIMATED_SHARE = 0.01, 0.02, 0.10
 #: A forecast for more than this many times the used documents has a warning.
 _FAR: Final = 50
-#: Settings that the printed section has even with their default values.
-_ALWAYS: Final = (
-    "topics",
-    "shingle_unit",
-    "shingle_size",
-    "threshold",
-    "min_recall",
-    "bands",
-    "rows",
-    "exact_limit",
-    "retention_s",
-)
+#: Settings that the printed section has even with their default values; it always has those without a fixed default.
+_ALWAYS: Final = ("shingle_unit", "threshold", "min_recall", "bands", "rows", "exact_limit", "retention_s")
 #: Servers for a settings file that has none yet.
 SERVERS: Final = """# Your servers:
 [kafka]
@@ -58,7 +48,7 @@ def recommend(rows: Sequence[TuningRow], preferred: ShingleOptions) -> Recommend
     when one word differs. Then the kind that suits the shortest texts is recommended.
 
     ``rows``: at least one, one for each shingle kind, all with one threshold and one minimum recall. ``preferred``: the
-    profile's kind, which has no row if the user named other kinds, or if it misses the recall.
+    profile's kind. If the user named other kinds, or the kind misses the recall, the first row takes its place.
     """
     row = next((row for row in rows if row.options == preferred), rows[0])
     threshold, name, needed = row.threshold, _kind_name(row), _words_needed(row)
@@ -97,9 +87,9 @@ def least_words(options: ShingleOptions, threshold: float) -> int:
     changed = options.size if options.unit == "word" else _WORD_CHARACTERS + options.size - 1
     shingles = changed * (1 + threshold) / (1 - threshold)
     if options.unit == "word":
-        # The tolerance is for a result that should be a whole number.
+        # The tolerance is for a result that rounding raises above a whole number.
         return math.ceil(shingles - 1e-9) + options.size - 1
-    return math.ceil(shingles / _WORD_CHARACTERS)
+    return math.ceil(shingles / _WORD_CHARACTERS)  # so many shingles begin in a word
 
 
 def _words_needed(row: TuningRow) -> int:
@@ -120,7 +110,7 @@ def tuned_profile(profile: Profile, row: TuningRow) -> Profile:
         "bands": row.banding.bands,
         "rows": row.banding.rows,
         "permutations": row.permutations,
-        **row.limits._asdict(),
+        **row.limits._asdict(),  # bucket_cap and max_candidates
     }
     if row.options.unit != profile.shingle_unit:
         changes |= {"stop_words": "none", "keep_white_space": True}

@@ -1,7 +1,7 @@
 """Counts the pairs, candidates and buckets of a sample, for ``study`` and ``capped``, and their growth, for ``rows``.
 
 Documents with equal shingle sets are not compared: each distinct set has its document count. A *pair count* is a
-float64 array with two values: the document pairs, and the pairs across, which have one document in each half of the
+float64 array with two values: all document pairs, and the pairs across, which have one document in each half of the
 sample, in the order of arrival. The second value tells how the pairs grow with the index, because pairs are of two
 kinds:
 
@@ -29,6 +29,8 @@ from streamdedup.evaluation.pairs import Pairs, ShingleSets
 from streamdedup.similarity.containment import ContainmentRule, Overlaps
 from streamdedup.text.runs import offsets_of, ranges
 
+#: Index of all document pairs in a pair count; the other index, 1, has the pairs across.
+ALL_PAIRS: Final = 0
 #: Most candidate pairs of distinct sets that are listed for one number of rows: a bound for memory and time. A banding
 #: with more is useless, so its candidates count as infinitely many.
 MOST_CANDIDATES: Final = 4_000_000
@@ -53,15 +55,16 @@ class Growth(NamedTuple):
 def estimate_growth(pairs: NDArray[np.float64], sample_size: int, share: float) -> Growth:
     """Return the growth in candidates or matches that a sample of ``sample_size`` documents shows (module docstring).
 
-    ``pairs``: pair count, infinite where the pairs are too many to list. ``share``: share of the collection, and so of
-    the neighbours in time, in the sample; above 0, at most 1.
+    ``pairs``: pair count, infinite where the pairs are too many to list. ``share``: share of the collection in the
+    sample, above 0, at most 1. With a tenth of the collection, a document has a tenth of its neighbours in time.
     """
     all_pairs, across = pairs.tolist()
     if not sample_size:
         return Growth(near=0.0, per_document=0.0)
     if all_pairs == np.inf:
         return Growth(near=np.inf, per_document=0.0)
-    return Growth(max(all_pairs - 2 * across, 0.0) / sample_size / share, 4 * across / sample_size**2)
+    near_pairs = max(all_pairs - 2 * across, 0.0)  # by chance, more than half of the pairs may be across
+    return Growth(near=near_pairs / sample_size / share, per_document=4 * across / sample_size**2)
 
 
 class DistinctSets(NamedTuple):
@@ -69,7 +72,7 @@ class DistinctSets(NamedTuple):
 
     Attributes:
         hashes: uint32 (n_total,); strictly ascending within a set.
-        offsets: int64 (n_sets + 1,).
+        offsets: int64 (n_sets + 1,); set i has hashes[offsets[i] : offsets[i + 1]].
         halves: int64 (n_sets, 2); documents with the set in the sample's first and second half.
         first_documents: int64 (n_sets,); number of the first document with the set, ascending.
         scopes: uint64 (n_sets,); hash of the scope. Equal sets of two scopes are two sets.
@@ -100,8 +103,9 @@ class DistinctSets(NamedTuple):
         return np.array([(counts * (counts - 1) / 2).sum(), self.halves.astype(np.float64).prod(axis=1).sum()])
 
     def contained(self, pairs: Pairs, rule: ContainmentRule) -> NDArray[np.bool_]:
-        """Return the set pairs for which a containment rule holds, bool (n,)."""
-        left, right = (np.diff(self.offsets)[side] for side in (pairs.left, pairs.right))
+        """Return whether a containment rule holds for each set pair, bool (n,)."""
+        sizes = np.diff(self.offsets)
+        left, right = sizes[pairs.left], sizes[pairs.right]
         # The join gives only Jaccard similarities J, from which |A and B| = J (|A| + |B|) / (1 + J).
         common = np.rint(pairs.similarities * (left + right) / (1 + pairs.similarities)).astype(np.int64)
         containments = Overlaps(common, left, right).containments()
@@ -117,10 +121,10 @@ def distinct_sets(sets: ShingleSets, min_words: int = 0) -> DistinctSets:
     halves: list[list[int]] = []
     for document in np.flatnonzero((sets.sizes > 0) & (sets.token_counts >= min_words)).tolist():
         number = set_numbers.setdefault((scopes[document], sets.shingles_of(document).tobytes()), len(set_numbers))
-        if number == len(first_documents):
+        if number == len(first_documents):  # a new set
             first_documents.append(document)
             halves.append([0, 0])
-        halves[number][document >= middle] += 1
+        halves[number][1 if document >= middle else 0] += 1
     documents = np.array(first_documents, np.int64)
     sizes = sets.sizes[documents]
     return DistinctSets(
@@ -154,7 +158,7 @@ def candidate_counts(keys: NDArray[np.uint32], sets: DistinctSets) -> NDArray[np
     """
     codes_by_band = list(_pair_codes(keys, sets))
     counts = np.full((keys.shape[1] + 1, 2), np.inf)
-    counts[0] = 0.0
+    counts[0] = 0.0  # without bands there are no candidates
     if codes_by_band:
         # The codes are in the order of the bands, so the first occurrence of a pair is in its first shared band.
         codes, first_indexes = np.unique(np.concatenate(codes_by_band), return_index=True)
@@ -162,6 +166,7 @@ def candidate_counts(keys: NDArray[np.uint32], sets: DistinctSets) -> NDArray[np
         first_bands = np.repeat(np.arange(len(lengths)), lengths)[first_indexes]
         new_pairs = np.zeros((len(lengths), 2))
         np.add.at(new_pairs, first_bands, sets.pair_counts(codes // len(keys), codes % len(keys)))
+        # Equal sets share every band.
         counts[1 : len(codes_by_band) + 1] = new_pairs.cumsum(axis=0) + sets.copy_pairs()
     return counts
 
@@ -172,7 +177,7 @@ def shared_pairs(keys: NDArray[np.uint32], sets: DistinctSets) -> tuple[NDArray[
     Arguments as for ``candidate_counts``. Both int64 (n,); None if there are more than ``MOST_CANDIDATES``.
     """
     codes_by_band = list(_pair_codes(keys, sets))
-    if len(codes_by_band) < keys.shape[1]:
+    if len(codes_by_band) < keys.shape[1]:  # ended early, with too many
         return None
     return np.unique(np.concatenate(codes_by_band), return_counts=True)
 
@@ -206,7 +211,7 @@ def _buckets_by_band(keys: NDArray[np.uint32], sets: DistinctSets) -> Iterator[_
     for column in keys.T:
         order = np.argsort(column, kind="stable")
         ordered = column[order]
-        # A bucket begins at each key that differs from the key before; the slice is for a sample without sets.
+        # A bucket begins at each key that differs from the key before. Without sets the slice drops the first True.
         starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)])
         document_counts = np.add.reduceat(sets.copies[order], starts) if starts.size else np.empty(0, np.int64)
         yield _BandBuckets(order, starts, np.diff(np.append(starts, len(order))), document_counts)
@@ -222,9 +227,9 @@ def _pair_codes(keys: NDArray[np.uint32], sets: DistinctSets) -> Iterator[NDArra
         room -= int((set_counts * (set_counts - 1) // 2).sum())
         if room < 0:
             return
-        several = np.flatnonzero(set_counts > 1)
-        indexes = ranges(starts[several], set_counts[several])
+        shared = np.flatnonzero(set_counts > 1)  # numbers of the buckets with several sets
+        indexes = ranges(starts[shared], set_counts[shared])
         # Each set is paired with all sets that follow it in its bucket.
-        followers = np.repeat(starts[several] + set_counts[several], set_counts[several]) - indexes - 1
+        followers = np.repeat(starts[shared] + set_counts[shared], set_counts[shared]) - indexes - 1
         left, right = order[np.repeat(indexes, followers)], order[ranges(indexes + 1, followers)]
         yield np.minimum(left, right) * len(order) + np.maximum(left, right)

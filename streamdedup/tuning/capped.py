@@ -47,15 +47,9 @@ def compared_shares(
 ) -> NDArray[np.float64]:
     """Return each set's chance S(j) to compare a candidate that shares j bands, float64 (n_sets, bands + 1).
 
-    Args:
-        keys: Band keys, uint32 (n_sets, bands).
-        sets: The sets.
-        related: int64 (n,); codes of the related set pairs (``candidates``).
-        scales: Factors from the sample to the index.
-        limits: Limits for storms.
-
-    Returns:
-        0 everywhere if there are more candidates than ``candidates.MOST_CANDIDATES``.
+    0 everywhere if there are too many candidates to list (``candidates.MOST_CANDIDATES``). ``keys``: band keys, uint32
+    (n_sets, bands). ``related``: the related set pairs, int64 (n,), each coded as smaller set number * n_sets + larger
+    set number.
     """
     set_count, bands = keys.shape
     candidate_pairs = shared_pairs(keys, sets)
@@ -64,13 +58,13 @@ def compared_shares(
     codes, shared = candidate_pairs
     copies = sets.copies.astype(np.float64)
     factors = np.where(np.isin(codes, related), scales.related, scales.unrelated)
-    # Row by row for each set: c_j for j from 0 to all bands, scaled to the index. A copy is a related candidate that
-    # shares all bands; a document is no candidate of itself.
+    # For a document with each set: ``counts``, its c_j for j from 0 to all bands, scaled to the index; ``in_sample``,
+    # its candidates, unscaled, of which the copies come first. A copy is related and shares all bands.
     counts, in_sample = np.zeros(set_count * (bands + 1)), copies - 1
     smaller, larger = codes // set_count, codes % set_count
-    for document, candidate in ((smaller, larger), (larger, smaller)):
-        counts += np.bincount(document * (bands + 1) + shared, copies[candidate] * factors, counts.size)
-        in_sample += np.bincount(document, copies[candidate], set_count)
+    for set_numbers, candidates in ((smaller, larger), (larger, smaller)):
+        counts += np.bincount(set_numbers * (bands + 1) + shared, copies[candidates] * factors, counts.size)
+        in_sample += np.bincount(set_numbers, copies[candidates], set_count)
     counts = counts.reshape(set_count, bands + 1)
     counts[:, bands] += (copies - 1) * scales.related
     limit = np.full(set_count, math.inf if limits.max_candidates is None else float(limits.max_candidates))
@@ -79,9 +73,10 @@ def compared_shares(
         # Without the document itself, which looks the bucket up.
         is_full = (largest_bucket_of_each(keys, sets) - 1) * scale >= limits.bucket_cap
         limit = np.where(is_full, np.minimum(limit, STORM_CANDIDATES), limit)
+    # Candidates that share more than j bands: the sum of c_i from j on, less c_j.
     with_more_bands = counts[:, ::-1].cumsum(axis=1)[:, ::-1] - counts
     room = limit[:, None] - with_more_bands
-    # Without candidates in the sample a candidate in the index is compared if there is any room.
+    # Where the sample has no candidates with j bands, a candidate in the index is compared if there is any room.
     shares = np.divide(room, counts, out=(room > 0).astype(np.float64), where=counts > 0)
     clipped: NDArray[np.float64] = shares.clip(0.0, 1.0)
     return clipped
@@ -92,7 +87,7 @@ def find_chance(similarity: float, banding: Banding, shares: NDArray[np.float64]
 
     ``shares``: float64 (n_sets, bands + 1), from ``compared_shares``; without sets every candidate is compared.
     """
-    p, bands = similarity**banding.rows, banding.bands
+    p, bands = similarity**banding.rows, banding.bands  # p, C and S: module docstring
     mean_shares = shares.mean(axis=0).tolist() if len(shares) else [1.0] * (bands + 1)
     return math.fsum(
         math.comb(bands, j) * p**j * (1.0 - p) ** (bands - j) * mean_shares[j] for j in range(1, bands + 1)

@@ -28,9 +28,9 @@ from streamdedup.tuning.study import Study
 Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
 DAY_S: Final = 86_400.0
-#: Largest number of values of a signature that the settings allow.
+#: Most signature values that the settings allow.
 LARGEST_SIGNATURE: Final = 1_024
-#: Largest number of values of a signature that are tried, unless the profile has more.
+#: Most signature values that are tried, unless the profile has more.
 MOST_PERMUTATIONS: Final = 512
 
 
@@ -43,7 +43,7 @@ class Question:
         kinds: Shingle kinds to try.
         thresholds: Each above 0, at most 1.
         recalls: Minimum recalls, each above 0, below 1.
-        documents_per_day, bucket_layout: For the forecasts.
+        documents_per_day, bucket_layout: For the forecasts of index size and memory.
         arguments: Command-line arguments that name the corpus and the profile, for the commands that results print.
         has_servers: Whether there is a settings file, which names the servers.
     """
@@ -87,7 +87,7 @@ class ComparedSettings(NamedTuple):
         workload: Index size, and the settings that all rows share.
         rows: All rows, one shingle kind after the other.
         recommendation: One of the rows, with the reason.
-        share: Share of the usable texts on which the recommended kind was studied; below 1 where the time is too short.
+        share: Share of the usable texts on which the recommended kind was studied; below 1 where time was short.
     """
 
     question: Question
@@ -101,10 +101,10 @@ class ComparedSettings(NamedTuple):
 def compare_settings(
     question: Question, sample: Sample, progress: Progress, share: float = 1.0, earlier: ComparedSettings | None = None
 ) -> ComparedSettings:
-    """Compare settings on a share of the usable texts of a sample, which has at least one document.
+    """Compare settings on a share of a sample's usable texts (``used_text_numbers``); at least one document is needed.
 
-    Given an ``earlier`` comparison on fewer documents, study only the shingle kind that it recommends, and take the
-    rows of the other kinds from it.
+    Given an ``earlier`` comparison on fewer documents, study only the shingle kind that it recommends, and copy its
+    rows of all other kinds.
 
     Raises:
         SettingsError: No row reaches the minimum recall at the profile's threshold; the text names remedies.
@@ -151,16 +151,16 @@ def _studies(
 
 
 def _recommended(question: Question, workload: Workload, rows: Sequence[TuningRow]) -> Recommendation:
-    """Recommend one of the rows at the threshold and the profile's minimum recall.
+    """Recommend one of the rows with the threshold and the minimum recall of ``question``.
 
     Raises:
         SettingsError: No such row reaches the minimum recall; the text names remedies.
     """
     target = (question.threshold, question.min_recall)
-    rows = [row for row in rows if (row.threshold, row.min_recall) == target]
-    reaching = [row for row in rows if row.reached]
+    eligible = [row for row in rows if (row.threshold, row.min_recall) == target]
+    reaching = [row for row in eligible if row.reached]
     if not reaching:
-        raise SettingsError(_refusal(question, workload, rows))
+        raise SettingsError(_refusal(question, workload, eligible))
     return recommend(reaching, question.profile.shingle_options())
 
 

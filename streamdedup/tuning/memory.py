@@ -22,10 +22,10 @@ CAPTION_BYTES: Final = 110
 #: Bytes of a stored shingle hash, and of a value of a stored signature.
 SHINGLE_BYTES: Final = 3.3
 VALUE_BYTES: Final = 4.0
-#: Bytes of a claim: 36, for 2.5 lifetimes in the mean, as claims are deleted by generations of one lifetime.
+#: Bytes of a claim: 36, for 2.5 lifetimes in the mean: a page of claims is filled during one lifetime and kept for two.
 CLAIM_BYTES: Final = 90
-#: Lifetimes for which a bucket member is stored in the steady state, mean: pages of the layout "packed" are deleted as
-#: a whole, so there is the generation before, and half of the present one.
+#: Lifetimes for which a bucket member is stored in the steady state, mean. Pages of the layout "packed" are deleted as
+#: a whole: the index has one full page generation and, in the mean, half of the current one.
 BAND_LIFETIMES: Final = {"sets": 1.0, "packed": 1.5}
 
 

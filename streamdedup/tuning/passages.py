@@ -14,7 +14,7 @@ from streamdedup.evaluation.pairs import ShingleSets, shingle_sets
 from streamdedup.text.shingles import ShingleOptions, Shingler
 
 #: A passage ends before a shingle that is more than this many times rarer than the most frequent one of the passage.
-_AS_FREQUENT: Final = 2
+_MOST_TIMES_RARER: Final = 2
 
 
 class Passage(NamedTuple):
@@ -22,7 +22,7 @@ class Passage(NamedTuple):
 
     Attributes:
         text: The words or characters of the sequence, normalised.
-        documents: Documents with the most frequent shingle of the sequence.
+        documents: Number of documents with the most frequent shingle of the sequence.
     """
 
     text: str
@@ -37,7 +37,8 @@ def frequent_passages(texts: Sequence[str], counts: Mapping[int, int], options: 
         counts: Document count by stop shingle.
         options: Shingle options with which the stop shingles were learnt.
     """
-    # With the stop shingles of the options, the shingler would leave out what is looked for.
+    # Stop shingles are learnt, and hashed, without numbered repetitions: not as a bag. With the stop shingles of the
+    # options, the shingler would leave out the shingles that are looked for.
     shingler = Shingler(replace(options, bag=False, stop_shingles=frozenset()))
     text_numbers = _first_texts(shingle_sets(shingler, texts), counts)
     shown: set[int] = set()
@@ -46,7 +47,7 @@ def frequent_passages(texts: Sequence[str], counts: Mapping[int, int], options: 
             continue
         ordered = shingler.in_order(texts[text_numbers[shingle]])
         hashes: list[int] = ordered.hashes.tolist()
-        frequent = {stop for stop in hashes if counts.get(stop, 0) * _AS_FREQUENT >= documents} - shown
+        frequent = {stop for stop in hashes if counts.get(stop, 0) * _MOST_TIMES_RARER >= documents} - shown
         # The passage grows from the shingle in both directions: hashes[low:high].
         low = high = hashes.index(shingle)
         while low and hashes[low - 1] in frequent:
@@ -62,6 +63,6 @@ def _first_texts(sets: ShingleSets, counts: Mapping[int, int]) -> dict[int, int]
     stops: NDArray[np.uint32] = np.array(list(counts), np.uint32)
     positions = np.flatnonzero(np.isin(sets.hashes, stops))
     shingles, first_indexes = np.unique(sets.hashes[positions], return_index=True)
-    # A position p belongs to the last text whose offset is at most p.
+    # A position p belongs to the last text whose offset is at most p; ``side`` is for p equal to an offset.
     numbers = np.searchsorted(sets.offsets, positions[first_indexes], side="right") - 1
     return dict(zip(shingles.tolist(), numbers.tolist(), strict=True))

@@ -21,6 +21,7 @@ from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions, Shingler
 from streamdedup.text.stop_shingles import DEFAULT_SHARE, Learnt, learn_stop_shingles
 from streamdedup.tuning.advice import settings_section, tuned_profile
+from streamdedup.tuning.candidates import ALL_PAIRS
 from streamdedup.tuning.comparison import ComparedSettings, Progress
 from streamdedup.tuning.rows import TuningRow, rows_of
 from streamdedup.tuning.study import Study
@@ -33,11 +34,12 @@ _CONTAINMENT: Final = 0.8
 _LEAST_CHANGE: Final = 0.01
 #: A folding is measured if at least this share of the texts has a character that it may fold.
 _LEAST_SHARE: Final = 0.001
-#: Points and vowel signs of Hebrew, Arabic and Syriac, which a writer may leave out; Han characters.
+#: Points and vowel signs of Hebrew, Arabic and Syriac, which a writer may leave out (``fold_marks``).
 _SIGNS: Final = re.compile(
     "[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e8"
     "\u06ea-\u06ed\u0711\u0730-\u074a]"
 )
+#: Han characters, of which some have variants (``fold_variants``).
 _HAN: Final = re.compile("[\u3400-\u9fff]")
 
 
@@ -66,7 +68,7 @@ class MeasuredProposal(NamedTuple):
 
 
 class Proposals(NamedTuple):
-    """The recommendation, the helpful proposals, and last all of them together; and reasons for missing proposals."""
+    """The recommendation, then the helpful proposals; last, of several, all together. Reasons for missing proposals."""
 
     measured: list[MeasuredProposal]
     warnings: list[str]
@@ -99,7 +101,7 @@ def study_proposals(compared: ComparedSettings, progress: Progress) -> Proposals
             for name, change in changes.items()
         ]
     helpful = _helpful([proposal for proposal in measured if proposal is not None], recommended)
-    if len(helpful) < 2:
+    if len(helpful) < 2:  # nothing to put together
         return Proposals([recommended, *helpful], meter.warnings)
     update = {key: value for proposal in helpful for key, value in changes[proposal.name].items()}
     with progress(ALL, count) as step:
@@ -115,6 +117,7 @@ def _changes(base: Profile, study: Study, meter: "_ProposalMeter") -> Iterator[t
     """Yield name and changed keys of each proposal to measure; ``measure`` adds the stop shingles of ``STOPS``."""
     if base.shingle_unit == "word" and base.stop_shingles == "none" and meter.learnt is not None:
         yield STOPS, {}
+    # The settings require that the rule's least similarity is below the threshold.
     if base.containment_threshold is None and base.containment_min_similarity < base.threshold:
         yield f"containment_threshold = {_CONTAINMENT:g}", {"containment_threshold": _CONTAINMENT}
     for key, pattern in (("fold_marks", _SIGNS), ("fold_variants", _HAN)):
@@ -130,7 +133,7 @@ def _changes(base: Profile, study: Study, meter: "_ProposalMeter") -> Iterator[t
 
 
 def _helpful(measured: Sequence[MeasuredProposal], recommended: MeasuredProposal) -> list[MeasuredProposal]:
-    """Return the improvements. If stop shingles are one, they will remove boilerplate that other proposals gain."""
+    """Return the improvements. If stop shingles are one of them, they remove boilerplate that other proposals gain."""
     learns = any(proposal.learnt is not None and _is_helpful(proposal, recommended) for proposal in measured)
     return [proposal for proposal in measured if _is_helpful(proposal, recommended, ignores_boilerplate=learns)]
 
@@ -142,8 +145,8 @@ def _is_helpful(
 
     - ``stop_shingles``: counts the boilerplate pairs that disappear; at least half of the lost pairs must be such.
     - ``min_words``: counts the lost pairs.
-    - Others: count gained minus lost pairs, minus two for each boilerplate pair gained, unless ``ignores_boilerplate``:
-      so fewer than half of the gained pairs may be boilerplate.
+    - Other proposals: count gained minus lost pairs, minus two for each boilerplate pair gained, unless
+      ``ignores_boilerplate``. So fewer than half of the gained pairs may be boilerplate.
     """
     if proposal.name == STOPS:
         removed = recommended.boilerplate - proposal.boilerplate
@@ -161,7 +164,7 @@ class _ProposalMeter:
 
     Attributes:
         learnt: Stop shingles of words, for any unit of the profile; None without any.
-        warnings: Reasons for missing proposals.
+        warnings: Reasons why a proposal is missing.
     """
 
     def __init__(self, compared: ComparedSettings) -> None:
@@ -204,7 +207,7 @@ class _ProposalMeter:
             options = _with_stops(options, learnt.stops.hashes)
         sample, study = self._compared.sample, self._row.study
         rule, threshold, workload = profile.containment_rule(), self._row.threshold, self._compared.workload
-        if rule == study.rule:  # as many values suffice as for the recommendation
+        if rule == study.rule:  # as many signature values suffice as for the recommendation
             workload = replace(workload, most_permutations=self._row.permutations)
         changed = Study(
             options,
@@ -224,6 +227,7 @@ class _ProposalMeter:
     def as_proposal(self, name: str, profile: Profile, learnt: Learnt | None, row: TuningRow) -> MeasuredProposal:
         """Return a row as a proposal, with the pairs that it adds to and removes from the recommended ones."""
         threshold = self._row.threshold
+        # Pairs of the recommendation, and then those of the proposal.
         left, right, weights = _alerted_pairs(self._row.study, threshold)
         lost = float(weights[~_alerts(row.study, left, right, threshold)].sum())
         common_pairs = float(weights.sum()) - lost
@@ -232,7 +236,7 @@ class _ProposalMeter:
         shared = overlaps_of(self._word_sets, left, right).common
         shared_without_stops = overlaps_of(self._word_sets_without_stops, left, right).common
         boilerplate = float(weights[2 * shared_without_stops < shared].sum())
-        # Below 0 where the kept pairs of a study represent too few others.
+        # The difference is below 0 where the kept pairs of the proposal's study represent too few dropped ones.
         gained = max(pairs - common_pairs, 0.0)
         return MeasuredProposal(
             name, profile, learnt, row, round(pairs), round(gained), round(lost), round(boilerplate)
@@ -245,7 +249,7 @@ def _with_stops(options: ShingleOptions, stops: frozenset[int]) -> ShingleOption
 
 
 def _alerted_pairs(study: Study, threshold: float) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Return the alerted pairs by the numbers of two documents, and the document pairs that each represents.
+    """Return the two document numbers of each alerted pair, and how many document pairs the pair represents.
 
     A set with copies is paired with itself, and represents the pairs of its copies.
     """
@@ -255,12 +259,12 @@ def _alerted_pairs(study: Study, threshold: float) -> tuple[NDArray[np.int64], N
     return (
         np.concatenate((documents[study.pairs.left[alerted]], documents[copied])),
         np.concatenate((documents[study.pairs.right[alerted]], documents[copied])),
-        np.concatenate((study.counts[alerted, 0], copy_pairs[copied])),
+        np.concatenate((study.counts[alerted, ALL_PAIRS], copy_pairs[copied])),
     )
 
 
 def _alerts(study: Study, left: NDArray[np.int64], right: NDArray[np.int64], threshold: float) -> NDArray[np.bool_]:
-    """Return which document pairs a study alerts, bool (n,), computed anew: the study may have dropped the pairs."""
+    """Return whether a study alerts document pairs, bool (n,), computed anew: the study may have dropped the pairs."""
     sets = study.sets
     alerted = similarities(sets, left, right) >= threshold
     if study.rule is not None:

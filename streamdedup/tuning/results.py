@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from streamdedup.tuning.advice import SERVERS, settings_section, warnings
+from streamdedup.tuning.candidates import ALL_PAIRS
 from streamdedup.tuning.comparison import DAY_S, ComparedSettings, Progress
 from streamdedup.tuning.memory import BAND_LIFETIMES, bytes_per_document
 from streamdedup.tuning.proposals import MeasuredProposal, Proposals, learning_command, study_proposals
@@ -59,6 +60,7 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
         "similarities": [
             {"from": index / BINS, "to": (index + 1) / BINS, "pairs": round(float(count))}
             for index, count in enumerate(row.study.histogram)
+            # Not a bin that ends at the lowest threshold, also where rounding puts its edge above.
             if (index + 1) / BINS > min(question.thresholds) + 1e-9
         ],
         "curve": [
@@ -72,16 +74,17 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
 
 def _proposals(compared: ComparedSettings, proposals: Proposals) -> dict[str, Any]:
     question, measured = compared.question, proposals.measured
-    learnt = measured[-1].learnt
+    learnt = measured[-1].learnt  # of all proposals together, if there are several
+    command = None
+    if learnt is not None:
+        command = learning_command(measured[0].row, question.name, question.profile, question.arguments)
     return {
         # The first is the recommendation, which alone is no proposal.
         "proposals": [_proposal(compared, proposal) for proposal in measured] if len(measured) > 1 else [],
         "proposed": {
             "toml": proposals.section(question.name),
             "stop_shingles": None if learnt is None else learnt.stops.encoded(),
-            "command": None
-            if learnt is None
-            else learning_command(measured[0].row, question.name, question.profile, question.arguments),
+            "command": command,
         },
     }
 
@@ -100,7 +103,7 @@ def _proposal(compared: ComparedSettings, proposal: MeasuredProposal) -> dict[st
 
 def _row(compared: ComparedSettings, row: TuningRow) -> dict[str, Any]:
     """Return the values of one row of the table."""
-    candidates, index_size = row.candidates, compared.workload.index_size
+    candidates, index_size = row.candidates, compared.question.documents_kept
     document_bytes = _document_bytes(compared, row, compared.question.bucket_layout)
     similarity = row.study.least_similarity(row.threshold)
     return {
@@ -111,19 +114,25 @@ def _row(compared: ComparedSettings, row: TuningRow) -> dict[str, Any]:
         "bands": row.banding.bands,
         "rows": row.banding.rows,
         "least_similarity": similarity,
+        # The bands alone, before the limits for storms: the chance that a pair with the least similarity becomes a
+        # candidate; the mean chance of the sample's pairs; the share of these pairs that are candidates.
         "probability_at_threshold": row.banding.probability(similarity),
         "pairs": round(row.recall.pairs),
         "expected_recall": row.recall.expected,
         "measured_recall": row.recall.measured,
         "permutations": row.permutations,
         **row.limits._asdict(),
+        # With these limits, bucket_cap and max_candidates, not every candidate is compared: the chance that a pair with
+        # the least similarity is found, the share of the sample's pairs found, and whether the chance is high enough.
         "found_at_threshold": row.chance,
         "found_recall": row.found_share,
         "recall_reached": row.reached,
+        # Pairs of different sets, by the bands alone.
         "edited_pairs": row.recall.edited.total,
         "edited_pairs_found": row.recall.edited.hits,
         "edited_recall_bounds": row.recall.edited.bounds(),
         "candidates_per_document": _finite(candidates.expected(row.study.documents_count)),
+        # Beyond the size of the collection: the candidates whose number stays the same, and the growth of the number.
         "candidates_that_stay": _finite(
             candidates.unrelated.near + candidates.related.expected(candidates.collection_size)
         ),
@@ -170,17 +179,19 @@ def _recalls(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
 def _thresholds(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
     """Yield each threshold, the highest first, with the pairs that it adds, for the recommended shingles.
 
-    A threshold below the recommended one has examples: texts of added pairs, evenly spread by similarity rank.
+    A threshold below the recommended one has examples: texts of pairs between it and the next higher threshold, evenly
+    spread by similarity rank. The containment rule may alert some of these pairs at the higher threshold too.
     """
     row = compared.recommendation.row
     study = row.study
-    copies, weights, similarities = float(study.distinct.copy_pairs()[0]), study.counts[:, 0], study.pairs.similarities
+    copy_pairs, weights = float(study.distinct.copy_pairs()[ALL_PAIRS]), study.counts[:, ALL_PAIRS]
+    similarities = study.pairs.similarities
     previous_pairs, previous_threshold = 0, math.inf
     for threshold in sorted(compared.question.thresholds, reverse=True):
         alerted = study.alerted(threshold)
-        pairs = round(copies + float(weights[alerted].sum()))
-        added = np.flatnonzero((similarities >= threshold) & (similarities < previous_threshold))
-        shown = added if threshold < row.threshold else added[:0]
+        pairs = round(copy_pairs + float(weights[alerted].sum()))
+        between = np.flatnonzero((similarities >= threshold) & (similarities < previous_threshold))
+        shown = between if threshold < row.threshold else between[:0]
         ordered = shown[np.argsort(-similarities[shown], kind="stable")]
         spread = np.linspace(0, len(ordered) - 1, min(len(ordered), _EXAMPLES_COUNT)).round().astype(np.int64)
         yield {
@@ -197,11 +208,10 @@ def _example(compared: ComparedSettings, study: Study, number: int) -> dict[str,
     """Return a pair of different texts by its number in ``study.pairs``: the later text first, both as excerpts."""
     ids, texts = compared.sample.ids, compared.sample.texts
     set_numbers = [study.pairs.left[number], study.pairs.right[number]]
-    earlier, later = sorted(study.text_numbers[study.distinct.first_documents[set_numbers]].tolist())
+    earlier, later = sorted(study.first_texts[set_numbers].tolist())
     left_text, right_text = _excerpts(texts[later], texts[earlier])
-    similarity = float(study.pairs.similarities[number])
     return {
-        "similarity": similarity,
+        "similarity": float(study.pairs.similarities[number]),
         "left": ids[later],
         "left_text": left_text,
         "right": ids[earlier],
@@ -212,16 +222,16 @@ def _example(compared: ComparedSettings, study: Study, number: int) -> dict[str,
 def _excerpts(*texts: str) -> tuple[str, str]:
     """Return two texts in one line each, cut to whole words around the first difference."""
     lines = [" ".join(text.split()) for text in texts]
-    pairs = enumerate(zip(*lines, strict=False))
-    difference = next((index for index, (a, b) in pairs if a != b), min(map(len, lines)))
-    # A third of the excerpt is before the difference, more where the longer line ends soon after it.
+    characters = enumerate(zip(*lines, strict=False))
+    difference = next((index for index, (a, b) in characters if a != b), min(map(len, lines)))
+    # A third of the excerpt is before the difference, more where the longer line ends soon after the difference.
     start = max(0, min(difference - _EXAMPLE_CHARS // 3, max(map(len, lines)) - _EXAMPLE_CHARS))
     left, right = (_excerpt(line, start) for line in lines)
     return left, right
 
 
 def _excerpt(line: str, start: int) -> str:
-    """Return about ``_EXAMPLE_CHARS`` characters of a line, from a word's begin to a word's end where one is near."""
+    """Return at most ``_EXAMPLE_CHARS`` characters of a line from ``start`` on, cut at spaces near the ends, if any."""
     end = start + _EXAMPLE_CHARS
     first_space = line.find(" ", start, start + _WORD_CHARS) if start else -1
     begin = start if first_space < 0 else first_space + 1
@@ -234,7 +244,7 @@ def _borderline(compared: ComparedSettings) -> list[dict[str, Any]]:
     """Return the pairs of different texts nearest to the threshold."""
     row = compared.recommendation.row
     study = row.study
-    ids = [compared.sample.ids[number] for number in study.text_numbers[study.distinct.first_documents].tolist()]
+    ids = [compared.sample.ids[number] for number in study.first_texts.tolist()]  # by set number
     nearest = np.argsort(np.abs(study.pairs.similarities - row.threshold), kind="stable")[:_BORDERLINE_COUNT]
     return [
         {"left": ids[left], "right": ids[right], "similarity": similarity}

@@ -82,12 +82,13 @@ def rounds(
         elapsed_s = clock() - started_s
         round_times.append(RoundTime(len(kinds), characters, clock() - round_started_s))
         next_has_all_kinds = characters < ALL_KINDS_CHARACTERS and elapsed_s < _ALL_KINDS_SHARE * time_s
-        # Before any recommendation ``latest`` is None, so all kinds are compared again.
+        # Before any recommendation ``latest`` is None, so the next round has all kinds as well.
         earlier = None if next_has_all_kinds else latest
         next_kinds_count = len(question.kinds) if earlier is None else 1
         growth = min(_GROWTH, affordable_growth(round_times, next_kinds_count, time_s - elapsed_s))
         if next_has_all_kinds:
             growth = min(growth, ALL_KINDS_CHARACTERS / max(characters, 1))
+        # With several kinds, a round with one kind may use more characters (``used_characters``).
         is_last = (
             characters >= sum(map(len, sample.texts))
             or growth < _LEAST_GROWTH
@@ -103,7 +104,7 @@ def rounds(
 
 
 def affordable_growth(round_times: list[RoundTime], kinds_count: int, left_s: float) -> float:
-    """Return how many times the characters of the last round a round of ``left_s`` seconds can have."""
+    """Return how many times the last round's characters fit into ``left_s`` seconds, with ``kinds_count`` kinds."""
     last, power = round_times[-1], _POWER
     expected_s = last.seconds * (_ONE_KIND_SHARE if kinds_count < last.kinds_count else 1.0)
     if len(round_times) > 1:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from streamdedup.similarity.lsh import FALSE_CANDIDATE_WEIGHT, Banding, false_candidates
 from streamdedup.text.shingles import ShingleOptions
-from streamdedup.tuning.candidates import Growth, estimate_growth
+from streamdedup.tuning.candidates import ALL_PAIRS, Growth, estimate_growth
 from streamdedup.tuning.capped import Scales, StormLimits, find_chance
 from streamdedup.tuning.study import Recall, Study
 
@@ -77,7 +77,7 @@ class Workload:
     limits: StormLimits
 
     def judged_index_size(self, study: Study) -> float:
-        """Return the index size for which the limits for storms are judged."""
+        """Return the index size for which the limits for storms are judged: ``index_size``, or less."""
         return min(self.index_size, float(JUDGED_TIMES * study.documents_count))
 
 
@@ -85,10 +85,10 @@ class Candidates(NamedTuple):
     """The growth of a new document's candidates with the index.
 
     Attributes:
-        unrelated: Candidates less similar than ``RELATED_FROM`` and the row's threshold.
-        related: The other candidates. Only the collection shows how many versions a text has, so ``related`` and
+        unrelated: Candidates below the similarity ``RELATED_FROM``, and below the row's threshold.
+        related: All other candidates. Only the collection shows how many versions a text has, so ``related`` and
             ``matches`` do not grow in an index larger than the collection.
-        matches: Related candidates that reach the row's threshold.
+        matches: Related candidates that are alerted at the row's threshold.
         collection_size: Documents in the collection.
     """
 
@@ -102,7 +102,7 @@ class Candidates(NamedTuple):
         return self.unrelated.expected(index_size) + self.related.expected(min(index_size, self.collection_size))
 
     def expected_false(self, index_size: float) -> float:
-        """Return the count of candidates below the threshold in an index with ``index_size`` documents."""
+        """Return the count of candidates that are no matches in an index with ``index_size`` documents."""
         return self.expected(index_size) - self.matches.expected(min(index_size, self.collection_size))
 
 
@@ -111,10 +111,10 @@ class TuningRow(NamedTuple):
 
     Attributes:
         study: The sample with one shingle kind.
-        recall: Share of the sample's pairs that become candidates.
-        chance: Chance to find a pair that has just the least similarity, with ``limits``, in an index of
-            ``Workload.judged_index_size``.
-        found_share: Share of the sample's pairs that is found with ``limits``; None without pairs.
+        recall: Share of the sample's pairs that become candidates; the limits for storms play no part.
+        chance: Chance to find a pair that has just the least similarity: to have it as a candidate, and to compare it
+            with ``limits`` in an index of ``Workload.judged_index_size``.
+        found_share: Share of the sample's pairs that become candidates and are compared; None without pairs.
         permutations: Signature values: the profile's, or more if the banding needs more.
         candidates: A new document's candidates.
         prepare_us: Microseconds of one core for a document's shingles and signature, measured on this machine.
@@ -146,7 +146,7 @@ class TuningRow(NamedTuple):
 
     @property
     def hidden(self) -> float:
-        """Share of the sample's pairs that the limits hide."""
+        """Share of the sample's pairs that the limits hide: candidates that are not compared."""
         return 0.0 if self.found_share is None else (self.recall.measured or 0.0) - self.found_share
 
     @property
@@ -197,6 +197,7 @@ class _Search:
         self._threshold = threshold
         self._min_recall = min_recall
         self._least_similarity = study.least_similarity(threshold)
+        # A study has no pairs below its floor, so only a floor of at most ``RELATED_FROM`` shows all related pairs.
         self._related_from = min(RELATED_FROM, threshold)
         self.priced: list[_Priced] = []
 
@@ -208,6 +209,7 @@ class _Search:
     def price(self, banding: Banding, pairs: NDArray[np.float64]) -> _Priced:
         """Return a banding with its cost; ``pairs``: pair count of its candidates in the sample."""
         study, workload, document_count = self._study, self._workload, self._study.documents_count
+        # Share of the collection in the study, which may use a part of the sample.
         share = workload.share * document_count / max(study.sample_count, 1)
         related = study.true_candidates(self._related_from, banding)
         matches = study.true_candidates(self._threshold, banding)
@@ -224,10 +226,11 @@ class _Search:
         cost = banding.bands + FALSE_CANDIDATE_WEIGHT * false
         cost += PERMUTATION_WEIGHT * max(banding.permutations - workload.permutations, 0)
         judged = workload.judged_index_size(study)
+        judged_unrelated = candidates.unrelated.expected(judged)
         judged_related = candidates.related.expected(min(judged, workload.collection_size))
         scales = Scales(
-            unrelated=_scale(candidates.unrelated.expected(judged), pairs[0] - related[0], document_count),
-            related=_scale(judged_related, related[0], document_count),
+            unrelated=_scale(judged_unrelated, pairs[ALL_PAIRS] - related[ALL_PAIRS], document_count),
+            related=_scale(judged_related, related[ALL_PAIRS], document_count),
         )
         return _Priced(cost, banding, candidates, scales)
 
@@ -239,7 +242,7 @@ class _Search:
         """
         ordered = sorted(self.priced, key=lambda priced: (priced.cost, priced.banding.permutations))
         cheapest = ordered[:MOST_TRIED]
-        if self._study.documents_count < LEAST_DOCUMENTS:
+        if self._study.documents_count < LEAST_DOCUMENTS:  # too few to justify a longer signature
             short = [priced for priced in ordered if priced.banding.permutations <= self._workload.permutations]
             cheapest = [*short[:MOST_TRIED], *(priced for priced in cheapest if priced not in short)]
         tried: list[TuningRow] = []
@@ -267,7 +270,9 @@ class _Search:
         shares = study.compared_shares(banding, priced.scales, limits, self._related_from)
         # The study signs with as many values as the longest banding needs.
         signing_s = study.sign_s * banding.permutations / workload.most_permutations
-        compared = min(priced.candidates.expected(workload.index_size), limits.max_candidates or math.inf)
+        compared = min(
+            priced.candidates.expected(workload.index_size), limits.max_candidates or math.inf
+        )  # None: no limit
         return TuningRow(
             study=study,
             threshold=self._threshold,
@@ -290,7 +295,7 @@ class _Search:
         """
         rows, most_bands = row.banding.rows, self._workload.most_permutations // row.banding.rows
         compared_share = row.chance / row.banding.probability(self._least_similarity)
-        candidate_recall = self._min_recall / compared_share
+        candidate_recall = self._min_recall / compared_share  # so many pairs must become candidates
         if candidate_recall >= 1.0:
             return row
         bands = _fewest_bands(self._least_similarity, candidate_recall, rows)
@@ -305,7 +310,7 @@ def _fewest_bands(similarity: float, recall: float, rows: int) -> int:
     """Return the fewest bands of ``rows`` rows that find pairs of a similarity with the chance ``recall``, below 1."""
     agree = similarity**rows
     if agree < _LEAST_AGREEMENT:
-        return round(1 / _LEAST_AGREEMENT)
+        return round(1 / _LEAST_AGREEMENT)  # more than any signature has
     # Solves 1 - (1 - agree)^bands >= recall; the tolerance is for a quotient that should be a whole number.
     bands = 1 if agree >= 1.0 else math.ceil(math.log1p(-recall) / math.log1p(-agree) - 1e-9)
     # The settings compare the probability with the recall exactly.
@@ -313,7 +318,7 @@ def _fewest_bands(similarity: float, recall: float, rows: int) -> int:
 
 
 def _scale(candidates: float, pairs: float, document_count: int) -> float:
-    """Return the factor from a document's candidates in the sample, both earlier and later, to ``candidates``.
+    """Return ``candidates`` as a multiple of a document's candidates in the sample, earlier and later documents.
 
     1 where the sample shows no candidates, or too many to list.
     """

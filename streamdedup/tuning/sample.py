@@ -50,13 +50,13 @@ def draw_sample(documents: Iterable[tuple[str, str, str | None, str | None]], si
         documents: Ids, texts, sources and scopes.
         size: Largest number of documents to keep, at least 1.
     """
-    chance = random.Random(_SEED)  # noqa: S311  no secret depends on it
+    generator = random.Random(_SEED)  # noqa: S311  no secret depends on it
     reservoir: list[tuple[int, str, str, str | None, str | None]] = []
     count = 0
     for count, document in enumerate(documents, start=1):
         if len(reservoir) < size:
             reservoir.append((count, *document))
-        elif (index := chance.randrange(count)) < size:
+        elif (index := generator.randrange(count)) < size:
             reservoir[index] = (count, *document)
     reservoir.sort(key=lambda numbered: numbered[0])
     _, ids, texts, sources, scopes = zip(*reservoir, strict=True) if reservoir else ((), (), (), (), ())
@@ -66,7 +66,8 @@ def draw_sample(documents: Iterable[tuple[str, str, str | None, str | None]], si
 class BoundedTexts:
     """Keeps texts from a stream, each with the same chance, as many as a character count allows.
 
-    Above that count each text is dropped with a chance of one half, and so is each later one.
+    Whenever the kept texts have more, each of them is dropped with a chance of one half, and later texts are kept with
+    half the chance.
 
     Args:
         most_characters: Most characters in all kept texts; a single text may have more.
@@ -80,27 +81,27 @@ class BoundedTexts:
         self._most_characters = most_characters
         self._characters = 0
         self._share = 1.0
-        self._chance = random.Random(_SEED)  # noqa: S311  no secret depends on it
+        self._generator = random.Random(_SEED)  # noqa: S311  no secret depends on it
 
     def add(self, text: str) -> None:
         """Offer a text."""
-        if self._share < 1.0 and self._chance.random() >= self._share:
+        if self._share < 1.0 and self._generator.random() >= self._share:
             return
         self.texts.append(text)
         self._characters += len(text)
         while self._characters > self._most_characters and len(self.texts) > 1:
-            self.texts = [text for text in self.texts if self._chance.random() < 0.5]
+            self.texts = [text for text in self.texts if self._generator.random() < 0.5]
             self._characters = sum(map(len, self.texts))
             self._share /= 2
 
 
 def used_characters(texts: Sequence[str], units: Iterable[str]) -> int:
-    """Return the characters to use of some texts: all, up to the smallest of ``MOST_CHARACTERS`` for the units."""
+    """Return the number of usable characters: all, up to the smallest of ``MOST_CHARACTERS`` for the units."""
     return min(sum(map(len, texts)), *(MOST_CHARACTERS[unit] for unit in units))
 
 
 def used_text_numbers(texts: Sequence[str], units: Iterable[str], share: float = 1.0) -> NDArray[np.int64]:
-    """Return the numbers of the texts to use, int64 (n,), ascending: all, or ten runs of neighbours, evenly spread.
+    """Return the numbers of the texts to use, int64 (n,), ascending: all, or ``_EXCERPT_RUNS`` runs, evenly spread.
 
     ``units``: units of all shingle kinds to compare, which use the same texts. ``share``: share of the usable
     characters (``used_characters``), above 0, at most 1.
@@ -110,5 +111,5 @@ def used_text_numbers(texts: Sequence[str], units: Iterable[str], share: float =
         return np.arange(len(texts))
     edges = np.linspace(0, len(texts), _EXCERPT_RUNS + 1).astype(np.int64).tolist()
     runs = [np.arange(low, low + max(1, int((high - low) * part))) for low, high in itertools.pairwise(edges)]
-    # With fewer texts than runs, the runs overlap and exceed the texts.
+    # With fewer texts than runs, some runs have the same text, and the last ones may begin after the last text.
     return np.unique(np.concatenate(runs).clip(max=len(texts) - 1))

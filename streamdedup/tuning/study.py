@@ -23,6 +23,7 @@ from streamdedup.similarity.minhash import HashFamily
 from streamdedup.similarity.sketch import keeps_hashes
 from streamdedup.text.shingles import ShingleOptions, Shingler
 from streamdedup.tuning.candidates import (
+    ALL_PAIRS,
     DistinctSets,
     candidate_counts,
     distinct_sets,
@@ -39,7 +40,7 @@ MOST_PAIRS: Final = 400_000
 _SEED: Final = 1
 #: Parts of the signatures with which unlucky documents are counted, at most.
 _MOST_PARTS: Final = 8
-#: Sets that are signed at once.
+#: Sets that are signed, or whose band keys are computed, at once.
 _BATCH: Final = 500
 
 
@@ -48,9 +49,10 @@ class Recall(NamedTuple):
 
     Attributes:
         pairs: Alerted document pairs, equal sets included; no whole number where kept pairs represent others.
-        edited: Found ones among the alerted pairs of different sets; a set pair counts once, not for each document.
-        measured: Found share of ``pairs``; None without pairs.
-        expected: The same share in theory: the mean of P(s) (``lsh``) over ``pairs``.
+        edited: Alerted pairs of different sets, so of edited texts, and how many of these are candidates. A set pair
+            counts once, however many documents have the sets.
+        measured: Share of ``pairs`` that become candidates; None without pairs.
+        expected: The same share in theory: the mean over ``pairs`` of P(s), the probability at the pair's similarity.
     """
 
     pairs: float
@@ -68,24 +70,25 @@ class Study:
         family: Signature hash functions.
         scopes: Scope of each text; empty without scopes.
         text_numbers: int64 (n,); numbers of the texts that are used, ascending; None for all.
-        floor: Similarity from which pairs are joined, above 0, at most 1: no later threshold may be lower.
-        rule: Containment rule, with a least similarity from the floor on; None for no rule.
+        floor: Least similarity of joined pairs, above 0, at most 1; with a lower threshold no method finds more pairs.
+        rule: Containment rule, whose ``min_similarity`` is at least ``floor``; None for no rule.
         min_words: Documents with fewer words are skipped.
         progress: Called with the count of newly joined documents.
-        sets: The shingles of the used texts, where they are known.
+        sets: The shingles of the used texts, if they are computed already; else None.
 
     Attributes:
         options, rule, floor, min_words, text_numbers: As passed; ``text_numbers`` is never None.
         sample_count: Texts in the sample, used or not.
         sets, distinct: The shingles of the used texts, and the distinct sets among them.
         pairs: Kept pairs between different sets, by their numbers in ``distinct``; at most ``MOST_PAIRS``.
-        counts: float64 (n_pairs, 2); pair count (``candidates``) that each kept pair represents.
+        counts: float64 (n_pairs, 2); document pairs that each kept pair represents: all, and those across the two
+            halves of the sample (a pair count, ``candidates``).
         histogram: float64 (BINS,); document pairs by similarity, equal sets in the last bin.
         shingle_s: Seconds to shingle the texts; 0 with known ``sets``.
         sign_s: Seconds that the daemon would take to sign all documents.
     """
 
-    def __init__(  # noqa: PLR0913  the sample has three columns
+    def __init__(  # noqa: PLR0913  ``texts``, ``scopes`` and ``text_numbers`` are one sample
         self,
         options: ShingleOptions,
         texts: Sequence[str],
@@ -115,7 +118,7 @@ class Study:
         self.distinct = distinct_sets(self.sets, min_words)
         distinct_count = len(self.distinct.first_documents)
         self.pairs, self.counts, self.histogram = _sample_pairs(self.distinct, floor, progress)
-        # The join reports distinct sets; copies and skipped documents need no join.
+        # The join reported the distinct sets; copies and skipped documents need no join.
         progress(self.documents_count - distinct_count)
         started = time.perf_counter()
         self._signatures = self._signed(family)
@@ -123,16 +126,22 @@ class Study:
         self.sign_s = (time.perf_counter() - started) * self.indexed_count / max(distinct_count, 1)
         no_pair = np.zeros(len(self.pairs.left), np.bool_)
         self._by_rule = no_pair if rule is None else self.distinct.contained(self.pairs, rule)
-        # Row count of the last ``_compute_first_shared``, and the keys of all bands that the signature has room for;
-        # the keys of all row counts would take too much memory.
-        self._last_keys: tuple[int, NDArray[np.uint32]] | None = None
         # By row count: the first band that each pair shares.
         self._first_shared = cache(self._compute_first_shared)
+        # The row count of the last ``_compute_first_shared``, and its keys: those of all bands for which the signature
+        # has room. While bandings with these rows are judged, ``band_keys`` takes a part of them. It computes the keys
+        # of other row counts on each call: to keep all would take too much memory.
+        self._last_keys: tuple[int, NDArray[np.uint32]] | None = None
 
     @property
     def documents_count(self) -> int:
         """Texts that are used."""
         return len(self.text_numbers)
+
+    @property
+    def first_texts(self) -> NDArray[np.int64]:
+        """Number in the sample of the first text with each distinct set, int64 (n_sets,)."""
+        return self.text_numbers[self.distinct.first_documents]
 
     @property
     def indexed_count(self) -> int:
@@ -151,7 +160,7 @@ class Study:
         return threshold if self.rule is None else min(threshold, self.rule.min_similarity)
 
     def alerted(self, threshold: float) -> NDArray[np.bool_]:
-        """Return whether each kept pair is alerted, bool (n_pairs,)."""
+        """Return whether each kept pair is alerted at a threshold, bool (n_pairs,)."""
         mask: NDArray[np.bool_] = (self.pairs.similarities >= threshold) | self._by_rule
         return mask
 
@@ -184,21 +193,22 @@ class Study:
 
     def candidates(self, banding: Banding) -> NDArray[np.float64]:
         """Return the pair count of the candidates for each band count from 0 on, float64 (bands + 1, 2)."""
-        self._first_shared(banding.rows)  # keeps the keys of these rows, of which ``band_keys`` takes a part
+        self._first_shared(banding.rows)  # for its side effect: it keeps the keys of these rows for ``band_keys``
         return candidate_counts(self.band_keys(banding), self.distinct)
 
     def recall(self, banding: Banding, threshold: float) -> Recall:
-        """Return the share of the alerted pairs that become candidates."""
-        alerted = self.alerted(threshold)
-        is_candidate = (self._first_shared(banding.rows) < banding.bands)[alerted]
-        weights = self.counts[alerted, 0]
-        chances = 1.0 - (1.0 - self.pairs.similarities[alerted] ** banding.rows) ** banding.bands
-        copy_pairs = float(self.distinct.copy_pairs()[0])  # equal sets share all bands
+        """Return the share of the alerted pairs that become candidates, without limits for storms."""
+        is_alerted = self.alerted(threshold)
+        is_candidate = (self._first_shared(banding.rows) < banding.bands)[is_alerted]
+        weights = self.counts[is_alerted, ALL_PAIRS]
+        chances = 1.0 - (1.0 - self.pairs.similarities[is_alerted] ** banding.rows) ** banding.bands  # P(s)
+        copy_pairs = float(self.distinct.copy_pairs()[ALL_PAIRS])  # equal sets share all bands
         total = float(weights.sum()) + copy_pairs
         edited = Rate.of_items(is_candidate)
         if not total:
             return Recall(0.0, edited, None, None)
-        measured, expected = ((float(weights @ share) + copy_pairs) / total for share in (is_candidate, chances))
+        measured = (float(weights @ is_candidate) + copy_pairs) / total
+        expected = (float(weights @ chances) + copy_pairs) / total
         return Recall(total, edited, measured, expected)
 
     def unlucky_share(self, banding: Banding, threshold: float) -> float | None:
@@ -226,12 +236,13 @@ class Study:
     def compared_shares(
         self, banding: Banding, scales: Scales, limits: StormLimits, related_from: float = 0.0
     ) -> NDArray[np.float64]:
-        """Return ``capped.compared_shares`` for the sets of this sample, float64 (n_sets, bands + 1).
+        """Return the chance of a candidate to be compared in spite of ``limits``, by set and by shared bands.
 
-        Alerted pairs, with ``related_from`` as the threshold, are the related ones.
+        float64 (n_sets, bands + 1), see ``capped``. ``scales.related`` is for copies and for the kept pairs that are
+        alerted with ``related_from`` as the threshold, ``scales.unrelated`` for all other candidates.
         """
         pairs = self.pairs.where(self.alerted(related_from))
-        related = pairs.left * len(self.distinct.first_documents) + pairs.right
+        related = pairs.left * len(self.distinct.first_documents) + pairs.right  # the codes of ``candidates``
         return compared_shares(self.band_keys(banding), self.distinct, related, scales, limits)
 
     def found_share(self, banding: Banding, threshold: float, shares: NDArray[np.float64]) -> float | None:
@@ -240,11 +251,11 @@ class Study:
         ``shares``: float64 (n_sets, bands + 1), from ``compared_shares``.
         """
         is_alerted = self.alerted(threshold)
-        alerted, weights = self.pairs.where(is_alerted), self.counts[is_alerted, 0]
+        alerted, weights = self.pairs.where(is_alerted), self.counts[is_alerted, ALL_PAIRS]
         keys, shared = self.band_keys(banding), np.zeros(len(alerted.left), np.int64)
         for column in keys.T:
             shared += column[alerted.left] == column[alerted.right]
-        # The later document looks up the earlier one, and either of the two may be the later one.
+        # Either document may be the later one, which looks the other one up. A pair that shares no band is not found.
         compared = (shares[alerted.left, shared] + shares[alerted.right, shared]) / 2 * (shared > 0)
         copy_pairs = self.distinct.copies * (self.distinct.copies - 1) / 2
         total = float(weights.sum() + copy_pairs.sum())
@@ -252,17 +263,18 @@ class Study:
         return float(weights @ compared + copy_pairs @ shares[:, -1]) / total if total else None
 
     def true_candidates(self, threshold: float, banding: Banding) -> NDArray[np.float64]:
-        """Return the pair count of the alerted pairs that become candidates, equal sets included."""
-        is_found = self.alerted(threshold) & (self._first_shared(banding.rows) < banding.bands)
-        pairs: NDArray[np.float64] = self.distinct.copy_pairs() + self.counts[is_found].sum(axis=0)
+        """Return the pair count of the alerted pairs that become candidates, float64 (2,), equal sets included."""
+        is_true_candidate = self.alerted(threshold) & (self._first_shared(banding.rows) < banding.bands)
+        pairs: NDArray[np.float64] = self.distinct.copy_pairs() + self.counts[is_true_candidate].sum(axis=0)
         return pairs
 
     def found_by_similarity(self, banding: Banding, bins: int) -> list[tuple[float, Rate]]:
-        """Return the middle of each similarity bin that has pairs between different sets, and their found share."""
-        is_found = self._first_shared(banding.rows) < banding.bands
+        """Return the middle of each similarity bin with kept pairs, and the rate at which these become candidates."""
+        is_candidate = self._first_shared(banding.rows) < banding.bands
         bin_of = np.minimum((self.pairs.similarities * bins).astype(np.int64), bins - 1)
         return [
-            ((number + 0.5) / bins, Rate.of_items(is_found[bin_of == number])) for number in np.unique(bin_of).tolist()
+            ((number + 0.5) / bins, Rate.of_items(is_candidate[bin_of == number]))
+            for number in np.unique(bin_of).tolist()
         ]
 
     def largest_bucket(self, banding: Banding) -> int:
@@ -281,14 +293,14 @@ def _sample_pairs(
 ) -> tuple[Pairs, NDArray[np.float64], NDArray[np.float64]]:
     """Find the pairs by an exact join; return the attributes ``pairs``, ``counts`` and ``histogram`` of ``Study``.
 
-    The histogram counts all pairs. Above ``MOST_PAIRS`` each pair is dropped with a chance of one half, and so is each
-    later one; the kept pairs represent the dropped ones.
+    The histogram counts all pairs. Whenever more than ``MOST_PAIRS`` are kept, each is dropped with a chance of one
+    half, and later pairs are kept with half the chance; the kept pairs represent the dropped ones.
     """
     random = np.random.default_rng(_SEED)
     pairs, kept_share, histogram = gathered([]), 1.0, np.zeros(BINS)
     for joined in join(sets.hashes, sets.offsets, floor, progress):
         block = joined.within(sets.scopes)
-        weights = sets.pair_counts(block.left, block.right)[:, 0]
+        weights = sets.pair_counts(block.left, block.right)[:, ALL_PAIRS]
         # A similarity on the edge of two bins belongs to the upper one, in spite of rounding; 1 belongs to the last.
         bins = np.minimum((block.similarities * BINS + 1e-9).astype(np.int64), BINS - 1)
         histogram += np.bincount(bins, weights=weights, minlength=BINS)
@@ -298,5 +310,5 @@ def _sample_pairs(
         while len(pairs.left) > MOST_PAIRS:
             pairs = pairs.where(random.random(len(pairs.left)) < 0.5)
             kept_share /= 2
-    histogram[-1] += sets.copy_pairs()[0]
+    histogram[-1] += sets.copy_pairs()[ALL_PAIRS]
     return pairs, sets.pair_counts(pairs.left, pairs.right) / kept_share, histogram
