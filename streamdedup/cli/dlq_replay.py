@@ -29,7 +29,7 @@ from streamdedup.wire.dead_letters import PREFIX, DeadLetter
 COMMIT_INTERVAL_S: Final = 2.0
 #: Records with this many failures are left out, so that replays cannot loop.
 MAX_ATTEMPTS: Final = 3
-#: Names of the headers that mark a dead letter which lacks parts of its record.
+#: Headers ``streamdedup.dlq.*`` that mark a dead letter which lacks parts of its record, without this prefix.
 _TRUNCATED: Final = ("truncated", "truncated-key", "dropped-headers")
 
 
@@ -104,7 +104,7 @@ def message_of(letter: DeadLetter, origin: Position) -> Message:
     of attempts.
     """
     record = letter.record
-    headers = tuple((name, value or b"") for name, value in record.headers)
+    headers = tuple((name, value or b"") for name, value in record.headers)  # a null header becomes an empty one
     timestamp_ms = record.timestamp_ms if record.timestamp_ms >= 0 else None  # -1 in Kafka: the record has no time
     return Message(origin.topic, record.key, record.value, headers, timestamp_ms)
 
@@ -119,8 +119,9 @@ def message_of_fetched(letter: DeadLetter, origin: Position, record: Record) -> 
     """
     if record.key is None and record.value is None:
         return None
-    # The dead letter has the newer facts about the failure, and this message is no unread record any more.
+    # A dead letter without bytes has only headers with facts. The record may have older ones, of an earlier replay.
     user_headers = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]
+    # If the message fails again, its dead letter has bytes: it is not `unread`.
     fact_headers = [(name, value) for name, value in letter.record.headers if name != f"{PREFIX}unread"]
     return message_of(DeadLetter(structs.replace(record, headers=(*user_headers, *fact_headers))), origin)
 
@@ -135,7 +136,7 @@ def reason_to_leave_out(letter: DeadLetter, partition_counts: Mapping[str, int])
     origin, record = letter.origin, letter.record
     if origin is None or origin.partition >= partition_counts.get(origin.topic, 0):
         return LeftOut.FOREIGN
-    if not letter.is_unread:
+    if not letter.is_unread:  # the bytes of an unread one are fetched later
         if any(name in letter.facts for name in _TRUNCATED):
             return LeftOut.TRUNCATED
         # Such a dead letter has an empty value, because the record had neither key nor value (`null-value`).
@@ -182,14 +183,14 @@ class DeadLetterReplay:
         self._stack.close()
 
     def count(self) -> Tally:
-        """Return a run's tally without sending anything."""
+        """Return the tally that ``run`` would have, without sending anything."""
         tally = Tally()
         for _ in self._messages(tally):
             pass
         return tally
 
     def run(self) -> Iterator[Tally]:
-        """Replay, and yield the tally every 2 seconds and at the end.
+        """Replay, and yield the same growing tally every 2 seconds and at the end.
 
         Steps:
             1. Send dead letters.
@@ -199,6 +200,7 @@ class DeadLetterReplay:
         Raises:
             BrokerUnavailable: Dead letters could not be sent, or the progress not be committed.
             FatalError: The same, and an operator has to resolve the reason.
+            StreamdedupError: The progress is too long to be stored (``ReplayProgress.metadata``).
         """
         tally, committed_at = Tally(), time.monotonic()
         with Feeder(replace(self._options, topics=tuple(self._partition_counts))) as feeder:
@@ -228,15 +230,15 @@ class DeadLetterReplay:
         for batch in self._reader.batches():
             tally.reasons[LeftOut.UNREADABLE] += len(batch.unreadable)
             for letter in map(DeadLetter, batch.records):
-                message = self._message(letter)
-                if isinstance(message, LeftOut):
-                    tally.reasons[message] += 1
+                outcome = self._message_or_reason(letter)
+                if isinstance(outcome, LeftOut):
+                    tally.reasons[outcome] += 1
                     yield letter, None
                 else:
                     tally.topics[letter.topic] += 1
-                    yield letter, message
+                    yield letter, outcome
 
-    def _message(self, letter: DeadLetter) -> Message | LeftOut:
+    def _message_or_reason(self, letter: DeadLetter) -> Message | LeftOut:
         """Return the record to send, or the reason to leave it out."""
         if not self._accepted.accepts(letter):
             return LeftOut.FILTERED
@@ -244,9 +246,9 @@ class DeadLetterReplay:
             return LeftOut.REPLAYED
         if reason := reason_to_leave_out(letter, self._partition_counts):
             return reason
-        return self._fetched(letter) if letter.is_unread else message_of(letter, _origin(letter))
+        return self._fetched_message_or_reason(letter) if letter.is_unread else message_of(letter, _origin(letter))
 
-    def _fetched(self, letter: DeadLetter) -> Message | LeftOut:
+    def _fetched_message_or_reason(self, letter: DeadLetter) -> Message | LeftOut:
         """Return the record of a dead letter without bytes, fetched from its topic, or the reason to leave it out."""
         origin = _origin(letter)
         if self._fetcher is None:

@@ -65,7 +65,7 @@ def refuse_while_daemons_run(
     Args:
         settings: Settings.
         force_advice: Sentence about ``--force``; empty for a command without this option.
-        wait: Wait until the members' sessions end; see ``await_no_members``.
+        wait: Wait until the members' sessions end; see ``await_no_members``. For all members, despite ``of_index``.
         of_index: Only members that use the indexes of the settings, by their ``redis.key_prefix``.
     """
     try:
@@ -83,7 +83,7 @@ def refuse_while_daemons_run(
 def refuse_members(settings: Settings, advice: str, *, of_index: bool = False) -> None:
     """Raise if the consumer group has members; the error names them and ends with ``advice``.
 
-    For commands that ``--force`` cannot permit; ``refuse_while_daemons_run`` is for the others.
+    Called by commands that neither wait nor have ``--force``; others call ``refuse_while_daemons_run``.
 
     Raises:
         StreamdedupError: The group has members.

@@ -153,7 +153,8 @@ def rebuild(
     with connect_backend(settings) as backend:
         backend.check()
         losses = _losses(settings, names, backend)
-        # Where the losses are gaps, the index stays and only the gaps are filled.
+        # If all losses are gaps, the index stays and the gaps are filled. `gaps` is None for another loss, and empty
+        # without a loss: then the index is replaced.
         replaced = [name for name in names if not gaps(losses[name]) and backend.upkeep(name).fingerprint() is not None]
         if replaced:
             require_confirmable("replaces an index", yes=yes)
@@ -165,7 +166,7 @@ def rebuild(
 
 
 def _losses(settings: Settings, names: Sequence[str], backend: Backend) -> dict[str, list[Loss]]:
-    """Return the losses of each index that fits the settings; none for another index, which is rebuilt as a whole."""
+    """Return the losses of each index that fits the settings; an empty list for any other index, also a missing one."""
     committed = committed_offsets(kafka_options(settings))
     return {
         name: find_losses(
@@ -200,6 +201,7 @@ def _rebuild(
     builder = rebuilder(settings, backend, on_keys)
     try:
         for name, index_losses in losses.items():
+            # `begin` takes a function, because a daemon finds the losses under the lease of the rebuild.
             builder.begin(name, find_losses=partial(list, index_losses) if gaps(index_losses) else None)
         # Joined after begin(): from here on the fence refuses documents that an earlier member did not commit.
         with _group_membership(settings) as (source, generation):

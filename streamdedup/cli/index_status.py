@@ -93,7 +93,7 @@ def _partitions(
     stored = upkeep.partitions(topics, committed)
     is_running = group is not None and bool(group.members)
     for partition in sorted(stored.keys() | committed.keys()):
-        facts = stored.get(partition, PartitionFacts(None, None))
+        facts = stored.get(partition, PartitionFacts(high_water_mark=None, generation=None))
         offset = committed.get(partition)
         topic_id = "" if group is None else group.topic_ids.get(partition.topic, "")
         yield {
@@ -107,7 +107,7 @@ def _partitions(
 
 
 def _partition_state(facts: PartitionFacts, committed: int | None, topic_id: str, *, is_running: bool) -> str | None:
-    """Return the unusual state of a partition, or None.
+    """Return the unusual state of a partition, a key of ``_STATE_TEXTS``, or None.
 
     While daemons run, high-water mark and committed offset may differ, because they are read by two requests.
     """

@@ -72,7 +72,7 @@ class CorpusOptions:
     def inputs(self, profile: Profile) -> tuple[str | Path | None, ...]:
         """Return all files that the command reads, which its output must not replace; None for an absent option."""
         stop_files = (name for name in (profile.stop_words, profile.stop_shingles) if name not in (NO_STOPS, ENGLISH))
-        return (*(self.files or ()), self.config, *stop_files)
+        return (*self.files, self.config, *stop_files)
 
     def arguments(self) -> tuple[str, ...]:
         """Return arguments that name the same files and the profile, for a command line shown to the user.
@@ -94,6 +94,7 @@ class CorpusOptions:
         Raises:
             CorpusError: A file cannot be read, or a line is malformed and ``skip_unreadable`` is not set.
         """
+        # `tables_only=False`: the same options name fields of JSON.
         columns = Columns(self.id_field, tuple(self.text_fields or ()), self.source_field, tables_only=False)
         decoder, bad_lines = decoder_of(profile), BadLines()
         for file in self.files:

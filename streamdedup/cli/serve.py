@@ -153,9 +153,9 @@ def _listen(host: str, port: int) -> socket.socket:
 def _server_options(settings: Settings) -> dict[str, Any]:
     """Return the options of uvicorn."""
     return {
-        "log_config": None,
+        "log_config": None,  # `daemon.logs` has configured the log
         "log_level": "warning",
-        "access_log": False,
+        "access_log": False,  # paths have document ids
         "server_header": False,
         "proxy_headers": False,
         "ws": "none",
@@ -167,9 +167,10 @@ def _server_options(settings: Settings) -> dict[str, Any]:
 
 
 def _ignore_repeated_signals() -> None:
-    """Make the signals that stop the service harmless once it has stopped.
+    """Make the signals that stop the service harmless once it has stopped; called before the server runs.
 
-    uvicorn 0.54 raises a captured signal again after its end, which would end the process with the signal's exit code.
+    While uvicorn 0.54 runs it has handlers of its own. Afterwards it restores those set here, and raises the captured
+    signal again, which would end the process with the signal's exit code.
     """
 
     def ignore(_number: int, _frame: FrameType | None) -> None:

@@ -77,6 +77,6 @@ def _outcome_text(name: str, outcome: CreatedTopics, partitions: int) -> str:
         return f"created, with {counted(partitions, 'partition')}"
     count = outcome.partition_counts.get(name)
     if count is None:
-        return "exists, unchanged"
+        return "exists, unchanged"  # its partitions are unknown without the right to describe it
     difference = "" if count == partitions else f" instead of {partitions:,}"
     return f"exists with {counted(count, 'partition')}{difference}, unchanged"

@@ -136,7 +136,8 @@ def _profile(options: CorpusOptions) -> tuple[Profile, Redis]:
         SettingsError: The profile does not exist, or an option is wrong.
     """
     if options.config is None:
-        # Without a settings file the topic has the name of the profile.
+        # Without a settings file the topic has the name of the profile, and Redis has defaults but no URL, so that the
+        # section is not validated.
         return chosen_profile(options, topics=options.profile), Redis.model_construct()
     return chosen_profile(options), Settings.load(options.config).redis
 
@@ -155,7 +156,7 @@ def _kinds(profile: Profile, units: list[str] | None, sizes: list[int] | None) -
         if not 1 <= size <= 64:
             raise SettingsError(f"--size {size}: must be a whole number from 1 up to 64")
     kinds = [] if units or sizes else [preferred]
-    for unit in units or SIZES:
+    for unit in units or SIZES:  # the text `unit` is narrowed to a literal for the type checker
         kinds += [_kind(preferred, "word" if unit == "word" else "char", size) for size in sizes or SIZES[unit]]
     return tuple(dict.fromkeys(kinds))
 
