@@ -25,10 +25,7 @@ from streamdedup.tuning.proposals import stops_file
 def check_target(path: Path, profile: str, config: Path | None) -> None:
     """Check, before ``tune`` begins, that ``apply_section`` will be able to write the section of a profile.
 
-    Args:
-        path: Settings file.
-        profile: Profile name.
-        config: Settings file from which the profile is taken; None without one.
+    ``config`` is the settings file from which the profile is taken; None without one.
 
     Raises:
         SettingsError: The file is no valid settings file; or it has the profile, and ``config`` is None or another
@@ -58,12 +55,7 @@ def apply_section(path: Path, profile: str, proposed: Mapping[str, Any]) -> None
 
     A missing file is created with placeholder addresses of servers. Other sections and comments stay as they are. The
     stop shingles are written first, because the validation of the settings reads them; settings that are not valid are
-    not written.
-
-    Args:
-        path: Settings file.
-        profile: Profile name.
-        proposed: ``toml`` is the section; ``stop_shingles`` the content of its file, or None.
+    not written. In ``proposed``, ``toml`` is the section, and ``stop_shingles`` the content of the other file, or None.
 
     Raises:
         SettingsError: The new settings are not valid.

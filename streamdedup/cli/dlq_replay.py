@@ -110,12 +110,9 @@ def message_of(letter: DeadLetter, origin: Position) -> Message:
 
 
 def message_of_fetched(letter: DeadLetter, origin: Position, record: Record) -> Message | None:
-    """Return the record to send for a dead letter without bytes, or None if it has neither key nor value.
+    """Return the record to send for a dead letter without bytes; None for a record with neither key nor value.
 
-    Args:
-        letter: The dead letter.
-        origin: Position of the failed record.
-        record: The failed record, fetched from its topic.
+    ``record`` is the failed record, fetched from its position ``origin``.
     """
     if record.key is None and record.value is None:
         return None
@@ -129,9 +126,7 @@ def message_of_fetched(letter: DeadLetter, origin: Position, record: Record) -> 
 def reason_to_leave_out(letter: DeadLetter, partition_counts: Mapping[str, int]) -> LeftOut | None:
     """Return why a dead letter cannot be replayed, as far as its headers tell; None if it can.
 
-    Args:
-        letter: The dead letter.
-        partition_counts: Partition counts by input topic.
+    ``partition_counts`` is by input topic.
     """
     origin, record = letter.origin, letter.record
     if origin is None or origin.partition >= partition_counts.get(origin.topic, 0):

@@ -29,9 +29,7 @@ def is_interactive() -> bool:
 def require_confirmable(effect: str, *, yes: bool) -> None:
     """Refuse to begin if a question will follow and there is no terminal to ask on.
 
-    Args:
-        effect: Ends the sentence "because this ...", as in "deletes the index".
-        yes: ``YesOption`` value.
+    ``effect`` ends the sentence "because this ...", as in "deletes the index".
 
     Raises:
         SettingsError: There is no terminal, and ``--yes`` is not given.

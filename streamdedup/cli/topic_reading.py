@@ -82,10 +82,8 @@ def _decode_upsert(decoder: Decoder, record: Record) -> Document | None:
 class KafkaTexts:
     """Fetches the texts of documents that alerts name.
 
-    Attributes:
-        fetcher: Fetches the records.
-        decoders: Decoder of each input topic.
-        default: Decoder, with the default field names, for topics that are no longer in the settings.
+    ``decoders`` is by input topic. ``default``, with the default field names, is for topics that are no longer in the
+    settings.
     """
 
     fetcher: RecordFetcher

@@ -156,7 +156,7 @@ def _kinds(profile: Profile, units: list[str] | None, sizes: list[int] | None) -
         if not 1 <= size <= 64:
             raise SettingsError(f"--size {size}: must be a whole number from 1 up to 64")
     kinds = [] if units or sizes else [preferred]
-    for unit in units or SIZES:  # the text `unit` is narrowed to a literal for the type checker
+    for unit in units or SIZES:  # below, the condition makes a literal of the checked text, for the type checker
         kinds += [_kind(preferred, "word" if unit == "word" else "char", size) for size in sizes or SIZES[unit]]
     return tuple(dict.fromkeys(kinds))
 

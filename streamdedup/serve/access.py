@@ -75,8 +75,7 @@ class Tokens:
     """Bearer tokens, kept as digests; those of a file are read again when the file changes.
 
     Args:
-        tokens: The tokens.
-        path: File that has them; None for tokens that stay.
+        path: File that has the tokens; None for tokens that never change.
         state: State of the file before it was read.
     """
 
@@ -206,10 +205,7 @@ class Gate:
     """The ASGI application with tokens, limits and headers.
 
     Args:
-        app: The application.
         tokens: Accepted tokens; None if no token is required.
-        limits: Limits.
-        metrics: Counts requests.
         hosts: Hosts that requests may name while no token is required; None for those of the loopback interface.
     """
 

@@ -76,6 +76,7 @@ class LimitedProtocol(HttpToolsProtocol):
         Called when the connection opens and at each request, because a place may have become free meanwhile.
         """
         self._beyond_limit.pop(self, None)
+        # The connection itself is among `connections`.
         is_beyond = len(self.connections) - len(self._beyond_limit) > self._limits.max_connections
         if is_beyond:
             self._beyond_limit[self] = None

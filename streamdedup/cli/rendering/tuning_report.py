@@ -89,7 +89,7 @@ def page(results: dict[str, Any], sample: Sample) -> str:
 def similarities_chart(results: dict[str, Any]) -> Chart:
     """Draw the pair counts by similarity."""
     bins, recommendation = results["similarities"], results["recommendation"]
-    # At a threshold of 1 there is no bin above.
+    # There are bins above the least threshold only, so none if it is 1.
     low, total = min((bar["from"] for bar in bins), default=0.0), sum(bar["pairs"] for bar in bins)
     figure, axes = _axes("Jaccard similarity", "pairs")
     axes.bar(
@@ -121,8 +121,9 @@ def curve_chart(results: dict[str, Any]) -> Chart:
     axes.plot(steps, [banding.probability(similarity) for similarity in steps.tolist()], color=_SERIES[0][0])
     rates = [Rate(point["found"], point["pairs"]) for point in measured]
     shares = np.array([rate.share or 0.0 for rate in rates])
-    bounds = np.array([rate.bounds() or (0.0, 1.0) for rate in rates]).reshape(-1, 2)
-    errors = np.maximum(np.stack((shares - bounds[:, 0], bounds[:, 1] - shares)), 0.0)
+    # Reshaped, because there may be no point. A bound may be on the wrong side of the share by a rounding error.
+    lows, highs = np.array([rate.bounds() or (0.0, 1.0) for rate in rates]).reshape(-1, 2).T
+    errors = np.maximum(np.stack((shares - lows, highs - shares)), 0.0)
     axes.errorbar(
         [point["similarity"] for point in measured], shares, yerr=errors, fmt=".", color=_SERIES[1][0], elinewidth=1
     )

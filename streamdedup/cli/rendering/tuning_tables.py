@@ -126,7 +126,10 @@ def round_text(results: dict[str, Any], elapsed_s: float) -> str:
 
 
 def recalls_table(results: dict[str, Any]) -> TableData:
-    """Return what a minimum recall gives and costs, with the recommended shingles and threshold."""
+    """Return the recall and the cost by minimum recall, with the recommended shingles and threshold.
+
+    ``measured`` is the share with a common bucket, without the limits for storms; in ``settings_table`` it has them.
+    """
     best = results["recommendation"]
     rows = [
         [
