@@ -75,6 +75,7 @@ def inspect(
     options = reading_options(settings, settings.kafka.dead_letter_topic)
     with SpanReader(options) as reader:
         letters = filter(accepted.accepts, _letters(reader))
+        # JSON has the whole value, and needs no decoder.
         shown_count = _show(letters, {} if as_json else decoders_of(settings), as_json=as_json)
     if not shown_count:
         if accepted.topics:

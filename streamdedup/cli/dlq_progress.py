@@ -50,7 +50,7 @@ class ReplayProgress:
         for (topic, code), end in sorted(self.kinds.items()):
             by_topic.setdefault(topic, {})[code] = end
         text = json.dumps(by_topic, separators=(",", ":")) if by_topic else ""
-        if len(text) > MAX_METADATA_BYTES:
+        if len(text) > MAX_METADATA_BYTES:  # the JSON is ASCII
             raise StreamdedupError(
                 f"{len(self.kinds):,} kinds of dead letters were replayed one by one, more than the progress can hold: "
                 "replay once without --code and --topic"

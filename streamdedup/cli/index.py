@@ -168,16 +168,14 @@ def rebuild(
 def _losses(settings: Settings, names: Sequence[str], backend: Backend) -> dict[str, list[Loss]]:
     """Return the losses of each index that fits the settings; an empty list for any other index, also a missing one."""
     committed = committed_offsets(kafka_options(settings))
-    return {
-        name: find_losses(
-            backend.index(name),
-            {partition: offset for partition, offset in committed.items() if partition.topic in profile.topics},
-        )
-        if _fits(backend, name)
-        else []
-        for name, profile in settings.profiles.items()
-        if name in names
-    }
+    losses: dict[str, list[Loss]] = {}
+    for name, profile in settings.profiles.items():
+        if name in names:
+            offsets = {
+                partition: offset for partition, offset in committed.items() if partition.topic in profile.topics
+            }
+            losses[name] = find_losses(backend.index(name), offsets) if _fits(backend, name) else []
+    return losses
 
 
 def _fits(backend: Backend, name: str) -> bool:
@@ -203,7 +201,7 @@ def _rebuild(
         for name, index_losses in losses.items():
             # `begin` takes a function, because a daemon finds the losses under the lease of the rebuild.
             builder.begin(name, find_losses=partial(list, index_losses) if gaps(index_losses) else None)
-        # Joined after begin(): from here on the fence refuses documents that an earlier member did not commit.
+        # Joined after `begin`: the fence has the new generation, and refuses a batch that an earlier member processes.
         with _group_membership(settings) as (source, generation):
             committed = source.all_committed()
             tick = keeping_membership(source, tick=lambda: None)
@@ -312,13 +310,13 @@ def unfence(config: ConfigOption = None, assignments: SetOption = None, yes: Yes
     """
     settings = load_settings(config, assignments)
     require_confirmable("lets a daemon that still runs write beside its successor", yes=yes)
-    counts = check_topics(kafka_options(settings))
+    partition_counts = check_topics(kafka_options(settings))
     refuse_members(settings, "There is no way around: the index could not tell it from its successor")
     confirm(f"Let the group {settings.kafka.group_id} write to its index again, with generations from 1?", yes=yes)
     with connect_backend(settings) as backend:
         for name, profile in settings.profiles.items():
             index = backend.index(name)
             for topic in profile.topics:
-                for number in range(counts[topic]):
+                for number in range(partition_counts[topic]):
                     index.unfence(Partition(topic, number))
-                tell(f"profile {name}, topic {topic}: {counted(counts[topic], 'partition')} unfenced")
+                tell(f"profile {name}, topic {topic}: {counted(partition_counts[topic], 'partition')} unfenced")

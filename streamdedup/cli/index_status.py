@@ -71,6 +71,7 @@ def _profile(
         "name": name,
         "exists": stored is not None,
         "half_dropped": upkeep.is_half_dropped(),
+        # A daemon works in spite of the differences in advisory parameters.
         "differences": [text for parameter, text in deviations.items() if parameter not in ADVISORY_PARAMETERS],
         "advisories": [text for parameter, text in deviations.items() if parameter in ADVISORY_PARAMETERS],
         "documents": index.count_documents(),
@@ -90,7 +91,7 @@ def _partitions(
     topics = settings.profiles[name].topics
     offsets = {} if group is None else group.committed
     committed = {partition: offset for partition, offset in offsets.items() if partition.topic in topics}
-    stored = upkeep.partitions(topics, committed)
+    stored = upkeep.partitions(topics, also=committed)
     is_running = group is not None and bool(group.members)
     for partition in sorted(stored.keys() | committed.keys()):
         facts = stored.get(partition, PartitionFacts(high_water_mark=None, generation=None))

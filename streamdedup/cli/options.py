@@ -77,7 +77,7 @@ class CorpusOptions:
     def arguments(self) -> tuple[str, ...]:
         """Return arguments that name the same files and the profile, for a command line shown to the user.
 
-        Options that override settings of the profile are not among them.
+        Options of derived classes, such as ``--unit``, are not among them.
         """
         values = {"--config": self.config, "--profile": self.profile, "--id-field": self.id_field}
         values |= {"--source-field": self.source_field, "--scope-field": self.scope_field}
@@ -196,6 +196,7 @@ def with_options(function: Callable[..., None]) -> Callable[..., None]:
             arguments[name] = group(**{field.name: arguments.pop(field.name) for field in dataclasses.fields(group)})
         function(**arguments)
 
+    # typer reads both the annotations and the signature.
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     # Required parameters precede those with defaults, as in any signature.
     parameters.sort(key=lambda parameter: parameter.default is not parameter.empty)

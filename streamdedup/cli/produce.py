@@ -75,7 +75,7 @@ def produce(  # noqa: PLR0913  one argument per option
     if erase_scope is not None:
         _erase(settings, profile, topic, erase_scope)
         return
-    # Documents of files are JSON (`decoder_of`). `write` puts them into the value format of the topic.
+    # Documents of files are JSON (`decoder_of`). `write` makes values with the topic's schema, and is None for JSON.
     decoder, write = decoder_of(profile), _writer(settings, profile, topic)
     skip_unreadable = skip_unreadable or write is not None  # a malformed line fits no schema
     columns = Columns(id_column, tuple(text_column or ()), source_column, published_at_column)

@@ -71,6 +71,7 @@ def run_service(settings: Settings) -> None:
         stack.callback(aligner.close)
         feeds = _feeds(settings, metrics)
         limits = Limits.of_texts(max(profile.max_text_bytes for profile in profiles.values()))
+        # Probes name the address of a service that listens on the network.
         hosts = AllowedHosts((api.host, *api.allowed_hosts), any_address=not is_loopback(api.host))
         gate = Gate(create_app(engine, aligner, feeds, metrics, limits.max_body_bytes), tokens, limits, metrics, hosts)
         server = create_server(gate, feeds.end, limits, _server_options(settings))

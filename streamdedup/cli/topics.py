@@ -56,6 +56,7 @@ def create(
         dict.fromkeys(names, partitions),
         replication_factor=BROKERS_DEFAULT if replication is None else replication,
         configs=output_configs(settings),
+        # Least retention: a longer default of the broker stays.
         kept_ms={topic: lifetime_ms(profile) for profile in settings.profiles.values() for topic in profile.topics},
     )
     for name in names:

@@ -386,7 +386,7 @@ class _Response:
 
 
 def problem_response(problem: RequestProblem) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """Return status, headers and body of a problem; the connection ends with it."""
+    """Return status, headers and body of a problem, also for ``server``; the connection ends with it."""
     body = msgspec.json.encode(problem.problem)
     headers = [(name.encode(), value.encode()) for name, value in problem.headers.items()]
     headers += [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]

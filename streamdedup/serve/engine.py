@@ -186,9 +186,11 @@ class Engine:
         """
         task = asyncio.create_task(answer)
         try:
-            while not (await asyncio.wait({task}, timeout=_CHECK_INTERVAL_S))[0]:
+            while not task.done():
+                done, _ = await asyncio.wait({task}, timeout=_CHECK_INTERVAL_S)
                 # After a failed call the outage is known, and no request waits `AWAY_S` again.
-                if self._call_s() > AWAY_S or self._failing.get(profile.name) == StoreUnavailable.__name__:
+                is_known = self._failing.get(profile.name) == StoreUnavailable.__name__
+                if not done and (is_known or self._call_s() > AWAY_S):
                     raise StoreUnavailable("Redis does not answer")
             return task.result()
         finally:

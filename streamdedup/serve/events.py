@@ -26,6 +26,7 @@ MEDIA_TYPE: Final = "text/event-stream"
 #: Pause before a client connects again, in milliseconds.
 RETRY_MS: Final = 2_000
 
+#: A topic name has at most 249 characters, an offset at most 19 digits.
 _OFFSET = r"(?:0|[1-9][0-9]{0,18})"
 _ID = re.compile(rf"([A-Za-z0-9._-]{{1,249}}):({_OFFSET}(?:,{_OFFSET}){{0,{MAX_PARTITIONS - 1}}})")
 _LINE_END = re.compile(rb"[\r\n]")

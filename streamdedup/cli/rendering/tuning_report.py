@@ -140,7 +140,7 @@ def curve_chart(results: dict[str, Any]) -> Chart:
 
 
 def memory_chart(results: dict[str, Any]) -> Chart:
-    """Draw memory against recall, a point for each row at the recommended threshold."""
+    """Draw memory against recall without limits for storms, a point for each row at the recommended threshold."""
     recommendation = results["recommendation"]
     rows = [row for row in results["rows"] if row["threshold"] == recommendation["threshold"]]
     figure, axes = _axes("recall at the threshold", "memory")
@@ -152,7 +152,7 @@ def memory_chart(results: dict[str, Any]) -> Chart:
         axes.plot(recalls, [row["memory_bytes"] for row in points], marker, color=colour, label=f"{unit} {size}")
     axes.set_ylim(bottom=0.0)
     axes.locator_params(axis="x", nbins=5)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda size, _: size_text(size).replace(".0 ", " ")))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda size, _: size_text(size).replace(".0 ", " ")))  # 5 MB
     axes.legend(fontsize="small")
     return Chart(
         "memory",
