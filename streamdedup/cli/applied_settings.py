@@ -89,7 +89,7 @@ def with_section(text: str, profile: str, section: str) -> str:
 
 
 def _section_span(text: str, profile: str) -> tuple[int, int] | None:
-    """Return where a profile's section begins, and where its last line that is no comment ends; None if absent."""
+    """Return begin and end of a profile's section, without comments and blank lines at its end; None if absent."""
     # The end of the text ends the last section, as a heading would.
     headings = [*_headings(text), (len(text), {})]
     for (start, names), (end, _) in itertools.pairwise(headings):

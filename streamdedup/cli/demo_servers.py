@@ -203,7 +203,9 @@ def _settings_file(redis: RedisServer, broker: MockBroker) -> str:
     }
     text = "[service]\nmetrics_port = {port}\n"
     for title, keys in sections.items():
-        lines = [f"{key} = {json.dumps(value)}" for key, value in keys.items()]  # these JSON values are also TOML
+        lines = [
+            f"{key} = {json.dumps(value)}" for key, value in keys.items()
+        ]  # JSON strings, numbers and lists are TOML
         text += "\n".join(["", f"[{title}]", *lines, ""])
     return text
 

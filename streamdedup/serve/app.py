@@ -124,7 +124,7 @@ async def document(profile: FromPath[str], document_id: _DocumentId, engine: Nam
     """Return a document of the index, without its text; the id is percent-encoded."""
     served, decoded_id = _profile(engine, profile), decode_path_id(document_id)
     stored = await engine.call(served, lambda: served.document(decoded_id))
-    return document_body(*stored, served.label_bytes)
+    return document_body(*stored, served.label_bytes)  # `stored` is the index entry and the cluster id
 
 
 @get("/v1/profiles/{profile:str}/documents/{document_id:str}/matches", responses=_problems(404, 422))

@@ -11,7 +11,7 @@ from streamdedup.text.alignment import Word, align, split_words
 
 #: Characters of shared text before and after a difference.
 CONTEXT_CHARS: Final = 48
-#: Characters of one difference; of a longer one, both ends are shown.
+#: Characters of one difference; of a longer one, the beginning (two thirds) and the end are shown.
 MAX_CHANGED_CHARS: Final = 240
 #: Characters that are shown of a text that is too long to be aligned.
 BEGINNING_CHARS: Final = 1_000

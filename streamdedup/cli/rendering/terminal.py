@@ -83,7 +83,7 @@ def _wrapped_line(line: str, width: int) -> str:
 
 
 def _breaks(line: str, width: int) -> tuple[str, list[int]]:
-    """Return the indentation of continuations, and the offsets of words that begin one."""
+    """Return the indentation of continuations, at most half the width, and the offsets of words that begin one."""
     begin = used = len(line) - len(line.lstrip(" "))
     indent, breaks = min(begin + 2, width // 2), []
     for match in _WORD_AND_BLANKS.finditer(line):
