@@ -44,7 +44,7 @@ def raise_on_signals() -> None:
 
     def end(number: int, _: object) -> None:
         ignore_signals()
-        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)  # as in a shell
 
     for number in _SIGNALS:
         signal.signal(number, end)
@@ -203,9 +203,7 @@ def _settings_file(redis: RedisServer, broker: MockBroker) -> str:
     }
     text = "[service]\nmetrics_port = {port}\n"
     for title, keys in sections.items():
-        lines = [
-            f"{key} = {json.dumps(value)}" for key, value in keys.items()
-        ]  # JSON strings, numbers and lists are TOML
+        lines = [f"{key} = {json.dumps(value)}" for key, value in keys.items()]  # JSON texts, numbers, lists are TOML
         text += "\n".join(["", f"[{title}]", *lines, ""])
     return text
 

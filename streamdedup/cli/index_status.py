@@ -91,7 +91,7 @@ def _partitions(
     topics = settings.profiles[name].topics
     offsets = {} if group is None else group.committed
     committed = {partition: offset for partition, offset in offsets.items() if partition.topic in topics}
-    stored = upkeep.partitions(topics, also=committed)
+    stored = upkeep.partitions(topics, committed)  # those of the topics, and also the partitions of `committed`
     is_running = group is not None and bool(group.members)
     for partition in sorted(stored.keys() | committed.keys()):
         facts = stored.get(partition, PartitionFacts(high_water_mark=None, generation=None))

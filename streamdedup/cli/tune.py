@@ -83,6 +83,7 @@ def tune(
         for results, elapsed_s, is_last in rounds(question, sample, steps, study.time_s):
             if not is_last:
                 tell_prefixed(round_text(results, elapsed_s))
+        # `results` are those of the last round.
         sys.stdout.write(json_text(results) if as_json else tables_text(results, sys.stdout))
         sys.stdout.flush()
         if report_file is not None and page is not None:
