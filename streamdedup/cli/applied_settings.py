@@ -104,7 +104,7 @@ def _section_span(text: str, profile: str) -> tuple[int, int] | None:
 def _headings(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the offset of each heading, and the heading parsed alone: nested empty tables, independent of the quoting.
 
-    A line in an array or a multi-line text may begin with a bracket too. The text before such a line is no valid TOML,
+    A line in an array or a multi-line text may also begin with a bracket. The text before such a line is no valid TOML,
     so the line is passed over.
     """
     for line in re.finditer(r"^[ \t]*\[[^\n]*", text, re.MULTILINE):

@@ -29,7 +29,7 @@ from streamdedup.settings.kafka import Kafka
 from streamdedup.wire import Decoder, Registry
 from streamdedup.wire.dead_letters import DaemonInfo
 
-#: Share of the transaction timeout that sending the messages may take; the rest is for the offsets and the commit.
+#: Share of the transaction timeout that sending the messages may take; the remainder is for offsets and commit.
 _DELIVERY_SHARE = 5 / 6
 #: Longest time between heartbeats, in seconds; at least three fit into a session.
 _HEARTBEAT_S = 3.0
@@ -93,7 +93,7 @@ def kafka_options(settings: Settings) -> KafkaOptions:
         transactional_id=kafka.transactional_id,
         group_instance_id=kafka.group_instance_id,
         on_unreadable=kafka.on_unreadable,
-        # With "window" too, the client begins at the oldest record: the daemon skips old ones (`max_start_age_ms`).
+        # Also with "window" the client begins at the oldest record: the daemon skips old ones (`max_start_age_ms`).
         on_out_of_range="halt" if kafka.auto_offset_reset == "fail" else "earliest",
         api_version=kafka.api_version,
         max_poll_records=kafka.batch_records,

@@ -65,7 +65,7 @@ class ReplayProgress:
         """Add the next dead letter in offset order: done if the filter accepted it, else left for a later run."""
         kind, offset = (letter.topic, letter.code), letter.record.position.offset
         if accepted:
-            # All earlier ones of the kind are done too: the filter of a replay accepts all of a kind, or none.
+            # All earlier dead letters of the kind are done: the filter of a replay accepts all of a kind, or none.
             self.kinds[kind] = max(offset + 1, self.kinds.get(kind, 0))
         elif self.gap is None and not self.covers(letter):
             self.gap = offset

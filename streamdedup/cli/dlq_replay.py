@@ -70,7 +70,7 @@ class LeftOut(StrEnum):
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of one run: replayed dead letters by topic, and the others by reason.
+    """Counts of one run: replayed dead letters by topic, and those left out by reason.
 
     The count of the reason ``REPLAYED`` is not reported, because most dead letters of earlier runs are not even read.
     """

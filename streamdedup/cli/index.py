@@ -261,7 +261,7 @@ def _prepare(settings: Settings, names: Sequence[str], backend: Backend, progres
         round_began_at, record_count = time.monotonic(), 0
         committed, missing = committed_offsets(options), describe_group(options).missing_topics
         for name in names:
-            # An index that does not exist yet has never seen any partition, which is a loss too.
+            # An index that does not exist yet has never seen any partition, which counts as a loss.
             topics = settings.profiles[name].topics
             offsets = {partition: offset for partition, offset in committed.items() if partition.topic in topics}
             if builder.begin(name, find_losses=partial(find_losses, backend.index(name), offsets)):

@@ -108,7 +108,7 @@ def _question(options: CorpusOptions, study: StudyOptions) -> Question:
     if not 1.0 <= study.documents_per_day <= 1e12:
         raise SettingsError(f"--documents-per-day {study.documents_per_day:g}: must be at least 1 and at most 10^12")
     has_servers = options.config is not None
-    # Values from a settings file are compared with the others; without a file the profile has only defaults.
+    # Values of a settings file are tried besides the constants; without a file the profile has only defaults.
     thresholds: tuple[float, ...] = (*THRESHOLDS, profile.threshold) if has_servers else THRESHOLDS
     recalls: tuple[float, ...] = (*RECALLS, profile.min_recall) if has_servers else RECALLS
     question = Question(

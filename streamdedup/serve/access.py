@@ -46,7 +46,7 @@ App = Callable[[Any, Any, Any], Awaitable[None]]
 PROBES: Final = frozenset({"/livez", "/readyz"})
 #: Paths of answers that never end once they have begun.
 _STREAMS: Final = frozenset({"/v1/alerts", "/v1/dead-letters"})
-#: Files of the page: the document, and the beginning of the paths of the others.
+#: Files of the page: path of the HTML document, and beginning of the paths of all other files.
 _PAGE, _PAGE_FILES = "/", "/page/"
 #: Shortest token, in characters: 128 bits in Base64.
 _SHORTEST_TOKEN: Final = 22

@@ -42,7 +42,7 @@ class LimitedProtocol(HttpToolsProtocol):
     Until the request has arrived on such a connection, a newer one may displace it.
 
     ``beyond_limit`` has the connections of the server beyond the limit as keys, the oldest first. All connections share
-    it; ``connections`` of uvicorn has these and the others.
+    it; ``connections`` of uvicorn has all connections.
     """
 
     def __init__(self, *, limits: Limits, beyond_limit: dict["LimitedProtocol", None], **arguments: Any) -> None:
