@@ -25,20 +25,17 @@ from streamdedup.tuning.proposals import stops_file
 def check_target(path: Path, profile: str, config: Path | None) -> None:
     """Check, before ``tune`` begins, that ``apply_section`` will be able to write the section of a profile.
 
-    Args:
-        path: Settings file.
-        profile: Profile name.
-        config: Settings file from which the profile is taken.
+    ``config`` is the settings file from which the profile is taken; None without one.
 
     Raises:
-        SettingsError: The file is no valid settings file; or it has the profile, and ``config`` is another file, so
-            that its section would be lost; or the profile is an inline table, without a heading of its own.
+        SettingsError: The file is no valid settings file; or it has the profile, and ``config`` is None or another
+            file; or the profile is an inline table, without a heading of its own.
         OSError: A file cannot be written there.
     """
     text = _text_of(path)
     profiles = _parsed(path, text).get("profiles")
     has_profile = isinstance(profiles, dict) and profile in profiles
-    # The recommendation is made from the profile in `config`, so it may replace that section alone.
+    # The recommendation is made from the profile in `config`. In another file it would replace a different profile.
     if has_profile and (config is None or not path.samefile(config)):
         raise SettingsError(
             f"--apply {path}: the file has a profile {profile!r}, which the recommendation would replace: take the "
@@ -48,7 +45,7 @@ def check_target(path: Path, profile: str, config: Path | None) -> None:
         raise SettingsError(f"--apply {path}: give the profile a section of its own, [profiles.{profile}]")
     if not has_profile:
         text = with_section(text, profile, f'[profiles.{profile}]\ntopics = ["{profile}"]')
-    # A trial: the same file, with the least section, is written beside the target, validated and deleted.
+    # A trial: the file, with a minimal section for a new profile, is written beside the target, validated and deleted.
     with _temporary_file(path, text) as temporary:
         Settings.load(temporary)
 
@@ -58,12 +55,7 @@ def apply_section(path: Path, profile: str, proposed: Mapping[str, Any]) -> None
 
     A missing file is created with placeholder addresses of servers. Other sections and comments stay as they are. The
     stop shingles are written first, because the validation of the settings reads them; settings that are not valid are
-    not written.
-
-    Args:
-        path: Settings file.
-        profile: Profile name.
-        proposed: ``toml`` is the section; ``stop_shingles`` the content of its file, or None.
+    not written. In ``proposed``, ``toml`` is the section, and ``stop_shingles`` the content of the other file, or None.
 
     Raises:
         SettingsError: The new settings are not valid.
@@ -74,7 +66,7 @@ def apply_section(path: Path, profile: str, proposed: Mapping[str, Any]) -> None
         stops = path.absolute().with_name(stops_file(profile))
         with _temporary_file(stops, proposed["stop_shingles"]) as temporary:
             temporary.replace(stops)
-        # The proposal names a file without a folder; a JSON string is also a TOML string.
+        # The proposal names the file without a folder; here it gets its path. A JSON string is also a TOML string.
         lines = [line for line in section.split("\n") if not line.startswith("stop_shingles = ")]
         section = "\n".join([*lines, f"stop_shingles = {json.dumps(str(stops), ensure_ascii=False)}"])
         written_files.append(stops)
@@ -97,11 +89,11 @@ def with_section(text: str, profile: str, section: str) -> str:
 
 
 def _section_span(text: str, profile: str) -> tuple[int, int] | None:
-    """Return where a profile's section begins, and where its last line ends; None without the section."""
+    """Return begin and end of a profile's section, without comments and blank lines at its end; None if absent."""
     # The end of the text ends the last section, as a heading would.
     headings = [*_headings(text), (len(text), {})]
     for (start, names), (end, _) in itertools.pairwise(headings):
-        if names == {"profiles": {profile: {}}}:
+        if names == {"profiles": {profile: {}}}:  # the heading [profiles.PROFILE]
             lines = re.findall(r"[^\n]*\n|[^\n]+$", text[start:end])
             while len(lines) > 1 and (not lines[-1].strip() or lines[-1].lstrip().startswith("#")):
                 lines.pop()
@@ -112,7 +104,7 @@ def _section_span(text: str, profile: str) -> tuple[int, int] | None:
 def _headings(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the offset of each heading, and the heading parsed alone: nested empty tables, independent of the quoting.
 
-    A line in an array or a multi-line text may begin with a bracket too. The text before such a line is no valid TOML,
+    A line in an array or a multi-line text may also begin with a bracket. The text before such a line is no valid TOML,
     so the line is passed over.
     """
     for line in re.finditer(r"^[ \t]*\[[^\n]*", text, re.MULTILINE):

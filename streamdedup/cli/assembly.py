@@ -29,7 +29,7 @@ from streamdedup.settings.kafka import Kafka
 from streamdedup.wire import Decoder, Registry
 from streamdedup.wire.dead_letters import DaemonInfo
 
-#: Share of the transaction timeout that sending the messages may take; the rest is for the offsets and the commit.
+#: Share of the transaction timeout that sending the messages may take; the remainder is for offsets and commit.
 _DELIVERY_SHARE = 5 / 6
 #: Longest time between heartbeats, in seconds; at least three fit into a session.
 _HEARTBEAT_S = 3.0
@@ -56,6 +56,7 @@ def kafka_login(kafka: Kafka) -> KafkaLogin | None:
     """
 
     def read(key: str) -> Callable[[], str]:
+        # Read at each login, because the secret may be in a file that changes. It is set where a login needs it.
         return lambda: kafka.secret(key) or ""
 
     mechanism = kafka.sasl_mechanism
@@ -92,6 +93,7 @@ def kafka_options(settings: Settings) -> KafkaOptions:
         transactional_id=kafka.transactional_id,
         group_instance_id=kafka.group_instance_id,
         on_unreadable=kafka.on_unreadable,
+        # Also with "window" the client begins at the oldest record: the daemon skips old ones (`max_start_age_ms`).
         on_out_of_range="halt" if kafka.auto_offset_reset == "fail" else "earliest",
         api_version=kafka.api_version,
         max_poll_records=kafka.batch_records,
@@ -104,14 +106,14 @@ def kafka_options(settings: Settings) -> KafkaOptions:
         delivery_timeout_s=kafka.transaction_timeout_s * _DELIVERY_SHARE,
         transaction_timeout_s=kafka.transaction_timeout_s,
         create_command=with_same_settings("topics", "create"),
-        index_name=settings.redis.key_prefix,
+        index_name=settings.redis.key_prefix,  # part of the client id, which tells the members of an index apart
         sasl_login=kafka_login(kafka),
         **kafka.security(),
     )
 
 
 def registry_of(settings: Settings) -> Registry | None:
-    """Return the client of the schema registry; None without one."""
+    """Return the client of the schema registry; None if the settings name no registry."""
     section = settings.schema_registry
 
     def authorization() -> str | None:
@@ -125,7 +127,7 @@ def registry_of(settings: Settings) -> Registry | None:
 
 
 def topic_decoder(settings: Settings, profile: Profile) -> Decoder:
-    """Return the decoder for the records of a profile.
+    """Return the decoder for the records of a profile, in its value format; ``decoder_of`` alone is for files.
 
     Raises:
         SettingsError: The format needs an extra that is not installed.
@@ -140,7 +142,7 @@ def topic_decoder(settings: Settings, profile: Profile) -> Decoder:
 def decoder_of(profile: Profile, value_format: str = "json", registry: Registry | None = None) -> Decoder:
     """Return a decoder with the field names of a profile.
 
-    The defaults are for files of documents, which are JSON although the topics may have another value format.
+    The defaults are for files of documents, which are JSON even if the topics have another value format.
     """
     return Decoder(
         id_field=profile.id_field,

@@ -73,22 +73,23 @@ def _findings(config: Path | None, assignments: list[str] | None) -> Iterator[Fi
 
 def exit_code_of(findings: Iterable[Finding]) -> int:
     """Return the exit code of the most severe failure: settings, then what an operator must cure, then no answer."""
-    errors = [finding.error for finding in findings if finding.error is not None]
-    if not errors:
+    classes = [finding.error for finding in findings if finding.error is not None]
+    if not classes:
         return EXIT_OK
-    if any(issubclass(error, SettingsError) for error in errors):
+    if any(issubclass(error_class, SettingsError) for error_class in classes):
         return EXIT_USAGE
-    return EXIT_FATAL if any(issubclass(error, FatalError) for error in errors) else EXIT_FAILED
+    return EXIT_FATAL if any(issubclass(error_class, FatalError) for error_class in classes) else EXIT_FAILED
 
 
 def as_object(findings: Iterable[Finding], code: int) -> dict[str, Any]:
     """Return the JSON object of ``--json``."""
+    # `error` is a class, or None.
     checks = [asdict(finding) | {"error": finding.error and finding.error.__name__} for finding in findings]
     return {"exit_code": code, "checks": checks}
 
 
 def render(finding: Finding, width: int | None) -> Iterator[str]:
-    """Yield the lines of a finding, wrapped to ``width``; without a terminal (None), one line without colours."""
+    """Yield the lines of a finding, wrapped to ``width``; without a terminal (None), text and command in one line."""
     level = f"{finding.level:<{_LEVEL_WIDTH}}"
     if width is None:
         yield level + " ".join(finding.sentence.split())

@@ -1,7 +1,7 @@
 """Checks of live servers for ``run`` and ``check``: the requirements of the daemon in one place.
 
-``check`` prints all findings (``every_finding``); ``run`` logs those of the three kinds of servers before it starts the
-loop; ``topics`` uses ``duplicates_kept_ms``. Checks are read-only, and no finding holds a secret.
+``check`` prints all findings (``every_finding``). ``run`` logs the warnings about store, schema registry and Kafka
+before it starts the loop. ``topics`` uses ``duplicates_kept_ms``. Checks are read-only, and no finding holds a secret.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,6 +39,7 @@ def topic_needs(settings: Settings) -> list[TopicNeed]:
     ]
     duplicates = TopicNeed(
         name=kafka.duplicates_topic,
+        # A rebuild reads the published alerts, to claim their pairs.
         operation="READ, WRITE" if settings.service.on_index_lost == "rebuild" else "WRITE",
         message_bytes=kafka.max_message_bytes,
         compaction_loss="drops parts of alerts, and with them the claims by which a rebuild publishes no pair again",
@@ -132,7 +133,7 @@ def _index_finding(
     profile = settings.profiles[name]
     upkeep = backend.upkeep(name)
     if upkeep.is_half_dropped():
-        raise IndexMismatch("half deleted; call streamdedup index drop again")
+        raise IndexMismatch("half deleted; call streamdedup index drop again")  # as at the start of the daemon
     if upkeep.is_staging():
         text = f"index of {name}: being rebuilt; a daemon that is started now waits for the end"
         return Finding.warning("index", subject, text)

@@ -18,7 +18,7 @@ BATCH_DOCUMENTS = 500
 
 
 def first_versions(entries: Iterable[Versioned]) -> Iterator[Versioned]:
-    """Yield the first document of each id; print the number of the others on standard error."""
+    """Yield the first document of each id; print the number of dropped ones on standard error."""
     seen_ids: set[str] = set()
     repeated_count = 0
     for entry in entries:

@@ -70,7 +70,8 @@ def run_demo(options: DemoOptions, console: Console) -> None:
             if options.open_page:
                 _open_page(console, servers)
             with _progress_bar(console) as progress:
-                duration_s = run.run(progress, progress.add_task("", total=1.0, counts=""))
+                task = progress.add_task("", total=1.0, counts="")  # 1: `run` reports the consumed share
+                duration_s = run.run(progress, task)
             run.summarise(duration_s)
             if options.keep:
                 _wait_for_user(console, servers)

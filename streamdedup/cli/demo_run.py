@@ -45,14 +45,7 @@ SAMPLE: Final = Path(str(resources.files("streamdedup") / "sample"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """Demo options.
-
-    Attributes:
-        pace: Documents per second; 0 for no limit.
-        diff: Show texts side by side.
-        keep: Leave the servers running at the end.
-        open_page: Open the page in the browser.
-    """
+    """Options of ``streamdedup demo``; ``pace`` is in documents per second, 0 for no limit."""
 
     pace: float
     diff: bool
@@ -105,7 +98,8 @@ class DaemonCounters:
 
 def listed(counts: Counter[str]) -> str:
     """Return counts by name as one line, the largest first, without zeros."""
-    ordered = sorted((+counts).items(), key=lambda item: (-item[1], item[0]))
+    nonzero_counts = +counts
+    ordered = sorted(nonzero_counts.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{count:,} {name}" for name, count in ordered) or "none"
 
 
@@ -152,7 +146,7 @@ class DocumentFeed:
         """Send the records that are due."""
         while not self.is_finished and not self.wait_s:
             topic, entry = self._records[self.sent_count]
-            self._pace.wait()
+            self._pace.wait()  # counts the record; does not wait, because the record is due
             self._feeder.send(topic, entry.key, entry.value())
             self.sent_count += 1
             if self.is_finished:
@@ -224,10 +218,10 @@ class DemoRun:
         self._started_at = self._changed_at = time.monotonic()
 
     def run(self, progress: Progress, task: TaskID) -> float:
-        """Send all documents, show the output, and return the duration in seconds.
+        """Send all documents, show the output, and return the time until the last change, in seconds.
 
         Raises:
-            StreamdedupError: A server has ended, or nothing changed for ``_stall_s``.
+            StreamdedupError: A server has ended, the output cannot be read, or nothing changed for ``_stall_s``.
         """
         while not self._is_complete():
             previous_state = self._state()
@@ -285,10 +279,10 @@ class DemoRun:
 
     def _progress(self) -> dict[str, Any]:
         consumed = self._counters.consumed
-        speed = consumed / max(time.monotonic() - self._started_at, _METRICS_INTERVAL_S)
+        elapsed_s = max(time.monotonic() - self._started_at, _METRICS_INTERVAL_S)  # at first no division by 0
         return {
             "completed": consumed / self._feed.total_count,
-            "counts": f"{consumed:,} documents  {self._view.pairs_count:,} pairs  {speed:,.0f}/s",
+            "counts": f"{consumed:,} documents  {self._view.pairs_count:,} pairs  {consumed / elapsed_s:,.0f}/s",
         }
 
     def _account(self) -> str:

@@ -35,7 +35,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def raise_on_signals() -> None:
-    """Raise KeyboardInterrupt or SystemExit in the main thread at the first signal that asks to end; ignore others.
+    """Raise KeyboardInterrupt or SystemExit in the main thread at the first signal that asks to end; ignore later ones.
 
     The servers need about a second to end, and a second Ctrl-C must not leave one behind. A signal during the
     start of a process leaves no process behind either: each server has a keeper (``embedded.keeper``), which ends the
@@ -44,7 +44,7 @@ def raise_on_signals() -> None:
 
     def end(number: int, _: object) -> None:
         ignore_signals()
-        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)  # as in a shell
 
     for number in _SIGNALS:
         signal.signal(number, end)
@@ -63,7 +63,7 @@ class _HttpProcess(ManagedProcess):
     _ready_path: str
 
     def choose_ports(self) -> None:
-        """Choose the port."""
+        """Choose the port; the base class calls it before ``command``, and again if the port is taken."""
         (self._port,) = free_ports()
 
     def is_ready(self) -> bool:
@@ -94,7 +94,7 @@ class DaemonProcess(_HttpProcess):
         settings: Settings file as text, with ``{port}`` for the metrics port.
     """
 
-    _ready_path = "/readyz"
+    _ready_path = "/readyz"  # the daemon can consume; `/livez` answers while it still waits for the servers
 
     def __init__(self, directory: Path, settings: str) -> None:
         super().__init__("daemon", directory)
@@ -125,7 +125,7 @@ class DaemonProcess(_HttpProcess):
 class ServiceProcess(_HttpProcess):
     """``streamdedup serve`` as a process with the settings file of the running daemon."""
 
-    _ready_path = "/livez"
+    _ready_path = "/livez"  # the page can be opened; `/readyz` would wait for an index
 
     def __init__(self, directory: Path, daemon: DaemonProcess) -> None:
         super().__init__("service", directory)
@@ -188,7 +188,7 @@ def running_servers(directory: Path) -> Iterator[DemoServers]:
 
 
 def _settings_file(redis: RedisServer, broker: MockBroker) -> str:
-    """Return the settings file, with ``{port}`` for the metrics port; JSON strings, numbers and lists are also TOML."""
+    """Return the text of the settings file, with ``{port}`` for the metrics port."""
     sections: dict[str, Mapping[str, Any]] = {
         # The broker has no transactions, and its protocol version cannot be negotiated.
         "kafka": {
@@ -203,7 +203,7 @@ def _settings_file(redis: RedisServer, broker: MockBroker) -> str:
     }
     text = "[service]\nmetrics_port = {port}\n"
     for title, keys in sections.items():
-        lines = [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
+        lines = [f"{key} = {json.dumps(value)}" for key, value in keys.items()]  # JSON texts, numbers, lists are TOML
         text += "\n".join(["", f"[{title}]", *lines, ""])
     return text
 

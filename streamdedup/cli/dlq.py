@@ -38,7 +38,7 @@ class FilterOptions:
     ] = None
 
     def filter(self, since: str | None = None) -> DeadLetterFilter:
-        """Return the filter from these options and ``--since``.
+        """Return the filter from these options and ``--since``, which ``replay`` lacks: its progress is by kind.
 
         Raises:
             SettingsError: The time cannot be read.
@@ -75,11 +75,14 @@ def inspect(
     options = reading_options(settings, settings.kafka.dead_letter_topic)
     with SpanReader(options) as reader:
         letters = filter(accepted.accepts, _letters(reader))
+        # JSON has the whole value, and needs no decoder.
         shown_count = _show(letters, {} if as_json else decoders_of(settings), as_json=as_json)
     if not shown_count:
         if accepted.topics:
-            # A misspelt name must not look like a topic without failures; the error proposes no command to create it.
-            check_topics(replace(options, create_command=None), dict.fromkeys(accepted.topics, "DESCRIBE"))
+            # A misspelt name must not look like a topic without failures: the call raises if a topic does not exist.
+            # The error proposes no command to create it.
+            needed_operations = dict.fromkeys(accepted.topics, "DESCRIBE")
+            check_topics(replace(options, create_command=None), needed_operations)
         tell_prefixed("no dead letters, or none that the options accept")
 
 
@@ -96,7 +99,8 @@ def replay(
     """Send dead letters back to the topics of their records, after the cause of the failure is fixed.
 
     Key, value, headers, record time and partition are those of the record. Dead letters that arrive during the replay
-    are left for the next one. The replay stores its progress, so that the next one sends only new dead letters.
+    are left for the next one. The replay stores its progress: the next one sends dead letters that are new, or that
+    --code or --topic excluded.
 
     Example:  streamdedup dlq replay --config streamdedup.toml --code too_large --dry-run
     """
@@ -104,9 +108,8 @@ def replay(
     accepted = conditions.filter()
     options = kafka_options(settings)
     if unknown := sorted(accepted.topics.difference(options.topics)):
-        raise SettingsError(
-            f"--topic {unknown[0]}: no profile has this topic; the settings name {', '.join(options.topics)}"
-        )
+        existing = ", ".join(options.topics)
+        raise SettingsError(f"--topic {unknown[0]}: no profile has this topic; the settings name {existing}")
     if not dry_run:
         require_confirmable("sends records to input topics", yes=yes)
     partition_counts = check_topics(options)

@@ -29,7 +29,7 @@ from streamdedup.wire.dead_letters import PREFIX, DeadLetter
 COMMIT_INTERVAL_S: Final = 2.0
 #: Records with this many failures are left out, so that replays cannot loop.
 MAX_ATTEMPTS: Final = 3
-#: Names of the headers that mark a dead letter which lacks parts of its record.
+#: Headers ``streamdedup.dlq.*`` that mark a dead letter which lacks parts of its record, without this prefix.
 _TRUNCATED: Final = ("truncated", "truncated-key", "dropped-headers")
 
 
@@ -70,7 +70,7 @@ class LeftOut(StrEnum):
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of one run: replayed dead letters by topic, and the others by reason.
+    """Counts of one run: replayed dead letters by topic, and those left out by reason.
 
     The count of the reason ``REPLAYED`` is not reported, because most dead letters of earlier runs are not even read.
     """
@@ -104,23 +104,21 @@ def message_of(letter: DeadLetter, origin: Position) -> Message:
     of attempts.
     """
     record = letter.record
-    headers = tuple((name, value or b"") for name, value in record.headers)
+    headers = tuple((name, value or b"") for name, value in record.headers)  # a null header becomes an empty one
     timestamp_ms = record.timestamp_ms if record.timestamp_ms >= 0 else None  # -1 in Kafka: the record has no time
     return Message(origin.topic, record.key, record.value, headers, timestamp_ms)
 
 
 def message_of_fetched(letter: DeadLetter, origin: Position, record: Record) -> Message | None:
-    """Return the record to send for a dead letter without bytes, or None if it has neither key nor value.
+    """Return the record to send for a dead letter without bytes; None for a record with neither key nor value.
 
-    Args:
-        letter: The dead letter.
-        origin: Position of the failed record.
-        record: The failed record, fetched from its topic.
+    ``record`` is the failed record, fetched from its position ``origin``.
     """
     if record.key is None and record.value is None:
         return None
-    # The dead letter has the newer facts about the failure, and this message is no unread record any more.
+    # A dead letter without bytes has only headers with facts. The record may have older ones, of an earlier replay.
     user_headers = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]
+    # If the message fails again, its dead letter has bytes: it is not `unread`.
     fact_headers = [(name, value) for name, value in letter.record.headers if name != f"{PREFIX}unread"]
     return message_of(DeadLetter(structs.replace(record, headers=(*user_headers, *fact_headers))), origin)
 
@@ -128,14 +126,12 @@ def message_of_fetched(letter: DeadLetter, origin: Position, record: Record) -> 
 def reason_to_leave_out(letter: DeadLetter, partition_counts: Mapping[str, int]) -> LeftOut | None:
     """Return why a dead letter cannot be replayed, as far as its headers tell; None if it can.
 
-    Args:
-        letter: The dead letter.
-        partition_counts: Partition counts by input topic.
+    ``partition_counts`` is by input topic.
     """
     origin, record = letter.origin, letter.record
     if origin is None or origin.partition >= partition_counts.get(origin.topic, 0):
         return LeftOut.FOREIGN
-    if not letter.is_unread:
+    if not letter.is_unread:  # the bytes of an unread one are fetched later
         if any(name in letter.facts for name in _TRUNCATED):
             return LeftOut.TRUNCATED
         # Such a dead letter has an empty value, because the record had neither key nor value (`null-value`).
@@ -182,14 +178,14 @@ class DeadLetterReplay:
         self._stack.close()
 
     def count(self) -> Tally:
-        """Return a run's tally without sending anything."""
+        """Return the tally that ``run`` would have, without sending anything."""
         tally = Tally()
         for _ in self._messages(tally):
             pass
         return tally
 
     def run(self) -> Iterator[Tally]:
-        """Replay, and yield the tally every 2 seconds and at the end.
+        """Replay, and yield the same growing tally every 2 seconds and at the end.
 
         Steps:
             1. Send dead letters.
@@ -199,6 +195,7 @@ class DeadLetterReplay:
         Raises:
             BrokerUnavailable: Dead letters could not be sent, or the progress not be committed.
             FatalError: The same, and an operator has to resolve the reason.
+            StreamdedupError: The progress is too long to be stored (``ReplayProgress.metadata``).
         """
         tally, committed_at = Tally(), time.monotonic()
         with Feeder(replace(self._options, topics=tuple(self._partition_counts))) as feeder:
@@ -228,15 +225,15 @@ class DeadLetterReplay:
         for batch in self._reader.batches():
             tally.reasons[LeftOut.UNREADABLE] += len(batch.unreadable)
             for letter in map(DeadLetter, batch.records):
-                message = self._message(letter)
-                if isinstance(message, LeftOut):
-                    tally.reasons[message] += 1
+                outcome = self._message_or_reason(letter)
+                if isinstance(outcome, LeftOut):
+                    tally.reasons[outcome] += 1
                     yield letter, None
                 else:
                     tally.topics[letter.topic] += 1
-                    yield letter, message
+                    yield letter, outcome
 
-    def _message(self, letter: DeadLetter) -> Message | LeftOut:
+    def _message_or_reason(self, letter: DeadLetter) -> Message | LeftOut:
         """Return the record to send, or the reason to leave it out."""
         if not self._accepted.accepts(letter):
             return LeftOut.FILTERED
@@ -244,9 +241,9 @@ class DeadLetterReplay:
             return LeftOut.REPLAYED
         if reason := reason_to_leave_out(letter, self._partition_counts):
             return reason
-        return self._fetched(letter) if letter.is_unread else message_of(letter, _origin(letter))
+        return self._fetched_message_or_reason(letter) if letter.is_unread else message_of(letter, _origin(letter))
 
-    def _fetched(self, letter: DeadLetter) -> Message | LeftOut:
+    def _fetched_message_or_reason(self, letter: DeadLetter) -> Message | LeftOut:
         """Return the record of a dead letter without bytes, fetched from its topic, or the reason to leave it out."""
         origin = _origin(letter)
         if self._fetcher is None:

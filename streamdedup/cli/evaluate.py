@@ -27,7 +27,7 @@ from streamdedup.indexes import detector_options
 from streamdedup.text.shingles import Shingler
 from streamdedup.wire import Document
 
-#: Which true pairs count, if their file has similarities; in the output.
+#: Words of the output for the true pairs that count, if their file has similarities.
 ABOVE_THRESHOLD: Final = "those with at least the threshold's similarity"
 
 
@@ -67,8 +67,8 @@ def evaluate_documents(
     parts = [shingle_sets(shingler, [])]  # without documents, one part is needed
     for batch in batches(documents, BATCH_DOCUMENTS):
         trial.add(batch)
-        texts, scopes = zip(*((document.text, document.scope) for document in batch), strict=True)
-        parts.append(shingle_sets(shingler, texts, scopes))
+        texts = [document.text for document in batch]
+        parts.append(shingle_sets(shingler, texts, [document.scope for document in batch]))
         ids += [document.id for document in batch]
         sources += [document.source for document in batch]
     findings, sets = trial.findings(), concatenated(parts)
@@ -92,7 +92,7 @@ def evaluate_documents(
 
 
 def _joined_pairs(sets: ShingleSets, options: DetectorOptions) -> _TruePairs:
-    """Return all near-duplicates of the options, by an exact join."""
+    """Return all near-duplicates of the options by an exact join, whose pairs the containment rule then filters."""
     with steps("comparing all pairs", len(sets.sizes)) as progress:
         joined = join(sets.hashes, sets.offsets, options.least_similarity, progress, options.measure)
         pairs = gathered(block.within(sets.scopes) for block in joined)
@@ -108,7 +108,7 @@ def _judged_pairs(path: Path, ids: Sequence[str], sets: ShingleSets, options: De
     judged = read_pairs(path, {name: number for number, name in enumerate(ids)})
     if judged.unknown_count and not len(judged.pairs.left):
         raise CorpusError(f"{path}: names none of the documents by their ids")
-    pairs = judged.pairs.within(sets.scopes)
+    pairs = judged.pairs.within(sets.scopes)  # documents of two scopes are never compared
     if judged.has_similarities:
         return _TruePairs(pairs, f"{path}, {ABOVE_THRESHOLD}", judged.unknown_count)
     computed = similarities(sets, pairs.left, pairs.right, options.measure)

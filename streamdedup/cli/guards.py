@@ -29,9 +29,7 @@ def is_interactive() -> bool:
 def require_confirmable(effect: str, *, yes: bool) -> None:
     """Refuse to begin if a question will follow and there is no terminal to ask on.
 
-    Args:
-        effect: Ends the sentence "because this ...", as in "deletes the index".
-        yes: ``YesOption`` value.
+    ``effect`` ends the sentence "because this ...", as in "deletes the index".
 
     Raises:
         SettingsError: There is no terminal, and ``--yes`` is not given.
@@ -65,7 +63,7 @@ def refuse_while_daemons_run(
     Args:
         settings: Settings.
         force_advice: Sentence about ``--force``; empty for a command without this option.
-        wait: Wait until the members' sessions end; see ``await_no_members``.
+        wait: Wait until the members' sessions end; see ``await_no_members``. For all members, despite ``of_index``.
         of_index: Only members that use the indexes of the settings, by their ``redis.key_prefix``.
     """
     try:
@@ -83,7 +81,7 @@ def refuse_while_daemons_run(
 def refuse_members(settings: Settings, advice: str, *, of_index: bool = False) -> None:
     """Raise if the consumer group has members; the error names them and ends with ``advice``.
 
-    For commands that ``--force`` cannot permit; ``refuse_while_daemons_run`` is for the others.
+    Called by commands that neither wait nor have ``--force``; others call ``refuse_while_daemons_run``.
 
     Raises:
         StreamdedupError: The group has members.

@@ -153,7 +153,8 @@ def rebuild(
     with connect_backend(settings) as backend:
         backend.check()
         losses = _losses(settings, names, backend)
-        # Where the losses are gaps, the index stays and only the gaps are filled.
+        # If all losses are gaps, the index stays and the gaps are filled. `gaps` is None for another loss, and empty
+        # without a loss: then the index is replaced.
         replaced = [name for name in names if not gaps(losses[name]) and backend.upkeep(name).fingerprint() is not None]
         if replaced:
             require_confirmable("replaces an index", yes=yes)
@@ -165,18 +166,16 @@ def rebuild(
 
 
 def _losses(settings: Settings, names: Sequence[str], backend: Backend) -> dict[str, list[Loss]]:
-    """Return the losses of each index that fits the settings; none for another index, which is rebuilt as a whole."""
+    """Return the losses of each index that fits the settings; an empty list for any other index, also a missing one."""
     committed = committed_offsets(kafka_options(settings))
-    return {
-        name: find_losses(
-            backend.index(name),
-            {partition: offset for partition, offset in committed.items() if partition.topic in profile.topics},
-        )
-        if _fits(backend, name)
-        else []
-        for name, profile in settings.profiles.items()
-        if name in names
-    }
+    losses: dict[str, list[Loss]] = {}
+    for name, profile in settings.profiles.items():
+        if name in names:
+            offsets = {
+                partition: offset for partition, offset in committed.items() if partition.topic in profile.topics
+            }
+            losses[name] = find_losses(backend.index(name), offsets) if _fits(backend, name) else []
+    return losses
 
 
 def _fits(backend: Backend, name: str) -> bool:
@@ -200,8 +199,9 @@ def _rebuild(
     builder = rebuilder(settings, backend, on_keys)
     try:
         for name, index_losses in losses.items():
+            # `begin` takes a function, because a daemon finds the losses under the lease of the rebuild.
             builder.begin(name, find_losses=partial(list, index_losses) if gaps(index_losses) else None)
-        # Joined after begin(): from here on the fence refuses documents that an earlier member did not commit.
+        # Joined after `begin`: the fence has the new generation, and refuses a batch that an earlier member processes.
         with _group_membership(settings) as (source, generation):
             committed = source.all_committed()
             tick = keeping_membership(source, tick=lambda: None)
@@ -261,7 +261,7 @@ def _prepare(settings: Settings, names: Sequence[str], backend: Backend, progres
         round_began_at, record_count = time.monotonic(), 0
         committed, missing = committed_offsets(options), describe_group(options).missing_topics
         for name in names:
-            # An index that does not exist yet has never seen any partition, which is a loss too.
+            # An index that does not exist yet has never seen any partition, which counts as a loss.
             topics = settings.profiles[name].topics
             offsets = {partition: offset for partition, offset in committed.items() if partition.topic in topics}
             if builder.begin(name, find_losses=partial(find_losses, backend.index(name), offsets)):
@@ -310,13 +310,13 @@ def unfence(config: ConfigOption = None, assignments: SetOption = None, yes: Yes
     """
     settings = load_settings(config, assignments)
     require_confirmable("lets a daemon that still runs write beside its successor", yes=yes)
-    counts = check_topics(kafka_options(settings))
+    partition_counts = check_topics(kafka_options(settings))
     refuse_members(settings, "There is no way around: the index could not tell it from its successor")
     confirm(f"Let the group {settings.kafka.group_id} write to its index again, with generations from 1?", yes=yes)
     with connect_backend(settings) as backend:
         for name, profile in settings.profiles.items():
             index = backend.index(name)
             for topic in profile.topics:
-                for number in range(counts[topic]):
+                for number in range(partition_counts[topic]):
                     index.unfence(Partition(topic, number))
-                tell(f"profile {name}, topic {topic}: {counted(counts[topic], 'partition')} unfenced")
+                tell(f"profile {name}, topic {topic}: {counted(partition_counts[topic], 'partition')} unfenced")

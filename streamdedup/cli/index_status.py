@@ -71,6 +71,7 @@ def _profile(
         "name": name,
         "exists": stored is not None,
         "half_dropped": upkeep.is_half_dropped(),
+        # A daemon works in spite of the differences in advisory parameters.
         "differences": [text for parameter, text in deviations.items() if parameter not in ADVISORY_PARAMETERS],
         "advisories": [text for parameter, text in deviations.items() if parameter in ADVISORY_PARAMETERS],
         "documents": index.count_documents(),
@@ -90,10 +91,10 @@ def _partitions(
     topics = settings.profiles[name].topics
     offsets = {} if group is None else group.committed
     committed = {partition: offset for partition, offset in offsets.items() if partition.topic in topics}
-    stored = upkeep.partitions(topics, committed)
+    stored = upkeep.partitions(topics, committed)  # those of the topics, and also the partitions of `committed`
     is_running = group is not None and bool(group.members)
     for partition in sorted(stored.keys() | committed.keys()):
-        facts = stored.get(partition, PartitionFacts(None, None))
+        facts = stored.get(partition, PartitionFacts(high_water_mark=None, generation=None))
         offset = committed.get(partition)
         topic_id = "" if group is None else group.topic_ids.get(partition.topic, "")
         yield {
@@ -107,7 +108,7 @@ def _partitions(
 
 
 def _partition_state(facts: PartitionFacts, committed: int | None, topic_id: str, *, is_running: bool) -> str | None:
-    """Return the unusual state of a partition, or None.
+    """Return the unusual state of a partition, a key of ``_STATE_TEXTS``, or None.
 
     While daemons run, high-water mark and committed offset may differ, because they are read by two requests.
     """

@@ -128,6 +128,7 @@ def _keep_lines(command: Any) -> None:
 
 def _example(text: str) -> str:
     """Return an example broken for a terminal of 80 columns, into lines that a shell takes as one command line."""
+    # 66 columns leave room for the indentation and the backslash.
     lines = textwrap.wrap(" ".join(text.split()[1:]), 66, break_long_words=False, break_on_hyphens=False)
     return "Example:  " + " \\\n              ".join(lines)
 

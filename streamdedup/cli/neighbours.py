@@ -64,7 +64,7 @@ def find_neighbours(
 
 
 def describe(nearest: NearestDocuments, document_id: str, top: int, threshold: float) -> str:
-    """Return a sentence with the counts of neighbours and of listed ones."""
+    """Return a sentence about the neighbours (``near_count``), of which at most ``top`` are listed."""
     shares = "shares" if nearest.near_count <= 1 else "share"
     criterion = f"with a similarity of at least {threshold:g}" if threshold else f"that {shares} a shingle"
     neighbours_text = f"{criterion}, among {counted(nearest.compared_count, 'document')}"

@@ -72,12 +72,12 @@ class CorpusOptions:
     def inputs(self, profile: Profile) -> tuple[str | Path | None, ...]:
         """Return all files that the command reads, which its output must not replace; None for an absent option."""
         stop_files = (name for name in (profile.stop_words, profile.stop_shingles) if name not in (NO_STOPS, ENGLISH))
-        return (*(self.files or ()), self.config, *stop_files)
+        return (*self.files, self.config, *stop_files)
 
     def arguments(self) -> tuple[str, ...]:
         """Return arguments that name the same files and the profile, for a command line shown to the user.
 
-        Options that override settings of the profile are not among them.
+        Options of derived classes, such as ``--unit``, are not among them.
         """
         values = {"--config": self.config, "--profile": self.profile, "--id-field": self.id_field}
         values |= {"--source-field": self.source_field, "--scope-field": self.scope_field}
@@ -94,6 +94,7 @@ class CorpusOptions:
         Raises:
             CorpusError: A file cannot be read, or a line is malformed and ``skip_unreadable`` is not set.
         """
+        # `tables_only=False`: the same options name fields of JSON.
         columns = Columns(self.id_field, tuple(self.text_fields or ()), self.source_field, tables_only=False)
         decoder, bad_lines = decoder_of(profile), BadLines()
         for file in self.files:
@@ -195,6 +196,7 @@ def with_options(function: Callable[..., None]) -> Callable[..., None]:
             arguments[name] = group(**{field.name: arguments.pop(field.name) for field in dataclasses.fields(group)})
         function(**arguments)
 
+    # typer reads both the annotations and the signature.
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     # Required parameters precede those with defaults, as in any signature.
     parameters.sort(key=lambda parameter: parameter.default is not parameter.empty)

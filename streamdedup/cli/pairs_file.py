@@ -19,7 +19,7 @@ class JudgedPairs(NamedTuple):
 
     Attributes:
         pairs: Pairs of known documents, each once.
-        has_similarities: Whether the file has similarities; otherwise all pairs have 1.
+        has_similarities: Whether a line has a similarity. A pair of a line without one has the similarity 1.
         unknown_count: Count of lines with an unknown id, which are left out.
     """
 
@@ -32,11 +32,7 @@ def read_pairs(path: Path, numbers: Mapping[str, int]) -> JudgedPairs:
     """Read pairs: id, id and perhaps a similarity, with tabs between them; gzip-compressed or not.
 
     A first line whose third column is no number is a header. Of several lines with one pair, the last counts. The
-    containment and the reason in a line of ``scan`` are not read.
-
-    Args:
-        path: The file.
-        numbers: Document numbers by id.
+    containment and the reason in a line of ``scan`` are not read. ``numbers`` has the number of each known document.
 
     Raises:
         CorpusError: The file cannot be read, or a line is not such a pair; the text names file and line.
@@ -48,7 +44,9 @@ def read_pairs(path: Path, numbers: Mapping[str, int]) -> JudgedPairs:
         fields = line.split("\t")
         if len(fields) == _SCAN_COLUMNS:
             fields = fields[:3]
-        similarity = _number(fields[2]) if len(fields) == 3 else 1.0 if len(fields) == 2 else None
+        similarity = 1.0 if len(fields) == 2 else None
+        if len(fields) == 3:
+            similarity = _number(fields[2])
         if number == 1 and len(fields) == 3 and similarity is None:
             continue  # the header
         if similarity is None or not 0.0 <= similarity <= 1.0 or fields[0] == fields[1]:
@@ -62,8 +60,8 @@ def read_pairs(path: Path, numbers: Mapping[str, int]) -> JudgedPairs:
             similarities[min(known_numbers), max(known_numbers)] = similarity
         else:
             unknown_count += 1
-    rows = np.array(list(similarities), np.int64).reshape(-1, 2)
-    pairs = Pairs(rows[:, 0], rows[:, 1], np.array(list(similarities.values()), np.float64))
+    left, right = np.array(list(similarities), np.int64).reshape(-1, 2).T  # reshaped, because there may be no pair
+    pairs = Pairs(left, right, np.array(list(similarities.values()), np.float64))
     return JudgedPairs(pairs, has_similarities=3 in column_counts, unknown_count=unknown_count)
 
 

@@ -28,7 +28,7 @@ from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.reader import SpanReader
 from streamdedup.settings import Profile, Settings
 from streamdedup.settings.units import counted
-from streamdedup.wire import RegistryFormat
+from streamdedup.wire import Decoder, RegistryFormat
 from streamdedup.wire.formats.registry import Write
 
 
@@ -75,17 +75,17 @@ def produce(  # noqa: PLR0913  one argument per option
     if erase_scope is not None:
         _erase(settings, profile, topic, erase_scope)
         return
+    # Documents of files are JSON (`decoder_of`). `write` makes values with the topic's schema, and is None for JSON.
     decoder, write = decoder_of(profile), _writer(settings, profile, topic)
-    skip_unreadable = skip_unreadable or write is not None
+    skip_unreadable = skip_unreadable or write is not None  # a malformed line fits no schema
     columns = Columns(id_column, tuple(text_column or ()), source_column, published_at_column)
     readers = [
         (file, CorpusReader(file, format=corpus_format, decoder=decoder, columns=columns)) for file in files or ()
     ]
-    bad_lines, pace, started = BadLines(), Pace(rate), time.monotonic()
+    bad_lines, started = BadLines(), time.monotonic()
     entries = islice(_entries(readers, bad_lines, skip_unreadable=skip_unreadable), limit)
-    values = ((entry, entry.value(decoder)) for entry in entries)
-    records = ((entry.key, value if write is None else _with_schema(write, entry, value)) for entry, value in values)
-    sent_count, is_interrupted = _send(kafka_options(settings), topic, records, pace)
+    records = (_key_and_value(entry, decoder, write) for entry in entries)
+    sent_count, is_interrupted = _send(kafka_options(settings), topic, records, Pace(rate))
     duration_s = time.monotonic() - started
     bad = _bad_lines_text(bad_lines.count, left_out=skip_unreadable)
     end = ", until the interruption" if is_interrupted else ""
@@ -97,7 +97,7 @@ def produce(  # noqa: PLR0913  one argument per option
 def _send(
     options: KafkaOptions, topic: str, records: Iterable[tuple[bytes | None, bytes | None]], pace: Pace
 ) -> tuple[int, bool]:
-    """Send records (key and value); return their number, and whether Ctrl-C has ended the work."""
+    """Send records (key and value); return the count of stored ones, and whether Ctrl-C has ended the work."""
     is_interrupted = False
     with Feeder(options) as feeder:
         try:
@@ -105,7 +105,7 @@ def _send(
                 pace.wait()
                 feeder.send(topic, key, value)
         except KeyboardInterrupt:
-            is_interrupted = True
+            is_interrupted = True  # not raised: the feeder flushes at its end, and `produce` reports before it raises
     return feeder.delivered_count, is_interrupted
 
 
@@ -119,6 +119,7 @@ def _erase(settings: Settings, profile: Profile, topic: str, scope: str) -> None
         for batch in reader.batches():
             for record in batch.records:
                 with suppress(MessageError):  # the daemon made a dead letter of it
+                    # The time is 0, because the scope does not depend on the record time.
                     document = decoder.decode(record.position, 0, record.key, record.value, record.headers)
                     # An append has no scope: the document keeps the present one. A deletion sets None.
                     if document.op != "append":
@@ -151,10 +152,11 @@ def _writer(settings: Settings, profile: Profile, topic: str) -> Write | None:
     return write
 
 
-def _with_schema(write: Write, entry: Entry, value: bytes) -> bytes:
-    """Return a JSON value in the format of the topic's schema."""
+def _key_and_value(entry: Entry, decoder: Decoder, write: Write | None) -> tuple[bytes | None, bytes | None]:
+    """Return the record of an entry; raise ``CorpusError`` if the document does not fit the topic's schema."""
+    value = entry.value(decoder)
     try:
-        return write(json.loads(value))
+        return entry.key, value if write is None else write(json.loads(value))
     except DecodeError as error:
         raise CorpusError(f"{entry.file}:{entry.line}: {error}") from error
 

@@ -32,6 +32,7 @@ def _pair(document_id: str, match: Match) -> Pair:
         contained = "id1" if contained_ids[match.contained] == id1 else "id2"
     else:
         contained = "both"
+    # In the type, fields about containment are optional for alerts of old releases; matches of the detector have them.
     return Pair(
         id1=id1,
         id2=id2,

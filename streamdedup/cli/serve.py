@@ -71,6 +71,7 @@ def run_service(settings: Settings) -> None:
         stack.callback(aligner.close)
         feeds = _feeds(settings, metrics)
         limits = Limits.of_texts(max(profile.max_text_bytes for profile in profiles.values()))
+        # Probes name the address of a service that listens on the network.
         hosts = AllowedHosts((api.host, *api.allowed_hosts), any_address=not is_loopback(api.host))
         gate = Gate(create_app(engine, aligner, feeds, metrics, limits.max_body_bytes), tokens, limits, metrics, hosts)
         server = create_server(gate, feeds.end, limits, _server_options(settings))
@@ -153,9 +154,9 @@ def _listen(host: str, port: int) -> socket.socket:
 def _server_options(settings: Settings) -> dict[str, Any]:
     """Return the options of uvicorn."""
     return {
-        "log_config": None,
+        "log_config": None,  # `daemon.logs` has configured the log
         "log_level": "warning",
-        "access_log": False,
+        "access_log": False,  # paths have document ids
         "server_header": False,
         "proxy_headers": False,
         "ws": "none",
@@ -167,9 +168,10 @@ def _server_options(settings: Settings) -> dict[str, Any]:
 
 
 def _ignore_repeated_signals() -> None:
-    """Make the signals that stop the service harmless once it has stopped.
+    """Make the signals that stop the service harmless once it has stopped; called before the server runs.
 
-    uvicorn 0.54 raises a captured signal again after its end, which would end the process with the signal's exit code.
+    While uvicorn 0.54 runs it has handlers of its own. Afterwards it restores those set here, and raises the captured
+    signal again, which would end the process with the signal's exit code.
     """
 
     def ignore(_number: int, _frame: FrameType | None) -> None:

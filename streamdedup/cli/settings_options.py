@@ -84,7 +84,7 @@ def with_same_settings(*words: str) -> str:
 def parse_assignments(assignments: list[str]) -> tuple[dict[str, str], list[str]]:
     """Parse ``KEY=VALUE`` texts.
 
-    A secret is a mistake, because all users can list processes. Its value is returned with the others, so that the
+    A secret is a mistake, because all users can list processes. Its value is returned with the other ones, so that the
     remaining checks of the settings still run; no mistake repeats the value.
 
     Returns:

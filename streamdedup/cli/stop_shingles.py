@@ -13,7 +13,7 @@ from streamdedup.cli.options import CorpusOptions, OutputOption, ShingleSettings
 from streamdedup.cli.output import output_to, tell
 from streamdedup.cli.rendering.terminal import printable
 from streamdedup.cli.settings_options import load_settings, parse_since
-from streamdedup.cli.topic_reading import window_documents
+from streamdedup.cli.topic_reading import newest_documents
 from streamdedup.corpora import Entry
 from streamdedup.errors import CorpusError, SettingsError
 from streamdedup.settings import Profile
@@ -40,7 +40,7 @@ class LearningOptions(ShingleSettings, CorpusOptions):
 
 
 @dataclass(frozen=True)
-class WindowOptions:
+class TopicOptions:
     """Which records of the input topics to learn from, instead of files."""
 
     from_topic: Annotated[
@@ -57,7 +57,7 @@ class WindowOptions:
 @with_options
 def stop_shingles(
     options: LearningOptions,
-    window: WindowOptions,
+    topic_options: TopicOptions,
     output: OutputOption = None,
     share: Annotated[
         float, typer.Option(help="Least share of the documents that contain a stop shingle, above 0 up to 1.")
@@ -75,13 +75,13 @@ def stop_shingles(
     # The profile may name the file that is written; its old stop shingles must not be left out while learning.
     profile = chosen_profile(options, stop_shingles="none")
     shingles, texts = profile.shingle_options(), BoundedTexts(_MOST_CHARACTERS)
-    documents = _bounded(_documents(options, window, profile), texts)
+    documents = _collected(_documents(options, topic_options, profile), texts)
     try:
         learnt = learn_stop_shingles(documents, shingles, share)
     except ValueError as error:
         raise SettingsError(f"--share {share:g}: {error}") from None
     if not learnt.stops.documents:
-        advice = "; an earlier --since may find some" if window.from_topic else ""
+        advice = "; an earlier --since may find some" if topic_options.from_topic else ""
         raise CorpusError(f"{', '.join(options.files or profile.topics)}: no document to learn from{advice}")
     with output_to(output, options.inputs(profile)) as target:
         target.write(learnt.stops.encoded())
@@ -90,13 +90,15 @@ def stop_shingles(
         tell(_passages_text(texts.texts, learnt.stops.counts, shingles), err=True)
 
 
-def _documents(options: LearningOptions, window: WindowOptions, profile: Profile) -> Iterator[tuple[str, str | None]]:
+def _documents(
+    options: LearningOptions, topic_options: TopicOptions, profile: Profile
+) -> Iterator[tuple[str, str | None]]:
     """Return texts and sources from the files or topics; of several documents with one id, the first counts.
 
     Raises:
         SettingsError: The options name no documents, or two kinds.
     """
-    if not window.from_topic:
+    if not topic_options.from_topic:
         if not options.files:
             raise SettingsError("name files, or --from-topic")
         entries: Iterable[Entry] = options.entries(profile, "stop-shingles")
@@ -105,13 +107,13 @@ def _documents(options: LearningOptions, window: WindowOptions, profile: Profile
         raise SettingsError(f"--from-topic reads no files: {', '.join(options.files)}")
     if options.config is None:
         raise SettingsError("--from-topic needs --config, with brokers and a profile")
-    settings, since_s = load_settings(Path(options.config)), parse_since(window.since)
-    documents = window_documents(settings, profile, since_s, window.limit)
+    settings, since_s = load_settings(Path(options.config)), parse_since(topic_options.since)
+    documents = newest_documents(settings, profile, since_s, topic_options.limit)
     return ((document.text, document.source) for document in first_versions(documents))
 
 
-def _bounded(documents: Iterable[tuple[str, str | None]], texts: BoundedTexts) -> Iterator[tuple[str, str | None]]:
-    """Yield the documents unchanged, and add each text to ``texts``, which keeps some."""
+def _collected(documents: Iterable[tuple[str, str | None]], texts: BoundedTexts) -> Iterator[tuple[str, str | None]]:
+    """Yield the documents unchanged, and add each text to ``texts``, which keeps a bounded part."""
     for text, source in documents:
         texts.add(text)
         yield text, source
@@ -119,7 +121,7 @@ def _bounded(documents: Iterable[tuple[str, str | None]], texts: BoundedTexts) -
 
 def _summary(learnt: Learnt) -> str:
     """Return a sentence about the numbers of stop shingles, documents and sources."""
-    all_documents, *sources = learnt.groups
+    all_documents, *sources = learnt.groups  # the first group is all documents, each further one a source
     stops = counted(len(learnt.stops.counts), "stop shingle")
     documents = counted(all_documents.documents, "different document")
     if sources:
@@ -135,7 +137,7 @@ def _summary(learnt: Learnt) -> str:
 
 def _passages_text(texts: Sequence[str], counts: Mapping[int, int], options: ShingleOptions) -> str:
     """Return a line about each of the most frequent passages."""
-    # One passage more than is shown tells how frequent the others are at most.
+    # One passage more than is shown: no further passage is more frequent.
     passages = list(islice(frequent_passages(texts, counts, options), _SHOWN + 1))
     lines = []
     for passage in passages[:_SHOWN]:

@@ -57,7 +57,7 @@ def tail(
                 _write_json(record.value or b"")
             else:
                 view.show(alert)
-            count += alert.part == alert.parts  # a large alert is split into several records
+            count += alert.part == alert.parts  # a large alert is several records, and counts with the last of them
             if count == limit:
                 return
 

@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from streamdedup.cli.assembly import kafka_options, topic_decoder
@@ -34,16 +33,16 @@ def decoders_of(settings: Settings) -> dict[str, Decoder]:
     return decoders
 
 
-def window_documents(settings: Settings, profile: Profile, since_s: float, most_count: int) -> Iterator[Document]:
+def newest_documents(settings: Settings, profile: Profile, since_s: float, most_count: int) -> Iterator[Document]:
     """Yield the newest documents of a profile's input topics, with a progress bar on standard error.
 
-    Reads up to the end offsets at the call. Appended texts, deletions and records that are no documents are skipped;
-    their number goes to standard error.
+    Reads up to the end offsets at the first ``next``. Skips appended texts, deletions, and records that are no
+    documents or that the Kafka client cannot read; their number goes to standard error.
 
     Args:
         settings: All settings.
         profile: Topics and field names.
-        since_s: Time of the first records, in seconds since the epoch.
+        since_s: Time of the earliest records, in seconds since the epoch.
         most_count: Largest number of offsets to read, over all partitions; the newest are read.
 
     Raises:
@@ -52,9 +51,10 @@ def window_documents(settings: Settings, profile: Profile, since_s: float, most_
     """
     options = replace(kafka_options(settings), topics=tuple(profile.topics))
     decoder = topic_decoder(settings, profile)
-    passed_over = 0
-    with KafkaSpan(options, round(since_s * 1000), ends=None, most_count=most_count) as span, ExitStack() as stack:
-        step, done_count = stack.enter_context(steps(", ".join(profile.topics), span.total_count)), 0
+    title, since_ms = ", ".join(profile.topics), round(since_s * 1000)
+    passed_over = done_count = 0
+    # Without `ends` the span ends where the topics end now.
+    with KafkaSpan(options, since_ms, ends=None, most_count=most_count) as span, steps(title, span.total_count) as step:
         for batch in span.batches():
             passed_over += len(batch.unreadable)
             for record in batch.records:
@@ -82,10 +82,8 @@ def _decode_upsert(decoder: Decoder, record: Record) -> Document | None:
 class KafkaTexts:
     """Fetches the texts of documents that alerts name.
 
-    Attributes:
-        fetcher: Fetches the records.
-        decoders: Decoder of each input topic.
-        default: Decoder, with the default field names, for topics that are no longer in the settings.
+    ``decoders`` is by input topic. ``default``, with the default field names, is for topics that are no longer in the
+    settings.
     """
 
     fetcher: RecordFetcher
@@ -93,7 +91,7 @@ class KafkaTexts:
     default: Decoder = field(default_factory=Decoder)
 
     def side(self, document_id: str, digest: str, position: Position) -> Side:
-        """Return a document with its text; the text is None if the record is gone or now has another document."""
+        """Return one side of a comparison: a document with its text; None for a text that its topic no longer has."""
         decoder = self.decoders.get(position.topic, self.default)
         try:
             text = fetch_text(self.fetcher, decoder, document_id, digest, position)

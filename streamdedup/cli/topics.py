@@ -56,6 +56,7 @@ def create(
         dict.fromkeys(names, partitions),
         replication_factor=BROKERS_DEFAULT if replication is None else replication,
         configs=output_configs(settings),
+        # Least retention: a longer default of the broker stays.
         kept_ms={topic: lifetime_ms(profile) for profile in settings.profiles.values() for topic in profile.topics},
     )
     for name in names:
@@ -77,6 +78,6 @@ def _outcome_text(name: str, outcome: CreatedTopics, partitions: int) -> str:
         return f"created, with {counted(partitions, 'partition')}"
     count = outcome.partition_counts.get(name)
     if count is None:
-        return "exists, unchanged"
+        return "exists, unchanged"  # its partitions are unknown without the right to describe it
     difference = "" if count == partitions else f" instead of {partitions:,}"
     return f"exists with {counted(count, 'partition')}{difference}, unchanged"

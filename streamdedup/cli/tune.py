@@ -83,6 +83,7 @@ def tune(
         for results, elapsed_s, is_last in rounds(question, sample, steps, study.time_s):
             if not is_last:
                 tell_prefixed(round_text(results, elapsed_s))
+        # `results` are those of the last round.
         sys.stdout.write(json_text(results) if as_json else tables_text(results, sys.stdout))
         sys.stdout.flush()
         if report_file is not None and page is not None:
@@ -107,7 +108,7 @@ def _question(options: CorpusOptions, study: StudyOptions) -> Question:
     if not 1.0 <= study.documents_per_day <= 1e12:
         raise SettingsError(f"--documents-per-day {study.documents_per_day:g}: must be at least 1 and at most 10^12")
     has_servers = options.config is not None
-    # Values from a settings file are compared with the others; without a file the profile has only defaults.
+    # Values of a settings file are tried besides the constants; without a file the profile has only defaults.
     thresholds: tuple[float, ...] = (*THRESHOLDS, profile.threshold) if has_servers else THRESHOLDS
     recalls: tuple[float, ...] = (*RECALLS, profile.min_recall) if has_servers else RECALLS
     question = Question(
@@ -136,7 +137,8 @@ def _profile(options: CorpusOptions) -> tuple[Profile, Redis]:
         SettingsError: The profile does not exist, or an option is wrong.
     """
     if options.config is None:
-        # Without a settings file the topic has the name of the profile.
+        # Without a settings file the topic has the name of the profile, and Redis has defaults but no URL, so that the
+        # section is not validated.
         return chosen_profile(options, topics=options.profile), Redis.model_construct()
     return chosen_profile(options), Settings.load(options.config).redis
 
@@ -155,7 +157,7 @@ def _kinds(profile: Profile, units: list[str] | None, sizes: list[int] | None) -
         if not 1 <= size <= 64:
             raise SettingsError(f"--size {size}: must be a whole number from 1 up to 64")
     kinds = [] if units or sizes else [preferred]
-    for unit in units or SIZES:
+    for unit in units or SIZES:  # below, the condition makes a literal of the checked text, for the type checker
         kinds += [_kind(preferred, "word" if unit == "word" else "char", size) for size in sizes or SIZES[unit]]
     return tuple(dict.fromkeys(kinds))
 

@@ -46,7 +46,7 @@ App = Callable[[Any, Any, Any], Awaitable[None]]
 PROBES: Final = frozenset({"/livez", "/readyz"})
 #: Paths of answers that never end once they have begun.
 _STREAMS: Final = frozenset({"/v1/alerts", "/v1/dead-letters"})
-#: Files of the page: the document, and the beginning of the paths of the others.
+#: Files of the page: path of the HTML document, and beginning of the paths of all other files.
 _PAGE, _PAGE_FILES = "/", "/page/"
 #: Shortest token, in characters: 128 bits in Base64.
 _SHORTEST_TOKEN: Final = 22
@@ -75,8 +75,7 @@ class Tokens:
     """Bearer tokens, kept as digests; those of a file are read again when the file changes.
 
     Args:
-        tokens: The tokens.
-        path: File that has them; None for tokens that stay.
+        path: File that has the tokens; None for tokens that never change.
         state: State of the file before it was read.
     """
 
@@ -206,10 +205,7 @@ class Gate:
     """The ASGI application with tokens, limits and headers.
 
     Args:
-        app: The application.
         tokens: Accepted tokens; None if no token is required.
-        limits: Limits.
-        metrics: Counts requests.
         hosts: Hosts that requests may name while no token is required; None for those of the loopback interface.
     """
 
@@ -390,7 +386,7 @@ class _Response:
 
 
 def problem_response(problem: RequestProblem) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """Return status, headers and body of a problem; the connection ends with it."""
+    """Return status, headers and body of a problem, also for ``server``; the connection ends with it."""
     body = msgspec.json.encode(problem.problem)
     headers = [(name.encode(), value.encode()) for name, value in problem.headers.items()]
     headers += [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]

@@ -24,7 +24,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from streamdedup.detection.lookup import DocumentComparison
 from streamdedup.errors import StreamdedupError
-from streamdedup.serve.batches import BatchLookup, query_of
+from streamdedup.serve.batches import BatchLookup
 from streamdedup.serve.bodies import (
     cluster_body,
     compare_body,
@@ -48,6 +48,7 @@ from streamdedup.serve.requests import (
     decode_compare,
     decode_lookup,
     decode_path_id,
+    query_of,
 )
 from streamdedup.serve.schemas import (
     ID_SCHEMA,
@@ -123,7 +124,7 @@ async def document(profile: FromPath[str], document_id: _DocumentId, engine: Nam
     """Return a document of the index, without its text; the id is percent-encoded."""
     served, decoded_id = _profile(engine, profile), decode_path_id(document_id)
     stored = await engine.call(served, lambda: served.document(decoded_id))
-    return document_body(*stored, served.label_bytes)
+    return document_body(*stored, served.label_bytes)  # `stored` is the index entry and the cluster id
 
 
 @get("/v1/profiles/{profile:str}/documents/{document_id:str}/matches", responses=_problems(404, 422))
@@ -263,10 +264,10 @@ async def livez(engine: NamedDependency[Engine]) -> Response[str]:
 @route("/readyz", http_method=["GET", "HEAD"], media_type=MediaType.TEXT)
 async def readyz(engine: NamedDependency[Engine]) -> Response[str]:
     """Tell whether at least one index can be looked up."""
-    problems = await asyncio.gather(*map(engine.problem, engine.profiles.values()))
-    states = zip(engine.profiles, problems, strict=True)
+    errors = await asyncio.gather(*map(engine.index_error, engine.profiles.values()))
+    states = zip(engine.profiles, errors, strict=True)
     lines = [f"{name}: {problem_of(error).problem.title}\n" for name, error in states if error is not None]
-    is_ready = len(lines) < len(problems)
+    is_ready = len(lines) < len(errors)
     return Response("".join(lines) or "ok\n", status_code=200 if is_ready else 503, media_type=MediaType.TEXT)
 
 

@@ -1,6 +1,7 @@
 """Look-ups of many texts in one request, for the route ``lookup:batch`` of ``app``.
 
-Each of 500 texts may have 1,000 matches. Three limits bound the memory of the answers:
+Each of ``MAX_BATCH_TEXTS`` texts may have ``MAX_MATCHES`` matches (``schemas``). Three limits bound the memory of the
+answers:
 
 - The sum of the fields ``limit`` of all texts in a request is at most ``MAX_BATCH_MATCHES``.
 - Texts are looked up in groups. The matches beyond the ``limit`` of a text are dropped before the next group.
@@ -12,15 +13,15 @@ from collections.abc import Iterator, Sequence
 from http import HTTPStatus
 from typing import Final
 
-from streamdedup.detection.lookup import LookupQuery, LookupResult
+from streamdedup.detection.lookup import LookupResult
 from streamdedup.serve.bodies import lookup_body
 from streamdedup.serve.engine import PASS_LIMITS, Engine, ServedProfile
 from streamdedup.serve.problems import Problem, RequestProblem, problem_of
-from streamdedup.serve.requests import decode_lookup
-from streamdedup.serve.schemas import MAX_BATCH_MATCHES, CompareRequest, LookupBatchResult, LookupRequest
+from streamdedup.serve.requests import decode_lookup, query_of
+from streamdedup.serve.schemas import MAX_BATCH_MATCHES, LookupBatchResult, LookupRequest
 
-#: Batches that are looked up at the same time: a bound for memory, because an answer may have 50,000 matches. Two
-#: already keep the index thread busy.
+#: Batches that are looked up at the same time: a bound for memory, because the answer to one may have
+#: ``MAX_BATCH_MATCHES`` matches. Two already keep the index thread busy.
 BATCHES: Final = 4
 
 
@@ -54,14 +55,6 @@ class BatchLookup:
         return [_result(request, answers) for request in requests]
 
 
-def query_of(request: LookupRequest | CompareRequest) -> LookupQuery:
-    """Return the query of a request; ``id`` of a ``CompareRequest`` names the stored document, not the text."""
-    source, scope = request.source, request.scope
-    if isinstance(request, CompareRequest):
-        return LookupQuery(request.text, source=source, scope=scope)
-    return LookupQuery(request.text, id=request.id, threshold=request.threshold, source=source, scope=scope)
-
-
 def _decoded(text: bytes, max_text_bytes: int) -> LookupRequest | Problem:
     try:
         return decode_lookup(text, max_text_bytes)
@@ -75,6 +68,7 @@ def _check_limits(requests: Sequence[LookupRequest | Problem]) -> None:
     Raises:
         RequestProblem: The sum of the limits is too large.
     """
+    # A limit is a whole number, decoded as a float (`LookupRequest`).
     limits_sum = sum(int(request.limit) for request in requests if isinstance(request, LookupRequest))
     if limits_sum > MAX_BATCH_MATCHES:
         limit = f"a batch returns at most {MAX_BATCH_MATCHES:,} matches"
@@ -83,7 +77,7 @@ def _check_limits(requests: Sequence[LookupRequest | Problem]) -> None:
 
 
 def _result(request: LookupRequest | Problem, answers: Iterator[LookupResult | Exception]) -> LookupBatchResult:
-    """Return the result of one text; ``answers`` are the answers that are left, none for a text with a problem.
+    """Return the result of one text; ``answers`` yields those to the texts without a problem, from this text on.
 
     Raises:
         StreamdedupError: The index cannot be looked up, which fails the request as a whole.
@@ -94,7 +88,8 @@ def _result(request: LookupRequest | Problem, answers: Iterator[LookupResult | E
     if isinstance(answer, LookupResult):
         return LookupBatchResult(answer=lookup_body(answer, int(request.limit)))
     problem = problem_of(answer).problem
-    # The engine answers a `RequestProblem` for a defect that this text alone triggers.
+    # An error of the index (5xx) fails the request as a whole. A `RequestProblem` with such a status is a defect that
+    # this text alone triggers (`Engine.look_up_all`).
     if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(answer, RequestProblem):
         raise answer
     return LookupBatchResult(problem=problem)

@@ -58,8 +58,6 @@ class ServedProfile:
     """A profile and the means to look up its index.
 
     Attributes:
-        name: Name of the profile.
-        topics: Input topics.
         similarity: Name of the measure.
         retention_s: Window of comparison, in seconds.
         max_text_bytes: Longest text, in bytes of UTF-8.
@@ -99,7 +97,7 @@ class ServedProfile:
             raise IndexAbsentError(f"the index of profile {self.name} does not exist; a daemon creates it at its start")
 
     def document(self, document_id: str, field: str = "") -> StoredDocument:
-        """Return a document of the index; ``field`` is the field of the request with the id, for the problem.
+        """Return a document of the index; ``field`` names the request field that has the id, in the problem.
 
         Raises:
             RequestProblem: The index has no such document.
@@ -143,6 +141,7 @@ class Engine:
 
         Raises:
             StreamdedupError: The index cannot be looked up, or the id collides with another one.
+            RequestProblem: ``internal``, for a defect.
         """
         (answer,) = await self.look_up_all(profile, [query])
         if isinstance(answer, Exception):
@@ -155,21 +154,21 @@ class Engine:
         """Look up texts, each for itself, together with those of concurrent requests.
 
         Returns:
-            A result for each text; in its place a ``StreamdedupError`` where the index cannot be looked up or the id
-            collides with another one.
+            A result for each text. In its place an error: a ``StreamdedupError`` if the index cannot be looked up or
+            the id collides with another one; the ``RequestProblem`` ``internal`` for a defect that the text triggers.
         """
         answers = self._gatherer.ask([_Question(profile, query) for query in queries])
         return await self._while_redis_answers(profile, answers)
 
     async def call(self, profile: ServedProfile, function: Callable[[], T]) -> T:
-        """Run a function that reads the index of a profile.
+        """Run a function that reads the index of a profile; errors of the function are raised.
 
         Raises:
             StreamdedupError: The index cannot be looked up.
         """
         return await self._while_redis_answers(profile, self._run(lambda: self._observed(profile, function)))
 
-    async def problem(self, profile: ServedProfile) -> StreamdedupError | None:
+    async def index_error(self, profile: ServedProfile) -> StreamdedupError | None:
         """Return why the index of a profile cannot be looked up, or None."""
         try:
             # Each call checks the index before it runs the function.
@@ -187,12 +186,17 @@ class Engine:
         """
         task = asyncio.create_task(answer)
         try:
-            while not (await asyncio.wait({task}, timeout=_CHECK_INTERVAL_S))[0]:
-                if self._call_s() > AWAY_S or self._failing.get(profile.name) == StoreUnavailable.__name__:
-                    raise StoreUnavailable("Redis does not answer")
+            while not task.done():
+                done, _ = await asyncio.wait({task}, timeout=_CHECK_INTERVAL_S)
+                # After a failed call the outage is known, and no request waits `AWAY_S` again.
+                is_known = self._failing.get(profile.name) == StoreUnavailable.__name__
+                if not done and (is_known or self._call_s() > AWAY_S):
+                    raise StoreUnavailable("Redis does not answer")  # or a rebuild is running: no response has the text
             return task.result()
         finally:
-            task.cancel()  # drops a call that still waits; a running call ends in its thread, and the result is unused
+            # Drops a call that still waits, and texts in the queue of the `Gatherer`, which skips cancelled requests. A
+            # running call ends in its thread, and its result is unused.
+            task.cancel()
 
     def _call_s(self) -> float:
         """Return the duration of the running call so far, in seconds; 0 without one."""

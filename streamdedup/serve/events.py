@@ -26,6 +26,7 @@ MEDIA_TYPE: Final = "text/event-stream"
 #: Pause before a client connects again, in milliseconds.
 RETRY_MS: Final = 2_000
 
+#: A topic name has at most 249 characters, an offset at most 19 digits.
 _OFFSET = r"(?:0|[1-9][0-9]{0,18})"
 _ID = re.compile(rf"([A-Za-z0-9._-]{{1,249}}):({_OFFSET}(?:,{_OFFSET}){{0,{MAX_PARTITIONS - 1}}})")
 _LINE_END = re.compile(rb"[\r\n]")
@@ -100,9 +101,9 @@ def plan_resume(client_offsets: Offsets, beginnings: Offsets, ends: Offsets) -> 
         ends: Offset behind the last committed record of each partition.
 
     Returns:
-        The offsets of the client; with the gap ``expired``, and later offsets, if Kafka has deleted records since. The
-        ends, with a gap, if more than ``MAX_MISSED`` offsets were missed (``too-many``), or if the client has offsets
-        or partitions beyond those of the topic (``unknown``: the topic was created again).
+        The offsets of the client without a gap. With the gap ``expired``: later offsets, because Kafka has deleted
+        records since. With the gap ``too-many``: the ends, because more than ``MAX_MISSED`` offsets were missed. With
+        the gap ``unknown``: the ends, because the topic was created again; the client is ahead of it.
     """
     if len(client_offsets) > len(ends) or any(offset > end for offset, end in zip(client_offsets, ends, strict=False)):
         return ResumePlan(ends, "unknown")
@@ -114,7 +115,7 @@ def plan_resume(client_offsets: Offsets, beginnings: Offsets, ends: Offsets) -> 
 
 
 def before_ends(ends: Offsets, count: int) -> Offsets:
-    """Return the offsets with about ``count`` offsets to the ends in all partitions together, as many in each."""
+    """Return the offsets from which about ``count`` offsets are left to the ends, as many in each partition."""
     share = -(-count // len(ends)) if ends else 0  # rounded up
     return tuple(max(0, end - share) for end in ends)
 

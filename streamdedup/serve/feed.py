@@ -137,7 +137,7 @@ def _as_offsets(offsets: Mapping[Partition, int]) -> Offsets:
 
 
 def _reason(error: Exception | None) -> str:
-    """Return why a topic cannot be read, for a client; ``error`` is None if the reader was not open in time."""
+    """Return the reason for a client, empty for a defect; ``error`` is None if the reader was not open in time."""
     if isinstance(error, FatalError):
         return "Kafka refuses the service, or has no such topic; the reason is in the log of the service"
     return "Kafka does not answer" if error is None or isinstance(error, BrokerUnavailable) else ""
@@ -208,7 +208,7 @@ class Feed:
             if start.last is None:
                 subscriber.offsets = before_ends(shared.offsets, start.recent_count)
             elif start.last[0] == self._topic:
-                subscriber.offsets = start.last[1]
+                subscriber.offsets = start.last[1]  # `last` is topic and offsets
             else:
                 # The id is of another topic, as after a change of the settings: the stream begins at the end.
                 subscriber.offsets = shared.offsets
@@ -269,6 +269,7 @@ class Feed:
     async def _follow(self, shared: _SharedReader) -> None:
         thread = ReaderThread(self._kind, self._open_reader)
         try:
+            # Begins at the ends. A subscriber that needs earlier events reads them by itself (`_missed`).
             shared.offsets = (await thread.open(lambda _, ends: ResumePlan(ends, gap=None))).offsets
             shared.opened.set()
             self._outages.succeeded()
@@ -332,7 +333,8 @@ class Feed:
             if shared.task is not None:
                 shared.task.cancel()
             return False
-        subscriber.is_live = all(map(int.__ge__, subscriber.offsets, shared.offsets))
+        offsets = zip(subscriber.offsets, shared.offsets, strict=True)
+        subscriber.is_live = all(next_offset >= shared_offset for next_offset, shared_offset in offsets)
         return subscriber.is_live
 
 

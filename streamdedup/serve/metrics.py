@@ -55,7 +55,7 @@ class ServeMetrics(MetricSet):
 
     def __init__(self) -> None:
         super().__init__()
-        # A series with a label exists from its first use: these begin at zero, so that a first increase is visible.
+        # `labels` creates a series, with the value zero: without it, the first increase would not be visible.
         for stream in ("alerts", "dead-letters"):
             self.subscribers.labels(stream)
             self.unreadable_records.labels(stream)

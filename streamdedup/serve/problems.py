@@ -107,8 +107,8 @@ class IndexAbsentError(StreamdedupError):
 def problem_of(error: Exception) -> RequestProblem:  # noqa: PLR0911  one for each kind of error
     """Return the problem that reports an error of a request.
 
-    Errors of the store may name servers and users, so a problem does not contain their texts. An ``IndexMismatch``,
-    which is a ``FatalError`` too, names parameters only. A ``MessageError`` of a look-up has one of three codes.
+    Errors of the store may name servers and users, so a problem does not contain their texts. Of the fatal errors, an
+    ``IndexMismatch`` names parameters only, and is sent. A ``MessageError`` of a look-up has one of three codes.
     """
     match error:
         case RequestProblem():

@@ -1,4 +1,4 @@
-"""Decodes request bodies and path parameters for the handlers of ``app`` and for ``batches``.
+"""Decodes request bodies and path parameters, and makes look-up queries, for the handlers of ``app`` and ``batches``.
 
 Bodies are decoded here and not by the framework for three reasons: half surrogate pairs are replaced as in a record, so
 that a look-up and the daemon see the same text; a mistake in one text of a batch does not fail the other texts; error
@@ -10,6 +10,7 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
+from streamdedup.detection.lookup import LookupQuery
 from streamdedup.serve.problems import RequestProblem
 from streamdedup.serve.schemas import MAX_BATCH_TEXTS, CompareRequest, LookupRequest
 from streamdedup.wire import MAX_DEPTH, id_mistake, is_too_deep, repair_json
@@ -65,8 +66,16 @@ def decode_compare(body: bytes, max_text_bytes: int) -> CompareRequest:
     return request
 
 
+def query_of(request: LookupRequest | CompareRequest) -> LookupQuery:
+    """Return the query of a request; ``id`` of a ``CompareRequest`` names the stored document, not the text."""
+    source, scope = request.source, request.scope
+    if isinstance(request, CompareRequest):
+        return LookupQuery(request.text, source=source, scope=scope)
+    return LookupQuery(request.text, id=request.id, threshold=request.threshold, source=source, scope=scope)
+
+
 def _check_text(text: str, body: bytes, max_text_bytes: int) -> None:
-    # A text is never longer than the body with its JSON, so most texts need not be encoded to be measured.
+    # In UTF-8 a text is never longer than its JSON, so most texts need not be encoded to be measured.
     if len(body) > max_text_bytes and (length := len(text.encode())) > max_text_bytes:
         raise RequestProblem("too-large", f"the text is {length:,} bytes long; the limit is {max_text_bytes:,}")
 

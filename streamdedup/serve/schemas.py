@@ -64,7 +64,7 @@ class LookupRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ]
         | None
     ) = None
-    # A float, because 1.0 is an integer in JSON Schema.
+    # A float with a whole number: 1.0 is an integer in JSON Schema, and msgspec refuses it for an `int`.
     limit: Annotated[
         float,
         Meta(

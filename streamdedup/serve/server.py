@@ -42,7 +42,7 @@ class LimitedProtocol(HttpToolsProtocol):
     Until the request has arrived on such a connection, a newer one may displace it.
 
     ``beyond_limit`` has the connections of the server beyond the limit as keys, the oldest first. All connections share
-    it; ``connections`` of uvicorn has these and the others.
+    it; ``connections`` of uvicorn has all connections.
     """
 
     def __init__(self, *, limits: Limits, beyond_limit: dict["LimitedProtocol", None], **arguments: Any) -> None:
@@ -76,6 +76,7 @@ class LimitedProtocol(HttpToolsProtocol):
         Called when the connection opens and at each request, because a place may have become free meanwhile.
         """
         self._beyond_limit.pop(self, None)
+        # The connection itself is among `connections`.
         is_beyond = len(self.connections) - len(self._beyond_limit) > self._limits.max_connections
         if is_beyond:
             self._beyond_limit[self] = None

@@ -44,8 +44,7 @@ class Subscriber:
     """One open stream. Used by the event loop alone.
 
     Args:
-        topic: The topic.
-        event: Name of its events.
+        event: Name of the events.
         profile: Profile whose events are sent; None for all.
         is_new: Whether the client has received no event before, so that expired events are no gap.
 

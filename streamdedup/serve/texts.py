@@ -65,13 +65,7 @@ class TextAligner:
         self._outages = OutageLog("texts")
 
     async def align(self, decoder: Decoder, a: IndexEntry | str, b: IndexEntry) -> Alignment:
-        """Align the texts of two documents, or a given text with that of a document.
-
-        Args:
-            decoder: Decodes the records of the profile.
-            a: A document of the index, or a text.
-            b: A document of the index.
-        """
+        """Align the texts of two documents of the index, or the text ``a`` with that of a document."""
         entries = [b] if isinstance(a, str) else [a, b]
         for entry in entries:
             if entry.content.first_digest is not None:

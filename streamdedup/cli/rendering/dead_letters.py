@@ -57,7 +57,7 @@ def _preview(letter: DeadLetter) -> str:
 
 def dead_letter_json(letter: DeadLetter) -> str:
     """Return a dead letter as one JSON line in ASCII."""
-    record, facts = letter.record, letter.facts
+    record, facts = letter.record, letter.facts  # facts: the headers that the daemon added, without their prefix
     fields: dict[str, Any] = {
         "dead_letter": _position_json(record.position),
         "time": facts.get("time"),

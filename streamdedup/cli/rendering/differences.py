@@ -11,7 +11,7 @@ from streamdedup.text.alignment import Word, align, split_words
 
 #: Characters of shared text before and after a difference.
 CONTEXT_CHARS: Final = 48
-#: Characters of one difference; of a longer one, both ends are shown.
+#: Characters of one difference; of a longer one, the beginning (two thirds) and the end are shown.
 MAX_CHANGED_CHARS: Final = 240
 #: Characters that are shown of a text that is too long to be aligned.
 BEGINNING_CHARS: Final = 1_000
@@ -26,7 +26,7 @@ class Piece(NamedTuple):
 
     Attributes:
         text: The part, stripped.
-        kind: Shared by both texts, different, or omitted.
+        kind: ``same`` in both texts, ``changed``, or ``gap`` for omitted text.
         space: White space that follows.
     """
 
@@ -58,8 +58,8 @@ class Comparison:
 def compare(left: str, right: str) -> Comparison:
     """Compare two texts word by word, or character by character in scripts without spaces.
 
-    Line breaks, case and the form of characters (full width, composed) are ignored, as in the index. ``visible`` names
-    invisible characters everywhere, and in changed parts also characters that no reader sees, and odd spaces.
+    Line breaks, case and the form of characters (full width, composed) are ignored, as in the index. ``visible`` writes
+    characters of ``terminal.HIDDEN`` as code points, and in changed parts also those of ``UNSEEN`` and ``ODD_SPACES``.
     """
     texts = _plain(left), _plain(right)
     segments = align(*texts, key=_folded)
@@ -77,11 +77,13 @@ def compare(left: str, right: str) -> Comparison:
 
 def _plain(text: str) -> str:
     """Return a text without control characters, with one blank or line break between two words."""
+    # Directional overrides, for which `printable_character` returns an empty text, stay: `visible` writes code points.
     lines = ("".join(printable_character(character) or character for character in line) for line in text.split("\n"))
     return "\n".join(filter(None, (" ".join(filter(None, line.split(" "))) for line in lines)))
 
 
 def _folded(text: str) -> str:
+    # A word of odd spaces alone would become empty; it is compared as it is.
     return unicodedata.normalize("NFKC", text).casefold().strip() or text.strip(" \n")
 
 
@@ -110,13 +112,13 @@ def _shortened(part: str, kind: PieceKind, head_chars: int, tail_chars: int) -> 
     head = _count_within(words, head_chars)
     tail = _count_within(words[::-1], tail_chars)
     middle = words[head : len(words) - tail]
-    if _length(middle) <= len(GAP) * 2:
+    if _length(middle) <= len(GAP) * 2:  # a gap would save little
         if part:
             yield Piece(part.strip(), kind, space)
         return
     if head:
         yield Piece(_written(words[:head]), kind, " ")
-    yield Piece(GAP, "gap", middle[-1].space or space)
+    yield Piece(GAP, "gap", middle[-1].space or space)  # the part ends with `space`, its last word has none
     if tail:
         yield Piece(_written(words[len(words) - tail :]), kind, space)
 

@@ -56,7 +56,7 @@ def _settings_line(options: DetectorOptions) -> str:
 
 
 def _comparison_method(options: DetectorOptions) -> str:
-    """Return which pairs are compared exactly, and the standard error of the others."""
+    """Return which pairs are compared exactly, and the standard error of estimated similarities."""
     if options.exact_limit is None:
         return "every pair is compared exactly"
     error = options.measure.standard_error(options.threshold, options.permutations)

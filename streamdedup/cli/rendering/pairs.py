@@ -54,13 +54,9 @@ class Pair(NamedTuple):
 def write_pairs(
     pairs: Iterable[Pair], output: TextIO, *, as_json: bool = False, with_containment: bool = False
 ) -> None:
-    """Write pairs sorted by id, one per line.
+    """Write pairs sorted by id, one per line: a JSON object, or id, id and similarity with tabs between them.
 
-    Args:
-        pairs: The pairs.
-        output: Where to write.
-        as_json: Write JSON objects, instead of id, id and similarity with tabs between them.
-        with_containment: Write containment and reason after the similarity.
+    ``with_containment`` adds containment and reason after the similarity; a JSON object always has them.
     """
     for pair in sorted(pairs):
         if as_json:
@@ -91,13 +87,7 @@ INCOMPLETE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class AlertView:
-    """Prints alerts.
-
-    Attributes:
-        console: Where to print.
-        fetch: Fetches the texts, which are shown side by side; None shows no texts.
-        time_format: Time format.
-    """
+    """Prints alerts; ``fetch`` fetches the texts, which are shown side by side, and None shows no texts."""
 
     console: Console
     fetch: Fetch | None = None
@@ -173,12 +163,9 @@ def _containment(match: Match) -> str:
 
 
 def side_by_side(new: Side, old: Side, *, coloured: bool) -> Table:
-    """Return both texts next to each other, differences marked, long shared parts left out.
+    """Return both texts next to each other, long shared parts left out.
 
-    Args:
-        new: The alert's document.
-        old: The similar document.
-        coloured: Mark by colour; else by brackets, ``{+only here+}`` and ``[-only there-]``.
+    Differences are marked by colour, without ``coloured`` by brackets: ``{+only new+}`` and ``[-only old-]``.
     """
     table = Table(box=box.MINIMAL, show_edge=False, expand=True, pad_edge=False, padding=(0, 1))
     for side in (new, old):
@@ -207,7 +194,7 @@ def _single(side: Side) -> Text:
     """Return a text whose counterpart is missing, or why the text itself is."""
     if side.text is None:
         return Text("no longer in Kafka (retention), or the offset holds another record now", "yellow")
-    # The comparison with itself only shortens and cleans the text.
+    # The comparison with itself only shortens and cleans the text: nothing differs, so the highlight is not used.
     return _marked(compare(side.text, side.text).left, _NEW, coloured=False)
 
 

@@ -71,11 +71,7 @@ def fitted_to_stderr(text: str) -> str:
 def wrapped(text: str, width: int) -> str:
     """Break lines between words, and indent their continuations by two columns.
 
-    A word that is longer than a line stays whole, so that it can be copied.
-
-    Args:
-        text: Lines, with or without codes of style.
-        width: Columns.
+    A word that is longer than a line stays whole, so that it can be copied. Lines may have codes of style.
     """
     return "\n".join(_wrapped_line(line, width) for line in text.split("\n"))
 
@@ -87,12 +83,12 @@ def _wrapped_line(line: str, width: int) -> str:
 
 
 def _breaks(line: str, width: int) -> tuple[str, list[int]]:
-    """Return the indentation of continuations, and the offsets of words that begin one."""
+    """Return the indentation of continuations, at most half the width, and the offsets of words that begin one."""
     begin = used = len(line) - len(line.lstrip(" "))
     indent, breaks = min(begin + 2, width // 2), []
     for match in _WORD_AND_BLANKS.finditer(line):
         word = cell_len(_STYLE_CODE.sub("", match[1]))
-        if used + word > width and used > begin:
+        if used + word > width and used > begin:  # the first word of a line stays, however long
             breaks.append(match.start())
             begin = used = indent
         used += word + len(match[2])
@@ -130,11 +126,9 @@ def printable_character(character: str) -> str:
 
 
 def visible(text: str, *, differs: bool) -> str:
-    """Return text with invisible characters by name, as ``⟦U+200B⟧``.
+    """Return text with the characters of ``HIDDEN`` as code points, such as ``⟦U+200B⟧``.
 
-    Args:
-        text: The text.
-        differs: Name also characters that no reader sees, and spaces other than a blank; else these become blanks.
+    In a part that ``differs``, also those of ``UNSEEN`` and ``ODD_SPACES``; else odd spaces become blanks.
     """
     named = HIDDEN.sub(_code_point_name, text)
     if not differs:
@@ -149,9 +143,7 @@ def _code_point_name(match: re.Match[str]) -> str:
 def escaped(text: str | bytes, limit: int) -> str:
     r"""Return a text's beginning with invisible characters as code points, for content in an unknown encoding.
 
-    Args:
-        text: A text, or bytes in UTF-8; invalid bytes are written as ``\\xff``.
-        limit: Greatest length, without the ellipsis.
+    Bytes are read as UTF-8, and invalid ones are written as ``\xff``. ``limit`` is in characters, without the ellipsis.
     """
     # One character beyond the limit shows that a text is longer. A character has at most four bytes, so the rest of a
     # large value need not be decoded.

@@ -23,8 +23,10 @@ from streamdedup.evaluation.rates import Rate
 from streamdedup.similarity.lsh import Banding
 from streamdedup.tuning.sample import Sample
 
-#: Colour and marker of each kind of shingles; in charts with one kind, theory has the first and measurement the second.
-_SERIES: Final = (("#1f5fa8", "o"), ("#b1490f", "s"), ("#2e7d4f", "^"), ("#7a3e9d", "D"), ("#56606a", "v"))
+#: In charts with one kind of shingles: bars and theory are blue, measured shares and the threshold's line are orange.
+_BLUE, _ORANGE = "#1f5fa8", "#b1490f"
+#: Colour and marker of each kind of shingles, in the chart of all kinds.
+_SERIES: Final = ((_BLUE, "o"), (_ORANGE, "s"), ("#2e7d4f", "^"), ("#7a3e9d", "D"), ("#56606a", "v"))
 #: Width and height, inches.
 _SIZE: Final = (5.0, 3.2)
 _STYLE: Final[Any] = {
@@ -89,7 +91,7 @@ def page(results: dict[str, Any], sample: Sample) -> str:
 def similarities_chart(results: dict[str, Any]) -> Chart:
     """Draw the pair counts by similarity."""
     bins, recommendation = results["similarities"], results["recommendation"]
-    # At a threshold of 1 there is no bin above.
+    # There are bins above the least threshold only, so none if it is 1.
     low, total = min((bar["from"] for bar in bins), default=0.0), sum(bar["pairs"] for bar in bins)
     figure, axes = _axes("Jaccard similarity", "pairs")
     axes.bar(
@@ -97,12 +99,12 @@ def similarities_chart(results: dict[str, Any]) -> Chart:
         [bar["pairs"] for bar in bins],
         [bar["to"] - bar["from"] for bar in bins],
         align="edge",
-        color=_SERIES[0][0],
+        color=_BLUE,
         edgecolor="white",
     )
     axes.set_yscale("symlog", linthresh=1)
     axes.set_xlim(low, 1.0)
-    axes.axvline(recommendation["threshold"], color=_SERIES[1][0], linestyle="--", linewidth=1)
+    axes.axvline(recommendation["threshold"], color=_ORANGE, linestyle="--", linewidth=1)
     return Chart(
         "similarities",
         "Similarity of the sample's pairs",
@@ -118,16 +120,17 @@ def curve_chart(results: dict[str, Any]) -> Chart:
     banding = Banding(recommendation["bands"], recommendation["rows"])
     figure, axes = _axes("Jaccard similarity", "share found")
     steps = np.linspace(0.0, 1.0, 101)
-    axes.plot(steps, [banding.probability(similarity) for similarity in steps.tolist()], color=_SERIES[0][0])
+    axes.plot(steps, [banding.probability(similarity) for similarity in steps.tolist()], color=_BLUE)
     rates = [Rate(point["found"], point["pairs"]) for point in measured]
     shares = np.array([rate.share or 0.0 for rate in rates])
-    bounds = np.array([rate.bounds() or (0.0, 1.0) for rate in rates]).reshape(-1, 2)
-    errors = np.maximum(np.stack((shares - bounds[:, 0], bounds[:, 1] - shares)), 0.0)
+    # Reshaped, because there may be no point. A bound may be on the wrong side of the share by a rounding error.
+    lows, highs = np.array([rate.bounds() or (0.0, 1.0) for rate in rates]).reshape(-1, 2).T
+    errors = np.maximum(np.stack((shares - lows, highs - shares)), 0.0)
     axes.errorbar(
-        [point["similarity"] for point in measured], shares, yerr=errors, fmt=".", color=_SERIES[1][0], elinewidth=1
+        [point["similarity"] for point in measured], shares, yerr=errors, fmt=".", color=_ORANGE, elinewidth=1
     )
     axes.set(xlim=(0.0, 1.0), ylim=(0.0, 1.02))
-    axes.axvline(recommendation["threshold"], color=_SERIES[1][0], linestyle="--", linewidth=1)
+    axes.axvline(recommendation["threshold"], color=_ORANGE, linestyle="--", linewidth=1)
     return Chart(
         "curve",
         "Chance to be found, and what was found",
@@ -139,7 +142,7 @@ def curve_chart(results: dict[str, Any]) -> Chart:
 
 
 def memory_chart(results: dict[str, Any]) -> Chart:
-    """Draw memory against recall, a point for each row at the recommended threshold."""
+    """Draw memory against recall without limits for storms, a point for each row at the recommended threshold."""
     recommendation = results["recommendation"]
     rows = [row for row in results["rows"] if row["threshold"] == recommendation["threshold"]]
     figure, axes = _axes("recall at the threshold", "memory")
@@ -151,7 +154,7 @@ def memory_chart(results: dict[str, Any]) -> Chart:
         axes.plot(recalls, [row["memory_bytes"] for row in points], marker, color=colour, label=f"{unit} {size}")
     axes.set_ylim(bottom=0.0)
     axes.locator_params(axis="x", nbins=5)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda size, _: size_text(size).replace(".0 ", " ")))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda size, _: size_text(size).replace(".0 ", " ")))  # 5 MB
     axes.legend(fontsize="small")
     return Chart(
         "memory",

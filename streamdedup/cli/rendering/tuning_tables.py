@@ -91,7 +91,7 @@ def settings_table(results: dict[str, Any]) -> TableData:
     }
     recommendation, rows = results["recommendation"], results["rows"]
     keys = ("unit", "size", "threshold", "min_recall")
-    best = next(number for number, row in enumerate(rows) if all(row[key] == recommendation[key] for key in keys))
+    is_best = [all(row[key] == recommendation[key] for key in keys) for row in rows]
     caption = (
         "P(t): chance to find a pair exactly at t; measured: share of the sample's pairs from t on; both with "
         "bucket_cap and max_candidates as forecast. P(t)!: below R. Expected: the share without these limits. "
@@ -105,7 +105,7 @@ def settings_table(results: dict[str, Any]) -> TableData:
         )
     cells = [[text(row) for text in columns.values()] for row in rows]
     title = "Settings by kind of shingles, threshold t and minimum recall R"
-    return TableData(title, list(columns), cells, caption, best=best)
+    return TableData(title, list(columns), cells, caption, best=is_best.index(True))
 
 
 def thresholds_table(results: dict[str, Any]) -> TableData:
@@ -126,7 +126,10 @@ def round_text(results: dict[str, Any], elapsed_s: float) -> str:
 
 
 def recalls_table(results: dict[str, Any]) -> TableData:
-    """Return what a minimum recall gives and costs, with the recommended shingles and threshold."""
+    """Return the recall and the cost by minimum recall, with the recommended shingles and threshold.
+
+    ``measured`` is the share with a common bucket, without the limits for storms; in ``settings_table`` it has them.
+    """
     best = results["recommendation"]
     rows = [
         [
@@ -194,8 +197,8 @@ def tables_text(results: dict[str, Any], target: TextIO) -> str:
 
 def _shown_rows(results: dict[str, Any]) -> TableData:
     """Return the table of settings with the rows of the recommended minimum recall alone."""
-    table, best = settings_table(results), results["recommendation"]
-    shown = [number for number, row in enumerate(results["rows"]) if row["min_recall"] == best["min_recall"]]
+    table, min_recall = settings_table(results), results["recommendation"]["min_recall"]
+    shown = [number for number, row in enumerate(results["rows"]) if row["min_recall"] == min_recall]
     return table._replace(
         rows=[table.rows[number] for number in shown], best=None if table.best is None else shown.index(table.best)
     )
