@@ -191,7 +191,7 @@ class Engine:
                 # After a failed call the outage is known, and no request waits `AWAY_S` again.
                 is_known = self._failing.get(profile.name) == StoreUnavailable.__name__
                 if not done and (is_known or self._call_s() > AWAY_S):
-                    raise StoreUnavailable("Redis does not answer")  # or a rebuild is running: no response has the text
+                    raise StoreUnavailable("no answer")  # no response has this text
             return task.result()
         finally:
             # Drops a call that still waits, and texts in the queue of the `Gatherer`, which skips cancelled requests. A

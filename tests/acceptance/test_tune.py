@@ -292,7 +292,7 @@ def test_the_report_loads_nothing_and_has_the_numbers_of_json(tuned):
     shown = {name: html.unescape(text) for name, text in re.findall(r'data-figure="(\w+)">([^<]*)<', page)}
     best = results["recommendation"]
     assert shown["probability_at_threshold"] == f"{best['probability_at_threshold']:.4f}"
-    assert shown["measured_recall"] == f"{best['measured_recall']:.4f}"
+    assert shown["found_recall"] == f"{best['found_recall']:.4f}"
     assert shown["candidates_forecast"] == f"{best['candidates_forecast']:,.2f}"
     assert shown["documents_per_s"] == f"{best['documents_per_s']:,.0f}"
     assert shown["daemons"] == str(best["daemons"])

@@ -126,16 +126,13 @@ def round_text(results: dict[str, Any], elapsed_s: float) -> str:
 
 
 def recalls_table(results: dict[str, Any]) -> TableData:
-    """Return the recall and the cost by minimum recall, with the recommended shingles and threshold.
-
-    ``measured`` is the share with a common bucket, without the limits for storms; in ``settings_table`` it has them.
-    """
+    """Return the recall and the cost by minimum recall, with the recommended shingles and threshold."""
     best = results["recommendation"]
     rows = [
         [
             f"{row['min_recall']:g}",
             f"{row['bands']} x {row['rows']}",
-            *(share_text(row[key]) for key in ("found_at_threshold", "measured_recall", "unlucky_documents")),
+            *(share_text(row[key]) for key in ("found_at_threshold", "found_recall", "unlucky_documents")),
             f"{row['bytes_per_document']:,.0f}",
             f"{row['documents_per_s']:,.0f}",
         ]
