@@ -45,11 +45,10 @@ def sorted_hashes(
     """Return all shingle hashes, repetitions included, ascending within each document, and their counts.
 
     Args:
-        elements: Element hashes of all documents; of each document the count that is stored, and the count of the
-            leading ones that form shingles.
-        result_index: int64 (n_docs,); the place of each document in the result, a permutation.
+        elements: Element hashes of all documents. Of the `stored` ones of a document the first `used` form shingles.
+        result_index: int64 (n_docs,); the index of each document in the result, a permutation.
         size: Shingle size in elements, at least 1.
-        whole: A document with fewer elements is one shingle as a whole; otherwise it has none.
+        whole: Whether a document with fewer elements than `size` is one shingle as a whole, not none.
 
     Returns:
         Hashes, uint32 (n_total,), and their number by document in the result, int64 (n_docs,).
@@ -59,15 +58,17 @@ def sorted_hashes(
     windows = np.maximum(used_counts - (size - 1), 0)
     shingles = _window_hashes(hashes, size)
     if whole:
+        # The hash of a short document takes the place of its first window, which reaches beyond its end.
         short = np.flatnonzero((used_counts > 0) & (used_counts < size))
         shingles[starts[short]] = _finish(_short_sums(hashes, starts[short], used_counts[short]))
         windows[short] = 1
+    # The documents in the order of the result: the inverse of the permutation.
     order = np.empty_like(result_index)
     order[result_index] = np.arange(result_index.size)
     counts = windows[order]
     if shingles.size > _SORTED_ALONE * result_index.size:
         return _sort_each(shingles, starts[order], counts), counts
-    # One sort for all documents, by place in the result and hash; positions without a window sort to the end.
+    # One sort for all documents, by index in the result and hash; elements without a window sort to the end.
     keys = np.repeat(result_index.astype(np.uint64) << _HASH_BITS, stored_counts)
     keys |= shingles
     keys[ranges(starts + windows, stored_counts - windows)] = _NO_SHINGLE
@@ -149,14 +150,15 @@ def without_stops(
         hashes: uint32 (n_total,); the documents concatenated.
         counts: int64 (n_docs,); hashes per document.
         stops: uint32 (n_stops,), ascending, at least one.
-        prefilter: bool (2^b,); whether a stop shingle has these top b bits, a quick first test.
+        prefilter: bool (2^b,); by the top b bits of a hash, whether a stop shingle has them: a quick first test.
 
     Returns:
         The remaining hashes; their count per document; whether a document has stop shingles only.
     """
-    bits = prefilter.size.bit_length() - 1
-    remains = ~prefilter.take(hashes >> np.uint32(32 - bits))
+    top_bits = prefilter.size.bit_length() - 1  # b
+    remains = ~prefilter.take(hashes >> np.uint32(32 - top_bits))
     suspects = np.flatnonzero(~remains)
+    # The index of the first stop shingle that is not smaller; n_stops, hence "clip", for a hash above all of them.
     nearest = np.searchsorted(stops, hashes.take(suspects))
     remains[suspects] = stops.take(nearest, mode="clip") != hashes.take(suspects)
     offsets = offsets_of(counts)

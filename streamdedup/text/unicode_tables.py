@@ -153,7 +153,7 @@ class Tables(NamedTuple):
 
 
 def kind(bits: np.uint32) -> np.uint8:
-    """Return the highest byte."""
+    """Return bits of a packed entry, ``LETTER`` and above, as the highest byte: a mask for ``kinds_of``."""
     return np.uint8(bits >> _KIND_SHIFT)
 
 
@@ -181,6 +181,7 @@ def variants_version() -> str:
 
 def _with_variants(plain: Tables) -> Tables:
     """Return tables that fold each Han character to the representative variant."""
+    # An entry for each value of the low bits, because ``folded`` also looks up expansion numbers and drops the result.
     representative = np.arange(int(CODE_POINT) + 1, dtype=np.uint32)
     for line in _VARIANTS.read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
@@ -265,6 +266,7 @@ def _folding(character: str, ignored: Collection[str], *, fold_marks: bool) -> l
         folded = unicodedata.normalize("NFKC", composed.casefold())
         if steps and folded == text:
             return steps
+        # Before the first case folding a neighbour may compose with another form.
         steps += [folded] if steps else [composed, folded]
         text = folded
 

@@ -32,7 +32,7 @@ class RedisOptions:
         address: Address of the servers without secrets, for the operator.
         shards: Slots for each band; 1 except on a cluster.
         bucket_layout: Name of the layout of the buckets.
-        tcp_addresses: Host and port of each known server.
+        tcp_addresses: Host and port of each server in the settings, none for a socket file.
         uses_tls: Whether the client uses TLS.
     """
 
@@ -48,7 +48,7 @@ class RedisBackend:
     """See ``Backend``.
 
     Args:
-        connections: Connections to the servers.
+        connections: The servers that have all these indexes.
         options: What the indexes have in common.
         indexes: Index parameters by profile.
     """
@@ -106,7 +106,7 @@ class RedisBackend:
             key_pattern=f"~{{{self._redis.prefix}:*",
         )
         for finding in findings:
-            # The client's error for a wrong TLS setting is that of an absent server.
+            # For a wrong TLS setting the client raises the same error as for an absent server.
             mismatch = self._tls_mismatch() if finding.error is StoreUnavailable else None
             if mismatch is None:
                 yield finding

@@ -28,19 +28,19 @@ class RedisEntries(RedisPart):
         """See ``EntryStore.insert_entries``."""
         results = [InsertResult(InsertState.CREATED)] * len(entries)
         encoded = encode_entries(entries) if encoded is None else encoded
-        # Reply of a call: a string with one state byte per entry; then, for each entry that was stored before, its
-        # index in the call (from 1) and the stored entry.
+        # Reply of a call: a string with one state byte per entry; then, for each entry in ``RETURNING_STATES``, its
+        # number in the call (from 1 on) and the stored entry.
         groups, replies = self._call_with_entries("insert_entries", [self._lifetime], entries, encoded, fences)
         for indexes, (states, *stored) in zip(groups, replies, strict=True):
             if set(states) == {InsertState.CREATED}:
                 continue
-            changed = [indexes[number - 1] for number in stored[::2]]
+            returned = [indexes[number - 1] for number in stored[::2]]
             with damage_translated():
-                previous = decode_entries([entries[index].number for index in changed], stored[1::2])
-            entry_of = dict(zip(changed, previous, strict=True))
+                previous = decode_entries([entries[index].number for index in returned], stored[1::2])
+            previous_of = dict(zip(returned, previous, strict=True))
             for index, state in zip(indexes, states, strict=True):
                 if state != InsertState.CREATED:
-                    results[index] = InsertResult(InsertState(state), entry_of.get(index))
+                    results[index] = InsertResult(InsertState(state), previous_of.get(index))
         return results
 
     def replace_entries(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
@@ -102,7 +102,8 @@ class RedisEntries(RedisPart):
                 continue
             if (previous_cluster := decode_number(previous)) not in (cluster, number):
                 changes.append(("-", previous_cluster, number))
-            # After a repeated call, too: the set may lack the document, and to join again changes nothing.
+            # Also where the entry names the cluster already: after a call that failed halfway the set may lack the
+            # document, and to join again changes nothing.
             changes.append(("+", cluster, number))
         sizes = self._change_cluster_sets(changes, fences)
         return [size for (change, _, _), size in zip(changes, sizes, strict=True) if change != "-"]

@@ -22,9 +22,9 @@ from streamdedup.position import Partition, PartitionIncarnation, Position
 #: Time to live of a fence that is not renewed. A daemon frozen for longer could wake up unfenced; a consumer group that
 #: was deleted starts again at generation one and would be refused as long.
 FENCE_LIFETIME_MS = 7 * 86_400_000
-#: Records before a committed offset whose pending matches a fence deletes; older ones expire. Covers several of the
+#: Largest number of records whose pending matches a fence deletes; those of other records expire. Covers several of the
 #: largest batches; a daemon that dies between commit and ``finish`` leaves the pending matches of one batch.
-_UNMARKED_RECORDS = 20_000
+_CLEARED_RECORDS = 20_000
 
 
 class RedisPartitions(RedisPart):
@@ -51,16 +51,17 @@ class RedisPartitions(RedisPart):
         ((previous, offset, incarnation, recreated),) = self._run([self._high_water_mark_call(fence, committed, state)])
         # The reply has -1 without a previous high-water mark, and ``recreated`` as 0 or 1.
         if previous >= 0:
-            # Pending matches that remain because ``finish`` was not called after a commit. In the incarnation before a
-            # recreated topic: those from the high-water mark on, which will never be committed.
-            committed_in = PartitionIncarnation(*partition, incarnation - recreated)
-            end = previous + _UNMARKED_RECORDS if recreated else offset
-            offsets = range(max(previous, end - _UNMARKED_RECORDS), end)
-            self._drop_pending_matches(map(committed_in.position_at, offsets))
+            # Delete pending matches that remain because ``finish`` was not called after a commit: those between the two
+            # high-water marks. For a topic that was created again, delete those from the high-water mark on in the
+            # incarnation before, which will never be committed.
+            cleared = PartitionIncarnation(*partition, incarnation - recreated)
+            end = previous + _CLEARED_RECORDS if recreated else offset
+            offsets = range(max(previous, end - _CLEARED_RECORDS), end)
+            self._drop_pending_matches(map(cleared.position_at, offsets))
         return Fence(partition, generation, offset, attempt_id, incarnation, bool(recreated))
 
     def _set_fences(self, partition: Partition, generation: int, *, keep_announced: bool) -> str:
-        """Set a partition fence in every slot; return the earliest announced attempt.
+        """Set a partition fence in every slot; return the id of the earliest announced attempt.
 
         ``keep_announced`` is false for a new consumer group: the attempts of the group before it are forgotten.
         """
