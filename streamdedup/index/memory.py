@@ -189,7 +189,7 @@ class MemoryIndex(MemoryPartitions):
 
     def look_up(self, numbers: Sequence[int], band_keys: NDArray[np.uint32]) -> Hits:
         """See ``IndexReader.look_up``."""
-        buckets = [[[*(self._buckets.get(key) or ())] for key in enumerate(keys)] for keys in band_keys.tolist()]
+        buckets = [[list(self._buckets.get(key) or ()) for key in enumerate(keys)] for keys in band_keys.tolist()]
         return hits_of_members(numbers, buckets, self._bucket_cap)
 
     def look_up_copies(self, documents: Sequence[tuple[int, bytes]]) -> list[list[int]]:

@@ -48,8 +48,8 @@ class Fence:
         attempt_id: The latest known committed attempt at a batch; empty when there is none.
         incarnation: Topic incarnation, counted for this partition.
         recreated: Whether the call that returned this fence began the incarnation.
-        has_commit: Whether the group has a committed offset for the partition. A committed offset below the high-water
-            mark was set back by an operator.
+        has_commit: Whether the group has a committed offset for the partition; set by ``daemon``, not by stores. A
+            committed offset below the high-water mark was set back by an operator.
     """
 
     partition: Partition

@@ -10,8 +10,8 @@ all modulo 2^64. Multiplication carries upwards only and the shifts carry downwa
 every output bit. Worked example: "shingled" is one word, w_0 = 0x64656C676E696873, and its hash is mix(w_0);
 "shingles too" would be two tokens.
 
-Tokens lie anywhere in the bytes, so the words are read unaligned: word i of the view begins at byte i, and the bytes
-behind a token are masked.
+Tokens lie anywhere in the bytes, so the words are read unaligned: word i of the view begins at byte i, in
+UTF-16 at unit i, and the bytes behind a token are masked.
 
 A change to any formula needs a new `shingles.ALGORITHM`.
 """
@@ -88,14 +88,14 @@ def hash64(
     step, power = 0, 1
     while long.size and step < _WORD_STEPS:
         step, power = step + 1, power * _MULTIPLIER & (1 << 64) - 1
-        rest = lengths.take(long, mode=UNCHECKED) - per_word * step
+        remaining = lengths.take(long, mode=UNCHECKED) - per_word * step
         word = words.take(starts.take(long, mode=UNCHECKED) + per_word * step, mode=UNCHECKED)
-        word &= masks.take(rest, mode=mode)
+        word &= masks.take(remaining, mode=mode)
         mix(word)
         word *= np.uint64(power)
         word += hashes.take(long, mode=UNCHECKED)
         hashes[long] = word
-        long = long.take(np.flatnonzero(rest > per_word), mode=UNCHECKED)
+        long = long.take(np.flatnonzero(remaining > per_word), mode=UNCHECKED)
     if long.size:
         hashes[long] += _further_words(words, per_word, starts.take(long), lengths.take(long))
     return hashes

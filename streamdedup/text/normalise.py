@@ -50,7 +50,7 @@ from streamdedup.text.unicode_tables import (
     tables,
 )
 
-#: With less than one changed character in so many, joining the unchanged runs is cheaper than a mask over all.
+#: If less than one character in so many is removed or replaced, joining the others is cheaper than a mask over all.
 _CHARACTERS_PER_CHANGE = 100
 
 
@@ -99,7 +99,7 @@ def fold(texts: Sequence[str], folding: FoldOptions) -> Folded:
     if doubtful.size:
         packed, starts = _fold_doubtful(written, packed, starts, doubtful, table, fold_marks=folding.marks)
     if packed is written.packed:
-        # Marks may have changed places. All marks have the same bits for `tokens`, so the kinds still hold.
+        # Nothing was composed. Marks may have changed places, but all have the same bits for `tokens`.
         folded = Folded(packed, starts, written.bits, written.kinds)
     else:
         folded = _with_bits(packed, starts)
@@ -186,8 +186,8 @@ def _repair_simple(written: _Written, table: Tables) -> _Composed:
         doubtful |= (context & COMPLEX) != 0
         backward = np.flatnonzero((context & COMPOSES_BACKWARD) != 0)
         marks = indexes.take(backward)
-        pairs = previous.take(backward), current.take(backward)
-        composites, unclear = _composites(marks, *pairs, previous_context.take(backward), table)
+        letters_and_marks = previous.take(backward), current.take(backward)
+        composites, unclear = _composites(marks, *letters_and_marks, previous_context.take(backward), table)
         doubtful[backward] |= unclear
         documents = _documents_of(indexes[doubtful], starts)
         return _Composed(*_with_composites(packed, starts, marks, composites, table), documents)
@@ -216,7 +216,7 @@ def _composites(
     unclear = previous_context & (OWN_CLASS | COMPOSES_FORWARD) != 0
     unclear |= entries != 0
     unclear &= ~composes
-    # For a mark directly after a composing mark, the code point before it is the composed letter.
+    # For a mark directly after a composing mark, the code point before is the composed letter: its pair alone decides.
     followed = np.zeros(marks.size, np.bool_)
     followed[:-1] = marks[1:] == marks[:-1] + 1
     composing = np.flatnonzero(composes & followed)
@@ -233,6 +233,7 @@ def _composites(
 def _entries(letters: NDArray[np.uint32], marks: NDArray[np.uint32], table: Tables) -> NDArray[np.uint32]:
     """Return the entry in ``CompositeTable.composites`` for each letter with its mark."""
     pairs = table.pairs
+    # Code points beyond the end of a table use its last entry, which belongs to no pair.
     cells = pairs.letter_row.take(letters, mode="clip") + pairs.mark_column.take(marks, mode="clip")
     return pairs.composites.take(cells, mode=UNCHECKED)
 

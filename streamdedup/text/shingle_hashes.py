@@ -8,7 +8,7 @@
 all modulo 2^64; `element_hashes` has mix. A mere sum would be linear, and MinHash needs hashes without structure.
 
 `hashes` concatenates the documents, `counts[d]` is the number of hashes of document d (`runs`). The functions are the
-steps that `shingles` takes: hash all windows and sort (`sorted_hashes`), leave stop shingles out (`without_stops`),
+steps that `shingles` takes: hash all shingles and sort (`sorted_hashes`), leave stop shingles out (`without_stops`),
 give repetitions in bags hashes that differ (`numbered_repetitions`), remove equal hashes (`distinct`).
 
 A change to any formula needs a new `shingles.ALGORITHM`.
@@ -55,25 +55,25 @@ def sorted_hashes(
     """
     hashes, stored_counts, used_counts, _ = elements
     starts = offsets_of(stored_counts)[:-1]
-    windows = np.maximum(used_counts - (size - 1), 0)
-    shingles = _window_hashes(hashes, size)
+    shingle_counts = np.maximum(used_counts - (size - 1), 0)
+    shingles = _shingles_from(hashes, size)
     if whole:
-        # The hash of a short document takes the place of its first window, which reaches beyond its end.
+        # In place of the value at the first element, which reaches beyond the end of the document.
         short = np.flatnonzero((used_counts > 0) & (used_counts < size))
         shingles[starts[short]] = _finish(_short_sums(hashes, starts[short], used_counts[short]))
-        windows[short] = 1
+        shingle_counts[short] = 1
     # The documents in the order of the result: the inverse of the permutation.
     order = np.empty_like(result_index)
     order[result_index] = np.arange(result_index.size)
-    counts = windows[order]
+    counts = shingle_counts[order]
     if shingles.size > _SORTED_ALONE * result_index.size:
         return _sort_each(shingles, starts[order], counts), counts
-    # One sort for all documents, by index in the result and hash; elements without a window sort to the end.
+    # One sort for all documents, by index in the result and hash; elements where no shingle begins sort to the end.
     keys = np.repeat(result_index.astype(np.uint64) << _HASH_BITS, stored_counts)
     keys |= shingles
-    keys[ranges(starts + windows, stored_counts - windows)] = _NO_SHINGLE
+    keys[ranges(starts + shingle_counts, stored_counts - shingle_counts)] = _NO_SHINGLE
     keys.sort()
-    return keys[: int(windows.sum())].astype(np.uint32), counts
+    return keys[: int(shingle_counts.sum())].astype(np.uint32), counts
 
 
 def _sort_each(hashes: NDArray[np.uint32], starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.uint32]:
@@ -84,23 +84,23 @@ def _sort_each(hashes: NDArray[np.uint32], starts: NDArray[np.int64], counts: ND
     return np.concatenate(runs)
 
 
-def _window_hashes(hashes: NDArray[np.uint64], size: int) -> NDArray[np.uint32]:
-    """Return the hash of the window at each element.
+def _shingles_from(hashes: NDArray[np.uint64], size: int) -> NDArray[np.uint32]:
+    """Return for each element the hash of the shingle that begins with it.
 
-    A window beyond the end of its document, also at the end of the array, has a value without meaning: callers drop it.
+    Where that shingle would reach beyond the end of the document, the value has no meaning: the caller drops it.
     """
     shingles = np.empty(hashes.size, np.uint32)
     for first in range(0, hashes.size, _BLOCK):
-        block = _finish(_window_sums(hashes[first : first + _BLOCK + size - 1], size))
+        block = _finish(_shingle_sums(hashes[first : first + _BLOCK + size - 1], size))
         shingles[first : first + block.size] = block
     return shingles
 
 
-def _window_sums(hashes: NDArray[np.uint64], size: int) -> NDArray[np.uint64]:
-    """Return sum over j < size of COMBINER^j * hashes[i + j] for each window, in log2(size) steps.
+def _shingle_sums(hashes: NDArray[np.uint64], size: int) -> NDArray[np.uint64]:
+    """Return sum over j < size of COMBINER^j * hashes[i + j] for each i that has all of them, in log2(size) steps.
 
-    Binary method: for each binary digit of `size` after the first, windows become twice as long, and longer by one if
-    the digit is 1. Size 5, 101 in binary: windows with 1, 2, 4 and 5 elements.
+    Binary method: for each binary digit of `size` after the first, the sums become twice as long, and longer by one if
+    the digit is 1. Size 5, 101 in binary: sums over 1, 2, 4 and 5 elements.
     """
     sums, length = hashes, 1
     for digit in f"{size:b}"[1:]:
@@ -122,7 +122,7 @@ def _longer(sums: NDArray[np.uint64], following: NDArray[np.uint64], shift: int)
 def _short_sums(
     hashes: NDArray[np.uint64], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
-    """Return the sums over whole documents that are shorter than a window."""
+    """Return the sums over whole documents that are shorter than a shingle."""
     if not starts.size:
         return np.empty(0, np.uint64)
     terms = hashes[ranges(starts, lengths)]

@@ -179,9 +179,9 @@ class Shingler:
             return OrderedShingles(np.empty(0, np.uint32), bounds[:0, 0], bounds[:0, 1], written)
         starts = np.arange(len(hashes) - size + 1)
         sizes = np.full_like(starts, size)
-        # Each window is a document with one shingle, so that sorting within documents keeps the order.
-        windows = Elements(hashes[ranges(starts, sizes)], sizes, sizes, sizes)
-        shingles, _ = sorted_hashes(windows, starts, self.options.size, whole=True)
+        # The elements of each shingle as a document, so that sorting within documents keeps the order.
+        documents = Elements(hashes[ranges(starts, sizes)], sizes, sizes, sizes)
+        shingles, _ = sorted_hashes(documents, starts, self.options.size, whole=True)
         # A shingle begins with its first element and ends with its last one, `size` - 1 elements later.
         return OrderedShingles(shingles, bounds[: len(starts), 0], bounds[size - 1 :, 1], written)
 
@@ -200,7 +200,7 @@ class Shingler:
 
         Returns:
             Hashes ascending, in a bag with repetitions; stop shingles only where all gained shingles are such. Tails
-            after the append. Token counts without the tails. Element counts with the tails.
+            after the append. Token counts without the tails. Element counts with the tails; 0 where nothing is gained.
         """
         added = self._elements(texts, ascii_only=False)
         elements = self._joined(tails, empty, added)

@@ -266,7 +266,7 @@ def _folding(character: str, ignored: Collection[str], *, fold_marks: bool) -> l
         folded = unicodedata.normalize("NFKC", composed.casefold())
         if steps and folded == text:
             return steps
-        # Before the first case folding a neighbour may compose with another form.
+        # The NFKC result before case folding is a step, too: a neighbour may compose with it.
         steps += [folded] if steps else [composed, folded]
         text = folded
 
@@ -365,8 +365,9 @@ def _composite_table(
     composites[(packed.take(composites) & (CHECK | CLASSED)) != 0] = UNDECIDED
     matrix = np.zeros((letters.size + 1, marks.size + 1), np.uint32)
     matrix[row + 1, column + 1] = composites
-    numbers: dict[bytes, int] = {}  # of the different rows
+    numbers: dict[bytes, int] = {}  # of the different rows; the empty row has 0
     row_numbers = np.array([numbers.setdefault(cells.tobytes(), len(numbers)) for cells in matrix])
+    # Up to the greatest letter or mark, and a last entry, 0, for all greater code points.
     letter_row = np.zeros(letters[-1] + 2, np.uint32)
     letter_row[letters] = row_numbers[1:] * matrix.shape[1]
     mark_column = np.zeros(marks[-1] + 2, np.uint8)

@@ -204,7 +204,7 @@ class RedisPart(RedisReading):
         self._name = secrets.token_bytes(8)
         self._last_calls: dict[int, _LastCall] = {}
 
-    def _encoded(self, fences: Sequence[Fence]) -> EncodedFences:
+    def _encode_fences(self, fences: Sequence[Fence]) -> EncodedFences:
         """Return fences with this index object as the writer."""
         return EncodedFences(
             [str(fence.partition).encode() for fence in fences],
@@ -259,10 +259,9 @@ class RedisPart(RedisReading):
             prefixes: Returns the first arguments for the call in a slot.
             arguments: Arguments for each element; those of a slot follow its first arguments, in order.
         """
-        encoded = self._encoded(fences)
-        return [
-            self._fenced_call(
-                name, slot, encoded, [*prefixes(slot), *chain.from_iterable(arguments[index] for index in indexes)]
-            )
-            for slot, indexes in by_slot(slots).items()
-        ]
+        encoded_fences = self._encode_fences(fences)
+        calls = []
+        for slot, indexes in by_slot(slots).items():
+            slot_arguments = [*prefixes(slot), *chain.from_iterable(arguments[index] for index in indexes)]
+            calls.append(self._fenced_call(name, slot, encoded_fences, slot_arguments))
+        return calls

@@ -113,7 +113,7 @@ class RedisBuckets(RedisPart):
         """
         calls, rows_of_call = [], []
         script, encode = f"{verb}_{self.options.bucket_layout}", LAYOUTS[self.options.bucket_layout].encode
-        numbers_array, encoded_fences = np.array(numbers, np.int64), self._encoded(fences)
+        numbers_array, encoded_fences = np.array(numbers, np.int64), self._encode_fences(fences)
         all_encoded = encode(numbers_array)
         for slot, rows, keys in self._keys.calls_of_buckets(band_keys, CALL_DOCUMENTS):
             encoded = all_encoded if len(rows) == len(numbers) else encode(numbers_array[rows])
@@ -152,7 +152,7 @@ class RedisBuckets(RedisPart):
         inserted_first = near_capacity or FoundNearCapacity((), {})
         groups = by_slot(self._keys.copies_slot(digest) for _, digest in documents)
         member_groups = by_slot(self._keys.copies_slot(digest) for _, digest in inserted_first.documents)
-        calls, encoded = [], self._encoded(fences)
+        calls, encoded_fences = [], self._encode_fences(fences)
         rows_of_call: list[list[int]] = []
         for slot in dict.fromkeys([*member_groups, *groups]):  # each slot once
             rows, member_rows = groups.get(slot, []), member_groups.get(slot, [])
@@ -165,7 +165,7 @@ class RedisBuckets(RedisPart):
                 len(member_rows),
                 *chain.from_iterable((digest, number) for number, digest in inserted),
             ]
-            calls.append(self._fenced_call("insert_copies", slot, encoded, arguments))
+            calls.append(self._fenced_call("insert_copies", slot, encoded_fences, arguments))
             rows_of_call.append(rows)
         copies: list[list[int]] = [[] for _ in documents]
         for rows, reply in zip(rows_of_call, self._run(calls), strict=True):

@@ -213,7 +213,7 @@ def _check_kind(servers: Servers, info: Mapping[str, Any]) -> None:
 
 
 def check_policy(what: str, info: Mapping[str, Any]) -> Iterable[str]:
-    """Yield a warning when a server would drop keys if it had a memory limit, from its reply to ``INFO``.
+    """Yield a warning when the server ``what`` would drop keys if it had a memory limit, from its reply to ``INFO``.
 
     Raises:
         StoreMisconfigured: The server has a limit, and drops keys at it.

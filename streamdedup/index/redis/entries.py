@@ -48,10 +48,10 @@ class RedisEntries(RedisPart):
         # The entries rely on the removals from buckets, which are in other slots. An empty removal in the slot of each
         # entry increments the call number there (rule 10 of `index.contract`). A failover that loses the removals also
         # loses this increment, and the new master refuses the entries.
-        script, encoded = f"remove_{self.options.bucket_layout}", self._encoded(fences)
+        removal, encoded_fences = f"remove_{self.options.bucket_layout}", self._encode_fences(fences)
         self._run(
             [
-                self._fenced_call(script, slot, encoded, [self._keys.buckets(slot), self._lifetime, b"", b""])
+                self._fenced_call(removal, slot, encoded_fences, [self._keys.buckets(slot), self._lifetime, b"", b""])
                 for slot in by_slot(self._keys.entry_slot(entry.number) for entry in entries)
             ]
         )
@@ -70,7 +70,7 @@ class RedisEntries(RedisPart):
         groups = by_slot(self._keys.entry_slot(entry.number) for entry in entries)
         numbers = np.array([entry.number for entry in entries], ">i8")
         lengths = np.array([len(data) for data in encoded], ">u4")
-        calls, encoded_fences = [], self._encoded(fences)
+        calls, encoded_fences = [], self._encode_fences(fences)
         for slot, indexes in groups.items():
             slot_entries = b"".join([encoded[index] for index in indexes])
             joined = (numbers[indexes].tobytes(), lengths[indexes].tobytes(), slot_entries)

@@ -98,11 +98,11 @@ class Keys:
         return crc32(str(partition).encode()) % self.slots_count
 
     def calls_of_buckets(
-        self, band_keys: NDArray[np.uint32], rows_of_call: int
+        self, band_keys: NDArray[np.uint32], max_rows: int
     ) -> Iterator[tuple[int, NDArray[np.intp], bytes]]:
         """Yield for each script call the slot, the rows with a bucket there, and the joined band keys of these rows.
 
-        ``band_keys`` have the shape (n, bands); a call has at most ``rows_of_call`` of the n rows.
+        ``band_keys`` have the shape (n, bands); a call has at most ``max_rows`` of the n rows.
         """
         big_endian = band_keys.astype(">u4")
         # The shard is band key * shards / 2^32: equal ranges of band keys, which have 32 bits.
@@ -110,8 +110,8 @@ class Keys:
         for slot in range(self.slots_count):
             band, shard = divmod(slot, self._shards)
             rows_of_slot = np.flatnonzero(shard_of[:, band] == shard)
-            for start in range(0, len(rows_of_slot), rows_of_call):
-                rows = rows_of_slot[start : start + rows_of_call]
+            for start in range(0, len(rows_of_slot), max_rows):
+                rows = rows_of_slot[start : start + max_rows]
                 yield slot, rows, big_endian[rows, band].tobytes()
 
     # Keys, and prefixes of the keys that scripts build

@@ -1,7 +1,4 @@
-"""Pairs in Redis, a part of ``RedisIndex``: pending matches, a hash for each position, and claims, many in a page.
-
-The pages of claims: ``lua/_claims.lua``.
-"""
+"""Pairs in Redis, a part of ``RedisIndex``: pending matches by position, and claims in pages (``lua/_claims.lua``)."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
@@ -17,8 +14,8 @@ from streamdedup.index.redis.servers import Command
 from streamdedup.index.values import Fence, claim_lifetime
 from streamdedup.position import Position
 
-#: From this size on a call ends: fields of pending matches, all fields of a position in one call, or pairs to claim. A
-#: storm of copies may find hundreds of thousands of pairs in a batch.
+#: A call ends when its size, the number of pairs to claim or of hash fields of pending matches, reaches this. Fields of
+#: one position stay together. A storm of copies may find hundreds of thousands of pairs in a batch.
 _FULL_CALL: Final = 2_000
 #: Last bytes of a pair key, the field of a claim in its page. The first 4 of its 16 bytes are dropped: 12 bytes, random
 #: as they are in a digest, distinguish all pairs.
@@ -35,7 +32,7 @@ class RedisPairs(RedisPart):
         encoded = [encode_pending(matches) for _, matches in pending]
         slots = (self._keys.partition_slot(position.partition_incarnation) for position, _ in pending)
         groups = list(_split_calls(slots, [len(fields) for fields in encoded]))
-        calls, encoded_fences = [], self._encoded(fences)
+        calls, encoded_fences = [], self._encode_fences(fences)
         for slot, indexes in groups:
             arguments: list[Any] = [self._keys.pending_matches_prefix(slot), self._lifetime]
             for index in indexes:
@@ -60,7 +57,7 @@ class RedisPairs(RedisPart):
         pair_keys = [*(pair_key for pair_key, _ in claims), *extended_keys]
         tokens = [position_token(position) for _, position in claims]
         groups = list(_split_calls(map(self._keys.claim_slot, pair_keys), [1] * len(pair_keys)))
-        calls, encoded_fences = [], self._encoded(fences)
+        calls, encoded_fences = [], self._encode_fences(fences)
         lifetime_ms = claim_lifetime(self.options.lifetime_ms) or 0  # in scripts 0 is for ever
         for slot, indexes in groups:
             # Indexes ascend, so the claims come before the pairs that are only extended, which have no token.
@@ -86,10 +83,7 @@ class RedisPairs(RedisPart):
 
 
 def _split_calls(slots: Iterable[int], sizes: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
-    """Yield for each call its slot and the ascending indexes of its positions or claims.
-
-    ``slots`` and ``sizes`` have an element for each position or claim; the sizes of a call add up to ``_FULL_CALL``.
-    """
+    """Yield slot and ascending element indexes for each call, from slot and size (``_FULL_CALL``) of each element."""
     for slot, indexes in by_slot(slots).items():
         start = call_size = 0
         for end, index in enumerate(indexes, 1):

@@ -47,7 +47,7 @@ class RedisPartitions(RedisPart):
         # Attempt ids increase, also when they are compared as texts.
         if announced < attempt_id:
             raise IndexLost(f"the index has gone back to an earlier time: it lacks committed batches of {partition}")
-        fence = Fence(partition, generation, committed)
+        fence = Fence(partition, generation, committed)  # only for the next call
         ((previous, offset, incarnation, recreated),) = self._run([self._high_water_mark_call(fence, committed, state)])
         # The reply has -1 without a previous high-water mark, and ``recreated`` as 0 or 1.
         if previous >= 0:
@@ -85,7 +85,7 @@ class RedisPartitions(RedisPart):
     def _high_water_mark_call(self, fence: Fence, offset: int, state: BrokerState = UNKNOWN_BROKER_STATE) -> Call:
         end = "" if state.end is None else state.end
         arguments = [self._keys.high_water_mark(fence.partition), offset, state.topic_id, end]
-        return self._fenced_call("raise_high_water_mark", 0, self._encoded([fence]), arguments)
+        return self._fenced_call("raise_high_water_mark", 0, self._encode_fences([fence]), arguments)
 
     def finish(
         self, committed: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]
@@ -134,7 +134,7 @@ class RedisPartitions(RedisPart):
         self, attempt_id: str, fences: Sequence[Fence], starts: Mapping[Partition, int], *, committed: bool = False
     ) -> None:
         """See ``PartitionStore.announce``."""
-        calls, encoded = [], self._encoded(fences)
+        calls, encoded_fences = [], self._encode_fences(fences)
         values = [
             encode_attempt(
                 StoredAttempt(attempt_id, starts[fence.partition], attempt_id if committed else fence.attempt_id)
@@ -145,7 +145,7 @@ class RedisPartitions(RedisPart):
             arguments: list[Any] = [attempt_id]
             for fence, value in zip(fences, values, strict=True):
                 arguments += (self._keys.announced(slot, fence.partition), fence.attempt_id, value)
-            calls.append(self._fenced_call("announce_attempt", slot, encoded, arguments))
+            calls.append(self._fenced_call("announce_attempt", slot, encoded_fences, arguments))
         self._run(calls)
 
     def unfence(self, partition: Partition) -> None:

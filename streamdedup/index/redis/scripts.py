@@ -167,6 +167,7 @@ class ScriptRunner:
     def _check_fences(self, text: str) -> None:
         """Raise for the errors of ``lua/_fence.lua`` and of scripts for fences, high-water marks and attempts."""
         if text.startswith("FENCED"):
+            # The error has the stored and the expected fence, each "<generation>:<writer>".
             stored, expected = (fence.partition(":")[0] for fence in text.split()[1:3])
             if stored == expected:
                 raise BatchRefused("a partition of the batch is fenced by another process with our place in the group")

@@ -294,7 +294,7 @@ def _with_node_names(reply: Any, nodes: Sequence[str]) -> Any:
 
 
 def refuse_eviction(what: str, info: Mapping[str, Any]) -> None:
-    """Raise when a server drops keys as soon as it is full, from its reply to ``INFO memory``.
+    """Raise when the server ``what`` drops keys as soon as it is full, from its reply to ``INFO memory``.
 
     Raises:
         StoreMisconfigured: The server has a memory limit and a policy that evicts.
