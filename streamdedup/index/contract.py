@@ -336,8 +336,8 @@ class StoreHealth(Protocol):
     def count_documents(self) -> int:
         """Return the approximate document count; cheap enough for every few seconds.
 
-        A store may estimate with a standard error up to 1 %, and may count a document too long, for an eighth of its
-        time to live.
+        A store counts index entries, or documents inserted in buckets. It may estimate with a standard error up to 1 %,
+        and may count a document too long, for an eighth of its time to live.
         """
 
     def count_claims(self) -> int:

@@ -133,6 +133,7 @@ class MemoryIndex(MemoryPartitions):
                 others = [member for member in members if member != number]
                 if self._bucket_cap is not None and 2 * len(others) >= self._bucket_cap:
                     near_capacity.add(row)
+                # A member stays in a full bucket, and reads all others.
                 if number not in members and self._bucket_cap is not None and len(others) >= self._bucket_cap:
                     full[row] += 1
                     others = others[:SHOWN_OF_FULL]

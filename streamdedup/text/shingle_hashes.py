@@ -58,7 +58,7 @@ def sorted_hashes(
     shingle_counts = np.maximum(used_counts - (size - 1), 0)
     shingles = _shingles_from(hashes, size)
     if whole:
-        # In place of the value at the first element, which reaches beyond the end of the document.
+        # The hash of a short document replaces the value without meaning at its first element.
         short = np.flatnonzero((used_counts > 0) & (used_counts < size))
         shingles[starts[short]] = _finish(_short_sums(hashes, starts[short], used_counts[short]))
         shingle_counts[short] = 1

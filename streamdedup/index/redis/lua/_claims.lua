@@ -81,6 +81,7 @@ end
 
 -- Whether the newest generation takes claims of this time to live now.
 local function is_open(newest, lifetime, now)
+  -- The pages of this generation would expire before claims with a longer time to live.
   if newest.lifetime ~= lifetime and newest.lifetime > 0 and (lifetime == 0 or lifetime > newest.lifetime) then
     return false
   end
