@@ -347,6 +347,7 @@ def _expand(folded: Folded, table: Tables) -> Folded:
     indexes = np.flatnonzero((packed & EXPANDS) != 0)
     numbers = packed[indexes] & CODE_POINT
     first, length = table.expansion_starts[numbers], table.expansion_lengths[numbers]
+    # The code points that the expansions before each index add.
     shifts = np.concatenate(([0], np.cumsum(length - 1)))
     if indexes.size * _CHARACTERS_PER_CHANGE < packed.size:
         ends = (first + length).tolist()

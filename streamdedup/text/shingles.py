@@ -236,11 +236,11 @@ class Shingler:
         return Elements(np.concatenate([SPACE_HASH[:0], *parts]), counts, counts, added.token_counts)
 
     def _sorted(
-        self, elements: Elements, documents: NDArray[np.int64]
+        self, elements: Elements, result_index: NDArray[np.int64]
     ) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.bool_]]:
         """Return sorted hashes, their counts, and a mask: documents of stop shingles only, which alone keep them."""
         whole = self.options.short_texts == "whole"
-        hashes, counts = sorted_hashes(elements, documents, self.options.size, whole=whole)
+        hashes, counts = sorted_hashes(elements, result_index, self.options.size, whole=whole)
         if not self._stop_shingles.size:
             return hashes, counts, np.zeros(counts.size, np.bool_)
         return without_stops(hashes, counts, self._stop_shingles, self._maybe_stop_shingle)

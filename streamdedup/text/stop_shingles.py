@@ -192,9 +192,9 @@ class Learnt(NamedTuple):
 
     Attributes:
         stops: The union over all documents and the sources.
-        groups: All documents, then the sources that were large enough, ordered by name.
-        small_sources: Sources with too few documents.
-        least_source_documents: Least document count for a source.
+        groups: All documents, then the sources with at least `least_source_documents`, ordered by name.
+        small_sources: Number of sources with fewer documents.
+        least_source_documents: Least document count for a source in `groups`.
     """
 
     stops: StopShingles

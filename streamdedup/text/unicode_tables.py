@@ -333,7 +333,7 @@ def _context_of(character: str, steps: list[str], own_context: dict[str, int]) -
     bits = own_context.get(character, 0)
     inside = (own_context.get(c, 0) for step in steps for c in step)
     if bits & OWN_CLASS or any(entry & (OWN_CLASS | COMPOSES_BACKWARD) for entry in inside):
-        # A part of the folded form reacts to neighbours, and no table tells how.
+        # A mark that folds, or a part of the folded form, reacts to neighbours, and no table tells how.
         return int(bits | COMPLEX)
     ends = [step[-1] for step in steps]
     forward = max(own_context.get(c, 0) & COMPOSES_FORWARD for c in ends)
@@ -346,6 +346,7 @@ def _context_of(character: str, steps: list[str], own_context: dict[str, int]) -
 
 def _composing_pairs(foldings: dict[str, list[str]]) -> dict[tuple[int, int], int]:
     """Return the composed code point by pair (letter, mark) for all pairs that NFC composes; without Hangul."""
+    # Neither compatibility decompositions, which begin with <, nor characters that NFC excludes from composition.
     composing = {}
     for character in foldings:
         decomposition = unicodedata.decomposition(character).split()
