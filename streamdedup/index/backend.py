@@ -18,7 +18,7 @@ from streamdedup.position import Partition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexParameters:
-    """Parameters of the index of a profile, the same for all processes that use it.
+    """Parameters of a profile's index, the same for all processes that use the index.
 
     Attributes:
         fingerprint: Parameters that an index is built with.
@@ -64,8 +64,8 @@ class PartitionFacts:
     """The facts of a partition in an index.
 
     Attributes:
-        high_water_mark: High-water mark, or None.
-        generation: Generation of the consumer group that may write, or None.
+        high_water_mark: High-water mark; None if the index has none.
+        generation: Consumer-group generation of the fence; None without a fence.
         topic_id: Kafka's id of the topic of the high-water mark; empty when unknown.
     """
 
@@ -109,7 +109,7 @@ class IndexUpkeep(Protocol):
         """Tell whether the index is being rebuilt."""
 
     def partitions(self, topics: Iterable[str], also: Iterable[Partition] = ()) -> dict[Partition, PartitionFacts]:
-        """Return the facts of the partitions of ``topics``, and of those in ``also``, that the index has seen."""
+        """Return the facts for those partitions of ``topics``, and those in ``also``, that the index has seen."""
 
     def survey(self, on_keys: Callable[[int], None] = lambda _count: None) -> Survey:
         """Walk over all keys of the index; ``on_keys`` gets the number of keys since its last call."""
@@ -130,7 +130,7 @@ class Backend(Protocol):
 
     @property
     def kind(self) -> str:
-        """Name of the kind; the ``Finding`` whether its servers answer has the same name."""
+        """Name of the kind; also the ``check`` of the ``Finding`` that tells whether the servers answer."""
 
     @property
     def address(self) -> str:
@@ -159,7 +159,7 @@ class Backend(Protocol):
         """Say where the index of a profile is and which settings decide it, for the operator."""
 
     def servers(self) -> Sequence[ServerFacts]:
-        """Return the facts of the servers that have the indexes; refuses servers that are not as in the settings."""
+        """Return the facts of the servers; raise ``StoreMisconfigured`` if they are not as in the settings."""
 
     def check(self) -> list[str]:
         """Check that the servers can hold an index; return warnings for the operator."""
@@ -167,8 +167,7 @@ class Backend(Protocol):
     def findings(self, *, rebuilds: bool) -> Iterator[Finding]:
         """Yield the result of each check of the servers, for ``check`` and for the start of the daemon.
 
-        Args:
-            rebuilds: Whether the daemon rebuilds a lost index by itself, so that its user needs more permissions.
+        With ``rebuilds`` the daemon rebuilds a lost index by itself, so that its user needs more permissions.
         """
 
     def close(self) -> None:

@@ -13,8 +13,9 @@ A profile's index holds:
 
 A store divides its keys among *slots*. Each slot is on one server, and a server may lose writes of its slots alone.
 
-``detection`` uses the ``DocumentStore``, ``daemon`` the ``PartitionStore`` and ``StoreHealth``. ``index.memory`` and
-``index.redis`` implement all of them. Processes that only look up use ``index.reading``.
+``detection`` uses the ``DocumentStore``, ``daemon`` the ``PartitionStore`` and ``StoreHealth``; ``detection.writing``,
+which replaces the daemon in programs without Kafka, uses all three. ``index.memory`` and ``index.redis`` implement all
+three. Processes that only look up use ``index.reading``.
 
 The index lies outside the Kafka transaction that publishes alerts. These rules keep pairs from being lost or doubled:
 
@@ -25,25 +26,28 @@ The index lies outside the Kafka transaction that publishes alerts. These rules 
    (``documents.decide_version``).
 4. *pending matches saved*: ``save_pending_matches`` stores the verified matches for a position and returns them with
    those that earlier attempts stored for the position.
-5. *claim*: ``claim_pairs`` gives a pair to the position that asks first. Each request, from any position, extends the
-   life of the claim to two lifetimes of an entry at least, three at most (``values.claim_lifetime``). A document that
-   is inserted again also extends its claims on pairs that do not match now, for example outside the window. A deletion
-   marker outlives all claims on its document (``values.marker_lifetime``): a document that is inserted after its
-   deletion is a new incarnation with other pair keys.
+5. *claim*: ``claim_pairs`` gives a pair to the position that asks first. After each request, from any position, the
+   claim lives for at least two lifetimes of an entry (``values.claim_lifetime`` says why), and in Redis for at most
+   three, because claims expire in groups (``redis/lua/_claims.lua``). A document that is inserted again also extends
+   its claims on pairs that do not match now, for example outside the window. A deletion marker outlives all claims on
+   its document (``values.marker_lifetime``): a document that is inserted after its deletion is a new incarnation with
+   other pair keys.
 6. *high-water mark*: ``fence`` returns the offset below which records are indexed and emit nothing; ``finish`` raises
    it. A high-water mark belongs to one topic incarnation: when Kafka has another id for the topic than the index, or
    the partition ends below the high-water mark, the topic was deleted and created again. ``fence`` then increments the
    topic incarnation and sets its high-water mark to the first offset read. The topic incarnation is part of every
    stored position, so for all other rules the new topic has other partitions.
-7. *fence*: every write names its generation and its writer (one index object). The write is refused when another
-   generation, or another writer under the same generation, has taken the partition over.
+7. *fence*: every write names its generation (``Fence.generation``) and its writer, the index object, which adds its
+   own name. The write is refused when another generation, or another writer under the same generation, has taken the
+   partition over.
 8. *claims seeded*: after the index was lost, or has gone back to an earlier time, claims are restored with
    ``claim_pairs`` before the daemon goes on.
 9. *remove before change*: the old version is removed from its buckets while the old entry, which names
-   the buckets, still exists; then the entry is replaced. A document never removes another document from a bucket:
-   members are hints, checked against the member's entry. A document inserts other documents with ``insert_copies``
-   only, which leaves out those that may have been removed since their entries were read.
-10. *no late or forgotten writes*: each writer numbers its calls. A server refuses a call after a later one; otherwise
+   the buckets, still exists; then the entry is replaced. Except in full buckets of exact copies, a document never
+   removes another one from a bucket: members are hints, checked against the member's entry. A document inserts other
+   documents with ``insert_copies`` only. The call leaves a document out if any document with its content was removed
+   after ``copy_removals`` was read: if it was this one, nothing would remove the inserted member again.
+10. *no late or forgotten writes*: an index object numbers its calls. A server refuses a call after a later one; else
     a write that timed out, was repeated, and then arrives could remove a document from a bucket in which the document
     was inserted meanwhile. A server also refuses a call when an earlier acknowledged call of the writer is missing, for
     example after a failover; otherwise a claim could rely on pending matches that are lost. One server numbers the
@@ -51,17 +55,17 @@ The index lies outside the Kafka transaction that publishes alerts. These rules 
 11. *announce*: before a batch is published, ``announce`` stores the attempt id in every slot, and the same id is
     committed with the offsets. ``fence`` compares both attempts. If the committed attempt is later than the announced
     one, the store has gone back to an earlier time, and the gap begins at the offset stored with the announced attempt.
-    A high-water mark below the committed offset is no sign of a loss, because a crash right after a commit also causes
-    it.
+    A high-water mark below the committed offset is no sign of a loss: it also follows a crash right after a commit.
 
-Every write may be repeated at once, also after a time-out although the call took effect: the detector gets the same
+Every write may be repeated at once, also where the call took effect before a time-out: the detector gets the same
 pairs from the second call. A crash between two calls leaves members without an entry or pending matches without a
 commit; the replay uses both, or both expire.
 
 All methods raise ``StoreUnavailable`` when the server does not answer, is full, loading or failing over. The call may
 have taken no, partial or full effect, so the batch is repeated. All methods raise ``StoreMisconfigured`` when the
-server refuses the client for good. Methods with ``fences`` raise ``BatchRefused`` when a later generation owns a
-partition or when a fence is missing, and ``IndexLost`` when the whole index is gone.
+server refuses the client for good. Methods with ``fences``, those of the partitions of the batch, raise
+``BatchRefused`` when a later generation owns a partition or when a fence is missing, and ``IndexLost`` when the whole
+index is gone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -120,11 +124,7 @@ class EntryStore(EntryReading, Protocol):
         """Store entries for documents that the index does not have; return one result for each entry, in order.
 
         A later version than the stored one is not stored yet: the old one must be removed from its buckets first.
-
-        Args:
-            entries: Entries.
-            fences: Fences for the batch partitions.
-            encoded: Result from ``encode_entries`` for these entries; None where it was not computed ahead.
+        ``encoded`` is the result of ``encode_entries`` for these entries, None where it was not computed ahead.
         """
 
     def replace_entries(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
@@ -134,12 +134,9 @@ class EntryStore(EntryReading, Protocol):
         """Set clusters, in order; an entry with another position than the given one is left alone.
 
         A document that joins a cluster becomes a member of the cluster's set, and leaves the set of the cluster that
-        its entry named. A set lives as long as an entry, counted from the last document that joined.
-
-        Args:
-            clusters: Document number, position, document number that names the cluster. A document that joins no
-                cluster has its own number there, and its entry does not change.
-            fences: Fences for the batch partitions.
+        its entry named. A set lives as long as an entry, counted from the last document that joined. ``clusters`` are:
+        document number, position, document number that names the cluster. A document that joins no cluster has its own
+        number there, and its entry does not change.
 
         Returns:
             The size of each cluster after the call: the first document and the members of the set, capped at
@@ -149,11 +146,8 @@ class EntryStore(EntryReading, Protocol):
     def leave_clusters(self, members: Sequence[tuple[int, int]], fences: Sequence[Fence]) -> None:
         """Remove documents from the sets of their clusters, before their entries change (rule 9).
 
-        A set that has reached ``CLUSTER_SIZE_CAP`` does not count its further members, and so keeps its size.
-
-        Args:
-            members: Document number, document number that names the cluster.
-            fences: Fences for the batch partitions.
+        ``members`` are: document number, document number that names the cluster. The set of a cluster with
+        ``CLUSTER_SIZE_CAP`` documents or more lacks some of them, so it keeps its size.
         """
 
 
@@ -166,12 +160,8 @@ class BucketStore(Protocol):
         """Insert each document in its bucket in each band and read the other members, atomically for each bucket.
 
         Documents are inserted in order, so a later one finds an earlier one in the same call. A bucket at its cap takes
-        no further member, keeps its time to live, and returns at most ``SHOWN_OF_FULL`` of its members.
-
-        Args:
-            numbers: n document numbers.
-            band_keys: Band keys, (n, bands).
-            fences: Fences for the batch partitions.
+        no further member, keeps its time to live, and returns at most ``SHOWN_OF_FULL`` of its members. ``band_keys``
+        have the shape (n, bands) for n ``numbers`` of documents.
         """
 
     def remove_from_buckets(
@@ -193,9 +183,9 @@ class BucketStore(Protocol):
         Args:
             documents: Document numbers with content digests, inserted in order.
             fences: Fences for the batch partitions.
-            near_capacity: Other documents, which are inserted first, with ``copy_removals`` read before their entries.
-                A document is left out if a document with the same content was removed since: it may be the same one,
-                whose number and digest would stay behind. A store may leave out further documents.
+            near_capacity: Other documents, which are inserted first, with ``copy_removals`` as read before their
+                entries. A document is left out if any document with its content was removed after that (rule 9). A
+                store that counts removals by groups of contents leaves out the document's whole group.
 
         Returns:
             For each of ``documents`` the other members; hints, as in any bucket.
@@ -208,7 +198,7 @@ class BucketStore(Protocol):
         """
 
     def copy_removals(self) -> Mapping[int, int]:
-        """Return for each slot how many removals from buckets of exact copies there were so far."""
+        """Return for each slot a number that every ``remove_copies`` in the slot increases."""
 
 
 class PairStore(Protocol):
@@ -228,9 +218,9 @@ class PairStore(Protocol):
         """Claim pairs for positions.
 
         Args:
-            claims: Pair keys, each with the position that asks. The position ``values.PUBLISHED`` (rule 8) becomes the
-                owner also of a pair that another position owns: a batch in progress may have claimed it after the store
-                had gone back to an earlier time.
+            claims: Pair keys, each with the position that asks. The position ``values.PUBLISHED`` (rule 8) also takes
+                pairs from other positions: after the store had gone back to an earlier time, a batch in progress may
+                have claimed a pair whose alert is committed.
             fences: Fences for the batch partitions.
             extended_keys: Keys for pairs found without a match; their claims are only extended, where there are any.
 
@@ -244,8 +234,9 @@ class DocumentStore(EntryStore, BucketStore, PairStore, Protocol):
 
     Call order: ``insert_entries``; where documents change or are deleted ``get_entries``,
     ``remove_from_buckets``, ``remove_copies``, ``leave_clusters``, ``replace_entries``; ``insert_and_look_up``; where
-    buckets are near capacity ``copy_removals``, ``insert_and_look_up`` again, ``read_entries``, ``insert_copies``; then
-    ``read_entries``, ``save_pending_matches``, ``claim_pairs``, ``get_entries``, ``set_clusters``.
+    buckets are near capacity ``copy_removals``, ``insert_and_look_up`` (again, to read the present members),
+    ``read_entries``, ``insert_copies``; then ``read_entries``, ``save_pending_matches``, ``claim_pairs``,
+    ``get_entries``, ``set_clusters``.
     """
 
 
@@ -281,14 +272,14 @@ class PartitionStore(Protocol):
             attempt_id: The attempt that was committed with the offset. If it is empty and the index has no fence for
                 the partition, the consumer group is new, and the announced attempt is deleted.
             state: Partition state in Kafka. For a topic that was created again (``is_recreated``) the high-water
-                mark and the pending matches in the earlier incarnation are deleted.
+                mark becomes ``committed``, and the pending matches in the earlier incarnation are deleted.
 
         Returns:
             The right to write, with the present high-water mark.
 
         Raises:
             BatchRefused: A later generation has fenced the partition, or the topic has another id by now.
-            IndexLost: The whole index is gone, or a slot lacks the announced attempt.
+            IndexLost: The whole index is gone, or a slot lacks the committed attempt (rule 11).
         """
 
     def unfence(self, partition: Partition) -> None:
@@ -300,13 +291,13 @@ class PartitionStore(Protocol):
         """Store in every slot that an attempt at a batch is completely written, before it is published.
 
         Args:
-            attempt_id: Attempt name; as text greater than all earlier names.
+            attempt_id: Attempt id; as text greater than all earlier ids.
             fences: Fences for all batch partitions; the last committed attempt of each is stored beside the id.
             starts: First offset of the batch by partition, from which on a gap is replayed.
             committed: Whether the attempt itself is committed, as after a rebuild.
 
         Raises:
-            IndexLost: A slot lacks a committed attempt.
+            IndexLost: A slot lacks the committed attempt of a fence (rule 11).
         """
 
     def finish(
@@ -319,14 +310,10 @@ class StoreHealth(Protocol):
     """Opening, closing and numbers for metrics."""
 
     def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Opening | None:
-        """Open the index, and make sure that it was built with these parameters. Once per connection.
-
-        Args:
-            fingerprint: The parameters.
-            create: Whether to create the index when there is none.
+        """Open the index, or create it if there is none and ``create`` is true; once per connection.
 
         Returns:
-            How the index was found; None when there is none and ``create`` is false.
+            Whether the index was created, with advisories; None when there is none and ``create`` is false.
 
         Raises:
             IndexMismatch: The index was built with other parameters; the text names each difference. Or an interrupted
@@ -349,8 +336,8 @@ class StoreHealth(Protocol):
     def count_documents(self) -> int:
         """Return the approximate document count; cheap enough for every few seconds.
 
-        Counts documents that were inserted in buckets. A store may estimate with a standard error up to 1 %, and
-        may count a document too long, for an eighth of its time to live.
+        A store counts index entries, or documents inserted in buckets. It may estimate with a standard error up to 1 %,
+        and may count a document too long, for an eighth of its time to live.
         """
 
     def count_claims(self) -> int:

@@ -44,14 +44,14 @@ MAX_CAPTION_BYTES = 255
 
 
 class Content(msgspec.Struct, frozen=True, gc=False):
-    """The part of an index entry that the document's fields decide. Of the text itself only the label is stored.
+    """The part of an index entry that the document's fields decide. Of the text only the label is stored, in `caption`.
 
     Attributes:
         sketch: Shingle hashes or signature, for comparing.
         token_count: Tokens in the text, at most ``MAX_COUNT``.
         element_count: Tokens or characters, of which the shingles consist, at most ``MAX_COUNT``.
-        tail: 64-bit hashes of the last elements, one fewer than in a shingle; all elements where the text is shorter.
-            An append makes the shingles across the seam from these hashes.
+        tail: 64-bit hashes of the last elements, one fewer than in a shingle; of all elements in a shorter text. An
+            append makes the shingles that reach over the end of the text from these hashes.
         stop_only: Whether all shingles are stop shingles; the sketch then consists of these.
         first_digest: Text digest before the first append, 16 bytes; None without an append. Pair keys contain this
             digest, so an append does not repeat alerts.
@@ -124,8 +124,8 @@ class PendingMatches(msgspec.Struct, frozen=True):
 
     Attributes:
         matches: Matches by pair key.
-        digest: Digest that the document had, 16 bytes, where the record is an append: the next append changes the
-            digest in the index entry. None otherwise.
+        digest: Digest of the document at the time of the record, 16 bytes, where the record is an append: the next
+            append changes the digest in the index entry. None otherwise.
         document_missing: Whether the record is an append to a document missing from the index. A later record in the
             batch may insert the document; a replay of the append must still not find it.
     """
@@ -170,6 +170,7 @@ def decide_version(stored: IndexEntry | None, new: IndexEntry) -> InsertState:  
     if not is_deletion and stored.id != new.id:
         return InsertState.COLLIDED
     same_content = stored.digest == new.digest
+    # The same record may have another content, for example after the settings that select the text were changed.
     if stored.position == new.position:
         return InsertState.REPLAYED if same_content else InsertState.REPLACED
     same_partition = stored.position.partition_incarnation == new.position.partition_incarnation

@@ -2,8 +2,8 @@
 
 The modules of ``index.redis`` store what this module encodes. Besides it, only the scripts know the stored forms.
 
-An index entry, where the scripts read the first five fields (``redis/lua/_entries.lua``) and ``set_clusters.lua``
-the last:
+An index entry. To compare two versions scripts read the fields from digest to id (``redis/lua/_entries.lua``).
+``set_clusters.lua`` reads the fields from offset to partition, and replaces the layout byte and the cluster.
 
 ======  ======  ==============================================================
 byte    length  content (numbers big-endian)
@@ -57,7 +57,7 @@ from streamdedup.wire import SCOPE_BYTES, Match
 
 #: Version of the layout of an entry; part of the fingerprint of an index.
 ENTRY_LAYOUT: Final = 4
-#: First byte of an entry without a cluster and with one; ``set_clusters.lua`` replaces the first by the second.
+#: Layout byte of an entry without a cluster and with one.
 _ALONE, _IN_CLUSTER = ENTRY_LAYOUT << 4, ENTRY_LAYOUT << 4 | 1
 #: First byte, digest, record time, offset, length of the partition; the same without the last.
 _HEAD, _HEAD_START = struct.Struct(">B16sqqH"), struct.Struct(">B16sqq")
@@ -65,7 +65,7 @@ _NUMBER = struct.Struct(">q")
 _LENGTH = struct.Struct(">H")
 #: Flags, tokens, elements, hashes in the tail, distinct shingles.
 _CONTENT = struct.Struct("<BHHBI")
-#: Tail by number of hashes; the numbers of ``_CONTENT`` with the tail, by number of hashes.
+#: By number of hashes in the tail: the tail alone, and the fields of ``_CONTENT`` with the tail behind them.
 _TAILS = [struct.Struct(f"<{count}Q") for count in range(256)]
 _CONTENTS = [struct.Struct(f"{_CONTENT.format}{count}Q") for count in range(256)]
 _HAS_FIRST_DIGEST, _HAS_INCARNATION, _STOP_SHINGLES_ONLY, _IS_SIGNATURE, _HAS_SOURCE, _HAS_SCOPE = 1, 2, 4, 8, 16, 32
@@ -158,11 +158,7 @@ _Parts = tuple[tuple[int, str, bytes, Position, int, int], tuple[Any, ...], Stor
 
 
 def decode_entries(numbers: Sequence[int], stored: Sequence[bytes]) -> list[IndexEntry]:
-    """Decode index entries; the result shares no memory with ``stored``.
-
-    Args:
-        numbers: Document numbers.
-        stored: Stored entries.
+    """Decode index entries, from document numbers and stored bytes; the result shares no memory with ``stored``.
 
     Raises:
         ValueError: An entry is damaged or has another layout; the text says which, and why.
@@ -267,7 +263,7 @@ def decode_pending(fields: Mapping[bytes, bytes]) -> PendingMatches:
 
 
 def claims_in(catalogue: bytes) -> int:
-    """Return the claim count in a page catalogue (``redis/lua/_claims.lua``)."""
+    """Return the claim count in a page catalogue: the third number of each generation (``redis/lua/_claims.lua``)."""
     return sum(int(generation.split()[2]) for generation in catalogue.split(b","))
 
 
@@ -286,7 +282,7 @@ class StoredHighWaterMark(NamedTuple):
 
 
 def decode_high_water_mark(stored: bytes) -> StoredHighWaterMark:
-    """Decode a high-water mark; the earlier topic ids, which follow, are left out."""
+    """Decode a high-water mark, of which older versions stored the offset only; earlier topic ids are left out."""
     offset, incarnation, topic_id, *_ = (*stored.decode().split(" "), "", "")
     return StoredHighWaterMark(int(offset), int(incarnation or 0), topic_id)
 
@@ -306,12 +302,12 @@ class StoredAttempt(NamedTuple):
 
 
 def encode_attempt(attempt: StoredAttempt) -> str:
-    """Return an announced attempt's value."""
+    """Encode an announced attempt."""
     return f"{attempt.attempt_id} {attempt.start} {attempt.committed_id}"
 
 
 def decode_attempt(stored: bytes) -> StoredAttempt:
-    """Return an announced attempt."""
+    """Decode an announced attempt; empty bytes, where a slot has none, are the default attempt."""
     attempt_id, start, committed_id, *_ = (*stored.decode().split(" "), "", "")
     return StoredAttempt(attempt_id, int(start) if start else None, committed_id)
 

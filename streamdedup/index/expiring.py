@@ -13,7 +13,7 @@ class ExpiringDict(Generic[K, V]):
     """A dictionary whose entries expire some time after they were set.
 
     Args:
-        lifetime_ms: Time to live of a value that is set without its own; None for ever.
+        lifetime_ms: Default time to live of a value; None for ever.
         now_ms: Clock, in milliseconds.
     """
 
@@ -34,7 +34,7 @@ class ExpiringDict(Generic[K, V]):
         return value
 
     def set(self, key: K, value: V, lifetime_ms: int | None = None) -> None:
-        """Set a value; ``lifetime_ms`` is its time to live instead of that of all values."""
+        """Set a value; ``lifetime_ms`` is its time to live, None for the default."""
         lifetime_ms = self._lifetime_ms if lifetime_ms is None else lifetime_ms
         self._entries[key] = (value, _NEVER if lifetime_ms is None else self._now_ms() + lifetime_ms)
 

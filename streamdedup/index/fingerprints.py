@@ -11,11 +11,11 @@ from streamdedup.index.values import Fingerprint, Opening
 #: Parameters in which an index may differ from the settings: a newer Unicode changes the class of few characters, so
 #: few texts have other shingles.
 ADVISORY_PARAMETERS = frozenset({"unicode"})
-#: Parameters of the program, not of the settings.
+#: Parameters that the version of the program decides, not the settings.
 VERSION_PARAMETERS = frozenset({"shingle_algorithm", "signature_algorithm", "claim_layout", "entry_layout"})
-#: Such parameters in indexes that earlier versions of the program built.
+#: Parameters of this kind that only earlier versions wrote.
 _FORMER_PARAMETERS = frozenset({"content_format"})
-#: Seconds that the last rebuild of the index took, stored with the parameters.
+#: Seconds that the last rebuild of the index took: stored with the parameters, but not compared.
 REBUILT_S = "rebuilt_s"
 #: Parameter of an index that programs write with the library; an index of daemons does not have it.
 MAINTAINED_BY_PROGRAMS = {"maintained_by": "library"}
@@ -53,6 +53,7 @@ def compare_fingerprints(stored: Fingerprint, expected: Fingerprint) -> Opening:
     texts = differences(stored, expected)
     serious = mismatches(stored, expected)
     if serious:
+        # What the operator can restore so that the index is usable: the settings, unless only versions differ.
         restore = (
             "the version of streamdedup"
             if texts.keys() <= VERSION_PARAMETERS | _FORMER_PARAMETERS | ADVISORY_PARAMETERS

@@ -41,6 +41,9 @@ from streamdedup.index.values import (
 )
 from streamdedup.position import Position
 
+#: Largest size of a cluster set: the first document, whose number names the cluster, is not a member.
+_MAX_JOINED = CLUSTER_SIZE_CAP - 1
+
 
 class MemoryIndex(MemoryPartitions):
     """An ``Index`` in this process's memory.
@@ -53,7 +56,7 @@ class MemoryIndex(MemoryPartitions):
 
     Attributes:
         builder: The staging index that is to replace this index, while there is one; set by tests.
-        connections: Number of connections; raised by tests in which the index goes back in time.
+        connections: The value of ``connections_count``; tests increase it when the index goes back in time.
     """
 
     def __init__(
@@ -68,11 +71,13 @@ class MemoryIndex(MemoryPartitions):
         self.builder: object | None = None
         self.connections = 0
         self._entries: ExpiringDict[int, IndexEntry] = ExpiringDict(lifetime_ms, now_ms)
+        #: Members, in the order of insertion, by band and band key, and by content digest.
         self._buckets: ExpiringDict[tuple[int, int], dict[int, None]] = ExpiringDict(lifetime_ms, now_ms)
         self._copies: ExpiringDict[bytes, dict[int, None]] = ExpiringDict(lifetime_ms, now_ms)
+        #: Documents that joined a cluster, by the number of its first document.
         self._cluster_sets: ExpiringDict[int, set[int]] = ExpiringDict(lifetime_ms, now_ms)
         self._removals_count = 0
-        #: Number of the last removal of a document with each content.
+        #: By content digest, the value of ``_removals_count`` at the last removal of a document with this content.
         self._last_removals: dict[bytes, int] = {}
         self._claims: ExpiringDict[bytes, Position] = ExpiringDict(claim_lifetime(lifetime_ms), now_ms)
 
@@ -128,6 +133,7 @@ class MemoryIndex(MemoryPartitions):
                 others = [member for member in members if member != number]
                 if self._bucket_cap is not None and 2 * len(others) >= self._bucket_cap:
                     near_capacity.add(row)
+                # A member stays in a full bucket, and reads all others.
                 if number not in members and self._bucket_cap is not None and len(others) >= self._bucket_cap:
                     full[row] += 1
                     others = others[:SHOWN_OF_FULL]
@@ -141,14 +147,14 @@ class MemoryIndex(MemoryPartitions):
     def remove_from_buckets(
         self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
     ) -> None:
-        """See ``Index.remove_from_buckets``."""
+        """See ``BucketStore.remove_from_buckets``."""
         self._check_fences(fences)
         for number, keys in zip(numbers, band_keys.tolist(), strict=True):
             for bucket_key in enumerate(keys):
                 (self._buckets.get(bucket_key) or {}).pop(number, None)
 
     def remove_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
-        """See ``Index.remove_copies``."""
+        """See ``BucketStore.remove_copies``."""
         self._check_fences(fences)
         for number, digest in documents:
             (self._copies.get(digest) or {}).pop(number, None)
@@ -156,7 +162,7 @@ class MemoryIndex(MemoryPartitions):
             self._last_removals[digest] = self._removals_count
 
     def copy_removals(self) -> dict[int, int]:
-        """See ``Index.copy_removals``."""
+        """See ``BucketStore.copy_removals``; there is one slot."""
         return {0: self._removals_count}
 
     def insert_copies(
@@ -165,7 +171,7 @@ class MemoryIndex(MemoryPartitions):
         fences: Sequence[Fence],
         near_capacity: FoundNearCapacity | None = None,
     ) -> list[list[int]]:
-        """See ``Index.insert_copies``."""
+        """See ``BucketStore.insert_copies``."""
         self._check_fences(fences)
         if near_capacity is not None:
             for number, digest in near_capacity.documents:
@@ -184,7 +190,7 @@ class MemoryIndex(MemoryPartitions):
 
     def look_up(self, numbers: Sequence[int], band_keys: NDArray[np.uint32]) -> Hits:
         """See ``IndexReader.look_up``."""
-        buckets = [[[*(self._buckets.get(key) or ())] for key in enumerate(keys)] for keys in band_keys.tolist()]
+        buckets = [[list(self._buckets.get(key) or ()) for key in enumerate(keys)] for keys in band_keys.tolist()]
         return hits_of_members(numbers, buckets, self._bucket_cap)
 
     def look_up_copies(self, documents: Sequence[tuple[int, bytes]]) -> list[list[int]]:
@@ -235,13 +241,14 @@ class MemoryIndex(MemoryPartitions):
         owned = []
         for pair_key, position in claims:
             # ``PUBLISHED`` takes the pair from any owner (rule 8).
-            owner = (None if position == PUBLISHED else self._claims.get(pair_key)) or position
+            stored_owner = None if position == PUBLISHED else self._claims.get(pair_key)
+            owner = stored_owner or position
             self._claims.set(pair_key, owner)
             owned.append(owner == position)
         for pair_key in extended_keys:
-            extended_owner = self._claims.get(pair_key)
-            if extended_owner is not None:
-                self._claims.set(pair_key, extended_owner)
+            stored_owner = self._claims.get(pair_key)
+            if stored_owner is not None:
+                self._claims.set(pair_key, stored_owner)
         return owned
 
     def count_claims(self) -> int:
@@ -258,7 +265,7 @@ class MemoryIndex(MemoryPartitions):
                     self._leave_cluster(number, entry.cluster)
                 self._entries.amend(number, replace(entry, cluster=cluster))
                 members = self._cluster_sets.get(cluster) or set()
-                if len(members) < CLUSTER_SIZE_CAP - 1:
+                if len(members) < _MAX_JOINED:
                     members.add(number)
                 self._cluster_sets.set(cluster, members)
         return [1 + len(self._cluster_sets.get(cluster) or ()) for _, _, cluster in clusters]
@@ -271,7 +278,7 @@ class MemoryIndex(MemoryPartitions):
 
     def _leave_cluster(self, number: int, cluster: int) -> None:
         members = self._cluster_sets.get(cluster) or set()
-        if len(members) < CLUSTER_SIZE_CAP - 1:
+        if len(members) < _MAX_JOINED:
             members.discard(number)
 
     def cluster_members(self, cluster: int) -> list[int]:
@@ -290,7 +297,7 @@ class MemoryIndex(MemoryPartitions):
         return StoreStats(used_bytes=None, limit_bytes=None)
 
     def count_documents(self) -> int:
-        """See ``StoreHealth.count_documents``."""
+        """See ``StoreHealth.count_documents``; counts deletion markers too."""
         return len(self._entries)
 
     def close(self) -> None:

@@ -22,10 +22,10 @@ class MemoryPartitions:
         self._lifetime_ms = lifetime_ms
         self._now_ms = now_ms
         self._fingerprint: Fingerprint | None = None
-        #: Generation that has fenced each partition.
+        #: The generation of each fence; the writer is always this object.
         self._fences: dict[Partition, int] = {}
         self._high_water_marks: dict[Partition, int] = {}
-        #: Incarnation and id of the topic of each high-water mark.
+        #: Topic incarnation and topic id for each high-water mark.
         self._incarnations: dict[Partition, tuple[int, str]] = {}
         self._earlier_topic_ids: dict[Partition, set[str]] = {}
         #: Last announced attempt of each partition.
@@ -47,7 +47,7 @@ class MemoryPartitions:
         if stored is not None and stored > generation:
             raise BatchRefused(f"{partition} is fenced by generation {stored}, the batch has {generation}")
         self._fences[partition] = generation
-        if not attempt_id and stored is None:
+        if not attempt_id and stored is None:  # a new consumer group
             self._announced.pop(partition, None)
         if self._announced_attempt(partition) < attempt_id:
             raise IndexLost(f"the index has gone back to an earlier time: it lacks committed batches of {partition}")

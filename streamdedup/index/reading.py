@@ -30,7 +30,7 @@ class IndexReader(EntryReading, Protocol):
         """Make sure that the index exists and was built with these parameters. Cheap enough for every request.
 
         Returns:
-            How the index was found; None when there is none.
+            The differences that affect few pairs; None when there is no index.
 
         Raises:
             IndexMismatch: The index was built with other parameters; the text names each difference.
@@ -40,11 +40,8 @@ class IndexReader(EntryReading, Protocol):
     def look_up(self, numbers: Sequence[int], band_keys: NDArray[np.uint32]) -> Hits:
         """Return the result that ``insert_and_look_up`` would have for each document alone, without an insertion.
 
-        Of a full bucket ``SHOWN_OF_FULL`` members are chosen at random, because an insertion may find any member.
-
-        Args:
-            numbers: n document numbers, which are left out.
-            band_keys: Band keys, (n, bands).
+        Of a full bucket ``SHOWN_OF_FULL`` members are chosen at random, because an insertion may return any of them.
+        ``band_keys`` have the shape (n, bands) for n ``numbers``; a document is no candidate of itself.
         """
 
     def look_up_copies(self, documents: Sequence[tuple[int, bytes]]) -> list[list[int]]:
@@ -80,7 +77,7 @@ def hits_of_members(numbers: Sequence[int], buckets: Sequence[Sequence[Sequence[
             others = [member for member in members if member != number]
             if bucket_cap is not None and 2 * len(others) >= bucket_cap:
                 near_capacity.add(row)
-            # A member of a full bucket, unlike a new document, is not refused.
+            # Full for this document: equal lengths mean that it is not a member, so an insertion would be refused.
             if bucket_cap is not None and len(others) == len(members) >= bucket_cap:
                 full[row] += 1
                 others = _random.sample(others, min(SHOWN_OF_FULL, len(others)))

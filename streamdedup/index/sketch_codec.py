@@ -86,12 +86,12 @@ def _split(hashes: NDArray[np.uint32], stored: Sequence[StoredSketch]) -> Iterat
     ends = list(accumulate(sketch.shingles_count for sketch in stored))
     descends = hashes[1:] <= hashes[:-1]
     if len(ends) > 1:
-        # From one document to the next the hashes may descend.
+        # From the last hash of a document to the first of the next one the hashes may descend.
         descends[[end - 1 for end in ends if 0 < end < len(hashes)]] = False
     if np.count_nonzero(descends):
         raise ValueError("shingle hashes out of order")
     if len(ends) == 1:
-        return iter((hashes,))
+        return iter((hashes,))  # no copy: no other document shares the array
     return (hashes[end - sketch.shingles_count : end].copy() for end, sketch in zip(ends, stored, strict=True))
 
 
@@ -164,7 +164,7 @@ def _decode_hashes(stored: Sequence[StoredSketch]) -> NDArray[np.uint32]:
 
 
 def _high_length(count: Any) -> Any:
-    """Return how many bytes the high parts take for so many hashes: n + 255 bits, rounded up to whole bytes."""
+    """Return the bytes that the high parts of n hashes take: n + 255 bits, rounded up. ``count``: int or an array."""
     return (count + 262) // 8
 
 

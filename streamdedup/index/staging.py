@@ -11,8 +11,8 @@ class StagingIndex(Protocol):
     """A profile's index in a rebuild, written by the process that has the lease on it.
 
     A lost index is cleared first. Until the staging index is complete there is no index: ``Index.open`` says that the
-    index is being rebuilt, and ``Index.fence`` refuses. An index with a gap is not cleared. Its announced attempts show
-    the gap to other processes, so no partition can be taken over until they are announced again.
+    index is being rebuilt, and ``Index.fence`` refuses. An index that has gone back to an earlier time is not cleared.
+    Its announced attempts show the gap to other processes: ``Index.fence`` refuses until the rebuild announces again.
     """
 
     @property
@@ -27,10 +27,7 @@ class StagingIndex(Protocol):
         """
 
     def clear(self, tick: Callable[[], None] = lambda: None) -> None:
-        """Delete the index and begin a new one.
-
-        Args:
-            tick: Called at every step.
+        """Delete the index and begin a new one; ``tick`` is called at every step.
 
         Raises:
             BatchRefused: Another process has the lease.
@@ -46,8 +43,7 @@ class StagingIndex(Protocol):
     def complete(self, fingerprint: Fingerprint) -> None:
         """Make the staging index the index, and give up the lease.
 
-        Args:
-            fingerprint: Index parameters, and the duration of the rebuild (``fingerprints.REBUILT_S``).
+        ``fingerprint`` has the index parameters and the duration of the rebuild (``fingerprints.REBUILT_S``).
 
         Raises:
             BatchRefused: Another process has the lease.

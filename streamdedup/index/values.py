@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from streamdedup.position import Partition, Position
 
-#: Largest number of members of a full bucket that are returned for a document, which is not inserted.
+#: Largest number of members of a full bucket that are returned for a document; the document is not inserted.
 SHOWN_OF_FULL = 2
 #: Largest number of members of a bucket of exact copies.
 COPIES_CAP = 8
@@ -39,7 +39,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """The right to write for one partition, bound to a consumer-group generation.
+    """The right to write for one partition, bound to a consumer-group generation; a store adds its writer (rule 7).
 
     Attributes:
         partition: The partition.
@@ -48,8 +48,8 @@ class Fence:
         attempt_id: The latest known committed attempt at a batch; empty when there is none.
         incarnation: Topic incarnation, counted for this partition.
         recreated: Whether the call that returned this fence began the incarnation.
-        has_commit: Whether the group has a committed offset for the partition. One below the high-water mark was set
-            back by an operator.
+        has_commit: Whether the group has a committed offset for the partition; set by ``daemon``, not by stores. A
+            committed offset below the high-water mark was set back by an operator.
     """
 
     partition: Partition
@@ -77,7 +77,7 @@ class BrokerState(NamedTuple):
     end: int | None = None
 
 
-#: The state where Kafka tells nothing.
+#: The state where the caller knows neither topic id nor end.
 UNKNOWN_BROKER_STATE = BrokerState()
 
 
@@ -87,8 +87,8 @@ def is_recreated(high_water_mark: int, topic_id: str, state: BrokerState) -> boo
     ``topic_id`` was stored with the high-water mark, and is empty when unknown; ``state`` is the present state.
     ``redis/lua/raise_high_water_mark.lua`` has the same rule.
     """
-    is_other = bool(topic_id and state.topic_id) and topic_id != state.topic_id
-    return is_other or (state.end is not None and state.end < high_water_mark)
+    has_other_id = bool(topic_id and state.topic_id) and topic_id != state.topic_id
+    return has_other_id or (state.end is not None and state.end < high_water_mark)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +123,9 @@ class Hits:
     """Result when documents are looked up in their buckets. Documents are named by their indexes in the call.
 
     Attributes:
-        candidates: For each document the other members of its buckets: document number, and how many bands have
-            this member.
-        full_buckets_count: Refused insertions into full buckets.
+        candidates: For each document the other members of its buckets: document number, and in how many bands the
+            member shares a bucket with the document.
+        full_buckets_count: Full buckets, each counted for every document that it refused.
         full: Documents with at least one full bucket.
         near_capacity: Documents with a bucket that other members fill at least by half; contains ``full``.
     """
@@ -142,7 +142,7 @@ class FoundNearCapacity:
 
     Attributes:
         documents: Document numbers with content digests.
-        removals: Result of ``BucketStore.copy_removals`` before the members were found.
+        removals: Result of ``BucketStore.copy_removals``, read before the members.
     """
 
     documents: Sequence[tuple[int, bytes]]

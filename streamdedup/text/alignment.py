@@ -128,9 +128,9 @@ def _traced(states: Sequence[int], a_count: int) -> list[tuple[int, int]]:
     row_a, row_b = a_count, len(states) - 1
     while row_a and row_b:
         if states[row_b] >> (row_a - 1) & 1:
-            row_a -= 1
+            row_a -= 1  # the last word of a adds nothing
         elif not states[row_b - 1] >> (row_a - 1) & 1:
-            row_b -= 1
+            row_b -= 1  # the last word of b adds nothing
         else:
             row_a, row_b = row_a - 1, row_b - 1
             matches.append((row_a, row_b))

@@ -1,7 +1,7 @@
 """64-bit hashes of tokens and characters, the elements of shingles, for a whole batch at once (for `tokens`).
 
     token           = hash64(ASCII bytes); for a token beyond ASCII hash64(UTF-16, little-endian) + WIDE
-    character       = mix(mix(code point))
+    character       = mix(mix(code point)), mixed twice because x >> 32 is 0 in the first mix
     hash64(bytes)   = sum over j of MULTIPLIER^j * mix(w_j), where w_j are the bytes as 8-byte little-endian words,
                       the last one padded with zeros (no token contains a NUL, so padding is unambiguous)
     mix(x)          = y ^ (y >> 29), y = (x ^ (x >> 32)) * MIX
@@ -10,8 +10,8 @@ all modulo 2^64. Multiplication carries upwards only and the shifts carry downwa
 every output bit. Worked example: "shingled" is one word, w_0 = 0x64656C676E696873, and its hash is mix(w_0);
 "shingles too" would be two tokens.
 
-Tokens lie anywhere in the bytes, so the words are read unaligned: word i of the view begins at byte i, and the bytes
-behind a token are masked.
+Tokens lie anywhere in the bytes, so the words are read unaligned: word i of the view begins at byte i, in
+UTF-16 at unit i, and the bytes behind a token are masked.
 
 A change to any formula needs a new `shingles.ALGORITHM`.
 """
@@ -29,12 +29,12 @@ _MIX = 0x6A09E667F3BCC909
 _MULTIPLIER = 0xBB67AE8584CAA73B
 _WIDE = 0x1F83D9ABFB41BD6B
 
-#: Words of a token beyond the first that are hashed word by word for all tokens at once; further words of the few
-#: longer tokens are hashed together.
+#: Steps that hash the second to fifth word of a token, in each step one word of all tokens that have it. The words
+#: after these, in few tokens, are hashed together by `_further_words`.
 _WORD_STEPS = 4
-#: Tokens of one unit are looked up in a table if at most one token in so many has more units. With more, as in Thai,
-#: hashing all of them is faster.
-_MANY_LONG = 5
+#: If at most one token in so many has several UTF-16 units, the hashes of all other tokens are looked up in a table.
+#: If more tokens have several units, as in Thai, it is faster to compute the hashes of all tokens.
+_TOKENS_PER_SEVERAL_UNITS = 5
 #: Last code point that is one unit of UTF-16.
 LAST_UNIT = 0xFFFF
 #: First code point beyond ASCII.
@@ -62,10 +62,10 @@ class Elements(NamedTuple):
     token_counts: NDArray[np.int64]
 
 
-def token_hashes(
+def hash64(
     data: bytes | NDArray[np.uint16], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
-    """Return hash64 for slices of bytes or UTF-16.
+    """Return hash64, of the module docstring, for slices of bytes or UTF-16.
 
     Args:
         data: The bytes or units, PADDING behind them.
@@ -80,7 +80,7 @@ def token_hashes(
     masks = _MASKS[::size]
     hashes = words.take(starts, mode=UNCHECKED)
     long = np.flatnonzero(lengths > per_word)
-    # "clip" is slower: only for tokens beyond the table.
+    # A length beyond the table must take the last mask, that of all bytes: "clip" does so, and is slower.
     mode: Literal["clip", "wrap"] = "clip" if long.size and int(lengths.max()) >= masks.size else UNCHECKED
     hashes &= masks.take(lengths, mode=mode)
     mix(hashes)
@@ -88,14 +88,14 @@ def token_hashes(
     step, power = 0, 1
     while long.size and step < _WORD_STEPS:
         step, power = step + 1, power * _MULTIPLIER & (1 << 64) - 1
-        rest = lengths.take(long, mode=UNCHECKED) - per_word * step
+        remaining = lengths.take(long, mode=UNCHECKED) - per_word * step
         word = words.take(starts.take(long, mode=UNCHECKED) + per_word * step, mode=UNCHECKED)
-        word &= masks.take(rest, mode=mode)
+        word &= masks.take(remaining, mode=mode)
         mix(word)
         word *= np.uint64(power)
         word += hashes.take(long, mode=UNCHECKED)
         hashes[long] = word
-        long = long.take(np.flatnonzero(rest > per_word), mode=UNCHECKED)
+        long = long.take(np.flatnonzero(remaining > per_word), mode=UNCHECKED)
     if long.size:
         hashes[long] += _further_words(words, per_word, starts.take(long), lengths.take(long))
     return hashes
@@ -104,7 +104,8 @@ def token_hashes(
 def _further_words(
     words: NDArray[np.uint64], per_word: int, starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
-    """Return the terms for the words of long tokens after the first `_WORD_STEPS` + 1; `per_word` units in a word."""
+    """Return for each token the sum over the words that `_WORD_STEPS` leaves over; a word has `per_word` units."""
+    # A token has (length - 1) // per_word words after the first.
     counts = (lengths - 1) // per_word - _WORD_STEPS
     numbers = ranges(np.full_like(counts, _WORD_STEPS + 1), counts)
     terms = words.take(np.repeat(starts, counts) + per_word * numbers)
@@ -114,12 +115,12 @@ def _further_words(
     return np.add.reduceat(terms, offsets_of(counts)[:-1])
 
 
-def wide_token_hashes(
+def token_hashes(
     points: NDArray[np.uint16] | NDArray[np.uint32],
     starts: NDArray[np.int64],
     lengths: NDArray[np.int64] | NDArray[np.int8],
 ) -> NDArray[np.uint64]:
-    """Return the token hashes for any script.
+    """Return the token hashes for any script; for ASCII texts as bytes `hash64` returns the same.
 
     Args:
         points: Code points, NUL for separators, one before the first token; uint16 where all fit `LAST_UNIT`.
@@ -127,29 +128,29 @@ def wide_token_hashes(
         lengths: int64 or int8 (n,); token lengths in code points, at least 1. The separators behind a token may count
             too: zero words add nothing to a hash.
     """
-    is_long = lengths > 1
+    has_several_units = lengths > 1
     if points.itemsize > 2:
-        is_long |= points.take(starts, mode=UNCHECKED) > LAST_UNIT
-    count = np.count_nonzero(is_long)
-    if count * _MANY_LONG > lengths.size:
-        return _long_token_hashes(points, starts, lengths.astype(np.int64, copy=False))
-    # A code point beyond the table begins a long token, whose hash is written afterwards: any entry will do.
-    hashes = _single_hashes().take(points.take(starts, mode=UNCHECKED), mode="wrap")
+        has_several_units |= points.take(starts, mode=UNCHECKED) > LAST_UNIT
+    count = np.count_nonzero(has_several_units)
+    if count * _TOKENS_PER_SEVERAL_UNITS > lengths.size:
+        return _computed_hashes(points, starts, lengths.astype(np.int64, copy=False))
+    # A code point beyond the table takes any entry, by wrapping: its token has two units, and is hashed below.
+    hashes = _single_unit_hashes().take(points.take(starts, mode=UNCHECKED), mode="wrap")
     if count:
-        long = np.flatnonzero(is_long)
-        # The long tokens alone, each with the code point before it, which becomes a separator.
-        spaced = lengths.take(long).astype(np.int64) + 1
+        several = np.flatnonzero(has_several_units)
+        # Only the tokens with several units, each with the code point before it, which becomes a separator.
+        spaced = lengths.take(several).astype(np.int64) + 1
         first = offsets_of(spaced)[:-1]
-        points = points.take(ranges(starts.take(long) - 1, spaced))
+        points = points.take(ranges(starts.take(several) - 1, spaced))
         points[first] = 0
-        hashes[long] = _long_token_hashes(points, first + 1, spaced - 1)
+        hashes[several] = _computed_hashes(points, first + 1, spaced - 1)
     return hashes
 
 
-def _long_token_hashes(
+def _computed_hashes(
     points: NDArray[np.uint16] | NDArray[np.uint32], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
-    """Return the token hashes for any length; arguments as for `wide_token_hashes`."""
+    """Return the token hashes without the table, for any number of units; arguments as for `token_hashes`."""
     # NUL minus 1 wraps to the greatest number, so separators are not ASCII here.
     is_ascii = points - points.dtype.type(1) < _BEYOND_ASCII - 1
     if not is_ascii.any():
@@ -158,8 +159,9 @@ def _long_token_hashes(
     is_wide = wide_counts.take(starts + lengths - 1) != wide_counts.take(starts - 1)
     hashes = np.empty(starts.size, np.uint64)
     narrow, wide = np.flatnonzero(~is_wide), np.flatnonzero(is_wide)
+    # Truncates code points beyond ASCII, which no slice of a narrow token contains.
     octets = points.astype(np.uint8).tobytes() + PADDING
-    hashes[narrow] = token_hashes(octets, starts.take(narrow), lengths.take(narrow))
+    hashes[narrow] = hash64(octets, starts.take(narrow), lengths.take(narrow))
     hashes[wide] = _utf16_token_hashes(points, starts.take(wide), lengths.take(wide))
     return hashes
 
@@ -167,13 +169,13 @@ def _long_token_hashes(
 def _utf16_token_hashes(
     points: NDArray[np.uint16] | NDArray[np.uint32], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
-    """Return the hashes for tokens beyond ASCII; arguments as for `wide_token_hashes`."""
+    """Return the hashes for tokens beyond ASCII; arguments as for `token_hashes`."""
     if points.itemsize > 2:
         # A code point beyond LAST_UNIT is two units, which moves all that follows.
         shift = np.cumsum(points > LAST_UNIT)
         lengths = lengths + shift.take(starts + lengths - 1) - shift.take(starts - 1)
         starts = starts + shift.take(starts - 1)
-    hashes = token_hashes(_utf16(points), starts, lengths)
+    hashes = hash64(_utf16(points), starts, lengths)
     hashes += np.uint64(_WIDE)
     return hashes
 
@@ -187,7 +189,7 @@ def _utf16(points: NDArray[np.uint16] | NDArray[np.uint32]) -> NDArray[np.uint16
 
 
 @functools.cache
-def _single_hashes() -> NDArray[np.uint64]:
+def _single_unit_hashes() -> NDArray[np.uint64]:
     """Return the token hash for each single code point that is one UTF-16 unit."""
     hashes = mix(np.arange(LAST_UNIT + 1, dtype=np.uint64))
     hashes[_BEYOND_ASCII:] += np.uint64(_WIDE)

@@ -3,16 +3,23 @@
 Normalising by a table is many times faster than ``unicodedata.normalize``, but right only where
 neighbours do not interact. Unicode Standard Annex 15 (section 9, "Detecting Normalization Forms") gives the conditions:
 a text is in normal form when no code point is excluded from the form, combining classes never decrease, and nothing
-composes. ``fold`` works in steps:
+composes. `unicode_tables` has two tables by code point: ``packed``, the folded code point with the bits that describe
+it, and ``context``, combining classes and compositions. Three bits in ``packed`` tell where to test the conditions:
 
-1. Map each code point by table, and test the conditions; a mark that composes with nothing (``CLASSED``
-   without ``CHECK``) is tested only after a mark.
+    CHECK         may compose with the code point before it, or depends on neighbours in another way
+    CLASSED       has a combining class, as most marks have
+    ENDS_CLASSED  ends in a code point with a combining class when decomposed: most marks, and letters such as é
+
+``fold`` works in steps:
+
+1. Map each code point by ``packed``. Test the conditions at code points with ``CHECK``, and at those with ``CLASSED``
+   directly after one with ``ENDS_CLASSED``.
 2. Repair the simple cases in the arrays: compose a letter with the marks directly after it; exchange two marks in
    the wrong order. Texts in NFD, Vietnamese as well, and vowelled Arabic, typed with shadda first, need no more.
-3. Compose the other documents with ``unicodedata``, then map again.
-4. Fold documents that still fail with ``_canonical``, which is slow and always right.
+3. Compose with ``unicodedata`` the documents that step 2 leaves in doubt, and repeat steps 1 and 2 for them.
+4. Fold documents that are still in doubt with ``_canonical``, which is slow and always right.
 
-All steps give the same result. The result for a document does not depend on the rest of the batch.
+A document has the same result by whichever steps it is folded, and in any batch.
 """
 
 import unicodedata
@@ -43,8 +50,8 @@ from streamdedup.text.unicode_tables import (
     tables,
 )
 
-#: Up to one changed character in so many, joining the unchanged runs is cheaper than a mask over all characters.
-_FEW = 100
+#: If less than one character in so many is removed or replaced, joining the others is cheaper than a mask over all.
+_CHARACTERS_PER_CHANGE = 100
 
 
 class Folded(NamedTuple):
@@ -64,7 +71,7 @@ class Folded(NamedTuple):
 
 
 class _Written(NamedTuple):
-    """Documents without ignorable code points, before composition: as in `Folded`, and their code points."""
+    """Documents after step 1, without ignorable code points: `Folded`, and the code points before folding."""
 
     packed: NDArray[np.uint32]
     starts: NDArray[np.int64]
@@ -74,7 +81,7 @@ class _Written(NamedTuple):
 
 
 class _Composed(NamedTuple):
-    """Documents after the simple compositions, and those, ascending, in which `packed` may still be wrong."""
+    """Documents after step 2; `doubtful`, ascending, are those in which `packed` may still be wrong."""
 
     packed: NDArray[np.uint32]
     starts: NDArray[np.int64]
@@ -82,11 +89,9 @@ class _Composed(NamedTuple):
 
 
 def fold(texts: Sequence[str], folding: FoldOptions) -> Folded:
-    """Normalise and classify documents.
+    """Normalise and classify at least one text of any code points, lone surrogates and NUL included.
 
-    Args:
-        texts: At least one text; any code points, lone surrogates and NUL included.
-        folding: Further differences to remove.
+    ``folding`` names further differences to remove.
     """
     table = tables(folding)
     written = _look_up(texts, table)
@@ -94,7 +99,7 @@ def fold(texts: Sequence[str], folding: FoldOptions) -> Folded:
     if doubtful.size:
         packed, starts = _fold_doubtful(written, packed, starts, doubtful, table, fold_marks=folding.marks)
     if packed is written.packed:
-        # Marks may have been exchanged in place. All marks have the same bits for `tokens`: the kinds still hold.
+        # Nothing was composed. Marks may have changed places, but all have the same bits for `tokens`.
         folded = Folded(packed, starts, written.bits, written.kinds)
     else:
         folded = _with_bits(packed, starts)
@@ -123,7 +128,7 @@ def _look_up(texts: Sequence[str], table: Tables) -> _Written:
 
 def _without(values: NDArray[np.uint32], indexes: NDArray[np.int64]) -> NDArray[np.uint32]:
     """Return ``values`` without those at ascending indexes."""
-    if indexes.size * _FEW < values.size:
+    if indexes.size * _CHARACTERS_PER_CHANGE < values.size:
         return _with_pieces(values, indexes, [values[:0]] * indexes.size)
     remains = np.ones(values.size, np.bool_)
     remains[indexes] = False
@@ -143,8 +148,8 @@ def _with_pieces(
 
 def _indexes_to_check(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Return the indexes, ascending, at which neighbours may change the result."""
-    # One shift brings ENDS_CLASSED of the code point before to the place of CLASSED: a mark is tested after a mark.
-    # A code point with CHECK is tested after any.
+    # One shift brings ENDS_CLASSED of the code point before to the bit of CLASSED. CHECK is set in all of them, so the
+    # last `&` leaves each CHECK, and each CLASSED after ENDS_CLASSED.
     check = kinds[:-1] >> 1
     check &= kind(CLASSED)
     check |= kind(CHECK)
@@ -155,8 +160,8 @@ def _indexes_to_check(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
 def _repair_simple(written: _Written, table: Tables) -> _Composed:
     """Step 2: compose letters with their marks; exchange marks in the wrong order, in place, in ``written.packed``.
 
-    A mark changes places with the code point before it when its combining class is lower. It may compose when the two
-    are a pair, or when the code point before it is a mark, over which it could reach.
+    A mark changes places with the code point before it when the mark has the lower combining class. It may compose when
+    the two are a pair, or when the code point before it is a mark too: then perhaps with a letter before both.
     """
     packed, starts, bits, kinds, points = written
     indexes = _indexes_to_check(kinds) if bits & (CHECK | CLASSED) else starts[:0]
@@ -165,7 +170,7 @@ def _repair_simple(written: _Written, table: Tables) -> _Composed:
     previous, current = points.take(indexes - 1, mode=UNCHECKED), points.take(indexes, mode=UNCHECKED)
     previous_context = table.context.take(previous, mode=UNCHECKED)
     context = table.context.take(current, mode=UNCHECKED)
-    # Wrong order: the code point before has a higher combining class. Class 0 never changes places.
+    # Wrong order: the code point before ends in a higher combining class. Class 0 never changes places.
     own_class = context & OWN_CLASS
     doubtful = ((previous_context >> LAST_CLASS_SHIFT) & OWN_CLASS) > own_class
     doubtful &= own_class != 0
@@ -181,8 +186,8 @@ def _repair_simple(written: _Written, table: Tables) -> _Composed:
         doubtful |= (context & COMPLEX) != 0
         backward = np.flatnonzero((context & COMPOSES_BACKWARD) != 0)
         marks = indexes.take(backward)
-        pairs = previous.take(backward), current.take(backward)
-        composites, unclear = _composites(marks, *pairs, previous_context.take(backward), table)
+        letters_and_marks = previous.take(backward), current.take(backward)
+        composites, unclear = _composites(marks, *letters_and_marks, previous_context.take(backward), table)
         doubtful[backward] |= unclear
         documents = _documents_of(indexes[doubtful], starts)
         return _Composed(*_with_composites(packed, starts, marks, composites, table), documents)
@@ -198,18 +203,20 @@ def _composites(
 ) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
     """Return the code point that each mark composes with its letter and the marks between, else 0; and unclear marks.
 
-    An unclear mark may compose, but not with the code points directly before it alone. ``marks`` are ascending
-    indexes; ``previous`` and ``current`` are the code points before and at each.
+    An unclear mark may compose, but the table of pairs does not tell with what. ``marks`` are ascending indexes;
+    ``previous`` and ``current`` are the code points before and at each.
     """
     entries = _entries(previous, current, table)
     composes = entries > UNDECIDED
+    # The code point before must be a letter (no class) that neither composes backward itself nor changes by neighbours.
     composes &= previous_context & (OWN_CLASS | COMPOSES_BACKWARD | COMPLEX) == 0
     composites = entries * composes
-    # Unclear: after a mark, over which this mark may reach a letter; after Hangul; or the pair is undecided.
+    # Unclear after another mark (it has a class), because this mark may compose with a letter before both; after Hangul
+    # (only Hangul composes forward), which the table of pairs lacks; and where a pair does not compose here.
     unclear = previous_context & (OWN_CLASS | COMPOSES_FORWARD) != 0
     unclear |= entries != 0
     unclear &= ~composes
-    # For a mark directly after a composing mark, the code point before it is the composed letter.
+    # For a mark directly after a composing mark, the code point before is the composed letter: its pair alone decides.
     followed = np.zeros(marks.size, np.bool_)
     followed[:-1] = marks[1:] == marks[:-1] + 1
     composing = np.flatnonzero(composes & followed)
@@ -226,6 +233,7 @@ def _composites(
 def _entries(letters: NDArray[np.uint32], marks: NDArray[np.uint32], table: Tables) -> NDArray[np.uint32]:
     """Return the entry in ``CompositeTable.composites`` for each letter with its mark."""
     pairs = table.pairs
+    # Code points beyond the end of a table use its last entry, which belongs to no pair.
     cells = pairs.letter_row.take(letters, mode="clip") + pairs.mark_column.take(marks, mode="clip")
     return pairs.composites.take(cells, mode=UNCHECKED)
 
@@ -237,11 +245,12 @@ def _only_reordered(
 
     ``contexts`` are the context bits of each mark and the mark before, combined.
     """
-    # No neighbour may compose, and the code points before and after the two marks are no marks. `CLASSED` excludes
-    # code points that decompose: the last combining class is not that of the code point.
+    # Neither of the two may compose.
     hindered = contexts & (COMPLEX | COMPOSES_BACKWARD | COMPOSES_FORWARD)
+    # The code point before must be a mark. In é only the decomposition ends in one, and é keeps its place.
     hindered |= ~packed.take(marks - 1, mode=UNCHECKED) & CLASSED
-    hindered |= packed.take(marks - 2, mode="clip") & (CHECK | CLASSED | ENDS_CLASSED)
+    # No further mark before or after the two, which could have to change places as well, or compose.
+    hindered |= packed.take(marks - 2, mode=UNCHECKED) & (CHECK | CLASSED | ENDS_CLASSED)
     hindered |= packed.take(marks + 1, mode=UNCHECKED) & (CHECK | CLASSED)
     is_reordered: NDArray[np.bool_] = hindered == 0
     return is_reordered
@@ -278,8 +287,11 @@ def _with_composites(
 
 def _canonical(text: str, table: Tables, *, fold_marks: bool) -> str:
     """Return a text without ignorable characters in NFKC and case-folded, to a fixed point; separators stay."""
+    # A result may contain ignorable or cased characters, so the steps are repeated until nothing changes.
     while True:
+        # NFD separates accents from their letters, so that ``_visible`` removes them.
         visible = _visible(unicodedata.normalize("NFD", text) if fold_marks else text, table)
+        # NFKC before case folding, which leaves compatibility forms alone; and after it, because it may decompose.
         folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", visible).casefold())
         if folded == text:
             return folded
@@ -287,7 +299,7 @@ def _canonical(text: str, table: Tables, *, fold_marks: bool) -> str:
 
 
 def _visible(text: str, table: Tables) -> str:
-    """Return a text without ignorable code points."""
+    """Return a text without ignorable code points; ``table`` decides whether accents are among them."""
     points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
     ignored = np.flatnonzero((table.packed.take(points) & IGNORED) != 0)
     return str(_without(points, ignored).data, "utf-32-le", "surrogatepass") if ignored.size else text
@@ -302,15 +314,11 @@ def _fold_doubtful(
     *,
     fold_marks: bool,
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """Fold some documents with ``unicodedata``; return the new ``packed`` and ``starts``.
-
-    ``packed`` and ``starts`` have all documents after the simple compositions.
-    """
+    """Steps 3 and 4: fold ``documents`` anew; return ``packed`` and ``starts``, which have all documents, with them."""
     texts = [
         str(written.points[first:last].data, "utf-32-le", "surrogatepass")
         for first, last in _bounds(written.starts, documents)
     ]
-    # Step 3, then step 4 for the documents that are still doubtful.
     composed = _repair_simple(_look_up([unicodedata.normalize("NFC", text) for text in texts], table), table)
     slow = set(composed.doubtful.tolist())
     lengths = np.diff(starts)
@@ -334,13 +342,14 @@ def _bounds(starts: NDArray[np.int64], documents: NDArray[np.int64]) -> list[tup
 
 
 def _expand(folded: Folded, table: Tables) -> Folded:
-    """Replace each code point that folds to several."""
+    """Replace each entry with ``EXPANDS``, whose low bits are an expansion number, by several code points."""
     packed = folded.packed
     indexes = np.flatnonzero((packed & EXPANDS) != 0)
     numbers = packed[indexes] & CODE_POINT
     first, length = table.expansion_starts[numbers], table.expansion_lengths[numbers]
+    # The code points that the expansions before each index add.
     shifts = np.concatenate(([0], np.cumsum(length - 1)))
-    if indexes.size * _FEW < packed.size:
+    if indexes.size * _CHARACTERS_PER_CHANGE < packed.size:
         ends = (first + length).tolist()
         pieces = [table.expansions[begin:end] for begin, end in zip(first.tolist(), ends, strict=True)]
         expanded = _with_pieces(packed, indexes, pieces)

@@ -31,4 +31,5 @@ def ranges(first: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.in
     """Return first[0], ..., first[0] + length[0] - 1, first[1], ... as one int64 array."""
     ends = np.cumsum(length)
     total = int(ends[-1]) if ends.size else 0
+    # A run starts at ends - length in the result: the first value minus this start is the same for all its values.
     return np.arange(total) + np.repeat(first - ends + length, length)

@@ -8,7 +8,7 @@
 all modulo 2^64; `element_hashes` has mix. A mere sum would be linear, and MinHash needs hashes without structure.
 
 `hashes` concatenates the documents, `counts[d]` is the number of hashes of document d (`runs`). The functions are the
-steps that `shingles` takes: hash all windows and sort (`sorted_hashes`), leave stop shingles out (`without_stops`),
+steps that `shingles` takes: hash all shingles and sort (`sorted_hashes`), leave stop shingles out (`without_stops`),
 give repetitions in bags hashes that differ (`numbered_repetitions`), remove equal hashes (`distinct`).
 
 A change to any formula needs a new `shingles.ALGORITHM`.
@@ -45,34 +45,35 @@ def sorted_hashes(
     """Return all shingle hashes, repetitions included, ascending within each document, and their counts.
 
     Args:
-        elements: Element hashes of all documents; of each document the count that is stored, and the count of the
-            leading ones that form shingles.
-        result_index: int64 (n_docs,); the place of each document in the result, a permutation.
+        elements: Element hashes of all documents. Of the `stored` ones of a document the first `used` form shingles.
+        result_index: int64 (n_docs,); the index of each document in the result, a permutation.
         size: Shingle size in elements, at least 1.
-        whole: A document with fewer elements is one shingle as a whole; otherwise it has none.
+        whole: Whether a document with fewer elements than `size` is one shingle as a whole, not none.
 
     Returns:
         Hashes, uint32 (n_total,), and their number by document in the result, int64 (n_docs,).
     """
     hashes, stored_counts, used_counts, _ = elements
     starts = offsets_of(stored_counts)[:-1]
-    windows = np.maximum(used_counts - (size - 1), 0)
-    shingles = _window_hashes(hashes, size)
+    shingle_counts = np.maximum(used_counts - (size - 1), 0)
+    shingles = _shingles_from(hashes, size)
     if whole:
+        # The hash of a short document replaces the value without meaning at its first element.
         short = np.flatnonzero((used_counts > 0) & (used_counts < size))
         shingles[starts[short]] = _finish(_short_sums(hashes, starts[short], used_counts[short]))
-        windows[short] = 1
+        shingle_counts[short] = 1
+    # The documents in the order of the result: the inverse of the permutation.
     order = np.empty_like(result_index)
     order[result_index] = np.arange(result_index.size)
-    counts = windows[order]
+    counts = shingle_counts[order]
     if shingles.size > _SORTED_ALONE * result_index.size:
         return _sort_each(shingles, starts[order], counts), counts
-    # One sort for all documents, by place in the result and hash; positions without a window sort to the end.
+    # One sort for all documents, by index in the result and hash; elements where no shingle begins sort to the end.
     keys = np.repeat(result_index.astype(np.uint64) << _HASH_BITS, stored_counts)
     keys |= shingles
-    keys[ranges(starts + windows, stored_counts - windows)] = _NO_SHINGLE
+    keys[ranges(starts + shingle_counts, stored_counts - shingle_counts)] = _NO_SHINGLE
     keys.sort()
-    return keys[: int(windows.sum())].astype(np.uint32), counts
+    return keys[: int(shingle_counts.sum())].astype(np.uint32), counts
 
 
 def _sort_each(hashes: NDArray[np.uint32], starts: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.uint32]:
@@ -83,23 +84,23 @@ def _sort_each(hashes: NDArray[np.uint32], starts: NDArray[np.int64], counts: ND
     return np.concatenate(runs)
 
 
-def _window_hashes(hashes: NDArray[np.uint64], size: int) -> NDArray[np.uint32]:
-    """Return the hash of the window at each element.
+def _shingles_from(hashes: NDArray[np.uint64], size: int) -> NDArray[np.uint32]:
+    """Return for each element the hash of the shingle that begins with it.
 
-    A window beyond the end of its document, also at the end of the array, has a value without meaning: callers drop it.
+    Where that shingle would reach beyond the end of the document, the value has no meaning: the caller drops it.
     """
     shingles = np.empty(hashes.size, np.uint32)
     for first in range(0, hashes.size, _BLOCK):
-        block = _finish(_window_sums(hashes[first : first + _BLOCK + size - 1], size))
+        block = _finish(_shingle_sums(hashes[first : first + _BLOCK + size - 1], size))
         shingles[first : first + block.size] = block
     return shingles
 
 
-def _window_sums(hashes: NDArray[np.uint64], size: int) -> NDArray[np.uint64]:
-    """Return sum over j < size of COMBINER^j * hashes[i + j] for each window, in log2(size) steps.
+def _shingle_sums(hashes: NDArray[np.uint64], size: int) -> NDArray[np.uint64]:
+    """Return sum over j < size of COMBINER^j * hashes[i + j] for each i that has all of them, in log2(size) steps.
 
-    Binary method: for each binary digit of `size` after the first, windows become twice as long, and longer by one if
-    the digit is 1. Size 5, 101 in binary: windows with 1, 2, 4 and 5 elements.
+    Binary method: for each binary digit of `size` after the first, the sums become twice as long, and longer by one if
+    the digit is 1. Size 5, 101 in binary: sums over 1, 2, 4 and 5 elements.
     """
     sums, length = hashes, 1
     for digit in f"{size:b}"[1:]:
@@ -121,7 +122,7 @@ def _longer(sums: NDArray[np.uint64], following: NDArray[np.uint64], shift: int)
 def _short_sums(
     hashes: NDArray[np.uint64], starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
-    """Return the sums over whole documents that are shorter than a window."""
+    """Return the sums over whole documents that are shorter than a shingle."""
     if not starts.size:
         return np.empty(0, np.uint64)
     terms = hashes[ranges(starts, lengths)]
@@ -149,14 +150,15 @@ def without_stops(
         hashes: uint32 (n_total,); the documents concatenated.
         counts: int64 (n_docs,); hashes per document.
         stops: uint32 (n_stops,), ascending, at least one.
-        prefilter: bool (2^b,); whether a stop shingle has these top b bits, a quick first test.
+        prefilter: bool (2^b,); by the top b bits of a hash, whether a stop shingle has them: a quick first test.
 
     Returns:
         The remaining hashes; their count per document; whether a document has stop shingles only.
     """
-    bits = prefilter.size.bit_length() - 1
-    remains = ~prefilter.take(hashes >> np.uint32(32 - bits))
+    top_bits = prefilter.size.bit_length() - 1  # b
+    remains = ~prefilter.take(hashes >> np.uint32(32 - top_bits))
     suspects = np.flatnonzero(~remains)
+    # The index of the first stop shingle that is not smaller; n_stops, hence "clip", for a hash above all of them.
     nearest = np.searchsorted(stops, hashes.take(suspects))
     remains[suspects] = stops.take(nearest, mode="clip") != hashes.take(suspects)
     offsets = offsets_of(counts)

@@ -64,11 +64,11 @@ class ShingleOptions:
         fold_variants: Traditional, simplified, regional and new Japanese Han forms are equal.
         stop_words: Tokens to leave out, word unit only. Normalised like the text; an entry with several tokens
             ("don't") leaves out each.
-        keep_white_space: Character unit: a separator run is one space; otherwise separators are left out.
+        keep_white_space: Character unit: whether a separator run is one space, or is left out.
         bag: A shingle that occurs n times counts as n elements (multiset Jaccard), not as one.
         short_texts: A text with fewer than `size` tokens or characters is one shingle as a whole, or none.
-        stop_shingles: Hashes of shingles to leave out, in a bag every occurrence. A text without others keeps
-            them all.
+        stop_shingles: Hashes of shingles to leave out, in a bag every occurrence. A text with no other shingles
+            keeps them all.
 
     Raises:
         ValueError: A size below 1, or stop words with the character unit.
@@ -131,7 +131,7 @@ class OrderedShingles(NamedTuple):
     written: str
 
     def text(self, low: int, high: int) -> str:
-        """Return the words or characters in the shingles from `low` to before `high`, which are consecutive."""
+        """Return the part of `written` from the start of shingle `low` to the end of shingle `high` - 1."""
         return " ".join(self.written[self.starts[low] : self.ends[high - 1]].split())
 
 
@@ -152,13 +152,10 @@ class Shingler:
         self._maybe_stop_shingle[self._stop_shingles >> np.uint32(32 - _STOP_SHINGLE_BITS)] = True
 
     def shingle(self, texts: Sequence[str]) -> ShingleBatch:
-        """Return the distinct shingle hashes by text.
+        """Return the distinct shingle hashes of any Unicode texts, lone surrogates included.
 
         Memory beside the result: about 100 bytes for each character in the longest text, or for 128 Ki characters if
         that is more.
-
-        Args:
-            texts: Any Unicode texts, lone surrogates included.
         """
         chunks = [self._chunk(texts[first:last]) for first, last in _chunks(texts)]
         if len(chunks) == 1:
@@ -170,8 +167,9 @@ class Shingler:
     def in_order(self, text: str) -> OrderedShingles:
         """Return the shingles in text order, stop shingles and repetitions included."""
         written, spans = self._reader.spans(text)
-        # The reader stores one separator more for the character unit.
+        # For the character unit `read` may return the hash of one more separator at the end (`Elements.used`).
         hashes = self._reader.read([text], ascii_only=False).hashes[: len(spans)]
+        #: A row for each element: start and end.
         bounds = np.array(spans, np.int64).reshape(-1, 2)
         if self._stop_words.size:
             words = np.flatnonzero(~self._is_stop_word(hashes))
@@ -181,9 +179,10 @@ class Shingler:
             return OrderedShingles(np.empty(0, np.uint32), bounds[:0, 0], bounds[:0, 1], written)
         starts = np.arange(len(hashes) - size + 1)
         sizes = np.full_like(starts, size)
-        # Each window is a document with one shingle, so that sorting within documents keeps the order.
-        windows = Elements(hashes[ranges(starts, sizes)], sizes, sizes, sizes)
-        shingles, _ = sorted_hashes(windows, starts, self.options.size, whole=True)
+        # The elements of each shingle as a document, so that sorting within documents keeps the order.
+        documents = Elements(hashes[ranges(starts, sizes)], sizes, sizes, sizes)
+        shingles, _ = sorted_hashes(documents, starts, self.options.size, whole=True)
+        # A shingle begins with its first element and ends with its last one, `size` - 1 elements later.
         return OrderedShingles(shingles, bounds[: len(starts), 0], bounds[size - 1 :, 1], written)
 
     def appended(
@@ -201,7 +200,7 @@ class Shingler:
 
         Returns:
             Hashes ascending, in a bag with repetitions; stop shingles only where all gained shingles are such. Tails
-            after the append. Token counts without the tails. Element counts with the tails.
+            after the append. Token counts without the tails. Element counts with the tails; 0 where nothing is gained.
         """
         added = self._elements(texts, ascii_only=False)
         elements = self._joined(tails, empty, added)
@@ -227,6 +226,7 @@ class Shingler:
         starts = offsets_of(added.stored)[:-1]
         for tail, is_empty, start, used in zip(tails, empty, starts.tolist(), added.used.tolist(), strict=True):
             if not used:
+                # Without elements in the result the caller leaves the document as it is.
                 lengths.append(0)
                 continue
             seam = SPACE_HASH if spaced and not is_empty else SPACE_HASH[:0]
@@ -236,11 +236,11 @@ class Shingler:
         return Elements(np.concatenate([SPACE_HASH[:0], *parts]), counts, counts, added.token_counts)
 
     def _sorted(
-        self, elements: Elements, documents: NDArray[np.int64]
+        self, elements: Elements, result_index: NDArray[np.int64]
     ) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.bool_]]:
         """Return sorted hashes, their counts, and a mask: documents of stop shingles only, which alone keep them."""
         whole = self.options.short_texts == "whole"
-        hashes, counts = sorted_hashes(elements, documents, self.options.size, whole=whole)
+        hashes, counts = sorted_hashes(elements, result_index, self.options.size, whole=whole)
         if not self._stop_shingles.size:
             return hashes, counts, np.zeros(counts.size, np.bool_)
         return without_stops(hashes, counts, self._stop_shingles, self._maybe_stop_shingle)
@@ -250,7 +250,7 @@ class Shingler:
         ascii_only = [i for i, text in enumerate(texts) if text.isascii()]
         wide = [i for i, text in enumerate(texts) if not text.isascii()]
         groups = []
-        if ascii_only or not wide:
+        if ascii_only or not wide:  # at least one group, also for no texts
             groups.append(self._elements([texts[i] for i in ascii_only], ascii_only=True))
         if wide:
             groups.append(self._elements([texts[i] for i in wide], ascii_only=False))
@@ -320,7 +320,7 @@ def parse_stop_words(text: str) -> frozenset[str]:
 
 
 def _chunks(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield chunk bounds: as many texts as `_CHUNK_CHARACTERS` allow, at least one; one chunk without texts."""
+    """Yield chunk bounds: as many texts as `_CHUNK_CHARACTERS` allow, at least one; for no texts, one empty chunk."""
     start = characters = 0
     for i, text in enumerate(texts):
         if characters and characters + len(text) > _CHUNK_CHARACTERS:

@@ -30,8 +30,8 @@ from streamdedup.text.unicode_tables import variants_version
 
 #: First line of a file.
 HEADER = "streamdedup stop shingles, version 1"
-#: Limit of counts at the same time, one for each shingle and one more for each source with it; 370 MB at most
-#: (measured). Beyond it the rarest are forgotten.
+#: Largest number of counts at the same time: one for each shingle, and one more for each source that has the shingle;
+#: 370 MB at most (measured). With more counts, the rarest shingles are forgotten.
 MOST_COUNTED = 4_000_000
 #: Default share of the documents; measurements are in `docs/text.md`.
 DEFAULT_SHARE = 0.05
@@ -45,7 +45,7 @@ _BATCH_DOCUMENTS = 2_000
 _GROUP_FACTOR, _MASK_64 = 0x9E3779B97F4A7C15, 2**64 - 1
 _LINE = re.compile(r"([0-9a-f]{8}) ([1-9][0-9]*)")
 _SETTING = re.compile(r"([a-z_]+) = (\S+)")
-#: Option that only files of profiles with it name.
+#: Option that the head of a file has only if the profile has the option.
 _VARIANTS = "fold_variants"
 
 
@@ -54,9 +54,9 @@ class StopShingles:
     """Stop shingles and the sample that they were learnt from.
 
     Attributes:
-        counts: Document count by shingle hash: the greatest one of all documents and of the sources in which it is a
-            stop shingle.
-        documents: Documents in the sample, copies counted once.
+        counts: Document count by shingle hash: of all documents or of a source, the greatest one among those in which
+            it is a stop shingle.
+        documents: Number of documents in the sample, copies counted once.
         share: Least document share for a stop shingle, above 0, up to 1.
         shingles: Shingle options, as `described` returns them.
     """
@@ -98,6 +98,7 @@ def described(options: ShingleOptions) -> dict[str, str]:
         "letters_only": str(options.letters_only).lower(),
         "fold_marks": str(options.fold_marks).lower(),
         "stop_words": digest_of_words(options.stop_words),
+        # Word shingles are the same with and without the option, so files for them have the default.
         "keep_white_space": str(options.keep_white_space or options.unit == "word").lower(),
         # Present only with the option, so that files of older versions stay valid.
         **({_VARIANTS: variants_version()} if options.fold_variants else {}),
@@ -143,7 +144,7 @@ def parse_stop_shingles(text: str) -> StopShingles:
     last = -1
     for number, line in enumerate(lines[index + 1 :], index + 2):
         if not line and number == len(lines):
-            break
+            break  # behind the last line feed
         entry = _LINE.fullmatch(line)
         if entry is None or int(entry[1], 16) <= last or int(entry[2]) > documents:
             raise ValueError(
@@ -177,7 +178,7 @@ class SourceStops(NamedTuple):
 
     Attributes:
         source: The source; None for all documents.
-        documents: Its different documents.
+        documents: Number of its different documents.
         counts: Documents with the shingle, by hash.
     """
 
@@ -191,9 +192,9 @@ class Learnt(NamedTuple):
 
     Attributes:
         stops: The union over all documents and the sources.
-        groups: All documents, then the sources that were large enough, ordered by name.
-        small_sources: Sources with too few documents.
-        least_source_documents: Least document count for a source.
+        groups: All documents, then the sources with at least `least_source_documents`, ordered by name.
+        small_sources: Number of sources with fewer documents.
+        least_source_documents: Least document count for a source in `groups`.
     """
 
     stops: StopShingles
@@ -238,6 +239,7 @@ def learn_stop_shingles(
             f"too many different shingles to count those of only {everything.least_documents} documents; take a "
             "greater share or a smaller sample"
         )
+    # A source must be so large that its stop shingles occur more often than a forgotten shingle can.
     while least_documents(share, least_source_documents) <= sample.counter.forgotten:
         least_source_documents = 1 + max(least_source_documents, int(sample.counter.forgotten / share))
     groups = list(sample.groups(share, least_source_documents))
@@ -301,11 +303,7 @@ class _Sample:
 
 
 class Counter:
-    """Counts the documents that contain each shingle, by group, in bounded memory (lossy counting).
-
-    Args:
-        capacity: Most counts at the same time.
-    """
+    """Counts the documents that contain each shingle, by group; at most ``capacity`` counts (lossy counting)."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity

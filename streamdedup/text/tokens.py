@@ -16,8 +16,8 @@ from streamdedup.text.element_hashes import (
     PADDING,
     Elements,
     character_hashes,
+    hash64,
     token_hashes,
-    wide_token_hashes,
 )
 from streamdedup.text.normalise import Folded, fold
 from streamdedup.text.runs import offsets_of
@@ -37,12 +37,12 @@ def _ascii_table(*, letters_only: bool) -> bytes:
 _ASCII = _ascii_table(letters_only=False)
 _ASCII_LETTERS = _ascii_table(letters_only=True)
 _ASCII_HASHES = character_hashes(np.arange(128, dtype=np.uint32))
-#: Consecutive marks that are attached to their base one at a time, for the whole batch at once; longer runs are
-#: attached base by base.
+#: Steps that find the marks behind solo characters, in each step one mark of every run. Where a run of marks is longer,
+#: the marks of all characters are found together, which is slower.
 _MARK_STEPS = 4
 #: With fewer than one separator for so many characters that continue a token, as in Thai, the end of each token is not
-#: searched for: its length includes the separators, which change no hash.
-_FEW_SEPARATORS = 4
+#: searched for: the length of a token includes the separators behind it, which change no hash.
+_CONTINUING_PER_SEPARATOR = 4
 #: Hash of the space that replaces a run of separators, where the elements are characters.
 SPACE_HASH = _ASCII_HASHES[SPACE : SPACE + 1]
 
@@ -54,8 +54,8 @@ class ElementReader:
     Attributes:
         unit: Elements are tokens, or characters.
         letters_only: Digits separate.
-        keep_white_space: Character unit: a separator run is one space; otherwise separators are left out.
-        folding: Differences that are removed in addition to the ignorable ones.
+        keep_white_space: Character unit: whether a separator run is one space, or is left out.
+        folding: Differences that are removed in addition to those that `normalise` always removes.
     """
 
     unit: Literal["word", "char"]
@@ -64,18 +64,13 @@ class ElementReader:
     folding: FoldOptions
 
     def read(self, texts: Sequence[str], *, ascii_only: bool) -> Elements:
-        """Return the elements.
-
-        Args:
-            texts: Texts.
-            ascii_only: Whether all texts are ASCII; otherwise they are handled as any Unicode.
-        """
+        """Return the elements; ``ascii_only`` tells that all texts are ASCII, so that they may be read as bytes."""
         if self.unit == "char":
             return self._ascii_characters(texts) if ascii_only else self._general_characters(texts)
         return self._ascii_tokens(texts) if ascii_only else self.tokens(texts)
 
     def _ascii_bytes(self, texts: Sequence[str]) -> tuple[bytes, NDArray[np.int64]]:
-        """Return folded bytes, a separator before each text and at the end, and text starts."""
+        """Return folded bytes, a separator before each text and at the end; and text starts, then the end."""
         starts = np.fromiter(map(len, texts), np.int64, len(texts)) + 1
         data = "\n".join(["", *texts, ""]).encode("ascii").translate(_ASCII_LETTERS if self.letters_only else _ASCII)
         return data + PADDING, offsets_of(starts) + 1
@@ -87,7 +82,7 @@ class ElementReader:
         edges = np.flatnonzero(inside[1:] != inside[:-1]) + 1
         starts = edges[::2].copy()
         counts = np.diff(np.searchsorted(starts, text_starts))
-        return Elements(token_hashes(data, starts, edges[1::2] - starts), counts, counts, counts)
+        return Elements(hash64(data, starts, edges[1::2] - starts), counts, counts, counts)
 
     def _ascii_characters(self, texts: Sequence[str]) -> Elements:
         data, text_starts = self._ascii_bytes(texts)
@@ -98,11 +93,11 @@ class ElementReader:
         return Elements(hashes, stored, used, np.diff(np.searchsorted(starts, text_starts)))
 
     def tokens(self, texts: Sequence[str]) -> Elements:
-        """Return the tokens, also for the character unit."""
+        """Return the tokens of texts in any script; `Shingler` also hashes stop words with it."""
         folded = fold(texts, self.folding)
         inside = self._inside(folded)
         starts, lengths = _token_places(folded, inside, exact=False)
-        hashes = wide_token_hashes(_token_points(folded, inside), starts, lengths)
+        hashes = token_hashes(_token_points(folded, inside), starts, lengths)
         counts = np.diff(np.searchsorted(starts, folded.starts))
         return Elements(hashes, counts, counts, counts)
 
@@ -132,8 +127,8 @@ class ElementReader:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return the indexes at which characters are stored, `Elements.stored` and `Elements.used`.
 
-        With white space, the first separator in each run is stored. The separator behind the last token of a document
-        is stored as well, but does not belong to the text.
+        With white space, the first separator behind each token is stored. The one behind the last token of a document
+        does not belong to the text, so one character less is used than stored.
         """
         if not self.keep_white_space:
             indexes = np.flatnonzero(inside)
@@ -187,7 +182,7 @@ def _token_begins(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.bool_
 
 
 def _continued_by_marks(solo: NDArray[np.bool_], mark: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return a mask for the characters in `solo` and the marks that follow."""
+    """Return a mask for the characters in `solo` and the marks directly behind them."""
     reached = solo.copy()
     for _ in range(_MARK_STEPS):
         further = reached[:-1] & mark[1:]
@@ -195,6 +190,7 @@ def _continued_by_marks(solo: NDArray[np.bool_], mark: NDArray[np.bool_]) -> NDA
         if not further.any():
             return reached
         reached[1:] |= further
+    # Each character that is no mark, repeated for the marks behind it.
     base = np.flatnonzero(~mark)
     length = np.diff(np.append(base, mark.size))
     reached[base[0] :] = np.repeat(solo.take(base), length)
@@ -217,7 +213,7 @@ def _token_places(
     continuing = inside.size - separators - starts.size
     if not continuing:
         return starts, np.ones(starts.size, np.int8)
-    if not exact and separators * _FEW_SEPARATORS < continuing:
+    if not exact and separators * _CONTINUING_PER_SEPARATOR < continuing:
         lengths = np.empty_like(starts)
         np.subtract(starts[1:], starts[:-1], out=lengths[:-1])
         lengths[-1] = inside.size - starts[-1]
@@ -233,6 +229,7 @@ def _token_places(
 
 def _token_points(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.uint16] | NDArray[np.uint32]:
     """Return folded code points, NUL for separators, as uint16 if all fit."""
+    # The bits of all code points together exceed the last unit only if a code point does.
     narrow = folded.bits & CODE_POINT <= LAST_UNIT
     points = folded.packed.astype("<u2") if narrow else folded.packed & CODE_POINT
     points *= inside
@@ -240,8 +237,8 @@ def _token_points(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.uint1
 
 
 def _points(packed: NDArray[np.uint32], inside: NDArray[np.bool_]) -> NDArray[np.uint32]:
-    """Return folded code points, with spaces as separators."""
-    # SPACE is 0 while the separators are set to 0.
+    """Return folded code points, a space for each separator."""
+    # While SPACE is subtracted, a separator is 0: the product with False.
     points = packed & CODE_POINT
     points -= SPACE
     points *= inside
@@ -250,5 +247,5 @@ def _points(packed: NDArray[np.uint32], inside: NDArray[np.bool_]) -> NDArray[np
 
 
 def written(packed: NDArray[np.uint32], inside: NDArray[np.bool_]) -> str:
-    """Return folded code points as text, with spaces as separators."""
+    """Return folded code points as text, a space for each separator."""
     return str(_points(packed, inside).astype("<u4", copy=False).data, "utf-32-le")

@@ -153,7 +153,7 @@ class Tables(NamedTuple):
 
 
 def kind(bits: np.uint32) -> np.uint8:
-    """Return the highest byte."""
+    """Return bits of a packed entry, ``LETTER`` and above, as the highest byte: a mask for ``kinds_of``."""
     return np.uint8(bits >> _KIND_SHIFT)
 
 
@@ -181,6 +181,7 @@ def variants_version() -> str:
 
 def _with_variants(plain: Tables) -> Tables:
     """Return tables that fold each Han character to the representative variant."""
+    # An entry for each value of the low bits, because ``folded`` also looks up expansion numbers and drops the result.
     representative = np.arange(int(CODE_POINT) + 1, dtype=np.uint32)
     for line in _VARIANTS.read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
@@ -265,6 +266,7 @@ def _folding(character: str, ignored: Collection[str], *, fold_marks: bool) -> l
         folded = unicodedata.normalize("NFKC", composed.casefold())
         if steps and folded == text:
             return steps
+        # The NFKC result before case folding is a step, too: a neighbour may compose with it.
         steps += [folded] if steps else [composed, folded]
         text = folded
 
@@ -331,7 +333,7 @@ def _context_of(character: str, steps: list[str], own_context: dict[str, int]) -
     bits = own_context.get(character, 0)
     inside = (own_context.get(c, 0) for step in steps for c in step)
     if bits & OWN_CLASS or any(entry & (OWN_CLASS | COMPOSES_BACKWARD) for entry in inside):
-        # A part of the folded form reacts to neighbours, and no table tells how.
+        # A mark that folds, or a part of the folded form, reacts to neighbours, and no table tells how.
         return int(bits | COMPLEX)
     ends = [step[-1] for step in steps]
     forward = max(own_context.get(c, 0) & COMPOSES_FORWARD for c in ends)
@@ -344,6 +346,7 @@ def _context_of(character: str, steps: list[str], own_context: dict[str, int]) -
 
 def _composing_pairs(foldings: dict[str, list[str]]) -> dict[tuple[int, int], int]:
     """Return the composed code point by pair (letter, mark) for all pairs that NFC composes; without Hangul."""
+    # Neither compatibility decompositions, which begin with <, nor characters that NFC excludes from composition.
     composing = {}
     for character in foldings:
         decomposition = unicodedata.decomposition(character).split()
@@ -363,8 +366,9 @@ def _composite_table(
     composites[(packed.take(composites) & (CHECK | CLASSED)) != 0] = UNDECIDED
     matrix = np.zeros((letters.size + 1, marks.size + 1), np.uint32)
     matrix[row + 1, column + 1] = composites
-    numbers: dict[bytes, int] = {}  # of the different rows
+    numbers: dict[bytes, int] = {}  # of the different rows; the empty row has 0
     row_numbers = np.array([numbers.setdefault(cells.tobytes(), len(numbers)) for cells in matrix])
+    # Up to the greatest letter or mark, and a last entry, 0, for all greater code points.
     letter_row = np.zeros(letters[-1] + 2, np.uint32)
     letter_row[letters] = row_numbers[1:] * matrix.shape[1]
     mark_column = np.zeros(marks[-1] + 2, np.uint8)

@@ -35,11 +35,11 @@ KINDS = {
 }
 #: All other keys: fingerprint, lease on a staging index, counts of documents.
 OTHER_KIND = "other"
-#: Keys that a server examines in one step of a scan, and that are deleted in one round trip.
+#: Keys that a server examines in one step of a scan; those of the index are deleted in one round trip.
 _SCAN_COUNT = 1000
 #: Number of keys of each kind whose memory is measured.
 _SAMPLE_COUNT = 500
-#: Partitions that are looked up for a topic: the number in Kafka is not known here.
+#: Partitions that are looked up for a topic, because the partition count in Kafka is not known here.
 _PARTITIONS_COUNT = 1024
 
 
@@ -102,7 +102,7 @@ class RedisUpkeep:
 
     def _kind(self, key: bytes) -> str:
         suffix = key.partition(b"}")[2]
-        # These names begin with letters of kinds: f and d.
+        # These names begin with f and d, the letters of two kinds.
         return OTHER_KIND if suffix in {b"fingerprint", b"draft", b"dropping"} else KINDS.get(suffix[:1], OTHER_KIND)
 
     def _mean_bytes(self, sample: Sequence[bytes]) -> float:
@@ -128,7 +128,7 @@ class RedisUpkeep:
             Deleted keys.
         """
         dropping, fingerprint = self._keys.dropping, self._keys.fingerprint
-        # 0. A user without the right to scan changes nothing.
+        # 0. Before the first change: a user without the right to scan is refused here.
         self._servers.ask_masters("SCAN", 0, "COUNT", 1)
         # 1. No process opens the index any more; a daemon that has it open ends at the first missing fence. Both keys
         #    are in slot 0, whose commands are executed in order.

@@ -32,7 +32,7 @@ class RedisOptions:
         address: Address of the servers without secrets, for the operator.
         shards: Slots for each band; 1 except on a cluster.
         bucket_layout: Name of the layout of the buckets.
-        tcp_addresses: Host and port of each known server.
+        tcp_addresses: Host and port of each server in the settings, none for a socket file.
         uses_tls: Whether the client uses TLS.
     """
 
@@ -48,7 +48,7 @@ class RedisBackend:
     """See ``Backend``.
 
     Args:
-        connections: Connections to the servers.
+        connections: The servers that have all these indexes.
         options: What the indexes have in common.
         indexes: Index parameters by profile.
     """
@@ -59,21 +59,21 @@ class RedisBackend:
         self.connections = connections
         self.address = options.address
         self.mode = connections.mode
-        self._redis = options
+        self._options = options
         self._indexes = indexes
 
     def index(self, name: str) -> RedisIndex:
         """See ``Backend.index``."""
-        return RedisIndex(self.connections, self._options(name))
+        return RedisIndex(self.connections, self._index_options(name))
 
     def staging(self, name: str, on_keys: Callable[[int], None] = lambda _count: None) -> RedisStagingIndex:
         """See ``Backend.staging``."""
-        store = RedisIndex(self.connections, self._options(name), in_staging=True)
+        store = RedisIndex(self.connections, self._index_options(name), in_staging=True)
         return RedisStagingIndex(self.connections, store, on_keys)
 
     def reader(self, name: str) -> RedisIndexReader:
         """See ``Backend.reader``."""
-        return RedisIndexReader(self.connections, self._options(name))
+        return RedisIndexReader(self.connections, self._index_options(name))
 
     def upkeep(self, name: str) -> RedisUpkeep:
         """See ``Backend.upkeep``."""
@@ -81,7 +81,7 @@ class RedisBackend:
 
     def configured(self, name: str) -> Fingerprint:
         """See ``Backend.configured``."""
-        return self._options(name).stored_fingerprint(self._indexes[name].fingerprint)
+        return self._index_options(name).stored_fingerprint(self._indexes[name].fingerprint)
 
     def where(self, name: str) -> str:
         """See ``Backend.where``."""
@@ -103,10 +103,10 @@ class RedisBackend:
             self.address,
             keys=[index_keys.guard(slot) for index_keys in keys for slot in range(index_keys.slots_count)],
             rebuilds=rebuilds,
-            key_pattern=f"~{{{self._redis.prefix}:*",
+            key_pattern=f"~{{{self._options.prefix}:*",
         )
         for finding in findings:
-            # The client's error for a wrong TLS setting is that of an absent server.
+            # For a wrong TLS setting the client raises the same error as for an absent server.
             mismatch = self._tls_mismatch() if finding.error is StoreUnavailable else None
             if mismatch is None:
                 yield finding
@@ -115,24 +115,24 @@ class RedisBackend:
                 yield Finding.failure(finding.check, finding.subject, error)
 
     def _tls_mismatch(self) -> str | None:
-        redis = self._redis
-        return tls_mismatch(redis.tcp_addresses, uses_tls=redis.uses_tls, has_url=self.mode == "single")
+        options = self._options
+        return tls_mismatch(options.tcp_addresses, uses_tls=options.uses_tls, has_url=self.mode == "single")
 
     def _namespace(self, name: str) -> str:
-        return f"{self._redis.prefix}:{name}"
+        return f"{self._options.prefix}:{name}"
 
     def _keys(self, name: str) -> Keys:
-        return Keys(self._namespace(name), self._indexes[name].bands, self._redis.shards)
+        return Keys(self._namespace(name), self._indexes[name].bands, self._options.shards)
 
-    def _options(self, name: str) -> RedisIndexOptions:
+    def _index_options(self, name: str) -> RedisIndexOptions:
         parameters = self._indexes[name]
         return RedisIndexOptions(
             namespace=self._namespace(name),
             bands=parameters.bands,
-            shards=self._redis.shards,
+            shards=self._options.shards,
             lifetime_ms=parameters.lifetime_ms,
             bucket_cap=parameters.bucket_cap,
-            bucket_layout=self._redis.bucket_layout,
+            bucket_layout=self._options.bucket_layout,
         )
 
     def close(self) -> None:

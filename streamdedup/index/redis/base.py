@@ -20,9 +20,9 @@ from streamdedup.index.values import Fence, Fingerprint, Opening, wall_clock_ms
 
 #: Time slices in a lifetime; documents are counted by slice.
 SLICES_PER_LIFETIME = 8
-#: Age in seconds up to which a slot is sure to store the number of its last call; the key expires after an hour.
+#: Age in seconds of a slot's last call up to which the slot still has its number; the key expires after an hour.
 _REMEMBERED_S = 3000.0
-#: Layout of claims: `lua/_claims.lua`. An index without this parameter has a string for each claim.
+#: Version of the layout of claims (`lua/_claims.lua`). An index without this parameter has a string for each claim.
 _CLAIM_LAYOUT = 3
 
 
@@ -109,7 +109,7 @@ class RedisReading:
     def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, IndexEntry | None]:
         """See ``EntryReading.read_entries``."""
         groups = by_slot(self._keys.entry_slot(number) for number in numbers)
-        slot_limit_bytes = max(1, limit_bytes // max(1, len(groups)))
+        slot_limit_bytes = max(1, limit_bytes // max(1, len(groups)))  # without numbers there is no group
         calls = [
             Call("read_entries", [self._keys.entry(numbers[index]) for index in indexes], [slot_limit_bytes])
             for indexes in groups.values()
@@ -152,11 +152,11 @@ def _decoded(stored: Mapping[int, bytes]) -> dict[int, IndexEntry]:
 
 
 class _LastCall(NamedTuple):
-    """The last call in a slot.
+    """The last call in a slot; a run is a call of ``ScriptRunner.run``.
 
     Attributes:
-        number: Run number.
-        failures_count: Failed runs before this call.
+        number: Number of the run in which the call was made.
+        failures_count: Failed runs before the call.
         called_at_s: Monotonic time of the call, in seconds.
     """
 
@@ -166,11 +166,11 @@ class _LastCall(NamedTuple):
 
 
 class EncodedFences(NamedTuple):
-    """Fences as the keys and arguments of calls.
+    """Fences as the calls of an operation need them.
 
     Attributes:
-        partitions: Partitions as text.
-        values: Values of the fences.
+        partitions: Partitions as text, for the keys of fences.
+        values: Generation and writer of each fence, as stored at its key.
     """
 
     partitions: list[bytes]
@@ -204,8 +204,8 @@ class RedisPart(RedisReading):
         self._name = secrets.token_bytes(8)
         self._last_calls: dict[int, _LastCall] = {}
 
-    def _encoded(self, fences: Sequence[Fence]) -> EncodedFences:
-        """Return fences as the calls of an operation need them."""
+    def _encode_fences(self, fences: Sequence[Fence]) -> EncodedFences:
+        """Return fences with this index object as the writer."""
         return EncodedFences(
             [str(fence.partition).encode() for fence in fences],
             [encode_fence(fence.generation, self._name) for fence in fences],
@@ -250,19 +250,18 @@ class RedisPart(RedisReading):
         prefixes: Callable[[int], Sequence[Any]],
         arguments: Sequence[Iterable[Any]],
     ) -> list[Call]:
-        """Return a fenced call for each slot that occurs.
+        """Return a fenced call for each slot that occurs, from elements such as documents or changes.
 
         Args:
             name: Script name.
             slots: Slot for each element.
             fences: Partition fences.
             prefixes: Returns the first arguments for the call in a slot.
-            arguments: Arguments for each element, which follow in order.
+            arguments: Arguments for each element; those of a slot follow its first arguments, in order.
         """
-        encoded = self._encoded(fences)
-        return [
-            self._fenced_call(
-                name, slot, encoded, [*prefixes(slot), *chain.from_iterable(arguments[index] for index in indexes)]
-            )
-            for slot, indexes in by_slot(slots).items()
-        ]
+        encoded_fences = self._encode_fences(fences)
+        calls = []
+        for slot, indexes in by_slot(slots).items():
+            slot_arguments = [*prefixes(slot), *chain.from_iterable(arguments[index] for index in indexes)]
+            calls.append(self._fenced_call(name, slot, encoded_fences, slot_arguments))
+        return calls

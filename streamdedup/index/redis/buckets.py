@@ -80,9 +80,9 @@ class RedisBuckets(RedisPart):
         candidates: list[dict[int, int]] = [{} for _ in numbers]
         full: Counter[int] = Counter()
         near_capacity: set[int] = set()
-        replies = self._run([*calls, self._count_call(numbers)])[: len(calls)]
+        replies = self._run([*calls, self._count_call(numbers)])[: len(calls)]  # the count returns nothing of use
         for rows, reply in zip(rows_of_call, replies, strict=True):
-            # Document of the call, from 1 on and negative where the bucket is full, and members, by turns.
+            # By turns: number of a document in the call, from 1 on, negative where the bucket is full; bucket members.
             for index, members in zip(reply[::2], reply[1::2], strict=True):
                 row = int(rows[abs(index) - 1])
                 if index < 0:
@@ -113,7 +113,7 @@ class RedisBuckets(RedisPart):
         """
         calls, rows_of_call = [], []
         script, encode = f"{verb}_{self.options.bucket_layout}", LAYOUTS[self.options.bucket_layout].encode
-        numbers_array, encoded_fences = np.array(numbers, np.int64), self._encoded(fences)
+        numbers_array, encoded_fences = np.array(numbers, np.int64), self._encode_fences(fences)
         all_encoded = encode(numbers_array)
         for slot, rows, keys in self._keys.calls_of_buckets(band_keys, CALL_DOCUMENTS):
             encoded = all_encoded if len(rows) == len(numbers) else encode(numbers_array[rows])
@@ -124,7 +124,7 @@ class RedisBuckets(RedisPart):
 
     def _count_call(self, numbers: Sequence[int]) -> Call:
         """Return the call that counts documents in the present time slice."""
-        # Documents expire one by one but are counted until their slice expires, at most an eighth of a lifetime later.
+        # `count_documents` reads a slice until all its documents have expired: a lifetime and a slice after its begin.
         lifetime_ms = self._lifetime + self._lifetime // SLICES_PER_LIFETIME
         elements = np.array(numbers, ">i8").tobytes()
         key = self._keys.documents(self._document_slice())
@@ -152,9 +152,9 @@ class RedisBuckets(RedisPart):
         inserted_first = near_capacity or FoundNearCapacity((), {})
         groups = by_slot(self._keys.copies_slot(digest) for _, digest in documents)
         member_groups = by_slot(self._keys.copies_slot(digest) for _, digest in inserted_first.documents)
-        calls, encoded = [], self._encoded(fences)
+        calls, encoded_fences = [], self._encode_fences(fences)
         rows_of_call: list[list[int]] = []
-        for slot in dict.fromkeys([*member_groups, *groups]):
+        for slot in dict.fromkeys([*member_groups, *groups]):  # each slot once
             rows, member_rows = groups.get(slot, []), member_groups.get(slot, [])
             inserted = [*(inserted_first.documents[row] for row in member_rows), *(documents[row] for row in rows)]
             arguments = [
@@ -165,16 +165,16 @@ class RedisBuckets(RedisPart):
                 len(member_rows),
                 *chain.from_iterable((digest, number) for number, digest in inserted),
             ]
-            calls.append(self._fenced_call("insert_copies", slot, encoded, arguments))
+            calls.append(self._fenced_call("insert_copies", slot, encoded_fences, arguments))
             rows_of_call.append(rows)
         copies: list[list[int]] = [[] for _ in documents]
         for rows, reply in zip(rows_of_call, self._run(calls), strict=True):
-            for index, members in zip(rows, reply, strict=True):
-                copies[index] = [int(member) for member in members]
+            for row, members in zip(rows, reply, strict=True):
+                copies[row] = [int(member) for member in members]
         return copies
 
     def _copies(self, slot: int) -> tuple[bytes, bytes]:
-        """Return the first two arguments of the scripts for buckets of exact copies."""
+        """Return the first arguments of the scripts for exact copies: bucket prefix, key that counts removals."""
         return self._keys.copies(slot), self._keys.copy_removals(slot)
 
 

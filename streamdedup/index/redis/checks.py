@@ -14,8 +14,8 @@ from streamdedup.index.redis.errors import GRANT
 from streamdedup.index.redis.scripts import load_scripts
 from streamdedup.index.redis.servers import Command, Servers
 
-#: One call of each command that the daemon must be permitted to call; "@" is replaced by a key of the index. The checks
-#: themselves call the other commands: INFO, EVALSHA and SCRIPT LOAD.
+#: One call of each command that the daemon must be permitted to call; "@" is replaced by a guard (``check_redis``). The
+#: checks themselves call the other commands: INFO, EVALSHA and SCRIPT LOAD.
 PROBES = (
     "ping",
     "exists @",
@@ -59,7 +59,7 @@ def check_redis(
     Args:
         servers: Servers of the index.
         address: Address of the servers without secrets, for the operator.
-        keys: A key that never exists for each slot of the indexes: its guard.
+        keys: The guard of each slot of the indexes, a key that never exists.
         rebuilds: Whether the daemon rebuilds a lost index by itself, so that its user needs more permissions.
         key_pattern: Pattern of all keys of the installation in a rule of an ACL.
     """
@@ -81,6 +81,7 @@ def _reached(servers: Servers, name: str, info: Mapping[str, Any], address: str)
 
 
 def _master_findings(what: str, address: str, info: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield the findings of a master from its reply to ``INFO``; ``what`` is its name in texts (``store_name``)."""
     try:
         policy_warnings = list(check_policy(what, info))
     except StoreMisconfigured as error:
@@ -155,8 +156,10 @@ def _rights(servers: Servers, keys: Sequence[bytes], probes: Sequence[str], key_
     except StoreMisconfigured as error:
         if not isinstance(error.__cause__, NoPermissionError):
             raise
+        # Scripts are not permitted, so it is unknown which other commands are.
         yield Finding.failure("redis_rights", subject, StoreMisconfigured(f"{error}, with {key_pattern} for the keys"))
         return
+    # A line is the command, a colon and the refusal.
     refused = sorted({line.decode(errors="replace").partition(":")[0].upper() for lines in replies for line in lines})
     if refused:
         lacking = StoreMisconfigured(

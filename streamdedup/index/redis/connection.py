@@ -73,7 +73,7 @@ def connect_sentinel(
     timeout_s: float = 2.0,
     connect_timeout_s: float = 1.0,
 ) -> Servers:
-    """Return the connection to the master that Sentinels name, or to a replica; nothing is sent yet.
+    """Return the connection to the master that Sentinels name, or to a replica of it; nothing is sent yet.
 
     Args:
         sentinels: Host and port for each Sentinel.
@@ -102,7 +102,7 @@ def connect_sentinel(
 
 
 def _connections(security: Mapping[str, Any] | None) -> Connections:
-    """Return the counter of connections, with the setting that a login is read from again."""
+    """Return the counter of connections, which knows the setting from which a new login is read, if there is one."""
     provider = (security or {}).get("credential_provider")
     return Connections(provider.source if isinstance(provider, RenewedLogin) else None)
 
@@ -213,7 +213,7 @@ def _check_kind(servers: Servers, info: Mapping[str, Any]) -> None:
 
 
 def check_policy(what: str, info: Mapping[str, Any]) -> Iterable[str]:
-    """Yield a warning when a server would drop keys if it had a memory limit, from its reply to ``INFO``.
+    """Yield a warning when the server ``what`` would drop keys if it had a memory limit, from its reply to ``INFO``.
 
     Raises:
         StoreMisconfigured: The server has a limit, and drops keys at it.

@@ -48,8 +48,7 @@ class RenewedLogin(CredentialProvider):
 def login_of_provider(name: str) -> RenewedLogin:
     """Return the logins of a credential provider of the Redis client, the setting ``redis.credential_provider``.
 
-    Args:
-        name: ``package:function``; the function returns the provider, and is called at the first login.
+    ``name`` is ``package:function``; the function returns the provider, and is called at the first login.
     """
     providers: list[CredentialProvider] = []
 

@@ -28,19 +28,19 @@ class RedisEntries(RedisPart):
         """See ``EntryStore.insert_entries``."""
         results = [InsertResult(InsertState.CREATED)] * len(entries)
         encoded = encode_entries(entries) if encoded is None else encoded
-        # Reply of a call: a string with one state byte per entry; then, for each entry that was stored before, its
-        # index in the call (from 1) and the stored entry.
+        # Reply of a call: a string with one state byte per entry; then, for each entry in ``RETURNING_STATES``, its
+        # number in the call (from 1 on) and the stored entry.
         groups, replies = self._call_with_entries("insert_entries", [self._lifetime], entries, encoded, fences)
         for indexes, (states, *stored) in zip(groups, replies, strict=True):
             if set(states) == {InsertState.CREATED}:
                 continue
-            changed = [indexes[number - 1] for number in stored[::2]]
+            returned = [indexes[number - 1] for number in stored[::2]]
             with damage_translated():
-                previous = decode_entries([entries[index].number for index in changed], stored[1::2])
-            entry_of = dict(zip(changed, previous, strict=True))
+                previous = decode_entries([entries[index].number for index in returned], stored[1::2])
+            previous_of = dict(zip(returned, previous, strict=True))
             for index, state in zip(indexes, states, strict=True):
                 if state != InsertState.CREATED:
-                    results[index] = InsertResult(InsertState(state), entry_of.get(index))
+                    results[index] = InsertResult(InsertState(state), previous_of.get(index))
         return results
 
     def replace_entries(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
@@ -48,10 +48,10 @@ class RedisEntries(RedisPart):
         # The entries rely on the removals from buckets, which are in other slots. An empty removal in the slot of each
         # entry increments the call number there (rule 10 of `index.contract`). A failover that loses the removals also
         # loses this increment, and the new master refuses the entries.
-        script, encoded = f"remove_{self.options.bucket_layout}", self._encoded(fences)
+        removal, encoded_fences = f"remove_{self.options.bucket_layout}", self._encode_fences(fences)
         self._run(
             [
-                self._fenced_call(script, slot, encoded, [self._keys.buckets(slot), self._lifetime, b"", b""])
+                self._fenced_call(removal, slot, encoded_fences, [self._keys.buckets(slot), self._lifetime, b"", b""])
                 for slot in by_slot(self._keys.entry_slot(entry.number) for entry in entries)
             ]
         )
@@ -70,7 +70,7 @@ class RedisEntries(RedisPart):
         groups = by_slot(self._keys.entry_slot(entry.number) for entry in entries)
         numbers = np.array([entry.number for entry in entries], ">i8")
         lengths = np.array([len(data) for data in encoded], ">u4")
-        calls, encoded_fences = [], self._encoded(fences)
+        calls, encoded_fences = [], self._encode_fences(fences)
         for slot, indexes in groups.items():
             slot_entries = b"".join([encoded[index] for index in indexes])
             joined = (numbers[indexes].tobytes(), lengths[indexes].tobytes(), slot_entries)
@@ -102,7 +102,8 @@ class RedisEntries(RedisPart):
                 continue
             if (previous_cluster := decode_number(previous)) not in (cluster, number):
                 changes.append(("-", previous_cluster, number))
-            # After a repeated call, too: the set may lack the document, and to join again changes nothing.
+            # Also where the entry names the cluster already: after a call that failed halfway the set may lack the
+            # document, and to join again changes nothing.
             changes.append(("+", cluster, number))
         sizes = self._change_cluster_sets(changes, fences)
         return [size for (change, _, _), size in zip(changes, sizes, strict=True) if change != "-"]

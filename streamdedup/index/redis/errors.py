@@ -23,7 +23,7 @@ _PASSING = (
     exceptions.AskError,
     exceptions.TryAgainError,
     exceptions.RedisClusterException,
-    # Loaded a moment ago and gone again: a failover in between.
+    # The script was loaded a moment ago: a failover came in between.
     exceptions.NoScriptError,
 )
 #: Beginnings of error replies after which the same request may succeed later.
@@ -146,6 +146,7 @@ def _translate(
 
     A value of another type at ``key`` is an error that names the key.
     """
+    # An error may name the address itself.
     store = "the store" if address is None or address in str(error) else f"the store at {address}"
     if key is not None and str(error).startswith("WRONGTYPE"):
         return wrong_type(shown_key(key))
@@ -198,9 +199,7 @@ def shown_key(key: bytes) -> str:
 def check_replies(replies: Sequence[object], keys: Sequence[bytes] = ()) -> None:
     """Raise for the first reply of a pipeline that is an error; see ``translated``.
 
-    Args:
-        replies: The replies.
-        keys: The first key of each command; empty for commands without keys.
+    ``keys`` has a key of each command, for errors about its value; it is empty for commands without keys.
     """
     for reply, key in zip(replies, keys or repeat(None), strict=False):
         if isinstance(reply, exceptions.RedisError | exceptions.RedisClusterException):

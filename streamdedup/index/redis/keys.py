@@ -98,22 +98,20 @@ class Keys:
         return crc32(str(partition).encode()) % self.slots_count
 
     def calls_of_buckets(
-        self, band_keys: NDArray[np.uint32], rows_of_call: int
+        self, band_keys: NDArray[np.uint32], max_rows: int
     ) -> Iterator[tuple[int, NDArray[np.intp], bytes]]:
-        """Yield the slot, the rows with a bucket there, and their joined band keys, for each script call.
+        """Yield for each script call the slot, the rows with a bucket there, and the joined band keys of these rows.
 
-        Args:
-            band_keys: Band keys, (n, bands).
-            rows_of_call: Largest number of rows in one call.
+        ``band_keys`` have the shape (n, bands); a call has at most ``max_rows`` of the n rows.
         """
         big_endian = band_keys.astype(">u4")
-        # Spreads the band keys, which have 32 bits, evenly over the shards.
+        # The shard is band key * shards / 2^32: equal ranges of band keys, which have 32 bits.
         shard_of = (band_keys.astype(np.uint64) * np.uint64(self._shards)) >> np.uint64(32)
         for slot in range(self.slots_count):
             band, shard = divmod(slot, self._shards)
             rows_of_slot = np.flatnonzero(shard_of[:, band] == shard)
-            for start in range(0, len(rows_of_slot), rows_of_call):
-                rows = rows_of_slot[start : start + rows_of_call]
+            for start in range(0, len(rows_of_slot), max_rows):
+                rows = rows_of_slot[start : start + max_rows]
                 yield slot, rows, big_endian[rows, band].tobytes()
 
     # Keys, and prefixes of the keys that scripts build
@@ -173,11 +171,10 @@ class Keys:
     def fencing(self, slot: int, partitions: Sequence[bytes], writer: bytes, call_slot: int) -> list[bytes]:
         """Return the keys for ``lua/_fence.lua``: the guard, the fences, and the number of the writer's last call.
 
-        ``writer`` is the random name of the index object; ``call_slot`` has the number of its last call.
+        ``writer`` is the random name of the index object; the number of its last call is in ``call_slot``.
         """
-        tag = self._tags[slot]
-        fences = map((tag + b"f").__add__, partitions)
-        return [tag + b"x", *fences, self._tags[call_slot] + b"o" + writer]
+        fences = map((self._tags[slot] + b"f").__add__, partitions)
+        return [self.guard(slot), *fences, self._tags[call_slot] + b"o" + writer]
 
     def high_water_mark(self, partition: Partition) -> bytes:
         """Return the high-water-mark key for a partition."""

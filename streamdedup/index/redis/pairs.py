@@ -1,7 +1,4 @@
-"""Pairs in Redis, a part of ``RedisIndex``: pending matches, a hash for each position, and claims, many in a page.
-
-The pages of claims: ``lua/_claims.lua``.
-"""
+"""Pairs in Redis, a part of ``RedisIndex``: pending matches by position, and claims in pages (``lua/_claims.lua``)."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
@@ -17,9 +14,11 @@ from streamdedup.index.redis.servers import Command
 from streamdedup.index.values import Fence, claim_lifetime
 from streamdedup.position import Position
 
-#: Largest number of pairs in one call; a storm of copies may find hundreds of thousands in a batch.
-_MAX_CALL_PAIRS: Final = 2_000
-#: Last bytes of a pair key, the field of a claim in its page: the first 4 of 16 bytes decide on the slot.
+#: A call ends when its size, the number of pairs to claim or of hash fields of pending matches, reaches this. Fields of
+#: one position stay together. A storm of copies may find hundreds of thousands of pairs in a batch.
+_FULL_CALL: Final = 2_000
+#: Last bytes of a pair key, the field of a claim in its page. The first 4 of its 16 bytes are dropped: 12 bytes, random
+#: as they are in a digest, distinguish all pairs.
 _FIELD_BYTES = 12
 
 
@@ -32,22 +31,23 @@ class RedisPairs(RedisPart):
         """See ``PairStore.save_pending_matches``."""
         encoded = [encode_pending(matches) for _, matches in pending]
         slots = (self._keys.partition_slot(position.partition_incarnation) for position, _ in pending)
-        groups = list(_split_by_slot_and_size(slots, [len(fields) for fields in encoded]))
-        calls, encoded_fences = [], self._encoded(fences)
+        groups = list(_split_calls(slots, [len(fields) for fields in encoded]))
+        calls, encoded_fences = [], self._encode_fences(fences)
         for slot, indexes in groups:
             arguments: list[Any] = [self._keys.pending_matches_prefix(slot), self._lifetime]
             for index in indexes:
-                arguments += (pending[index][0].key, len(encoded[index]), *chain.from_iterable(encoded[index].items()))
+                position, fields = pending[index][0], encoded[index]
+                arguments += (position.key, len(fields), *chain.from_iterable(fields.items()))
             calls.append(self._fenced_call("save_pending_matches", slot, encoded_fences, arguments))
         replies = self._run(calls)
         saved = [matches for _, matches in pending]
         with damage_translated():
             for (_, indexes), reply in zip(groups, replies, strict=True):
                 for index, hash_reply in zip(indexes, reply, strict=True):
-                    fields = fields_of(hash_reply)
+                    saved_fields = fields_of(hash_reply)
                     # Decoded only where an earlier attempt has saved something else.
-                    if fields != encoded[index]:
-                        saved[index] = decode_pending(fields)
+                    if saved_fields != encoded[index]:
+                        saved[index] = decode_pending(saved_fields)
         return saved
 
     def claim_pairs(
@@ -56,9 +56,9 @@ class RedisPairs(RedisPart):
         """See ``PairStore.claim_pairs``."""
         pair_keys = [*(pair_key for pair_key, _ in claims), *extended_keys]
         tokens = [position_token(position) for _, position in claims]
-        groups = list(_split_by_slot_and_size(map(self._keys.claim_slot, pair_keys), [1] * len(pair_keys)))
-        calls, encoded_fences = [], self._encoded(fences)
-        lifetime_ms = claim_lifetime(self.options.lifetime_ms) or 0
+        groups = list(_split_calls(map(self._keys.claim_slot, pair_keys), [1] * len(pair_keys)))
+        calls, encoded_fences = [], self._encode_fences(fences)
+        lifetime_ms = claim_lifetime(self.options.lifetime_ms) or 0  # in scripts 0 is for ever
         for slot, indexes in groups:
             # Indexes ascend, so the claims come before the pairs that are only extended, which have no token.
             claims_count = sum(index < len(claims) for index in indexes)
@@ -70,7 +70,7 @@ class RedisPairs(RedisPart):
             calls.append(self._fenced_call("claim_pairs", slot, encoded_fences, arguments))
         owned = [False] * len(claims)
         for (_, indexes), reply in zip(groups, self._run(calls), strict=True):
-            # The reply has no elements for pairs that are only extended.
+            # The reply covers the claims only, which come first.
             for index, is_owned in zip(indexes, reply, strict=False):
                 owned[index] = is_owned == 1
         return owned
@@ -82,15 +82,12 @@ class RedisPairs(RedisPart):
         return sum(claims_in(catalogue) for catalogue in catalogues if catalogue)
 
 
-def _split_by_slot_and_size(slots: Iterable[int], pairs_counts: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
-    """Yield slot and element indexes for each call, from the slot and the pair count of each element.
-
-    Indexes ascend; a call ends when it has ``_MAX_CALL_PAIRS`` pairs or more.
-    """
+def _split_calls(slots: Iterable[int], sizes: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
+    """Yield slot and ascending element indexes for each call, from slot and size (``_FULL_CALL``) of each element."""
     for slot, indexes in by_slot(slots).items():
-        start = pairs_count = 0
+        start = call_size = 0
         for end, index in enumerate(indexes, 1):
-            pairs_count += pairs_counts[index]
-            if pairs_count >= _MAX_CALL_PAIRS or end == len(indexes):
+            call_size += sizes[index]
+            if call_size >= _FULL_CALL or end == len(indexes):
                 yield slot, indexes[start:end]
-                start, pairs_count = end, 0
+                start, call_size = end, 0

@@ -22,9 +22,9 @@ from streamdedup.position import Partition, PartitionIncarnation, Position
 #: Time to live of a fence that is not renewed. A daemon frozen for longer could wake up unfenced; a consumer group that
 #: was deleted starts again at generation one and would be refused as long.
 FENCE_LIFETIME_MS = 7 * 86_400_000
-#: Records before a committed offset whose pending matches a fence deletes; older ones expire. Covers several of the
+#: Largest number of records whose pending matches a fence deletes; those of other records expire. Covers several of the
 #: largest batches; a daemon that dies between commit and ``finish`` leaves the pending matches of one batch.
-_UNMARKED_RECORDS = 20_000
+_CLEARED_RECORDS = 20_000
 
 
 class RedisPartitions(RedisPart):
@@ -47,20 +47,21 @@ class RedisPartitions(RedisPart):
         # Attempt ids increase, also when they are compared as texts.
         if announced < attempt_id:
             raise IndexLost(f"the index has gone back to an earlier time: it lacks committed batches of {partition}")
-        fence = Fence(partition, generation, committed)
+        fence = Fence(partition, generation, committed)  # only for the next call
         ((previous, offset, incarnation, recreated),) = self._run([self._high_water_mark_call(fence, committed, state)])
         # The reply has -1 without a previous high-water mark, and ``recreated`` as 0 or 1.
         if previous >= 0:
-            # Pending matches that remain because ``finish`` was not called after a commit. In the incarnation before a
-            # recreated topic: those from the high-water mark on, which will never be committed.
-            committed_in = PartitionIncarnation(*partition, incarnation - recreated)
-            end = previous + _UNMARKED_RECORDS if recreated else offset
-            offsets = range(max(previous, end - _UNMARKED_RECORDS), end)
-            self._drop_pending_matches(map(committed_in.position_at, offsets))
+            # Delete pending matches that remain because ``finish`` was not called after a commit: those between the two
+            # high-water marks. For a topic that was created again, delete those from the high-water mark on in the
+            # incarnation before, which will never be committed.
+            cleared = PartitionIncarnation(*partition, incarnation - recreated)
+            end = previous + _CLEARED_RECORDS if recreated else offset
+            offsets = range(max(previous, end - _CLEARED_RECORDS), end)
+            self._drop_pending_matches(map(cleared.position_at, offsets))
         return Fence(partition, generation, offset, attempt_id, incarnation, bool(recreated))
 
     def _set_fences(self, partition: Partition, generation: int, *, keep_announced: bool) -> str:
-        """Set a partition fence in every slot; return the earliest announced attempt.
+        """Set a partition fence in every slot; return the id of the earliest announced attempt.
 
         ``keep_announced`` is false for a new consumer group: the attempts of the group before it are forgotten.
         """
@@ -84,7 +85,7 @@ class RedisPartitions(RedisPart):
     def _high_water_mark_call(self, fence: Fence, offset: int, state: BrokerState = UNKNOWN_BROKER_STATE) -> Call:
         end = "" if state.end is None else state.end
         arguments = [self._keys.high_water_mark(fence.partition), offset, state.topic_id, end]
-        return self._fenced_call("raise_high_water_mark", 0, self._encoded([fence]), arguments)
+        return self._fenced_call("raise_high_water_mark", 0, self._encode_fences([fence]), arguments)
 
     def finish(
         self, committed: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]
@@ -133,7 +134,7 @@ class RedisPartitions(RedisPart):
         self, attempt_id: str, fences: Sequence[Fence], starts: Mapping[Partition, int], *, committed: bool = False
     ) -> None:
         """See ``PartitionStore.announce``."""
-        calls, encoded = [], self._encoded(fences)
+        calls, encoded_fences = [], self._encode_fences(fences)
         values = [
             encode_attempt(
                 StoredAttempt(attempt_id, starts[fence.partition], attempt_id if committed else fence.attempt_id)
@@ -144,7 +145,7 @@ class RedisPartitions(RedisPart):
             arguments: list[Any] = [attempt_id]
             for fence, value in zip(fences, values, strict=True):
                 arguments += (self._keys.announced(slot, fence.partition), fence.attempt_id, value)
-            calls.append(self._fenced_call("announce_attempt", slot, encoded, arguments))
+            calls.append(self._fenced_call("announce_attempt", slot, encoded_fences, arguments))
         self._run(calls)
 
     def unfence(self, partition: Partition) -> None:

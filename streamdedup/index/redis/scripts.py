@@ -17,7 +17,7 @@ from streamdedup.errors import BatchRefused, IndexLost, StoreUnavailable
 from streamdedup.index.redis.errors import check_replies, shown_key, wrong_type
 from streamdedup.index.redis.servers import Command, Servers
 
-#: Arguments of one round trip: 20 bands of 1,000 documents, some tens of milliseconds of the server's time.
+#: A round trip ends when it has so many arguments: 20 bands of 1,000 documents, some tens of milliseconds of a server.
 _ROUND_TRIP_ARGUMENTS = 20_000
 
 _FOLDER = resources.files("streamdedup.index.redis").joinpath("lua")
@@ -55,7 +55,7 @@ def load_scripts() -> dict[str, Script]:
     scripts = {}
     for path in _FOLDER.iterdir():
         name = path.name.removesuffix(".lua")
-        if name.startswith("_"):
+        if name.startswith("_"):  # included in scripts
             continue
         source = _read(name)
         included = _INCLUDE.search(source)
@@ -71,7 +71,7 @@ class Call(NamedTuple):
         name: Script name.
         keys: Keys; the first key decides on the server.
         arguments: Arguments.
-        documents_count: Document count, where one argument holds several.
+        documents_count: Documents that one argument holds, joined; 0 where each has arguments of its own.
     """
 
     name: str
@@ -88,7 +88,7 @@ class ScriptRunner:
         fingerprint_key: A key that exists as long as the index.
 
     Attributes:
-        number: Next run number; all calls in a run carry the number.
+        number: Number of the next call of ``run``; all script calls for it must carry the number.
         failures_count: Runs that have failed, in whole or in part.
     """
 
@@ -100,13 +100,9 @@ class ScriptRunner:
         self.failures_count = 0
 
     def run(self, calls: Sequence[Call]) -> list[Any]:
-        """Call scripts in few round trips; no round trip keeps a server busy for long.
+        """Call scripts and return their replies, in few round trips, none of which keeps a server busy for long.
 
-        Args:
-            calls: The calls; calls in one slot are executed in order.
-
-        Returns:
-            The reply to each call.
+        Calls in one slot are executed in order.
 
         Raises:
             StoreUnavailable: A server did not answer; some calls may have taken effect.
@@ -114,7 +110,7 @@ class ScriptRunner:
             BatchRefused: A later generation owns a partition, or a fence is missing.
             IndexLost: The index is gone.
         """
-        self.number += 1  # for the next run: these calls were made with the number of this one
+        self.number += 1  # for the next run: ``calls`` were made with the number of this one
         replies: list[Any] = []
         round_trip: list[Call] = []
         size = 0
@@ -153,7 +149,10 @@ class ScriptRunner:
             self._servers.ask_masters("SCRIPT LOAD", script.source)
 
     def _check_types(self, call: Call, reply: ResponseError) -> None:
-        """Raise for a value with another type; a second call of the script, which is repeatable, finds the key name."""
+        """Raise for a value with another type; a second call of the script, which is repeatable, names the key.
+
+        Without a name in its reply the error shows the hash tag, which all keys of the call share.
+        """
         if not str(reply).startswith(_WRONG_TYPE):
             return
         name, keys, arguments, _ = call
@@ -166,8 +165,9 @@ class ScriptRunner:
         ) from reply
 
     def _check_fences(self, text: str) -> None:
-        """Raise for the errors from ``lua/_fence.lua`` and from scripts that write fences, marks and attempts."""
+        """Raise for the errors of ``lua/_fence.lua`` and of scripts for fences, high-water marks and attempts."""
         if text.startswith("FENCED"):
+            # The error has the stored and the expected fence, each "<generation>:<writer>".
             stored, expected = (fence.partition(":")[0] for fence in text.split()[1:3])
             if stored == expected:
                 raise BatchRefused("a partition of the batch is fenced by another process with our place in the group")

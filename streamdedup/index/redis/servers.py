@@ -56,17 +56,17 @@ class Connections:
         self._login_source = login_source
 
     def new_login_setting(self) -> str | None:
-        """Return the setting that will bring a new login after a refusal; None while no login was ever accepted."""
+        """Return the setting that will bring a new login after a refusal; None if no login was accepted so far."""
         return self._login_source if self.count else None
 
     def set_up(self, connection: Any) -> None:
-        """Set up a new connection as the client would, and count the connection."""
+        """Set up a new connection of a client for one server, as the client would, and count the connection."""
         # Without a health check, which would open a connection before this one is set up, and so on without end.
         connection.on_connect_check_health(check_health=False)
         self.count += 1
 
     def count_one(self, _connection: Any) -> None:
-        """Count a connection set up by the client."""
+        """Count a connection that a cluster client has set up itself."""
         self.count += 1
 
 
@@ -111,7 +111,7 @@ class Servers(ABC):
         return self.ask_all([Command(key, parts)])[0]
 
     def ask_all(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands in one round trip and return their replies."""
+        """Send commands in one round trip and return their replies; raise for the first error among them."""
         replies = self.send(commands)
         check_replies(replies, [command.key for command in commands])
         return replies
@@ -241,13 +241,10 @@ class ClusterServers(Servers):
             client.close()
 
     def _exchange(self, choose_nodes: Callable[[RedisCluster], list[_Addressed]]) -> list[tuple[ClusterNode, Any]]:
-        """Send commands to their nodes, and all commands once more when a slot has moved or a node is gone.
+        """Return node and reply for each command, errors among the replies.
 
-        Args:
-            choose_nodes: Returns the commands, each with its node by the client's current map of the slots.
-
-        Returns:
-            Node and reply for each command, errors among the replies.
+        All commands are sent once more when a slot has moved or a node is gone. ``choose_nodes`` returns the commands,
+        each with its node by the client's current map of the slots.
         """
         with translated(new_login_setting=self.connections.new_login_setting):
             if self._client is None:
@@ -267,7 +264,7 @@ class ClusterServers(Servers):
 def _try_once(
     client: RedisCluster, choose_nodes: Callable[[RedisCluster], list[_Addressed]]
 ) -> list[tuple[ClusterNode, Any]] | None:
-    """Return nodes and replies, or None when a new slot map may help."""
+    """Return node and reply for each command, or None when the commands may succeed with a new map of the slots."""
     try:
         replies = _round_trip(client, choose_nodes(client))
     except exceptions.AuthenticationError:  # a ConnectionError, for which a new map is no help
@@ -297,7 +294,7 @@ def _with_node_names(reply: Any, nodes: Sequence[str]) -> Any:
 
 
 def refuse_eviction(what: str, info: Mapping[str, Any]) -> None:
-    """Raise when a server drops keys as soon as it is full, from its reply to ``INFO memory``.
+    """Raise when the server ``what`` drops keys as soon as it is full, from its reply to ``INFO memory``.
 
     Raises:
         StoreMisconfigured: The server has a memory limit and a policy that evicts.

@@ -38,7 +38,7 @@ class RedisStagingIndex:
         self.store = store
         self._servers = servers
         self._namespace = store.options.namespace
-        self._keys = Keys(self._namespace, 1)
+        self._keys = Keys(self._namespace, 1)  # one band is enough: all keys of a lease are in slot 0
         self._on_keys = on_keys
         self._name = secrets.token_hex(8).encode()
         self._runner = ScriptRunner(servers, self._keys.staging)
@@ -62,7 +62,10 @@ class RedisStagingIndex:
         self.store.forget_calls()
 
     def _extend_or_complete(self, fingerprint: bytes = b"") -> bool:
-        """Extend the lease, or complete the index with a fingerprint; return False when this process has no lease."""
+        """Extend the lease, or complete the index if there is a fingerprint; return whether this process has the lease.
+
+        A repeated completion returns True, although the lease is given up.
+        """
         keys = [self._keys.guard(0), self._keys.staging, self._keys.fingerprint]
         (has_lease,) = self._runner.run([Call("extend_staging_lease", keys, [self._name, LEASE_MS, fingerprint])])
         return bool(has_lease)
@@ -84,5 +87,5 @@ class RedisStagingIndex:
             if self._extend_or_complete():
                 self._servers.ask(self._keys.staging, "UNLINK", self._keys.staging)
         except TransientError as error:
-            # The lease ends after a minute.
+            # Without the deletion the lease ends after a minute.
             logger.info("The lease on a staging index was left", extra={"event": "draft_left", "error": repr(error)})

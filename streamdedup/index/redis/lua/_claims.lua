@@ -10,7 +10,7 @@
 -- Pages expire as wholes, so they belong to generations: a generation takes claims for half of their time to live, and its pages
 -- expire one time to live after that. A claim is looked up in all generations, at most three in steady operation, and moved to the
 -- newest one when it is asked for. A new generation begins when the newest has taken claims for half a time to live, when the clock has
--- gone back by more than that, and when the time to live has become longer.
+-- gone back by more than half a time to live, and when the time to live has become longer.
 --
 -- The catalogue, a string, holds six numbers for each generation: its number, its pages, its claims, the time to live of its claims
 -- ('0' for ever), when it began, and when it ended ('0' for the newest). Times are in milliseconds, since the epoch.
@@ -43,7 +43,8 @@ local function generation_of(prefix, number, pages, claims, lifetime, begun, end
   return generation
 end
 
--- How long a generation takes claims, in milliseconds; lifetime is that of the claims of this call.
+-- How long a generation takes claims, in milliseconds, 0 for ever; lifetime, that of the claims of this call, counts where the
+-- generation has none.
 local function span_of(generation, lifetime)
   return math.ceil((generation.lifetime > 0 and generation.lifetime or lifetime) / 2)
 end
@@ -64,23 +65,23 @@ local function read_generations(key, prefix, now)
 end
 
 local function write_generations(key, generations, now)
-  local entries, rest = {}, 0
+  -- The catalogue lives as long as the claims of any of its generations.
+  local entries, time_to_live = {}, 0
   for i = max(1, #generations - MOST_GENERATIONS + 1), #generations do
-    local each = generations[i]
-    local stop = (each.ended > 0 and each.ended or max(now, each.begun + span_of(each, 0))) + each.lifetime
-    rest = each.lifetime == 0 and math.huge or max(rest, stop - now)
-    entries[#entries + 1] = format(
-      '%d %d %d %.0f %.0f %.0f', each.number, each.pages, max(each.claims, 0), each.lifetime, each.begun, each.ended
-    )
+    local g = generations[i]
+    local expiry = (g.ended > 0 and g.ended or max(now, g.begun + span_of(g, 0))) + g.lifetime
+    time_to_live = g.lifetime == 0 and math.huge or max(time_to_live, expiry - now)
+    entries[#entries + 1] = format('%d %d %d %.0f %.0f %.0f', g.number, g.pages, max(g.claims, 0), g.lifetime, g.begun, g.ended)
   end
   redis.call('SET', key, table.concat(entries, ','))
-  if rest < math.huge then
-    redis.call('PEXPIRE', key, format('%.0f', max(rest, 1)))
+  if time_to_live < math.huge then
+    redis.call('PEXPIRE', key, format('%.0f', max(time_to_live, 1)))
   end
 end
 
 -- Whether the newest generation takes claims of this time to live now.
 local function is_open(newest, lifetime, now)
+  -- The pages of this generation would expire before claims with a longer time to live.
   if newest.lifetime ~= lifetime and newest.lifetime > 0 and (lifetime == 0 or lifetime > newest.lifetime) then
     return false
   end
@@ -96,7 +97,7 @@ local function open_generation(generations, prefix, lifetime, now)
   end
   local pages = 1
   if newest then
-    newest.ended = max(now, 1)
+    newest.ended = max(now, 1)  -- 0 would mean that it has not ended
     -- Half of the pages that the generation before needed.
     pages = max(1, floor(newest.claims / FULL_PAGE / 2))
   end
@@ -157,15 +158,16 @@ local function insert(generation, field, value)
   end
 end
 
--- Set the time to live of the pages that were written: one time to live of claims after the generation's last.
+-- Set the time to live of the pages that were written: they expire one time to live of claims after the generation ends.
 local function expire_pages(generation, now)
   if generation.lifetime == 0 then
     return
   end
   local span = span_of(generation, 0)
-  local rest = format('%.0f', min(max(generation.begun + span - now, 0), span) + generation.lifetime)
+  -- The time until the generation ends is at most the span, also after the clock has gone back.
+  local time_to_live = format('%.0f', min(max(generation.begun + span - now, 0), span) + generation.lifetime)
   for number in pairs(generation.touched) do
-    redis.call('PEXPIRE', page_key(generation, number), rest)
+    redis.call('PEXPIRE', page_key(generation, number), time_to_live)
   end
 end
 

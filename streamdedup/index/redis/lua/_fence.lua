@@ -6,11 +6,11 @@
 -- KEYS[n+2]     number of the last call of this writer: in this slot of a cluster, else in all slots
 -- ARGV[1..n]    expected value of each fence: '<generation>:<writer>'
 -- ARGV[n+1]     number of this call
--- ARGV[n+2]     number of the last acknowledged call of this writer by KEYS[n+2], 0 when unknown; in further calls of a
---               run the number of the run, so that all are refused with the first
+-- ARGV[n+2]     least number that KEYS[n+2] must have, or writes were lost: that of the writer's last acknowledged call, 0 when
+--               unknown; in further calls of a run the number of the run, so that all are refused with the first call
 -- Sets the local `at` to the number of arguments used up: the script's own begin at ARGV[at+1].
 --
--- A missing fence is refused too: the caller has set it, so the index was lost since.
+-- A missing fence is refused too: the caller had set the fence, so the index was lost, or the fence has expired.
 for i = 2, #KEYS - 1 do
   local stored = redis.call('GET', KEYS[i])
   if not stored then

@@ -6,18 +6,19 @@
 -- larger bucket are a string of their own, and its field is empty.
 --
 -- A page generation holds the members inserted during one lifetime and expires one lifetime after its end. Documents are looked up in the
--- present generation, in the one before and, after the clock went back, in the next; a member is in only one of them.
+-- present generation, in the one before and, after the clock went back, in the next; a member is in only one generation.
 -- Linear hashing (W. Litwin, 1980): with n pages and the largest power of two b <= n, a band key is on page (key mod 2b), or on page
 -- (key mod b) where the first does not exist yet. A new page takes its buckets from one other page.
 --
 -- Keys: prefix .. generation ('<pages> <buckets>'), this .. ':' .. page (a hash), this .. ':=' .. band key (a larger bucket).
 -- ARGV[at+1], ARGV[at+2]: prefix of the keys, lifetime in milliseconds ('0' for ever: there is one generation).
+-- Fewest pages of a generation; mean number of buckets in a page above which a page is added; longest value in a page, in bytes.
 local FEWEST, FULL_PAGE, LARGEST_VALUE = 256, 64, 64
 local call, format, sub, unpack_key = redis.call, string.format, string.sub, struct.unpack
 local prefix, lifetime = ARGV[at + 1], tonumber(ARGV[at + 2])
 local time = call('TIME')
 local present_number = lifetime > 0 and math.floor((time[1] * 1000 + time[2] / 1000) / lifetime) or 0
--- Set the number of pages of a generation, and the least power of two above the number.
+-- Set the number n of pages of a generation, and the least power of two above n, which is 2b.
 local function set_pages(generation, pages)
   local _, exponent = math.frexp(pages)
   generation.pages, generation.modulus = pages, 2 ^ exponent
@@ -48,7 +49,7 @@ local function save_generations()
   end
 end
 
--- A bucket: the number of its band key, which decides on the page, and its field there.
+-- The bucket of the i-th band key: the band key as a number (hash), which decides on the page, and its field there.
 local function bucket_at(i, band_keys)
   return (unpack_key('>I4', band_keys, 4 * i - 3)), sub(band_keys, 4 * i - 3, 4 * i - 1)
 end
@@ -69,7 +70,7 @@ local function read(generation, hash, field)
   return members == '' and call('GET', own_key(generation, hash, field)) or members or ''
 end
 
--- Replace the members of a bucket.
+-- Replace the members of a bucket, which were `before`.
 local function write(generation, hash, field, before, members)
   local page, own = page_of(generation, hash), own_key(generation, hash, field)
   if #members > LARGEST_VALUE then

@@ -6,7 +6,7 @@
 --               id, the offset at which the batch begins, and the id of the committed attempt
 -- Error BACK: the slot lacks a committed attempt, so the server has gone back to an earlier time.
 local attempt = ARGV[at + 1]
-local function announced(key)
+local function announced(key)  -- the id, with which the value begins
   return string.sub(redis.call('GET', key) or '', 1, #attempt)
 end
 at = at + 1

@@ -12,9 +12,10 @@ for _, text in ipairs(ARGV) do
     table.insert(words, word == '@' and KEYS[1] or word)
   end
   local reply = redis.pcall(unpack(words))
-  local said = type(reply) == 'table' and reply.err
-  if said and (string.find(said, 'permission') or string.find(said, 'user executing the script', 1, true)) then
-    table.insert(refusals, words[1] .. ': ' .. said)
+  local refusal = type(reply) == 'table' and reply.err
+  -- The texts of older and newer servers; any other error means that the command is permitted.
+  if refusal and (string.find(refusal, 'permission') or string.find(refusal, 'user executing the script', 1, true)) then
+    table.insert(refusals, words[1] .. ': ' .. refusal)
   end
 end
 return refusals

@@ -4,8 +4,8 @@
 -- ARGV[at+1], ARGV[at+2]  prefix of the buckets, time to live in milliseconds ('0' for ever)
 -- ARGV[at+3], ARGV[at+4]  cap of a bucket ('0' for none), number of members of a full bucket to return
 -- ARGV[at+5], ARGV[at+6]  band keys (4 bytes for each of n documents, joined), n document numbers as decimal texts, joined by spaces
--- Returns {i, members, i, members, ...}: each document whose bucket existed, and its members, the document perhaps among them; -i
---   where the bucket is full, so that the document is not inserted.
+-- Returns {i, members, i, members, ...}: each document whose bucket existed, and the members, the document among them; -i and some
+--   members where the bucket is full, so that the document is not inserted.
 local prefix, lifetime, cap, shown = ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]), ARGV[at + 4]
 local call, sub, band_keys, i, result = redis.call, string.sub, ARGV[at + 5], 0, {}
 local time = call('TIME')
@@ -14,13 +14,13 @@ for number in string.gmatch(ARGV[at + 6], '%S+') do
   i = i + 1
   local key = prefix .. sub(band_keys, 4 * i - 3, 4 * i)
   local added = call('SADD', key, number)
-  -- All buckets but a new one have a time to live, so most insertions need only these two commands.
+  -- All buckets but a new one have a time to live, so the insertion in a new one, the usual case, needs only these two commands.
   local is_new = lifetime > 0 and call('PEXPIREAT', key, expiry, 'NX') == 1
   local count = is_new and 1 or call('SCARD', key)
   if cap > 0 and added == 1 and count > cap then
     call('SREM', key, number)
     result[#result + 1], result[#result + 2] = -i, call('SRANDMEMBER', key, shown)
-  elseif count > added then
+  elseif count > added then  -- the bucket existed
     if lifetime > 0 then
       call('PEXPIREAT', key, expiry)
     end

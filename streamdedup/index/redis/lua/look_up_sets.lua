@@ -1,6 +1,6 @@
 -- Read buckets of one slot without inserting. Each bucket is a set of document numbers.
 --
--- KEYS[1]  a key that never exists, in the slot (index/redis/keys.py)
+-- KEYS[1]  guard of the slot: a key that never exists (index/redis/keys.py)
 -- ARGV     prefix of the buckets, lifetime in milliseconds (for look_up_packed only), band keys (4 bytes each, joined)
 -- Returns {i, members, i, members, ...} for each band key that has a bucket.
 local prefix, band_keys, result = ARGV[1], ARGV[3], {}

@@ -6,7 +6,7 @@
 -- ARGV[at+3]  id of the topic ('' when unknown)
 -- ARGV[at+4]  offset after the last record of the partition ('' when unknown)
 -- Returns {high-water mark before (-1 for none), high-water mark, incarnation, 1 when this call began the incarnation}.
--- Error RECREATED: the caller has polled before the topic was deleted.
+-- Error RECREATED: the topic id is an earlier one, so the caller has polled before the topic was deleted.
 local key, offset = ARGV[at + 1], tonumber(ARGV[at + 2])
 local topic_id, log_end = ARGV[at + 3], tonumber(ARGV[at + 4])
 local pattern = '^(%d+) ?(%d*) ?(%S*) ?(.*)$'

@@ -1,5 +1,6 @@
--- Remove documents from their buckets of one slot, which are fields of pages. ARGV[at+3], ARGV[at+4]: the last two of insert_packed.
+-- Layout "packed": remove documents from their buckets of one slot.
 -- include: _fence _pages
+-- ARGV[at+3..4]  band keys (4 bytes for each of n documents, joined), n document numbers (8 bytes each, joined); the others: _pages.lua
 local band_keys, numbers = ARGV[at + 3], ARGV[at + 4]
 for i = 1, #numbers / 8 do
   local hash, field = bucket_at(i, band_keys)

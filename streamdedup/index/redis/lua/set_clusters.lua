@@ -18,7 +18,7 @@ for i = 1, (#ARGV - at) / 3 do
   if entry and string.sub(entry, 26, 25 + #position) == position then
     local is_alone = string.sub(entry, 1, 1) == ALONE
     replies[i] = is_alone and number or string.sub(entry, -8)
-    -- A command that makes a string longer, such as APPEND, doubles its memory; SET allocates what the string needs.
+    -- SET, which allocates what the string needs: a command that makes a string longer, such as APPEND, doubles its memory.
     local rest = string.sub(entry, 2, is_alone and -1 or -9)
     redis.call('SET', prefix .. number, IN_CLUSTER .. rest .. cluster, 'KEEPTTL')
   end
