@@ -92,7 +92,7 @@ class TextAligner:
                 result = await self._in_thread(lambda: self._texts_or_error(decoder, entries))
         except TimeoutError:
             # No pause: the time includes the wait for a thread, and calls that hang occupy the threads anyway.
-            reason = f"the texts could not be read within {self._timeout_s:g} s"
+            reason = f"Kafka did not answer within {self._timeout_s:g} s, or earlier comparisons took this time"
             self._outages.failed_with(reason=reason)
             return TextMissingError(reason)
         if isinstance(result, StreamdedupError):

@@ -114,7 +114,11 @@ def test_two_installations_look_at_titles_and_bodies_of_one_topic(install, new_t
         {"id": "b", "title": title + "!", "body": "nothing of the kind was said in the office of the mayor today"},
         {"id": "c", "title": other_title, "body": TEXT},
     ]
-    for name, text in re.findall(r"```toml\n# (\w+)\.toml\n(.*?)```", section("Two looks at one topic"), re.DOTALL):
+    page = section("Two looks at one topic")
+    (titles,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    assert 'has `bodies` in place of `titles`, `text_fields = ["body"]` and `shingle_unit = "word"`.' in page
+    bodies = titles.replace("titles", "bodies").replace('["title"]', '["body"]').replace('"char"', '"word"')
+    for name, text in [("titles", titles), ("bodies", bodies)]:
         duplicates = new_topic("duplicates")
         changes = {
             "localhost:9092": installation.kafka,
