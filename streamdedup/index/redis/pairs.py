@@ -1,4 +1,7 @@
-"""Pairs in Redis, a part of ``RedisIndex``: pending matches by position, and claims in pages (``lua/_claims.lua``)."""
+"""Pairs in Redis, a part of ``RedisIndex``: pending matches by position, and claims in pages (``lua/_claims.lua``).
+
+Read ``index.contract`` first: the calls implement its rules 4 and 5.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain

@@ -31,12 +31,7 @@ _NAMED_KEY = re.compile(r'WRONGTYPE key "(.*)"')
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One script.
-
-    Attributes:
-        source: Script text, with the included files.
-        sha: SHA-1 of the text in hexadecimal digits, by which the server knows the script.
-    """
+    """Script text with the included files, and its SHA-1 in hexadecimal digits, by which the server knows it."""
 
     source: bytes
     sha: str
@@ -69,8 +64,7 @@ class Call(NamedTuple):
 
     Attributes:
         name: Script name.
-        keys: Keys; the first key decides on the server.
-        arguments: Arguments.
+        keys: Declared keys; the first key decides on the server.
         documents_count: Documents that one argument holds, joined; 0 where each has arguments of its own.
     """
 
@@ -85,7 +79,7 @@ class ScriptRunner:
 
     Args:
         servers: The Redis servers.
-        fingerprint_key: A key that exists as long as the index.
+        fingerprint_key: A key that exists as long as the index; tells a missing fence from a lost index.
 
     Attributes:
         number: Number of the next call of ``run``; all script calls for it must carry the number.

@@ -26,10 +26,7 @@ logger = logging.getLogger(__name__)
 class RedisStagingIndex:
     """A ``StagingIndex`` in Redis.
 
-    Args:
-        servers: The Redis servers.
-        store: The index, made with ``in_staging=True``.
-        on_keys: Called with the number of keys deleted since the last call.
+    ``store`` is made with ``in_staging=True``; ``on_keys`` gets the number of keys deleted since its last call.
     """
 
     def __init__(
