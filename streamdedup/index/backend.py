@@ -155,10 +155,14 @@ class Backend(Protocol):
         """Return the facts of the servers; raise ``StoreMisconfigured`` if they are not as in the settings."""
 
     def check(self) -> list[str]:
-        """Check that the servers can hold an index; return warnings for the operator."""
+        """Check that the servers can hold an index, with fewer requests than ``findings``; return warnings.
+
+        Raises:
+            StoreMisconfigured: The servers cannot, or are not as in the settings.
+        """
 
     def findings(self, *, rebuilds: bool) -> Iterator[Finding]:
-        """Yield the result of each check of the servers, for ``check`` and for the start of the daemon.
+        """Yield the result of each check of the servers, for `streamdedup check` and for the start of the daemon.
 
         With ``rebuilds`` the daemon rebuilds a lost index by itself, so that its user needs more permissions.
         """

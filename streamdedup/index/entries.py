@@ -59,7 +59,7 @@ from streamdedup.wire import SCOPE_BYTES, Match
 ENTRY_LAYOUT: Final = 4
 #: Layout byte of an entry without a cluster and with one.
 _ALONE, _IN_CLUSTER = ENTRY_LAYOUT << 4, ENTRY_LAYOUT << 4 | 1
-#: First byte, digest, record time, offset, length of the partition; the same without the last.
+#: First byte, digest, record time, offset, length of the partition; the same without the length.
 _HEAD, _HEAD_START = struct.Struct(">B16sqqH"), struct.Struct(">B16sqq")
 _NUMBER = struct.Struct(">q")
 _LENGTH = struct.Struct(">H")

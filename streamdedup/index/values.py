@@ -47,8 +47,9 @@ class Fence:
         attempt_id: The latest known committed attempt at a batch; empty when there is none.
         incarnation: Topic incarnation, counted for this partition.
         recreated: Whether the call that returned this fence began the incarnation.
-        has_commit: Whether the group has a committed offset for the partition; set by ``daemon``, not by stores. If so,
-            an operator has set it back where records lie below the high-water mark; else nothing explains such records.
+        has_commit: Whether the group has a committed offset for the partition; set by ``daemon``, not by stores. With a
+            committed offset, records below the high-water mark mean that an operator has set the offset back; without
+            one, nothing explains such records.
     """
 
     partition: Partition

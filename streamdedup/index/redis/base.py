@@ -193,8 +193,8 @@ class RedisPart(RedisReading):
         super().__init__(servers, options, keys, self._runner.run, now_ms)
         #: Time to live of entries, buckets and pending matches as an argument of scripts, in milliseconds; 0 for ever.
         self._lifetime = options.lifetime_ms or 0
-        #: Random name of this index object, a part of its fences and of the keys of its call numbers.
-        self._name = secrets.token_bytes(8)
+        #: Random name of this index object (rule 7), a part of its fences and of the keys of its call numbers.
+        self._writer = secrets.token_bytes(8)
         #: By slot, on a single server by slot 0 for all; absent before the first call and after ``forget_calls``.
         self._last_calls: dict[int, _LastCall] = {}
 
@@ -202,7 +202,7 @@ class RedisPart(RedisReading):
         """Return fences with this index object as the writer."""
         return EncodedFences(
             [str(fence.partition).encode() for fence in fences],
-            [encode_fence(fence.generation, self._name) for fence in fences],
+            [encode_fence(fence.generation, self._writer) for fence in fences],
         )
 
     def _fenced_call(
@@ -212,7 +212,7 @@ class RedisPart(RedisReading):
         number = self._runner.number
         # A single server loses the last writes of all slots together, so slot 0 has the call number for all slots.
         call_slot = slot if self._servers.mode == "cluster" else 0
-        keys = self._keys.fencing(slot, fences.partitions, self._name, call_slot)
+        keys = self._keys.fencing(slot, fences.partitions, self._writer, call_slot)
         arguments = [*fences.values, number, self._acknowledged(call_slot, number), *arguments]
         return Call(name, keys, arguments, documents_count)
 

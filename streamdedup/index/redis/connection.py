@@ -1,6 +1,6 @@
 """Opens connections to a single server, to Sentinels or to a cluster, and checks the servers.
 
-``indexes`` opens connections; ``redis.backend`` and ``redis.checks`` check the servers.
+``indexes`` opens connections; ``redis.backend`` and ``redis.checks`` check the servers. Commands: ``redis.servers``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -106,7 +106,7 @@ def connect_sentinel(
 def _connections(security: Mapping[str, Any] | None) -> Connections:
     """Return what counts the connections; for error texts it also names the setting that will bring a new login."""
     provider = (security or {}).get("credential_provider")
-    return Connections(provider.source if isinstance(provider, RenewedLogin) else None)
+    return Connections(login_source=provider.source if isinstance(provider, RenewedLogin) else None)
 
 
 class _SentinelClient(redis.Redis):
@@ -157,7 +157,8 @@ def read_facts(servers: Servers) -> dict[str, dict[str, Any]]:
     """Return each master's reply to ``INFO``, by address, if the servers are as in the settings.
 
     Raises:
-        StoreMisconfigured: A server is too old or a replica, or is part of a cluster against ``redis.mode``.
+        StoreMisconfigured: A server is too old, a replica, a Sentinel or part of a cluster, against the settings; or no
+            Sentinel knows the master.
         StoreUnavailable: A server does not answer, or is a replica after a failover.
     """
     if isinstance(servers, OneServer) and isinstance(servers.client.connection_pool, SentinelConnectionPool):

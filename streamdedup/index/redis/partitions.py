@@ -69,7 +69,7 @@ class RedisPartitions(RedisPart):
         ``keep_announced`` is false when no attempt is committed. If the slot has no fence either, the consumer group is
         new, and the announced attempt of the previous group is deleted.
         """
-        value = encode_fence(generation, self._name)
+        value = encode_fence(generation, self._writer)
         replies = self._run(
             [
                 Call(

@@ -132,7 +132,7 @@ class ScriptRunner:
             replies = self._servers.send(commands)
         for call, reply in zip(calls, replies, strict=True):
             if isinstance(reply, ResponseError):
-                self._check_fences(str(reply))
+                self._check_error(str(reply))
                 self._check_types(call, reply)
         check_replies(replies, [command.key for command in commands])
         return replies
@@ -158,7 +158,7 @@ class ScriptRunner:
             reply_with_key[1] if reply_with_key else shown_key(keys[0].partition(b"}")[0]) + "}..."
         ) from reply
 
-    def _check_fences(self, text: str) -> None:
+    def _check_error(self, text: str) -> None:
         """Raise for the errors of ``lua/_fence.lua`` and of scripts for fences, high-water marks and attempts."""
         if text.startswith("FENCED"):
             # The error has the stored and the expected fence, each "<generation>:<writer>".

@@ -25,7 +25,8 @@ POLICY_ADVICE = "set it to noeviction (CONFIG SET maxmemory-policy noeviction)"
 RETRIES = 2
 BACKOFF = ExponentialWithJitterBackoff(base=0.02, cap=0.3)
 
-#: Replies after which a command is sent to a cluster once more, with a new map of the slots.
+#: Replies after which a command is sent to a cluster once more, with a new map of the slots. Without AskError: as long
+#: as a slot is moving, the map stays the same.
 _ASK_AGAIN = (exceptions.MovedError, exceptions.ClusterDownError, exceptions.ConnectionError, exceptions.TimeoutError)
 
 

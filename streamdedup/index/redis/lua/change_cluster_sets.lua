@@ -3,7 +3,7 @@
 --
 -- ARGV[at+1]    prefix of the keys of sets; the number that names the cluster (8 bytes) follows
 -- ARGV[at+2]    time to live in milliseconds ('0' for ever)
--- ARGV[at+3]    largest number of members of a set; a set with so many lacks further ones, so that removals do not change it
+-- ARGV[at+3]    largest number of members of a set; a set with so many may lack further ones, so it takes no removals
 -- ARGV[at+4..]  for each change: '+', '-' or '=' (only the size), the cluster (8 bytes), the document number as decimal text
 -- Returns for each change the size of its cluster after all changes, the first document included. So a repeated call has the same reply.
 local prefix, lifetime, limit = ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3])

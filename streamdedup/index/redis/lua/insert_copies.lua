@@ -6,8 +6,8 @@
 -- ARGV[at+3]    time to live in milliseconds ('0' for ever)
 -- ARGV[at+4]    cap of a bucket
 -- ARGV[at+5]    count of removals that the caller read before it read the first m documents
--- ARGV[at+6]    m: documents that another one inserts, each unless a document of its cell of contents was removed after that
---               count: it could be the document itself
+-- ARGV[at+6]    m: documents outside the batch, each inserted unless a document of its cell of contents (fifth byte of the digest)
+--               was removed after that count: it could be the document itself
 -- ARGV[at+7..]  for each document: content digest (16 bytes), number as decimal text
 -- Returns {members, members, ...}: the other members for each document after the first m.
 local prefix, removals, lifetime, cap = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], tonumber(ARGV[at + 4])

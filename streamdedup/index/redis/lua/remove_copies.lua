@@ -2,9 +2,9 @@
 -- include: _fence
 --
 -- ARGV[at+1]    prefix of the buckets; the content digest follows
--- ARGV[at+2]    key of the removals: a hash with the number of calls so far ('count') and, for each cell of contents (one byte of
---               the digest), the number of the last call that removed a document of the cell. A repeated call counts twice, which
---               does no harm.
+-- ARGV[at+2]    key of the removals: a hash with the number of calls so far ('count') and, for each cell of contents (the fifth byte
+--               of the digest, because the first four choose the slot), the number of the last call that removed a document of the
+--               cell. A repeated call counts twice, which does no harm.
 -- ARGV[at+3..]  for each document: content digest (16 bytes), number as decimal text
 local prefix, removals = ARGV[at + 1], ARGV[at + 2]
 at = at + 2

@@ -15,7 +15,7 @@ for i = 1, (#ARGV - at) / 3 do
   local number, position, cluster = ARGV[at + 3 * i - 2], ARGV[at + 3 * i - 1], ARGV[at + 3 * i]
   local entry = redis.call('GET', prefix .. number)
   replies[i] = ''
-  if entry and string.sub(entry, 26, 25 + #position) == position then
+  if entry and string.sub(entry, 26, 25 + #position) == position then  -- Lua counts bytes from 1
     local is_alone = string.sub(entry, 1, 1) == ALONE
     replies[i] = is_alone and number or string.sub(entry, -8)
     -- SET, which allocates what the string needs: a command that makes a string longer, such as APPEND, doubles its memory.
