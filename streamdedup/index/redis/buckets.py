@@ -83,9 +83,9 @@ class RedisBuckets(RedisPart):
         replies = self._run([*calls, self._count_call(numbers)])[: len(calls)]  # the count returns nothing of use
         for rows, reply in zip(rows_of_call, replies, strict=True):
             # By turns: number of a document in the call, from 1 on, negative where the bucket is full; bucket members.
-            for index, members in zip(reply[::2], reply[1::2], strict=True):
-                row = int(rows[abs(index) - 1])
-                if index < 0:
+            for row_number, members in zip(reply[::2], reply[1::2], strict=True):
+                row = int(rows[abs(row_number) - 1])
+                if row_number < 0:
                     full[row] += 1
                 others_count = _count_bucket(candidates[row], decode(members), numbers[row])
                 if 0 < cap <= 2 * others_count:

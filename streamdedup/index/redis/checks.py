@@ -132,7 +132,7 @@ def _persistence(what: str, address: str, info: Mapping[str, Any]) -> Finding:
 def _clocks(servers: Servers) -> Iterator[Finding]:
     before_s = time.time()
     replies = servers.ask_masters("TIME")
-    ours_s = (before_s + time.time()) / 2
+    ours_s = (before_s + time.time()) / 2  # in the middle of the round trip
     for name, (seconds, microseconds) in replies.items():
         what = store_name(servers, name)
         ahead_s = int(seconds) + int(microseconds) / 1e6 - ours_s

@@ -38,6 +38,7 @@ class RedisIndexReader(RedisReading):
         stored, is_rebuilt, is_half_dropped = self._servers.ask_all([Command(key, parts) for parts in requests])
         if is_rebuilt:
             raise StoreUnavailable(f"the index of {self.options.namespace} is being rebuilt")
+        # An index that is being deleted counts as none.
         return None if stored is None or is_half_dropped else self._compare_fingerprint(stored, fingerprint)
 
     def look_up(self, numbers: Sequence[int], band_keys: NDArray[np.uint32]) -> Hits:

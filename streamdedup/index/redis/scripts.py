@@ -143,7 +143,7 @@ class ScriptRunner:
             self._servers.ask_masters("SCRIPT LOAD", script.source)
 
     def _check_types(self, call: Call, reply: ResponseError) -> None:
-        """Raise for a value with another type; a second call of the script, which is repeatable, names the key.
+        """Raise for a value of another type than the script expects; a second call, which does no harm, names the key.
 
         Without a name in its reply the error shows the hash tag, which all keys of the call share.
         """

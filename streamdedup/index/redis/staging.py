@@ -43,7 +43,7 @@ class RedisStagingIndex:
     def hold(self) -> None:
         """See ``StagingIndex.hold``."""
         key = self._keys.staging
-        # The key may exist because this process has the lease.
+        # Where the key exists, it may be the lease of this process.
         if not (self._servers.ask(key, "SET", key, self._name, "NX", "PX", LEASE_MS) or self._extend_or_complete()):
             raise StoreUnavailable(f"the index of {self._namespace} is being rebuilt by another process")
 
@@ -51,7 +51,7 @@ class RedisStagingIndex:
         """See ``StagingIndex.clear``."""
 
         def deleted(count: int) -> None:
-            self.extend_lease()
+            self.extend_lease()  # the deletion may take longer than the lease
             self._on_keys(count)
             tick()
 
