@@ -1,6 +1,6 @@
 """Inspects and deletes an index in Redis, for operator commands and ``library.Index.delete``; a rebuild also deletes.
 
-Nothing takes a lock, so numbers are approximate while daemons write.
+Nothing takes a lock, so numbers are approximate while daemons write. The contract is ``index.backend.IndexUpkeep``.
 """
 
 import random

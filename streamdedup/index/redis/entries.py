@@ -1,4 +1,7 @@
-"""Index entries in Redis, a part of ``RedisIndex``: a string each, in the slot of the number (``index.entries``)."""
+"""Index entries in Redis, a part of ``RedisIndex``: a string each, in the slot of the number (``index.entries``).
+
+Read ``index.contract`` first: the calls implement its rules 1, 3 and 9.
+"""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Reads an index in Redis without the right to write, on a master or a replica.
+"""Reads an index in Redis without the right to write, on a master or a replica (contract: ``index.reading``).
 
 Each look-up is one script for a slot, so that a bucket page is read as a whole while a daemon splits it. Scripts are
 called by ``EVALSHA_RO``, and sent by ``EVAL_RO`` where the server does not have them: neither runs a command that

@@ -1,6 +1,6 @@
 """The staging index in Redis: it has the keys of the index, and a lease instead of the fingerprint.
 
-``RedisBackend.staging`` makes one for ``daemon.rebuild``.
+``RedisBackend.staging`` makes one for ``daemon.rebuild``. Read ``index.staging`` first, its contract.
 """
 
 import logging
