@@ -48,12 +48,7 @@ class KeyStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The result of a walk over all keys of an index.
-
-    Attributes:
-        documents_count: Number of index entries.
-        kinds: Keys by the name of their kind.
-    """
+    """The result of a walk over all keys of an index: number of index entries, and keys by the name of their kind."""
 
     documents_count: int
     kinds: Mapping[str, KeyStatistics]
@@ -96,7 +91,8 @@ class ServerFacts:
 class IndexUpkeep(Protocol):
     """Inspects and deletes one index, for the commands of operators.
 
-    Nothing takes a lock, so numbers are approximate while daemons write.
+    Nothing takes a lock, so numbers are approximate while daemons write. ``on_keys`` gets the number of keys that were
+    counted or deleted since its last call.
     """
 
     def fingerprint(self) -> Fingerprint | None:
@@ -112,13 +108,10 @@ class IndexUpkeep(Protocol):
         """Return the facts for those partitions of ``topics``, and those in ``also``, that the index has seen."""
 
     def survey(self, on_keys: Callable[[int], None] = lambda _count: None) -> Survey:
-        """Walk over all keys of the index; ``on_keys`` gets the number of keys since its last call."""
+        """Walk over all keys of the index."""
 
     def drop(self, on_keys: Callable[[int], None] = lambda _count: None) -> int:
-        """Delete the index and return the number of deleted keys; daemons that still write to the index end.
-
-        ``on_keys`` gets the number of keys deleted since its last call.
-        """
+        """Delete the index and return the number of deleted keys; daemons that still write to the index end."""
 
 
 class Backend(Protocol):
@@ -162,10 +155,14 @@ class Backend(Protocol):
         """Return the facts of the servers; raise ``StoreMisconfigured`` if they are not as in the settings."""
 
     def check(self) -> list[str]:
-        """Check that the servers can hold an index; return warnings for the operator."""
+        """Check that the servers can hold an index, with fewer requests than ``findings``; return warnings.
+
+        Raises:
+            StoreMisconfigured: The servers cannot, or are not as in the settings.
+        """
 
     def findings(self, *, rebuilds: bool) -> Iterator[Finding]:
-        """Yield the result of each check of the servers, for ``check`` and for the start of the daemon.
+        """Yield the result of each check of the servers, for `streamdedup check` and for the start of the daemon.
 
         With ``rebuilds`` the daemon rebuilds a lost index by itself, so that its user needs more permissions.
         """

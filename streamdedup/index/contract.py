@@ -11,7 +11,7 @@ A profile's index holds:
   committed offset) and the *announced attempt* (the latest attempt at a batch that is completely written);
 * per position the *pending matches*: found and not yet committed.
 
-A store divides its keys among *slots*. Each slot is on one server, and a server may lose writes of its slots alone.
+A store divides its keys among *slots*. Each slot is on one server; a server may lose writes that other servers keep.
 
 ``detection`` uses the ``DocumentStore``, ``daemon`` the ``PartitionStore`` and ``StoreHealth``; ``detection.writing``,
 which replaces the daemon in programs without Kafka, uses all three. ``index.memory`` and ``index.redis`` implement all
@@ -25,7 +25,7 @@ The index lies outside the Kafka transaction that publishes alerts. These rules 
 3. *position order*: an entry is replaced only by a version or a deletion marker from a later position
    (``documents.decide_version``).
 4. *pending matches saved*: ``save_pending_matches`` stores the verified matches for a position and returns them with
-   those that earlier attempts stored for the position.
+   those that earlier attempts stored for it, because a later attempt may find other members in the buckets.
 5. *claim*: ``claim_pairs`` gives a pair to the position that asks first. After each request, from any position, the
    claim lives for at least two lifetimes of an entry (``values.claim_lifetime`` says why), and in Redis for at most
    three, because claims expire in groups (``redis/lua/_claims.lua``). A document that is inserted again also extends
@@ -44,14 +44,14 @@ The index lies outside the Kafka transaction that publishes alerts. These rules 
    ``claim_pairs`` before the daemon goes on.
 9. *remove before change*: the old version is removed from its buckets while the old entry, which names
    the buckets, still exists; then the entry is replaced. Except in full buckets of exact copies, a document never
-   removes another one from a bucket: members are hints, checked against the member's entry. A document inserts other
-   documents with ``insert_copies`` only. The call leaves a document out if any document with its content was removed
-   after ``copy_removals`` was read: if it was this one, nothing would remove the inserted member again.
-10. *no late or forgotten writes*: an index object numbers its calls. A server refuses a call after a later one; else
-    a write that timed out, was repeated, and then arrives could remove a document from a bucket in which the document
-    was inserted meanwhile. A server also refuses a call when an earlier acknowledged call of the writer is missing, for
-    example after a failover; otherwise a claim could rely on pending matches that are lost. One server numbers the
-    calls of all slots together, Redis Cluster those of each slot separately.
+   removes another one from a bucket: members are hints, checked against the member's entry. Only ``insert_copies``
+   inserts documents that are not in the batch. It leaves such a document out if any document with its content was
+   removed after ``copy_removals`` was read: if it was this one, nothing would remove the inserted member again.
+10. *no late or forgotten writes*: an index object numbers its calls. A server refuses a call that arrives after a later
+    one; else a write that timed out and was repeated could still arrive, and remove a document from a bucket in which
+    the document was inserted meanwhile. A server also refuses a call when an earlier acknowledged call of the writer is
+    missing, for example after a failover; else a claim could rely on pending matches that are lost. A single server
+    stores one last number for all slots, Redis Cluster one for each slot.
 11. *announce*: before a batch is published, ``announce`` stores the attempt id in every slot, and the same id is
     committed with the offsets. ``fence`` compares both attempts. If the committed attempt is later than the announced
     one, the store has gone back to an earlier time, and the gap begins at the offset stored with the announced attempt.
@@ -104,8 +104,8 @@ class EntryReading(Protocol):
                 among the slots, and may exceed the limit by one entry for each slot.
 
         Returns:
-            For each number that was read the entry or deletion marker, or None where the index has none. At least one
-            number is read. A number that is missing here was not read.
+            For each number that was read the entry or deletion marker, or None where the index has none. A number that
+            is missing in the result was not read; the first number is always read.
         """
 
 
@@ -131,12 +131,12 @@ class EntryStore(EntryReading, Protocol):
         """Store entries and deletion markers in order, each where no entry or an earlier position is stored."""
 
     def set_clusters(self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]) -> list[int]:
-        """Set clusters, in order; an entry with another position than the given one is left alone.
+        """Name a cluster in each document's entry, in order; an entry with another position is left alone.
 
         A document that joins a cluster becomes a member of the cluster's set, and leaves the set of the cluster that
         its entry named. A set lives as long as an entry, counted from the last document that joined. ``clusters`` are:
-        document number, position, document number that names the cluster. A document that joins no cluster has its own
-        number there, and its entry does not change.
+        document number, position, document number that names the cluster: of a document that joins no cluster its own
+        number, and its entry does not change.
 
         Returns:
             The size of each cluster after the call: the first document and the members of the set, capped at
@@ -147,7 +147,7 @@ class EntryStore(EntryReading, Protocol):
         """Remove documents from the sets of their clusters, before their entries change (rule 9).
 
         ``members`` are: document number, document number that names the cluster. The set of a cluster with
-        ``CLUSTER_SIZE_CAP`` documents or more lacks some of them, so it keeps its size.
+        ``CLUSTER_SIZE_CAP`` documents may lack further ones, so nothing is removed from the set.
         """
 
 
@@ -184,8 +184,8 @@ class BucketStore(Protocol):
             documents: Document numbers with content digests, inserted in order.
             fences: Fences for the batch partitions.
             near_capacity: Other documents, which are inserted first, with ``copy_removals`` as read before their
-                entries. A document is left out if any document with its content was removed after that (rule 9). A
-                store that counts removals by groups of contents leaves out the document's whole group.
+                entries. A document is left out if any document with its content was removed after that (rule 9). In a
+                store that counts removals by groups of contents, a removal of any content in the group is enough.
 
         Returns:
             For each of ``documents`` the other members; hints, as in any bucket.
@@ -209,7 +209,7 @@ class PairStore(Protocol):
     ) -> list[PendingMatches]:
         """Save matches by position; return everything that is saved for each position.
 
-        The match that was saved first for a pair is kept, and so is the digest.
+        Of several matches for a pair, and of several digests, the one that was saved first is kept.
         """
 
     def claim_pairs(
@@ -222,7 +222,7 @@ class PairStore(Protocol):
                 pairs from other positions: after the store had gone back to an earlier time, a batch in progress may
                 have claimed a pair whose alert is committed.
             fences: Fences for the batch partitions.
-            extended_keys: Keys for pairs found without a match; their claims are only extended, where there are any.
+            extended_keys: Keys for pairs that do not match now (rule 5); claims on them are only extended.
 
         Returns:
             For each of ``claims`` whether the position owns the pair, by this call or an earlier one.
@@ -266,7 +266,7 @@ class PartitionStore(Protocol):
 
         Args:
             partition: The partition.
-            generation: The caller's generation.
+            generation: The caller's generation of the consumer group.
             committed: The group's committed offset, or the offset where the group starts; the high-water mark is
                 raised to this offset.
             attempt_id: The attempt that was committed with the offset. If it is empty and the index has no fence for
@@ -303,7 +303,7 @@ class PartitionStore(Protocol):
     def finish(
         self, committed: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]
     ) -> None:
-        """After a commit, raise the high-water marks to ``committed`` and delete pending matches for ``positions``."""
+        """After a commit, raise the high-water marks to these offsets and delete pending matches for ``positions``."""
 
 
 class StoreHealth(Protocol):

@@ -146,12 +146,7 @@ def deletion_marker(number: int, position: Position, time_ms: int) -> IndexEntry
 
 @dataclass(frozen=True, slots=True)
 class InsertResult:
-    """Result when a version is inserted.
-
-    Attributes:
-        state: What the index did.
-        previous: The stored entry, in ``RETURNING_STATES``; else None.
-    """
+    """What the index did with a version, and the entry that was stored before (in ``RETURNING_STATES``, else None)."""
 
     state: InsertState
     previous: IndexEntry | None = None

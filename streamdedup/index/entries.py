@@ -59,7 +59,7 @@ from streamdedup.wire import SCOPE_BYTES, Match
 ENTRY_LAYOUT: Final = 4
 #: Layout byte of an entry without a cluster and with one.
 _ALONE, _IN_CLUSTER = ENTRY_LAYOUT << 4, ENTRY_LAYOUT << 4 | 1
-#: First byte, digest, record time, offset, length of the partition; the same without the last.
+#: First byte, digest, record time, offset, length of the partition; the same without the length.
 _HEAD, _HEAD_START = struct.Struct(">B16sqqH"), struct.Struct(">B16sqq")
 _NUMBER = struct.Struct(">q")
 _LENGTH = struct.Struct(">H")
@@ -70,7 +70,7 @@ _TAILS = [struct.Struct(f"<{count}Q") for count in range(256)]
 _CONTENTS = [struct.Struct(f"{_CONTENT.format}{count}Q") for count in range(256)]
 _HAS_FIRST_DIGEST, _HAS_INCARNATION, _STOP_SHINGLES_ONLY, _IS_SIGNATURE, _HAS_SOURCE, _HAS_SCOPE = 1, 2, 4, 8, 16, 32
 _HAS_CAPTION = 64
-_KNOWN_FLAGS = 127
+_KNOWN_FLAGS = 127  # the sum of these
 _DIGEST_BYTES, _INCARNATION_BYTES = 16, 8
 #: First bytes of the fields of pending matches.
 _MATCH, _DIGEST, _MISSING = b"m", b"d", b"u"
@@ -178,7 +178,7 @@ def decode_entries(numbers: Sequence[int], stored: Sequence[bytes]) -> list[Inde
 
 
 def _parse_entry(number: int, data: bytes) -> _Parts:
-    """Decode an entry up to its sketch."""
+    """Decode an entry up to its sketch; empty ``data`` fails at the first ``unpack_from``."""
     if data and data[0] >> 4 != ENTRY_LAYOUT:
         raise ValueError(f"index entry {number} is damaged: layout {data[0] >> 4}, expected {ENTRY_LAYOUT}")
     if data and data[0] not in (_ALONE, _IN_CLUSTER):
@@ -209,8 +209,8 @@ def _parse_content(data: bytes, start: int, end: int) -> tuple[tuple[Any, ...], 
     source_start = incarnation_start + (_INCARNATION_BYTES if flags & _HAS_INCARNATION else 0)
     scope_start = source_start + (SOURCE_BYTES if flags & _HAS_SOURCE else 0)
     scope_end = scope_start + (SCOPE_BYTES if flags & _HAS_SCOPE else 0)
-    caption_start = scope_end + bool(flags & _HAS_CAPTION)
-    # The sum is the length byte of the caption; 0 without a caption, or where the entry is cut off.
+    caption_start = scope_end + (1 if flags & _HAS_CAPTION else 0)  # after the length byte
+    # The sum is the length byte; 0 without a caption, or where the entry is cut off.
     sketch_start = caption_start + sum(data[scope_end:caption_start])
     if flags & ~_KNOWN_FLAGS:
         raise ValueError(f"unknown flags {flags:#x}")
@@ -268,13 +268,7 @@ def claims_in(catalogue: bytes) -> int:
 
 
 class StoredHighWaterMark(NamedTuple):
-    """A high-water mark as ``redis/lua/raise_high_water_mark.lua`` stores it.
-
-    Attributes:
-        offset: The high-water mark.
-        incarnation: Topic incarnation.
-        topic_id: Kafka's topic id; empty when unknown.
-    """
+    """A high-water mark as ``redis/lua/raise_high_water_mark.lua`` stores it; ``topic_id`` is empty when unknown."""
 
     offset: int
     incarnation: int

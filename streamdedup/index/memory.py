@@ -1,7 +1,7 @@
 """The index in memory: the specification for the index in Redis, and the index of ``scan`` and ``Index.in_memory``.
 
-Commands on files (``cli.collection``) and ``library`` construct it. Every method does in plain Python what
-``index.contract`` says.
+Commands on files (``cli.collection``) and ``library`` construct it. Read ``index.contract`` first: the methods do in
+plain Python what it says, and its eleven rules and the order of calls explain the conditions here.
 """
 
 from collections import Counter
@@ -108,6 +108,7 @@ class MemoryIndex(MemoryPartitions):
     def _insert(self, entry: IndexEntry) -> InsertResult:
         stored = self._entries.get(entry.number)
         state = decide_version(stored, entry)
+        # Not if REPLACED: the old version must leave its buckets before ``replace_entries`` stores this one (rule 9).
         if state is InsertState.CREATED:
             self._entries.set(entry.number, entry)
         return InsertResult(state, stored if state in RETURNING_STATES else None)
@@ -117,7 +118,8 @@ class MemoryIndex(MemoryPartitions):
         self._check_fences(fences)
         for entry in entries:
             if decide_version(self._entries.get(entry.number), entry) in (InsertState.CREATED, InsertState.REPLACED):
-                self._entries.set(entry.number, entry, marker_lifetime(self._lifetime_ms) if entry.deleted else None)
+                lifetime_ms = marker_lifetime(self._lifetime_ms) if entry.deleted else self._lifetime_ms
+                self._entries.set(entry.number, entry, lifetime_ms)
 
     def insert_and_look_up(
         self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
@@ -128,18 +130,18 @@ class MemoryIndex(MemoryPartitions):
         full: Counter[int] = Counter()
         near_capacity = set()
         for row, (number, keys, hits) in enumerate(zip(numbers, band_keys.tolist(), candidates, strict=True)):
-            for bucket_key in enumerate(keys):
-                members = self._buckets.get(bucket_key) or {}
+            for band_and_key in enumerate(keys):
+                members = self._buckets.get(band_and_key) or {}
                 others = [member for member in members if member != number]
                 if self._bucket_cap is not None and 2 * len(others) >= self._bucket_cap:
                     near_capacity.add(row)
-                # A member stays in a full bucket, and reads all others.
-                if number not in members and self._bucket_cap is not None and len(others) >= self._bucket_cap:
+                is_full = self._bucket_cap is not None and len(others) >= self._bucket_cap
+                if is_full and number not in members:
                     full[row] += 1
                     others = others[:SHOWN_OF_FULL]
-                else:
+                else:  # a member of a full bucket stays there, and reads all others
                     members[number] = None
-                    self._buckets.set(bucket_key, members)
+                    self._buckets.set(band_and_key, members)
                 for member in others:
                     hits[member] = hits.get(member, 0) + 1
         return Hits(candidates, full.total(), frozenset(full), frozenset(near_capacity))
@@ -150,8 +152,8 @@ class MemoryIndex(MemoryPartitions):
         """See ``BucketStore.remove_from_buckets``."""
         self._check_fences(fences)
         for number, keys in zip(numbers, band_keys.tolist(), strict=True):
-            for bucket_key in enumerate(keys):
-                (self._buckets.get(bucket_key) or {}).pop(number, None)
+            for band_and_key in enumerate(keys):
+                (self._buckets.get(band_and_key) or {}).pop(number, None)
 
     def remove_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
         """See ``BucketStore.remove_copies``."""
@@ -174,13 +176,15 @@ class MemoryIndex(MemoryPartitions):
         """See ``BucketStore.insert_copies``."""
         self._check_fences(fences)
         if near_capacity is not None:
+            removals_count = near_capacity.removals[0]  # of slot 0, the only one, before the documents were read
             for number, digest in near_capacity.documents:
-                if self._last_removals.get(digest, 0) <= near_capacity.removals[0]:
+                if self._last_removals.get(digest, 0) <= removals_count:  # no removal since (rule 9)
                     self._insert_copy(number, digest)
         return [self._insert_copy(number, digest) for number, digest in documents]
 
     def _insert_copy(self, number: int, digest: bytes) -> list[int]:
         others = [member for member in self._copies.get(digest) or {} if member != number]
+        # Of a full bucket another member falls out: all have the same content, and members are hints.
         self._copies.set(digest, dict.fromkeys([*others[: COPIES_CAP - 1], number]))
         return others
 
@@ -190,7 +194,10 @@ class MemoryIndex(MemoryPartitions):
 
     def look_up(self, numbers: Sequence[int], band_keys: NDArray[np.uint32]) -> Hits:
         """See ``IndexReader.look_up``."""
-        buckets = [[list(self._buckets.get(key) or ()) for key in enumerate(keys)] for keys in band_keys.tolist()]
+        buckets = [
+            [list(self._buckets.get(band_and_key) or ()) for band_and_key in enumerate(keys)]
+            for keys in band_keys.tolist()
+        ]
         return hits_of_members(numbers, buckets, self._bucket_cap)
 
     def look_up_copies(self, documents: Sequence[tuple[int, bytes]]) -> list[list[int]]:
@@ -224,7 +231,7 @@ class MemoryIndex(MemoryPartitions):
         for position, new in pending:
             merged = self._pending_matches.get(position) or PendingMatches()
             if new:
-                merged = PendingMatches(
+                merged = PendingMatches(  # the value that was saved first is kept
                     {**new.matches, **merged.matches},
                     merged.digest or new.digest,
                     merged.document_missing or new.document_missing,
@@ -278,7 +285,7 @@ class MemoryIndex(MemoryPartitions):
 
     def _leave_cluster(self, number: int, cluster: int) -> None:
         members = self._cluster_sets.get(cluster) or set()
-        if len(members) < _MAX_JOINED:
+        if len(members) < _MAX_JOINED:  # a full set may lack further documents, so it keeps its size
             members.discard(number)
 
     def cluster_members(self, cluster: int) -> list[int]:

@@ -1,4 +1,7 @@
-"""Partitions in memory, the base class of ``MemoryIndex``: fences, high-water marks and announced attempts."""
+"""Partitions in memory, the base class of ``MemoryIndex``: fences, high-water marks and announced attempts.
+
+Read ``index.contract`` first: its rules 6, 7 and 11 explain the conditions here.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -21,14 +24,17 @@ class MemoryPartitions:
     def __init__(self, lifetime_ms: int | None, now_ms: Callable[[], float]) -> None:
         self._lifetime_ms = lifetime_ms
         self._now_ms = now_ms
+        #: None while there is no index; ``MemoryIndex.open`` sets the fingerprint.
         self._fingerprint: Fingerprint | None = None
         #: The generation of each fence; the writer is always this object.
         self._fences: dict[Partition, int] = {}
         self._high_water_marks: dict[Partition, int] = {}
         #: Topic incarnation and topic id for each high-water mark.
         self._incarnations: dict[Partition, tuple[int, str]] = {}
+        #: Topic ids before the present one, by partition; a call with such an id belongs to a topic that was deleted.
         self._earlier_topic_ids: dict[Partition, set[str]] = {}
-        #: Last announced attempt of each partition.
+        #: Last announced attempt of each partition. Attempt ids increase, as texts: where the announced id is smaller
+        #: than the committed one, the index has gone back to an earlier time (rule 11).
         self._announced: dict[Partition, StoredAttempt] = {}
         self._pending_matches: ExpiringDict[Position, PendingMatches] = ExpiringDict(lifetime_ms, now_ms)
 
@@ -46,10 +52,13 @@ class MemoryPartitions:
         stored = self._fences.get(partition)
         if stored is not None and stored > generation:
             raise BatchRefused(f"{partition} is fenced by generation {stored}, the batch has {generation}")
+        # Before the checks that may raise, as in Redis: from now on the previous owner's writes are refused.
         self._fences[partition] = generation
-        if not attempt_id and stored is None:  # a new consumer group
+        # Neither commit nor fence: a new consumer group. It counts generations, with which attempt ids begin, from 1
+        # again, so its ids would be smaller than the announced one.
+        if not attempt_id and stored is None:
             self._announced.pop(partition, None)
-        if self._announced_attempt(partition) < attempt_id:
+        if self._announced_id(partition) < attempt_id:
             raise IndexLost(f"the index has gone back to an earlier time: it lacks committed batches of {partition}")
         if state.topic_id in self._earlier_topic_ids.get(partition, ()):
             raise BatchRefused(f"{partition} was polled before its topic was deleted and created again")
@@ -57,6 +66,7 @@ class MemoryPartitions:
         incarnation, _ = self._incarnations[partition]
         high_water_mark = max(self._high_water_marks.get(partition, 0), committed)
         self._high_water_marks[partition] = high_water_mark
+        # Delete pending matches that are committed, and those of an earlier incarnation, which never will be.
         for position in self._pending_matches.all_keys():
             if position.topic_partition == partition and (
                 position.incarnation != incarnation or position.offset < committed
@@ -73,7 +83,7 @@ class MemoryPartitions:
             incarnation += 1
             if topic_id and state.topic_id not in {"", topic_id}:
                 self._earlier_topic_ids.setdefault(partition, set()).add(topic_id)
-            del self._high_water_marks[partition]
+            del self._high_water_marks[partition]  # so that ``fence`` sets the committed offset, which may be lower
         self._incarnations[partition] = incarnation, state.topic_id or topic_id
         return recreated
 
@@ -95,14 +105,14 @@ class MemoryPartitions:
         """See ``PartitionStore.announce``."""
         self._check_fences(fences)
         for fence in fences:
-            announced = self._announced_attempt(fence.partition)
+            announced = self._announced_id(fence.partition)
             if announced < fence.attempt_id:
                 raise IndexLost("the index has gone back to an earlier time")
-            if announced < attempt_id:
+            if announced < attempt_id:  # else the call is repeated, or a later attempt was announced
                 committed_id = attempt_id if committed else fence.attempt_id
                 self._announced[fence.partition] = StoredAttempt(attempt_id, starts[fence.partition], committed_id)
 
-    def _announced_attempt(self, partition: Partition) -> str:
+    def _announced_id(self, partition: Partition) -> str:
         return self._announced.get(partition, StoredAttempt()).attempt_id
 
     def unfence(self, partition: Partition) -> None:

@@ -36,13 +36,7 @@ _LOW_BITS, _LOW_MASK = np.uint32(24), np.uint32(0xFFFFFF)
 
 
 class StoredSketch(NamedTuple):
-    """A sketch as stored.
-
-    Attributes:
-        data: The bytes.
-        shingles_count: Distinct shingles.
-        is_signature: Whether the sketch is a signature.
-    """
+    """The bytes of a sketch; number of distinct shingles and kind of the sketch are in other fields of the entry."""
 
     data: bytes
     shingles_count: int
@@ -77,7 +71,7 @@ def decode_sketches(stored: Sequence[StoredSketch]) -> list[Sketch]:
         if is_signature:
             sketches.append(Sketch(count, signature=_decode_signature(data)))
         else:
-            sketches.append(Sketch(count, next(plain_hashes if count < _FEWEST_CODED else coded_hashes)))
+            sketches.append(Sketch(count, hashes=next(plain_hashes if count < _FEWEST_CODED else coded_hashes)))
     return sketches
 
 
@@ -157,9 +151,10 @@ def _decode_hashes(stored: Sequence[StoredSketch]) -> NDArray[np.uint32]:
         raise ValueError("damaged high parts of shingle hashes")
     hashes = bits.astype(np.uint32)
     hashes <<= _LOW_BITS
-    # Read as overlapping values of 4 bytes, 3 bytes apart: the mask removes the first byte of the next value.
+    # Read as overlapping values of 4 bytes, 3 bytes apart: the mask removes the first byte of the next value, which for
+    # the last value is the appended zero.
     low.append(b"\0")
-    hashes |= np.ndarray(len(bits), _VALUE, b"".join(low), 0, (_LOW_BYTES,)) & _LOW_MASK
+    hashes |= np.ndarray(len(bits), _VALUE, b"".join(low), strides=(_LOW_BYTES,)) & _LOW_MASK
     return hashes
 
 

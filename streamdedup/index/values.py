@@ -42,14 +42,14 @@ class Fence:
     """The right to write for one partition, bound to a consumer-group generation; a store adds its writer (rule 7).
 
     Attributes:
-        partition: The partition.
         generation: Consumer-group generation in which this process owns the partition.
         high_water_mark: Committed offset below which records emit nothing.
         attempt_id: The latest known committed attempt at a batch; empty when there is none.
         incarnation: Topic incarnation, counted for this partition.
         recreated: Whether the call that returned this fence began the incarnation.
-        has_commit: Whether the group has a committed offset for the partition; set by ``daemon``, not by stores. A
-            committed offset below the high-water mark was set back by an operator.
+        has_commit: Whether the group has a committed offset for the partition; set by ``daemon``, not by stores. With a
+            committed offset, records below the high-water mark mean that an operator has set the offset back; without
+            one, nothing explains such records.
     """
 
     partition: Partition
@@ -154,12 +154,7 @@ class FoundNearCapacity:
 
 @dataclass(frozen=True, slots=True)
 class StoreStats:
-    """Server memory; among several servers, the fullest one's.
-
-    Attributes:
-        used_bytes: Memory in use, or None when unknown.
-        limit_bytes: Memory limit, or None when there is none.
-    """
+    """Memory of a server, the fullest one of several: in use (None when unknown), and its limit (None for none)."""
 
     used_bytes: int | None
     limit_bytes: int | None

@@ -1,6 +1,6 @@
 """Inspects and deletes an index in Redis, for operator commands and ``library.Index.delete``; a rebuild also deletes.
 
-Nothing takes a lock, so numbers are approximate while daemons write.
+Nothing takes a lock, so numbers are approximate while daemons write. The contract is ``index.backend.IndexUpkeep``.
 """
 
 import random
@@ -44,12 +44,7 @@ _PARTITIONS_COUNT = 1024
 
 
 class RedisUpkeep:
-    """An ``IndexUpkeep`` in Redis.
-
-    Args:
-        servers: The Redis servers.
-        namespace: Prefix and profile, joined by a colon.
-    """
+    """An ``IndexUpkeep`` in Redis; ``namespace`` is prefix and profile, joined by a colon."""
 
     def __init__(self, servers: Servers, namespace: str) -> None:
         self._servers = servers
@@ -72,7 +67,8 @@ class RedisUpkeep:
         looked_up = {Partition(topic, number) for topic in topics for number in range(_PARTITIONS_COUNT)}
         partitions = sorted(looked_up | set(also))
         offsets = self._values([self._keys.high_water_mark(partition) for partition in partitions])
-        fences = self._values([self._keys.fence(0, partition) for partition in partitions])
+        slot = 0  # every slot has the fence
+        fences = self._values([self._keys.fence(slot, partition) for partition in partitions])
         return {
             partition: _facts(offset, fence)
             for partition, offset, fence in zip(partitions, offsets, fences, strict=True)
@@ -151,8 +147,8 @@ class RedisUpkeep:
         """Yield all keys, some at a time; a key whose slot moves meanwhile may be yielded twice."""
         # Neither prefixes nor profile names have characters with a meaning in patterns.
         pattern = f"{{{self._namespace}:*"
-        cursors: Mapping[str, Any] = self._servers.ask_masters("SCAN", 0, "MATCH", pattern, "COUNT", _SCAN_COUNT)
-        for master, (first_cursor, first_keys) in cursors.items():
+        first_replies: Mapping[str, Any] = self._servers.ask_masters("SCAN", 0, "MATCH", pattern, "COUNT", _SCAN_COUNT)
+        for master, (first_cursor, first_keys) in first_replies.items():
             cursor, keys = first_cursor, first_keys
             yield keys
             while cursor:

@@ -25,7 +25,7 @@ from streamdedup.index.values import Fingerprint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisOptions:
-    """What the indexes of an installation have in common.
+    """What all indexes of an installation have in common; ``RedisIndexOptions`` are the options of one index.
 
     Attributes:
         prefix: First part of all keys.
@@ -48,7 +48,7 @@ class RedisBackend:
     """See ``Backend``.
 
     Args:
-        connections: The servers that have all these indexes.
+        connections: The servers that have all these indexes; ``Servers.connections`` only counts.
         options: What the indexes have in common.
         indexes: Index parameters by profile.
     """

@@ -1,4 +1,7 @@
-"""Base classes for the parts of an index in Redis: options, servers, keys, and script calls under fences."""
+"""Base classes for the parts of an index in Redis: options, servers, keys, and script calls under fences.
+
+Read ``index.contract`` first: rules 7 and 10 are about fences and call numbers.
+"""
 
 import secrets
 import time
@@ -50,7 +53,7 @@ class RedisIndexOptions:
     def stored_fingerprint(self, fingerprint: Fingerprint) -> dict[str, object]:
         """Return the fingerprint to store: the settings, and the parameters that decide on the keys."""
         layouts = {"bucket_layout": self.bucket_layout, "claim_layout": _CLAIM_LAYOUT, "entry_layout": ENTRY_LAYOUT}
-        # The length of a page generation: pages have the number of their generation in the key (``lua/_pages.lua``).
+        # Keys of pages contain the number of a generation: the time divided by this length (``lua/_pages.lua``).
         generation = {"page_generation_ms": self.lifetime_ms or 0} if self.bucket_layout == "packed" else {}
         return {**fingerprint, "shards": self.shards, **layouts, **generation}
 
@@ -62,7 +65,7 @@ class RedisReading:
         servers: The Redis servers.
         options: Place and limits.
         keys: The index keys.
-        run: Calls scripts; returns the replies.
+        run: Calls scripts and returns their replies: ``ScriptRunner.run``, or a call without the right to write.
         now_ms: Clock, in milliseconds since the epoch.
     """
 
@@ -98,12 +101,11 @@ class RedisReading:
         groups = by_slot(self._keys.entry_slot(number) for number in distinct)
         keys = [[self._keys.entry(distinct[index]) for index in indexes] for indexes in groups.values()]
         replies = self._servers.ask_all([Command(slot_keys[0], ("MGET", *slot_keys)) for slot_keys in keys])
-        stored = {
-            distinct[index]: data
-            for indexes, values in zip(groups.values(), replies, strict=True)
-            for index, data in zip(indexes, values, strict=True)
-            if data is not None
-        }
+        stored = {}
+        for indexes, values in zip(groups.values(), replies, strict=True):
+            for index, data in zip(indexes, values, strict=True):
+                if data is not None:
+                    stored[distinct[index]] = data
         return _decoded(stored)
 
     def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, IndexEntry | None]:
@@ -166,12 +168,7 @@ class _LastCall(NamedTuple):
 
 
 class EncodedFences(NamedTuple):
-    """Fences as the calls of an operation need them.
-
-    Attributes:
-        partitions: Partitions as text, for the keys of fences.
-        values: Generation and writer of each fence, as stored at its key.
-    """
+    """Fences for the calls of an operation: partitions as text, for the keys; generations with writer, as stored."""
 
     partitions: list[bytes]
     values: list[str]
@@ -180,11 +177,7 @@ class EncodedFences(NamedTuple):
 class RedisPart(RedisReading):
     """Base class for the parts that ``RedisIndex`` joins; each part implements one Protocol in the contract.
 
-    Args:
-        servers: The Redis servers.
-        options: Place and limits.
-        in_staging: Whether this index belongs to a ``StagingIndex``, into which a rebuild writes.
-        now_ms: Clock, in milliseconds since the epoch.
+    With ``in_staging`` this index belongs to a ``StagingIndex``, into which a rebuild writes.
     """
 
     def __init__(
@@ -200,15 +193,16 @@ class RedisPart(RedisReading):
         super().__init__(servers, options, keys, self._runner.run, now_ms)
         #: Time to live of entries, buckets and pending matches as an argument of scripts, in milliseconds; 0 for ever.
         self._lifetime = options.lifetime_ms or 0
-        #: Random name of this index object, a part of its fences and of the keys of its call numbers.
-        self._name = secrets.token_bytes(8)
+        #: Random name of this index object (rule 7), a part of its fences and of the keys of its call numbers.
+        self._writer = secrets.token_bytes(8)
+        #: By slot, on a single server by slot 0 for all; absent before the first call and after ``forget_calls``.
         self._last_calls: dict[int, _LastCall] = {}
 
     def _encode_fences(self, fences: Sequence[Fence]) -> EncodedFences:
         """Return fences with this index object as the writer."""
         return EncodedFences(
             [str(fence.partition).encode() for fence in fences],
-            [encode_fence(fence.generation, self._name) for fence in fences],
+            [encode_fence(fence.generation, self._writer) for fence in fences],
         )
 
     def _fenced_call(
@@ -218,7 +212,7 @@ class RedisPart(RedisReading):
         number = self._runner.number
         # A single server loses the last writes of all slots together, so slot 0 has the call number for all slots.
         call_slot = slot if self._servers.mode == "cluster" else 0
-        keys = self._keys.fencing(slot, fences.partitions, self._name, call_slot)
+        keys = self._keys.fencing(slot, fences.partitions, self._writer, call_slot)
         arguments = [*fences.values, number, self._acknowledged(call_slot, number), *arguments]
         return Call(name, keys, arguments, documents_count)
 
@@ -227,7 +221,7 @@ class RedisPart(RedisReading):
         self._last_calls.clear()
 
     def _acknowledged(self, slot: int, number: int) -> int:
-        """Return the smallest call number that a slot must have stored; 0 if unknown. Remember this call.
+        """Return the smallest call number that a slot must have stored, 0 if unknown (rule 10). Remember this call.
 
         A slot that stores a smaller number has lost writes, and refuses the call (``lua/_fence.lua``). The first call
         of a run expects the number of the slot's last call, unless a run has failed since, or that call is too old.
@@ -235,7 +229,8 @@ class RedisPart(RedisReading):
         all calls of the run are refused.
         """
         failures_count, now_s = self._runner.failures_count, time.monotonic()
-        last = self._last_calls.get(slot, _LastCall(number=0, failures_count=0, called_at_s=0.0))
+        never = _LastCall(number=0, failures_count=0, called_at_s=0.0)
+        last = self._last_calls.get(slot, never)
         if last.number == number:
             return number
         self._last_calls[slot] = _LastCall(number, failures_count, now_s)

@@ -9,7 +9,7 @@
     insertion reads some pages more. For indexes whose size decides (``lua/_pages.lua``).
 
 Both layouts return all members that were inserted during the last lifetime and not removed, and may return older ones.
-Buckets of exact copies are sets in both layouts.
+Buckets of exact copies are sets in both layouts. Read ``index.contract`` first, rules 2 and 9.
 """
 
 from collections import Counter
@@ -83,11 +83,11 @@ class RedisBuckets(RedisPart):
         replies = self._run([*calls, self._count_call(numbers)])[: len(calls)]  # the count returns nothing of use
         for rows, reply in zip(rows_of_call, replies, strict=True):
             # By turns: number of a document in the call, from 1 on, negative where the bucket is full; bucket members.
-            for index, members in zip(reply[::2], reply[1::2], strict=True):
-                row = int(rows[abs(index) - 1])
-                if index < 0:
+            for row_number, members in zip(reply[::2], reply[1::2], strict=True):
+                row = int(rows[abs(row_number) - 1])
+                if row_number < 0:
                     full[row] += 1
-                others_count = _count(candidates[row], decode(members), numbers[row])
+                others_count = _count_bucket(candidates[row], decode(members), numbers[row])
                 if 0 < cap <= 2 * others_count:
                     near_capacity.add(row)
         # A full bucket returns few members, so their number does not show that the bucket is near capacity.
@@ -97,7 +97,8 @@ class RedisBuckets(RedisPart):
         self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
     ) -> None:
         """See ``BucketStore.remove_from_buckets``."""
-        self._run(self._calls("remove", numbers, band_keys, fences, [])[0])
+        calls, _ = self._calls("remove", numbers, band_keys, fences, [])
+        self._run(calls)
 
     def _calls(
         self,
@@ -109,13 +110,15 @@ class RedisBuckets(RedisPart):
     ) -> tuple[list[Call], list[NDArray[np.intp]]]:
         """Return a call for each slot and chunk of documents, and for each call its rows of ``numbers``.
 
-        ``limits`` are the arguments between time to live and band keys, which only an insertion has.
+        ``limits`` are the arguments between time to live and band keys. Only an insertion has them: cap of a bucket (0
+        for none), and number of shown members of a full one.
         """
         calls, rows_of_call = [], []
         script, encode = f"{verb}_{self.options.bucket_layout}", LAYOUTS[self.options.bucket_layout].encode
         numbers_array, encoded_fences = np.array(numbers, np.int64), self._encode_fences(fences)
         all_encoded = encode(numbers_array)
         for slot, rows, keys in self._keys.calls_of_buckets(band_keys, CALL_DOCUMENTS):
+            # Without shards, and in one chunk, each slot has all documents.
             encoded = all_encoded if len(rows) == len(numbers) else encode(numbers_array[rows])
             arguments = [self._keys.buckets(slot), self._lifetime, *limits, keys, encoded]
             calls.append(self._fenced_call(script, slot, encoded_fences, arguments, len(rows)))
@@ -168,7 +171,7 @@ class RedisBuckets(RedisPart):
             calls.append(self._fenced_call("insert_copies", slot, encoded_fences, arguments))
             rows_of_call.append(rows)
         copies: list[list[int]] = [[] for _ in documents]
-        for rows, reply in zip(rows_of_call, self._run(calls), strict=True):
+        for rows, reply in zip(rows_of_call, self._run(calls), strict=True):  # no replies for ``inserted_first``
             for row, members in zip(rows, reply, strict=True):
                 copies[row] = [int(member) for member in members]
         return copies
@@ -178,7 +181,7 @@ class RedisBuckets(RedisPart):
         return self._keys.copies(slot), self._keys.copy_removals(slot)
 
 
-def _count(candidates: dict[int, int], members: Sequence[int], document: int) -> int:
+def _count_bucket(candidates: dict[int, int], members: Sequence[int], document: int) -> int:
     """Count a bucket for each member in it but the document itself; return the number of these members."""
     for number in members:
         if number != document:

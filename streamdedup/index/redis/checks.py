@@ -9,7 +9,7 @@ from redis.exceptions import NoPermissionError
 
 from streamdedup.errors import StoreMisconfigured, StoreUnavailable
 from streamdedup.findings import Finding
-from streamdedup.index.redis.connection import check_policy, read_facts, software, store_name
+from streamdedup.index.redis.connection import policy_warnings, read_facts, software, store_name
 from streamdedup.index.redis.errors import GRANT
 from streamdedup.index.redis.scripts import load_scripts
 from streamdedup.index.redis.servers import Command, Servers
@@ -83,12 +83,12 @@ def _reached(servers: Servers, name: str, info: Mapping[str, Any], address: str)
 def _master_findings(what: str, address: str, info: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield the findings of a master from its reply to ``INFO``; ``what`` is its name in texts (``store_name``)."""
     try:
-        policy_warnings = list(check_policy(what, info))
+        warnings = policy_warnings(what, info)
     except StoreMisconfigured as error:
         yield Finding.failure("redis_eviction", what, error, _set_config(address, "maxmemory-policy", "noeviction"))
     else:
-        yield from (Finding.warning("redis_eviction", what, text) for text in policy_warnings)
-        if not policy_warnings:
+        yield from (Finding.warning("redis_eviction", what, text) for text in warnings)
+        if not warnings:
             yield Finding.ok("redis_eviction", what, f"{what} keeps every key (maxmemory-policy noeviction)")
     yield _memory(what, info)
     yield _persistence(what, address, info)
@@ -132,7 +132,7 @@ def _persistence(what: str, address: str, info: Mapping[str, Any]) -> Finding:
 def _clocks(servers: Servers) -> Iterator[Finding]:
     before_s = time.time()
     replies = servers.ask_masters("TIME")
-    ours_s = (before_s + time.time()) / 2
+    ours_s = (before_s + time.time()) / 2  # in the middle of the round trip
     for name, (seconds, microseconds) in replies.items():
         what = store_name(servers, name)
         ahead_s = int(seconds) + int(microseconds) / 1e6 - ours_s

@@ -1,9 +1,9 @@
 """Opens connections to a single server, to Sentinels or to a cluster, and checks the servers.
 
-``indexes`` opens connections; ``redis.backend`` and ``redis.checks`` check the servers.
+``indexes`` opens connections; ``redis.backend`` and ``redis.checks`` check the servers. Commands: ``redis.servers``.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import redis
@@ -51,7 +51,8 @@ def connect(
     try:
         client = redis.Redis.from_url(
             url,
-            redis_connect_func=connections.set_up,
+            # Called for each new connection, in place of the client's own set-up.
+            redis_connect_func=connections.set_up_and_count,
             socket_timeout=timeout_s,
             socket_connect_timeout=connect_timeout_s,
             health_check_interval=_IDLE_S,
@@ -80,7 +81,8 @@ def connect_sentinel(
         service: Master name at the Sentinels.
         security: The client's own arguments for login to the master, and for TLS.
         sentinel_security: The client's own arguments for login to the Sentinels, and for TLS.
-        from_replicas: Whether to connect to a replica where there is one; for commands that only read.
+        from_replicas: Whether to connect to a replica where there is one; for commands that only read, and not for
+            ``read_facts`` and ``check_server``, which take a replica for a failover.
         timeout_s: Time limit for a reply, in seconds.
         connect_timeout_s: Time limit for connecting, in seconds.
     """
@@ -91,10 +93,10 @@ def connect_sentinel(
     manager: Any = Sentinel(list(sentinels), sentinel_kwargs=sentinel_arguments)
     client: redis.Redis = (manager.slave_for if from_replicas else manager.master_for)(
         service,
-        redis_class=_MasterClient,
+        redis_class=_SentinelClient,
         health_check_interval=_IDLE_S,
         retry=Retry(BACKOFF, RETRIES),
-        redis_connect_func=connections.set_up,
+        redis_connect_func=connections.set_up_and_count,
         **times,
         **(security or {}),
     )
@@ -102,13 +104,13 @@ def connect_sentinel(
 
 
 def _connections(security: Mapping[str, Any] | None) -> Connections:
-    """Return the counter of connections, which knows the setting from which a new login is read, if there is one."""
+    """Return what counts the connections; for error texts it also names the setting that will bring a new login."""
     provider = (security or {}).get("credential_provider")
-    return Connections(provider.source if isinstance(provider, RenewedLogin) else None)
+    return Connections(login_source=provider.source if isinstance(provider, RenewedLogin) else None)
 
 
-class _MasterClient(redis.Redis):
-    """A client for the master that Sentinels name; closes the connections to the Sentinels too."""
+class _SentinelClient(redis.Redis):
+    """A client for the master that Sentinels name, or for replicas; closes the connections to the Sentinels too."""
 
     def close(self) -> None:
         """Close all connections."""
@@ -128,12 +130,7 @@ def connect_cluster(
 ) -> Servers:
     """Return the connection to a Redis Cluster; nothing is sent yet.
 
-    Args:
-        nodes: Host and port for some nodes, which tell the others.
-        security: The client's own arguments for login and TLS.
-        from_replicas: Whether to read from replicas where there are any; for commands that only read.
-        timeout_s: Time limit for a reply, in seconds.
-        connect_timeout_s: Time limit for connecting, in seconds.
+    ``nodes`` are host and port of some nodes, which tell the others. Further arguments: see ``connect_sentinel``.
     """
     connections = _connections(security)
 
@@ -146,6 +143,7 @@ def connect_cluster(
             require_full_coverage=False,
             # Makes each connection begin with READONLY; ``ClusterServers`` chooses the nodes itself.
             load_balancing_strategy=LoadBalancingStrategy.RANDOM_REPLICA if from_replicas else None,
+            # A cluster client sets up its connections itself, then calls this function.
             redis_connect_func=connections.count_one,
             socket_timeout=timeout_s,
             socket_connect_timeout=connect_timeout_s,
@@ -159,7 +157,8 @@ def read_facts(servers: Servers) -> dict[str, dict[str, Any]]:
     """Return each master's reply to ``INFO``, by address, if the servers are as in the settings.
 
     Raises:
-        StoreMisconfigured: A server is too old or a replica, or Redis is run in another way.
+        StoreMisconfigured: A server is too old, a replica, a Sentinel or part of a cluster, against the settings; or no
+            Sentinel knows the master.
         StoreUnavailable: A server does not answer, or is a replica after a failover.
     """
     if isinstance(servers, OneServer) and isinstance(servers.client.connection_pool, SentinelConnectionPool):
@@ -177,12 +176,12 @@ def check_server(servers: Servers) -> list[str]:
         Warnings for the operator, possibly none.
 
     Raises:
-        StoreMisconfigured: A server is too old, a replica, evicts keys, or Redis is run in another way.
-        StoreUnavailable: A server does not answer, or is a replica after a failover.
+        StoreMisconfigured: As ``read_facts``; or a server evicts keys.
+        StoreUnavailable: As ``read_facts``.
     """
     warnings: list[str] = []
     for name, info in read_facts(servers).items():
-        warnings += check_policy(store_name(servers, name), info)
+        warnings += policy_warnings(store_name(servers, name), info)
     return warnings
 
 
@@ -204,6 +203,7 @@ def _check_kind(servers: Servers, info: Mapping[str, Any]) -> None:
         raise StoreMisconfigured('redis.url names a Sentinel; name it in redis.nodes, with redis.mode = "sentinel"')
     if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < _OLDEST_VERSION:
         raise StoreMisconfigured(f"the store runs Redis {version}; streamdedup needs 7.0 or newer, or Valkey")
+    # In the reverse case the client has raised an error already (``errors._wrong_server``).
     if info.get("cluster_enabled") and servers.mode != "cluster":
         raise StoreMisconfigured('the store is part of a cluster; set redis.mode = "cluster" and redis.nodes')
     if info.get("role") == "slave":
@@ -212,16 +212,17 @@ def _check_kind(servers: Servers, info: Mapping[str, Any]) -> None:
         raise StoreUnavailable("the store's master has become a replica: a failover is under way")
 
 
-def check_policy(what: str, info: Mapping[str, Any]) -> Iterable[str]:
-    """Yield a warning when the server ``what`` would drop keys if it had a memory limit, from its reply to ``INFO``.
+def policy_warnings(what: str, info: Mapping[str, Any]) -> list[str]:
+    """Return a warning if the server ``what`` would drop keys if it had a memory limit, from its reply to ``INFO``.
 
     Raises:
-        StoreMisconfigured: The server has a limit, and drops keys at it.
+        StoreMisconfigured: The server has a memory limit, and drops keys at it (``refuse_eviction``).
     """
     refuse_eviction(what, info)
     policy = info.get("maxmemory_policy", NO_EVICTION)
-    if policy != NO_EVICTION:
-        yield f"{what} would drop keys if a memory limit were set; its maxmemory-policy is {policy}: {POLICY_ADVICE}"
+    if policy == NO_EVICTION:
+        return []
+    return [f"{what} would drop keys if a memory limit were set; its maxmemory-policy is {policy}: {POLICY_ADVICE}"]
 
 
 def _check_sentinels(pool: SentinelConnectionPool) -> None:
@@ -245,7 +246,7 @@ def _check_sentinels(pool: SentinelConnectionPool) -> None:
             if "unknown command" in str(error).lower():
                 raise StoreMisconfigured("redis.nodes names a server that is no Sentinel") from error
         except (exceptions.ConnectionError, exceptions.TimeoutError):
-            continue  # the others are asked
+            continue  # the next Sentinel is asked
     if answers_count and pool.service_name not in masters:
         names = ", ".join(sorted(masters)) or "none"
         raise StoreMisconfigured(f"redis.sentinel_service: no Sentinel knows {pool.service_name}; they know: {names}")

@@ -30,12 +30,12 @@ class RenewedLogin(CredentialProvider):
         """Return the login, as the client's connections ask for it.
 
         Raises:
-            exceptions.ConnectionError: There is none at the moment; the text does not repeat the error of a provider,
-                which could show a secret.
+            exceptions.ConnectionError: There is no login at the moment; ``errors`` counts a ``ConnectionError`` as
+                temporary, so the daemon tries again. The text repeats no error of a provider: it could show a secret.
         """
         try:
             login: Any = tuple(self._read())
-        except SettingsError as error:
+        except SettingsError as error:  # the file of ``source`` cannot be read
             raise exceptions.ConnectionError(f"{self.source}: {error}") from None
         except Exception as error:  # noqa: BLE001  a provider may raise anything, such as the error of its server
             raise exceptions.ConnectionError(f"{self.source} gives no login: {type(error).__name__}") from None

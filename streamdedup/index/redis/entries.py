@@ -1,4 +1,7 @@
-"""Index entries in Redis, a part of ``RedisIndex``: a string each, in the slot of the number (``index.entries``)."""
+"""Index entries in Redis, a part of ``RedisIndex``: a string each, in the slot of the number (``index.entries``).
+
+Read ``index.contract`` first: the calls implement its rules 1, 3 and 9.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -45,9 +48,9 @@ class RedisEntries(RedisPart):
 
     def replace_entries(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
         """See ``EntryStore.replace_entries``."""
-        # The entries rely on the removals from buckets, which are in other slots. An empty removal in the slot of each
-        # entry increments the call number there (rule 10 of `index.contract`). A failover that loses the removals also
-        # loses this increment, and the new master refuses the entries.
+        # The entries rely on the removals from buckets (rule 9), which are in other slots. A removal of no documents in
+        # the slot of each entry stores the call number there (rule 10). A failover that loses the removals also loses
+        # this number, and the new master refuses the entries.
         removal, encoded_fences = f"remove_{self.options.bucket_layout}", self._encode_fences(fences)
         self._run(
             [
@@ -66,7 +69,10 @@ class RedisEntries(RedisPart):
         encoded: Sequence[bytes],
         fences: Sequence[Fence],
     ) -> tuple[list[list[int]], list[Any]]:
-        """Call a script; return the entry indexes in each call, and the replies."""
+        """Call a script that stores entries; return the entry indexes in each call, and the replies.
+
+        ``lifetimes`` are the times to live that the script takes, in milliseconds.
+        """
         groups = by_slot(self._keys.entry_slot(entry.number) for entry in entries)
         numbers = np.array([entry.number for entry in entries], ">i8")
         lengths = np.array([len(data) for data in encoded], ">u4")
@@ -120,8 +126,10 @@ class RedisEntries(RedisPart):
         slots = [self._keys.entry_slot(cluster) for _, cluster, _ in changes]
         arguments = [(change, encode_number(cluster), number) for change, cluster, number in changes]
 
+        max_joined = CLUSTER_SIZE_CAP - 1  # the first document is not in the set
+
         def prefixes(slot: int) -> list[Any]:
-            return [self._keys.cluster_sets(slot), self._lifetime, CLUSTER_SIZE_CAP - 1]
+            return [self._keys.cluster_sets(slot), self._lifetime, max_joined]
 
         return _in_order(
             slots, self._run(self._calls_by_slot("change_cluster_sets", slots, fences, prefixes, arguments))

@@ -38,8 +38,6 @@ _PASSING_REPLIES = (
     "MASTERDOWN",
     "TRYAGAIN",
 )
-#: Errors that remain however long the daemon waits.
-_REFUSALS = (exceptions.AuthenticationError, exceptions.NoPermissionError)
 #: Texts of newer and older servers when a script may not call a command or use a key.
 _SCRIPT_REFUSALS = ("ACL failure in script", "The user executing the script can't")
 #: Text of servers when the user may call the command and may not use the key.
@@ -71,7 +69,7 @@ def _refusal(error: BaseException) -> StoreMisconfigured | None:
             "the store refuses the login: check redis.username and redis.password, or user and password in redis.url "
             f"(redis.url_file), or redis.credential_provider: {text}"
         )
-    if isinstance(error, _REFUSALS) or any(part in text for part in _SCRIPT_REFUSALS):
+    if isinstance(error, exceptions.NoPermissionError) or any(part in text for part in _SCRIPT_REFUSALS):
         if _KEYS_REFUSED.search(text):
             return StoreMisconfigured(
                 "the store refuses us: the user (redis.username) lacks rights on the keys of the index, which "
@@ -117,7 +115,7 @@ def _wrong_server(error: BaseException, store: str) -> StoreMisconfigured | None
 
 def wrong_type(key: str) -> StoreMisconfigured:
     """Return the error for a key (or its beginning) that holds a value of another type than the index writes there."""
-    # Neither a profile's name nor a slot has a colon.
+    # The key begins with {prefix:profile:slot}; only the prefix may contain colons.
     prefix = key.removeprefix("{").partition("}")[0].rsplit(":", 2)[0]
     return StoreMisconfigured(
         f"the key {key} holds a value of another type than the index writes there, so something else writes to keys "
@@ -150,6 +148,7 @@ def _translate(
     store = "the store" if address is None or address in str(error) else f"the store at {address}"
     if key is not None and str(error).startswith("WRONGTYPE"):
         return wrong_type(shown_key(key))
+    # Before the passing errors: ``AuthenticationError`` is also a ``ConnectionError``.
     for cause in _causes(error):
         if new_login_setting is not None and isinstance(cause, exceptions.AuthenticationError):
             return StoreUnavailable(f"{store} refuses the login; waiting for a new one in {new_login_setting}: {cause}")

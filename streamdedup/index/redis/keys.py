@@ -39,10 +39,9 @@ The band decides on the slot of a bucket, the content on that of a bucket of exa
 of an entry and of a cluster's set, the pair on that of a claim, the partition on that of pending matches. So every
 daemon finds the same key.
 
-Scripts build most keys themselves, and a cluster checks declared keys only. While a slot moves, each of the two nodes
-has a part of the keys; a script would not find a key on the other node, and would create the key a second time. So each
-call also declares a *guard*, a key that never exists: while a slot moves, both nodes refuse a call with two keys when
-one key is missing.
+Scripts build most keys themselves, and a cluster checks declared keys only. While a hash slot of the cluster moves, two
+nodes have a part of its keys each; a script would not find a key on the other node, and would create the key a second
+time. So each call also declares a *guard*, a key that never exists: both nodes then refuse calls with a missing key.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -66,7 +65,7 @@ class Keys:
 
     Attributes:
         slots_count: Slot count.
-        fingerprint: Key that exists as long as the index does; ``staging`` for a staging index.
+        fingerprint: Key that exists as long as the index does; the key ``staging`` if these are of a staging index.
         staging: Lease on the staging index.
         dropping: Key that exists while the index is being deleted.
     """
@@ -117,7 +116,7 @@ class Keys:
     # Keys, and prefixes of the keys that scripts build
 
     def guard(self, slot: int) -> bytes:
-        """Return the guard: a key that never exists. A script that declares it is refused while its slot moves."""
+        """Return the guard: a key that never exists. A script that declares it is refused while the hash slot moves."""
         return self._tags[slot] + b"x"
 
     def buckets(self, slot: int) -> bytes:

@@ -1,4 +1,7 @@
-"""Pairs in Redis, a part of ``RedisIndex``: pending matches by position, and claims in pages (``lua/_claims.lua``)."""
+"""Pairs in Redis, a part of ``RedisIndex``: pending matches by position, and claims in pages (``lua/_claims.lua``).
+
+Read ``index.contract`` first: the calls implement its rules 4 and 5.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
@@ -56,7 +59,8 @@ class RedisPairs(RedisPart):
         """See ``PairStore.claim_pairs``."""
         pair_keys = [*(pair_key for pair_key, _ in claims), *extended_keys]
         tokens = [position_token(position) for _, position in claims]
-        groups = list(_split_calls(map(self._keys.claim_slot, pair_keys), [1] * len(pair_keys)))
+        sizes = [1] * len(pair_keys)  # in pairs
+        groups = list(_split_calls(map(self._keys.claim_slot, pair_keys), sizes))
         calls, encoded_fences = [], self._encode_fences(fences)
         lifetime_ms = claim_lifetime(self.options.lifetime_ms) or 0  # in scripts 0 is for ever
         for slot, indexes in groups:

@@ -1,4 +1,7 @@
-"""Partitions in Redis, a part of ``RedisIndex``: fences, high-water marks and announced attempts."""
+"""Partitions in Redis, a part of ``RedisIndex``: fences, high-water marks and announced attempts.
+
+Read ``index.contract`` first: the calls implement its rules 6, 7 and 11.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
@@ -44,10 +47,10 @@ class RedisPartitions(RedisPart):
         # Again, now that the fence is set: the index may have been deleted just before, and a staging index is not for
         # this caller.
         self._refuse_if_gone()
-        # Attempt ids increase, also when they are compared as texts.
+        # Attempt ids increase, as texts: a slot with an earlier one has lost the committed attempt (rule 11).
         if announced < attempt_id:
             raise IndexLost(f"the index has gone back to an earlier time: it lacks committed batches of {partition}")
-        fence = Fence(partition, generation, committed)  # only for the next call
+        fence = Fence(partition, generation, committed)  # only for the next call; the high-water mark is not read
         ((previous, offset, incarnation, recreated),) = self._run([self._high_water_mark_call(fence, committed, state)])
         # The reply has -1 without a previous high-water mark, and ``recreated`` as 0 or 1.
         if previous >= 0:
@@ -63,9 +66,10 @@ class RedisPartitions(RedisPart):
     def _set_fences(self, partition: Partition, generation: int, *, keep_announced: bool) -> str:
         """Set a partition fence in every slot; return the id of the earliest announced attempt.
 
-        ``keep_announced`` is false for a new consumer group: the attempts of the group before it are forgotten.
+        ``keep_announced`` is false when no attempt is committed. If the slot has no fence either, the consumer group is
+        new, and the announced attempt of the previous group is deleted.
         """
-        value = encode_fence(generation, self._name)
+        value = encode_fence(generation, self._writer)
         replies = self._run(
             [
                 Call(
@@ -85,7 +89,8 @@ class RedisPartitions(RedisPart):
     def _high_water_mark_call(self, fence: Fence, offset: int, state: BrokerState = UNKNOWN_BROKER_STATE) -> Call:
         end = "" if state.end is None else state.end
         arguments = [self._keys.high_water_mark(fence.partition), offset, state.topic_id, end]
-        return self._fenced_call("raise_high_water_mark", 0, self._encode_fences([fence]), arguments)
+        slot = 0  # of all high-water marks
+        return self._fenced_call("raise_high_water_mark", slot, self._encode_fences([fence]), arguments)
 
     def finish(
         self, committed: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]
@@ -118,7 +123,7 @@ class RedisPartitions(RedisPart):
         for partition, partition_keys in zip(partitions, keys, strict=True):
             stored, *announced = islice(replies, len(partition_keys))
             attempts = [decode_attempt(attempt or b"") for attempt in announced]
-            # A slot that has gone back to an earlier time has an earlier attempt than the others.
+            # A slot that has gone back to an earlier time has an earlier attempt than the other slots.
             earliest = min(attempts, key=attrgetter("attempt_id"))
             if stored is None:
                 states[partition] = PartitionState(None, earliest.attempt_id)

@@ -1,4 +1,4 @@
-"""Reads an index in Redis without the right to write, on a master or a replica.
+"""Reads an index in Redis without the right to write, on a master or a replica (contract: ``index.reading``).
 
 Each look-up is one script for a slot, so that a bucket page is read as a whole while a daemon splits it. Scripts are
 called by ``EVALSHA_RO``, and sent by ``EVAL_RO`` where the server does not have them: neither runs a command that
@@ -38,6 +38,7 @@ class RedisIndexReader(RedisReading):
         stored, is_rebuilt, is_half_dropped = self._servers.ask_all([Command(key, parts) for parts in requests])
         if is_rebuilt:
             raise StoreUnavailable(f"the index of {self.options.namespace} is being rebuilt")
+        # An index that is being deleted counts as none.
         return None if stored is None or is_half_dropped else self._compare_fingerprint(stored, fingerprint)
 
     def look_up(self, numbers: Sequence[int], band_keys: NDArray[np.uint32]) -> Hits:

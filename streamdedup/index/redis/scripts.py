@@ -31,12 +31,7 @@ _NAMED_KEY = re.compile(r'WRONGTYPE key "(.*)"')
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One script.
-
-    Attributes:
-        source: Script text, with the included files.
-        sha: SHA-1 of the text in hexadecimal digits, by which the server knows the script.
-    """
+    """Script text with the included files, and its SHA-1 in hexadecimal digits, by which the server knows it."""
 
     source: bytes
     sha: str
@@ -69,8 +64,7 @@ class Call(NamedTuple):
 
     Attributes:
         name: Script name.
-        keys: Keys; the first key decides on the server.
-        arguments: Arguments.
+        keys: Declared keys; the first key decides on the server.
         documents_count: Documents that one argument holds, joined; 0 where each has arguments of its own.
     """
 
@@ -85,7 +79,7 @@ class ScriptRunner:
 
     Args:
         servers: The Redis servers.
-        fingerprint_key: A key that exists as long as the index.
+        fingerprint_key: A key that exists as long as the index; tells a missing fence from a lost index.
 
     Attributes:
         number: Number of the next call of ``run``; all script calls for it must carry the number.
@@ -138,7 +132,7 @@ class ScriptRunner:
             replies = self._servers.send(commands)
         for call, reply in zip(calls, replies, strict=True):
             if isinstance(reply, ResponseError):
-                self._check_fences(str(reply))
+                self._check_error(str(reply))
                 self._check_types(call, reply)
         check_replies(replies, [command.key for command in commands])
         return replies
@@ -149,7 +143,7 @@ class ScriptRunner:
             self._servers.ask_masters("SCRIPT LOAD", script.source)
 
     def _check_types(self, call: Call, reply: ResponseError) -> None:
-        """Raise for a value with another type; a second call of the script, which is repeatable, names the key.
+        """Raise for a value of another type than the script expects; a second call, which does no harm, names the key.
 
         Without a name in its reply the error shows the hash tag, which all keys of the call share.
         """
@@ -164,7 +158,7 @@ class ScriptRunner:
             reply_with_key[1] if reply_with_key else shown_key(keys[0].partition(b"}")[0]) + "}..."
         ) from reply
 
-    def _check_fences(self, text: str) -> None:
+    def _check_error(self, text: str) -> None:
         """Raise for the errors of ``lua/_fence.lua`` and of scripts for fences, high-water marks and attempts."""
         if text.startswith("FENCED"):
             # The error has the stored and the expected fence, each "<generation>:<writer>".

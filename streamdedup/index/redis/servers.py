@@ -2,7 +2,7 @@
 
 All commands go through ``Servers``. Other modules know nothing of the deployment but ``Servers.mode``, except
 ``redis.connection``, which opens the connections. No call waits longer than its time-out for an absent server; the
-daemon's loop repeats the batch.
+daemon's loop repeats the batch. In this module a slot is a hash slot of Redis Cluster.
 """
 
 from abc import ABC, abstractmethod
@@ -25,7 +25,8 @@ POLICY_ADVICE = "set it to noeviction (CONFIG SET maxmemory-policy noeviction)"
 RETRIES = 2
 BACKOFF = ExponentialWithJitterBackoff(base=0.02, cap=0.3)
 
-#: Replies after which a command is sent to a cluster once more, by a new map of the slots.
+#: Replies after which a command is sent to a cluster once more, with a new map of the slots. Without AskError: as long
+#: as a slot is moving, the map stays the same.
 _ASK_AGAIN = (exceptions.MovedError, exceptions.ClusterDownError, exceptions.ConnectionError, exceptions.TimeoutError)
 
 
@@ -56,10 +57,13 @@ class Connections:
         self._login_source = login_source
 
     def new_login_setting(self) -> str | None:
-        """Return the setting that will bring a new login after a refusal; None if no login was accepted so far."""
+        """Return the setting that will bring a new login after a refusal; None if the refusal is final.
+
+        A refusal is final for a fixed login, and before any connection: the login was wrong from the beginning.
+        """
         return self._login_source if self.count else None
 
-    def set_up(self, connection: Any) -> None:
+    def set_up_and_count(self, connection: Any) -> None:
         """Set up a new connection of a client for one server, as the client would, and count the connection."""
         # Without a health check, which would open a connection before this one is set up, and so on without end.
         connection.on_connect_check_health(check_health=False)
@@ -80,8 +84,8 @@ class Servers(ABC):
     ``StoreMisconfigured`` when a server refuses the client for good.
 
     Attributes:
-        mode: Kind of deployment.
         connections: Counts the opened connections.
+        mode: The setting ``redis.mode``.
     """
 
     connections: Connections
@@ -124,11 +128,9 @@ class Servers(ABC):
 
 
 class OneServer(Servers):
-    """A single server, or the master that Sentinels name.
+    """A single server, or the master that Sentinels name (or a replica).
 
-    Args:
-        client: Redis client; replies must not be decoded.
-        connections: Counts the connections that the client opens.
+    ``client`` must not decode replies; ``connections`` counts the connections that it opens.
     """
 
     def __init__(self, client: redis.Redis, connections: Connections | None = None) -> None:
@@ -161,10 +163,11 @@ class OneServer(Servers):
         self.client.close()
 
     def _address(self) -> str:
-        """Return the server address, as far as the client knows."""
+        """Return the server address; a Sentinel client has no address before its first connection."""
         pool = self.client.connection_pool
         if isinstance(pool, SentinelConnectionPool):
-            return "{}:{}".format(*(pool.master_address or ("master of", pool.service_name)))
+            host, port = pool.master_address or ("master of", pool.service_name)
+            return f"{host}:{port}"
         options = pool.connection_kwargs
         return str(options["path"]) if "path" in options else f"{options.get('host')}:{options.get('port')}"
 

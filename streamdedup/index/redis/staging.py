@@ -1,6 +1,6 @@
 """The staging index in Redis: it has the keys of the index, and a lease instead of the fingerprint.
 
-``RedisBackend.staging`` makes one for ``daemon.rebuild``.
+``RedisBackend.staging`` makes one for ``daemon.rebuild``. Read ``index.staging`` first, its contract.
 """
 
 import logging
@@ -26,10 +26,7 @@ logger = logging.getLogger(__name__)
 class RedisStagingIndex:
     """A ``StagingIndex`` in Redis.
 
-    Args:
-        servers: The Redis servers.
-        store: The index, made with ``in_staging=True``.
-        on_keys: Called with the number of keys deleted since the last call.
+    ``store`` is made with ``in_staging=True``; ``on_keys`` gets the number of keys deleted since its last call.
     """
 
     def __init__(
@@ -46,7 +43,7 @@ class RedisStagingIndex:
     def hold(self) -> None:
         """See ``StagingIndex.hold``."""
         key = self._keys.staging
-        # The key may exist because this process has the lease.
+        # Where the key exists, it may be the lease of this process.
         if not (self._servers.ask(key, "SET", key, self._name, "NX", "PX", LEASE_MS) or self._extend_or_complete()):
             raise StoreUnavailable(f"the index of {self._namespace} is being rebuilt by another process")
 
@@ -54,7 +51,7 @@ class RedisStagingIndex:
         """See ``StagingIndex.clear``."""
 
         def deleted(count: int) -> None:
-            self.extend_lease()
+            self.extend_lease()  # the deletion may take longer than the lease
             self._on_keys(count)
             tick()
 

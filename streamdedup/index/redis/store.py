@@ -57,6 +57,7 @@ class RedisIndex(RedisPartitions, RedisEntries, RedisBuckets, RedisPairs):
         """See ``StoreHealth.stats``."""
         masters = self._servers.ask_masters("INFO", "memory")
         for name, info in masters.items():
+            # At every reading of the metrics, because an operator may change the policy at any time.
             refuse_eviction(f"the store {name}", info)
         return _fullest(masters.values())
 

@@ -36,6 +36,7 @@ local function set_pages(generation, pages)
   generation.pages, generation.base = pages, base
 end
 
+-- `touched`: the numbers of the pages that this call writes, for expire_pages.
 local function generation_of(prefix, number, pages, claims, lifetime, begun, ended)
   local generation = {number = number, claims = claims, lifetime = lifetime, begun = begun, ended = ended, touched = {}}
   generation.prefix = format('%s%d:', prefix, number)

@@ -8,7 +8,7 @@
 -- ARGV[n+1]     number of this call
 -- ARGV[n+2]     least number that KEYS[n+2] must have, or writes were lost: that of the writer's last acknowledged call, 0 when
 --               unknown; in further calls of a run the number of the run, so that all are refused with the first call
--- Sets the local `at` to the number of arguments used up: the script's own begin at ARGV[at+1].
+-- Sets the local `used` to the number of arguments used up: the script's own begin at ARGV[used+1].
 --
 -- A missing fence is refused too: the caller had set the fence, so the index was lost, or the fence has expired.
 for i = 2, #KEYS - 1 do
@@ -20,10 +20,10 @@ for i = 2, #KEYS - 1 do
     return redis.error_reply('FENCED ' .. stored .. ' ' .. ARGV[i - 1])
   end
 end
-local at = #KEYS
+local used = #KEYS  -- n + 2, as many arguments as keys
 do
   local last_call = KEYS[#KEYS]
-  local number, acknowledged = ARGV[at - 1], ARGV[at]
+  local number, acknowledged = ARGV[used - 1], ARGV[used]
   local last = redis.call('GET', last_call)
   if last and tonumber(last) > tonumber(number) then
     return redis.error_reply('LATE ' .. last .. ' ' .. number)

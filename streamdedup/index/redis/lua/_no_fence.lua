@@ -1,2 +1,2 @@
 -- In place of the fence in scripts that only read: their own arguments are the first ones.
-local at = 0
+local used = 0

@@ -11,11 +11,11 @@
 -- (key mod b) where the first does not exist yet. A new page takes its buckets from one other page.
 --
 -- Keys: prefix .. generation ('<pages> <buckets>'), this .. ':' .. page (a hash), this .. ':=' .. band key (a larger bucket).
--- ARGV[at+1], ARGV[at+2]: prefix of the keys, lifetime in milliseconds ('0' for ever: there is one generation).
+-- ARGV[used+1], ARGV[used+2]: prefix of the keys, lifetime in milliseconds ('0' for ever: there is one generation).
 -- Fewest pages of a generation; mean number of buckets in a page above which a page is added; longest value in a page, in bytes.
 local FEWEST, FULL_PAGE, LARGEST_VALUE = 256, 64, 64
 local call, format, sub, unpack_key = redis.call, string.format, string.sub, struct.unpack
-local prefix, lifetime = ARGV[at + 1], tonumber(ARGV[at + 2])
+local prefix, lifetime = ARGV[used + 1], tonumber(ARGV[used + 2])
 local time = call('TIME')
 local present_number = lifetime > 0 and math.floor((time[1] * 1000 + time[2] / 1000) / lifetime) or 0
 -- Set the number n of pages of a generation, and the least power of two above n, which is 2b.

@@ -1,16 +1,16 @@
 -- Add and remove members of the sets of clusters of one slot: the documents that joined the first document.
 -- include: _fence
 --
--- ARGV[at+1]    prefix of the keys of sets; the number that names the cluster (8 bytes) follows
--- ARGV[at+2]    time to live in milliseconds ('0' for ever)
--- ARGV[at+3]    largest number of members of a set; a set with so many lacks further ones, so that removals do not change it
--- ARGV[at+4..]  for each change: '+', '-' or '=' (only the size), the cluster (8 bytes), the document number as decimal text
+-- ARGV[used+1]    prefix of the keys of sets; the number that names the cluster (8 bytes) follows
+-- ARGV[used+2]    time to live in milliseconds ('0' for ever)
+-- ARGV[used+3]    largest number of members of a set; a set with so many may lack further ones, so it takes no removals
+-- ARGV[used+4..]  for each change: '+', '-' or '=' (only the size), the cluster (8 bytes), the document number as decimal text
 -- Returns for each change the size of its cluster after all changes, the first document included. So a repeated call has the same reply.
-local prefix, lifetime, limit = ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3])
+local prefix, lifetime, limit = ARGV[used + 1], ARGV[used + 2], tonumber(ARGV[used + 3])
 local counts, sizes = {}, {}
-at = at + 3
-for i = 1, (#ARGV - at) / 3 do
-  local change, key, member = ARGV[at + 3 * i - 2], prefix .. ARGV[at + 3 * i - 1], ARGV[at + 3 * i]
+used = used + 3
+for i = 1, (#ARGV - used) / 3 do
+  local change, key, member = ARGV[used + 3 * i - 2], prefix .. ARGV[used + 3 * i - 1], ARGV[used + 3 * i]
   local count = counts[key] or redis.call('SCARD', key)
   if change == '+' then
     if count < limit then
@@ -24,7 +24,7 @@ for i = 1, (#ARGV - at) / 3 do
   end
   counts[key] = count
 end
-for i = 1, (#ARGV - at) / 3 do
-  sizes[i] = 1 + counts[prefix .. ARGV[at + 3 * i - 1]]
+for i = 1, (#ARGV - used) / 3 do
+  sizes[i] = 1 + counts[prefix .. ARGV[used + 3 * i - 1]]
 end
 return sizes

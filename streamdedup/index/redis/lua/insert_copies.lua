@@ -1,18 +1,18 @@
 -- Insert documents in the buckets of their contents and return the other members; one atomic step (rules 2 and 9).
 -- include: _fence
 --
--- ARGV[at+1]    prefix of the buckets; the content digest follows
--- ARGV[at+2]    key of the removals (remove_copies.lua)
--- ARGV[at+3]    time to live in milliseconds ('0' for ever)
--- ARGV[at+4]    cap of a bucket
--- ARGV[at+5]    count of removals that the caller read before it read the first m documents
--- ARGV[at+6]    m: documents that another one inserts, each unless a document of its cell of contents was removed after that
---               count: it could be the document itself
--- ARGV[at+7..]  for each document: content digest (16 bytes), number as decimal text
+-- ARGV[used+1]    prefix of the buckets; the content digest follows
+-- ARGV[used+2]    key of the removals (remove_copies.lua)
+-- ARGV[used+3]    time to live in milliseconds ('0' for ever)
+-- ARGV[used+4]    cap of a bucket
+-- ARGV[used+5]    count of removals that the caller read before it read the first m documents
+-- ARGV[used+6]    m: documents outside the batch, each inserted unless a document of its cell of contents (fifth byte of the digest)
+--                 was removed after that count: it could be the document itself
+-- ARGV[used+7..]  for each document: content digest (16 bytes), number as decimal text
 -- Returns {members, members, ...}: the other members for each document after the first m.
-local prefix, removals, lifetime, cap = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], tonumber(ARGV[at + 4])
-local known_removals, found_count = tonumber(ARGV[at + 5]), tonumber(ARGV[at + 6])
-at = at + 6
+local prefix, removals, lifetime, cap = ARGV[used + 1], ARGV[used + 2], ARGV[used + 3], tonumber(ARGV[used + 4])
+local known_removals, found_count = tonumber(ARGV[used + 5]), tonumber(ARGV[used + 6])
+used = used + 6
 
 local function insert(key, number)
   redis.call('SADD', key, number)
@@ -33,8 +33,8 @@ local function insert(key, number)
 end
 
 local result = {}
-for i = 1, (#ARGV - at) / 2 do
-  local digest, number = ARGV[at + 2 * i - 1], ARGV[at + 2 * i]
+for i = 1, (#ARGV - used) / 2 do
+  local digest, number = ARGV[used + 2 * i - 1], ARGV[used + 2 * i]
   if i > found_count then
     result[i - found_count] = insert(prefix .. digest, number)
   elseif tonumber(redis.call('HGET', removals, string.sub(digest, 5, 5)) or 0) <= known_removals then

@@ -1,16 +1,16 @@
 -- Store index entries of documents of one slot that have none yet (rules 1 and 3 of index/contract.py).
 -- include: _fence _entries
 --
--- ARGV[at+1]  prefix of the keys of entries; the document number (8 bytes) follows
--- ARGV[at+2]  time to live in milliseconds ('0' for ever)
--- ARGV[at+3]  numbers of n documents (8 bytes each, joined)
--- ARGV[at+4]  lengths of the n entries (4 bytes each, joined)
--- ARGV[at+5]  the n entries, joined
+-- ARGV[used+1]  prefix of the keys of entries; the document number (8 bytes) follows
+-- ARGV[used+2]  time to live in milliseconds ('0' for ever)
+-- ARGV[used+3]  numbers of n documents (8 bytes each, joined)
+-- ARGV[used+4]  lengths of the n entries (4 bytes each, joined)
+-- ARGV[used+5]  the n entries, joined
 -- Returns {states, i, entry, i, entry, ...}: n states of one byte each, joined; then for each document that is neither CREATED nor
 --   SUPERSEDED its index among the n and the stored entry. An entry to be REPLACED is still stored.
-local prefix, lifetime = ARGV[at + 1], ARGV[at + 2]
+local prefix, lifetime = ARGV[used + 1], ARGV[used + 2]
 local call, created, states, result = redis.call, string.char(CREATED), {}, {''}
-for i, number, entry in entries(ARGV[at + 3], ARGV[at + 4], ARGV[at + 5]) do
+for i, number, entry in entries(ARGV[used + 3], ARGV[used + 4], ARGV[used + 5]) do
   local key, stored = prefix .. number, nil
   if lifetime == '0' then
     stored = call('SET', key, entry, 'NX', 'GET')

@@ -1,16 +1,16 @@
 -- Insert documents in their buckets of one slot, each a set of document numbers, and return the other members. Insertion and reading
 -- are one atomic step, so of two documents that are inserted at the same time at least one finds the other (rule 2).
 -- include: _fence
--- ARGV[at+1], ARGV[at+2]  prefix of the buckets, time to live in milliseconds ('0' for ever)
--- ARGV[at+3], ARGV[at+4]  cap of a bucket ('0' for none), number of members of a full bucket to return
--- ARGV[at+5], ARGV[at+6]  band keys (4 bytes for each of n documents, joined), n document numbers as decimal texts, joined by spaces
+-- ARGV[used+1], ARGV[used+2]  prefix of the buckets, time to live in milliseconds ('0' for ever)
+-- ARGV[used+3], ARGV[used+4]  cap of a bucket ('0' for none), number of members of a full bucket to return
+-- ARGV[used+5], ARGV[used+6]  band keys (4 bytes for each of n documents, joined), n document numbers as decimal texts, joined by spaces
 -- Returns {i, members, i, members, ...}: each document whose bucket existed, and the members, the document among them; -i and some
 --   members where the bucket is full, so that the document is not inserted.
-local prefix, lifetime, cap, shown = ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]), ARGV[at + 4]
-local call, sub, band_keys, i, result = redis.call, string.sub, ARGV[at + 5], 0, {}
+local prefix, lifetime, cap, shown = ARGV[used + 1], tonumber(ARGV[used + 2]), tonumber(ARGV[used + 3]), ARGV[used + 4]
+local call, sub, band_keys, i, result = redis.call, string.sub, ARGV[used + 5], 0, {}
 local time = call('TIME')
 local expiry = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000) + lifetime)
-for number in string.gmatch(ARGV[at + 6], '%S+') do
+for number in string.gmatch(ARGV[used + 6], '%S+') do
   i = i + 1
   local key = prefix .. sub(band_keys, 4 * i - 3, 4 * i)
   local added = call('SADD', key, number)

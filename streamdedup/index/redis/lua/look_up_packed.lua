@@ -1,7 +1,7 @@
 -- Read buckets of one slot without inserting, as look_up_sets does; buckets are fields of pages.
 -- include: _no_fence _pages
 -- The reply is that of look_up_sets, but members are 8 bytes each, joined.
-local band_keys, result = ARGV[at + 3], {}
+local band_keys, result = ARGV[used + 3], {}
 for i = 1, #band_keys / 4 do
   local members, hash, field = '', bucket_at(i, band_keys)
   for _, generation in ipairs(generations) do

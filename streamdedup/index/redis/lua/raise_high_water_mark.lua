@@ -1,14 +1,14 @@
 -- Raise the high-water mark of a partition; lower it only where the topic was created again (rule 6, index.values.is_recreated).
 -- include: _fence
 --
--- ARGV[at+1]  key of the high-water mark: '<offset> <incarnation> <id of the topic> <ids that it had before, latest first>'
--- ARGV[at+2]  committed offset
--- ARGV[at+3]  id of the topic ('' when unknown)
--- ARGV[at+4]  offset after the last record of the partition ('' when unknown)
+-- ARGV[used+1]  key of the high-water mark: '<offset> <incarnation> <id of the topic> <ids that it had before, latest first>'
+-- ARGV[used+2]  committed offset
+-- ARGV[used+3]  id of the topic ('' when unknown)
+-- ARGV[used+4]  offset after the last record of the partition ('' when unknown)
 -- Returns {high-water mark before (-1 for none), high-water mark, incarnation, 1 when this call began the incarnation}.
 -- Error RECREATED: the topic id is an earlier one, so the caller has polled before the topic was deleted.
-local key, offset = ARGV[at + 1], tonumber(ARGV[at + 2])
-local topic_id, log_end = ARGV[at + 3], tonumber(ARGV[at + 4])
+local key, offset = ARGV[used + 1], tonumber(ARGV[used + 2])
+local topic_id, log_end = ARGV[used + 3], tonumber(ARGV[used + 4])
 local pattern = '^(%d+) ?(%d*) ?(%S*) ?(.*)$'
 local previous, incarnation, known_id, earlier = string.match(redis.call('GET', key) or '', pattern)
 previous, incarnation, known_id, earlier = tonumber(previous or -1), tonumber(incarnation or 0), known_id or '', earlier or ''

@@ -1,18 +1,18 @@
 -- Remove documents from the buckets of their contents, and count the removal (rule 9 of index/contract.py).
 -- include: _fence
 --
--- ARGV[at+1]    prefix of the buckets; the content digest follows
--- ARGV[at+2]    key of the removals: a hash with the number of calls so far ('count') and, for each cell of contents (one byte of
---               the digest), the number of the last call that removed a document of the cell. A repeated call counts twice, which
---               does no harm.
--- ARGV[at+3..]  for each document: content digest (16 bytes), number as decimal text
-local prefix, removals = ARGV[at + 1], ARGV[at + 2]
-at = at + 2
+-- ARGV[used+1]    prefix of the buckets; the content digest follows
+-- ARGV[used+2]    key of the removals: a hash with the number of calls so far ('count') and, for each cell of contents (the fifth byte
+--                 of the digest, because the first four choose the slot), the number of the last call that removed a document of the
+--                 cell. A repeated call counts twice, which does no harm.
+-- ARGV[used+3..]  for each document: content digest (16 bytes), number as decimal text
+local prefix, removals = ARGV[used + 1], ARGV[used + 2]
+used = used + 2
 local count = string.format('%d', (redis.call('HGET', removals, 'count') or 0) + 1)
 redis.call('HSET', removals, 'count', count)
-for i = 1, (#ARGV - at) / 2 do
-  local digest = ARGV[at + 2 * i - 1]
-  redis.call('SREM', prefix .. digest, ARGV[at + 2 * i])
+for i = 1, (#ARGV - used) / 2 do
+  local digest = ARGV[used + 2 * i - 1]
+  redis.call('SREM', prefix .. digest, ARGV[used + 2 * i])
   redis.call('HSET', removals, string.sub(digest, 5, 5), count)
 end
 return 1

@@ -1,7 +1,7 @@
 -- Layout "packed": remove documents from their buckets of one slot.
 -- include: _fence _pages
--- ARGV[at+3..4]  band keys (4 bytes for each of n documents, joined), n document numbers (8 bytes each, joined); the others: _pages.lua
-local band_keys, numbers = ARGV[at + 3], ARGV[at + 4]
+-- ARGV[used+3..4]  band keys (4 bytes for each of n documents, joined), n document numbers (8 bytes each, joined); the others: _pages.lua
+local band_keys, numbers = ARGV[used + 3], ARGV[used + 4]
 for i = 1, #numbers / 8 do
   local hash, field = bucket_at(i, band_keys)
   for _, generation in ipairs(generations) do

@@ -1,8 +1,8 @@
 -- Remove documents from their buckets of one slot, each a set of document numbers.
 -- include: _fence
--- ARGV[at+1] prefix of the buckets, ARGV[at+3] and ARGV[at+4] band keys and document numbers as for insert_sets
-local prefix, band_keys, i = ARGV[at + 1], ARGV[at + 3], 0
-for number in string.gmatch(ARGV[at + 4], '%S+') do
+-- ARGV[used+1] prefix of the buckets, ARGV[used+3] and ARGV[used+4] band keys and document numbers as for insert_sets
+local prefix, band_keys, i = ARGV[used + 1], ARGV[used + 3], 0
+for number in string.gmatch(ARGV[used + 4], '%S+') do
   i = i + 1
   redis.call('SREM', prefix .. string.sub(band_keys, 4 * i - 3, 4 * i), number)
 end

@@ -1,23 +1,23 @@
 -- Save the pending matches of positions of one slot; a field that was saved first is kept (rule 4 of index/contract.py).
 -- include: _fence
 --
--- ARGV[at+1]    prefix of the keys; the text of the position follows
--- ARGV[at+2]    time to live in milliseconds ('0' for ever)
--- ARGV[at+3..]  for each position: its text, number m of fields, m times field and value (index/entries.py)
+-- ARGV[used+1]    prefix of the keys; the text of the position follows
+-- ARGV[used+2]    time to live in milliseconds ('0' for ever)
+-- ARGV[used+3..]  for each position: its text, number m of fields, m times field and value (index/entries.py)
 -- Returns for each position {field, value, field, value, ...}: everything that is saved for it.
-local prefix, lifetime = ARGV[at + 1], ARGV[at + 2]
-at = at + 3
+local prefix, lifetime = ARGV[used + 1], ARGV[used + 2]
+local start = used + 3  -- where the arguments of a position start
 local result = {}
-while at <= #ARGV do
-  local key = prefix .. ARGV[at]
-  local fields_count = tonumber(ARGV[at + 1])
+while start <= #ARGV do
+  local key = prefix .. ARGV[start]
+  local fields_count = tonumber(ARGV[start + 1])
   for i = 1, fields_count do
-    redis.call('HSETNX', key, ARGV[at + 2 * i], ARGV[at + 2 * i + 1])
+    redis.call('HSETNX', key, ARGV[start + 2 * i], ARGV[start + 2 * i + 1])
   end
   if fields_count > 0 and lifetime ~= '0' then
     redis.call('PEXPIRE', key, lifetime)
   end
   result[#result + 1] = redis.call('HGETALL', key)
-  at = at + 2 + 2 * fields_count
+  start = start + 2 + 2 * fields_count
 end
 return result
