@@ -48,8 +48,8 @@ from streamdedup.wire import Document, Match
 #: Reason why a document is skipped because of the index, by the state of its insertion.
 _SKIPS = {InsertState.REDELIVERED: Skip.REDELIVERED, InsertState.SUPERSEDED: Skip.SUPERSEDED}
 
-#: States of documents whose earlier version or attempt may own claims. These are extended also on pairs that do not
-#: match now, for example because of the window, so that a pair that matches later is not alerted a second time.
+#: States of documents whose earlier version or attempt may own claims. The claims are extended also on pairs that do
+#: not match now, for example because of the window, so that a pair that matches later is not alerted a second time.
 _KNOWN_STATES = frozenset({InsertState.REPLACED, InsertState.REPLAYED})
 
 
@@ -86,8 +86,8 @@ class Detector:
             2. Insert in buckets and look up candidates.
             3. Verify the candidates: window, shared bands, similarity or containment, suppression rules. For a document
                with a full bucket, candidates also come from the buckets of exact copies (``CopyBuckets``).
-            4. Save the matches as pending, and add the pending matches that an earlier attempt at the position saved.
-            5. Claim the pairs.
+            4. Save the matches as pending, and add those that an earlier attempt at the position saved (rule 4).
+            5. Claim the pairs: a pair belongs to the position that claims first (rule 5).
             6. Find the cluster for each document with pairs.
 
         Raises:
@@ -252,7 +252,7 @@ class Detector:
         if not owned:
             return ()
         rows = sorted(owned)
-        # A digest saved with the pending matches takes precedence over that of the entry: ``_save_pending_matches``.
+        # A digest saved with the pending matches takes precedence: a later append may have changed that of the entry.
         members = [
             Member(
                 entry=structs.replace(batch.entries[row], digest=pending[row].digest or batch.entries[row].digest),
