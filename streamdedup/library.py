@@ -239,6 +239,7 @@ class LibraryIndex:
             MessageError: An id, text, source or scope is not valid, or a scope is missing: nothing was inserted. Or two
                 ids share a document number: the other documents were inserted without a result.
             IndexNotWritable: Daemons maintain the index, or another program has taken the right to write.
+            IndexMismatch: Another program has created the index with another profile.
             StoreUnavailable: The server does not answer; repeat the call.
             IndexLost: The index was deleted; connect again.
         """

@@ -101,22 +101,22 @@ class Detector:
         # 2. Insert in buckets and look up.
         hits, counts = self._look_up(batch, fence_list)
         # 3. Verify.
-        emitting, emission = self._emission(batch, fences)
+        emitting, emission_counts = self._emission(batch, fences)
         exact_copies = self._copy_buckets.insert_and_look_up(batch, hits, fence_list)
         emitting_hits = {row: hits[row] for row in emitting if row in hits}
         known_rows = {row for row in emitting if batch.states[row] in _KNOWN_STATES}
         verified = self._verifier.verify(batch, emitting_hits, exact_copies, known_rows=known_rows)
-        counts += emission + verified.counts
+        counts += emission_counts + verified.counts
         # 4. Save pending matches.
         pending = self._save_pending_matches(batch, emitting, verified.matches, fence_list)
         # 5. Claim.
         owned = self._claim(batch, pending, verified.pairs_without_match, fence_list)
         # 6. Clusters.
-        with_matches = [batch.documents[row].position for row, saved in pending.items() if saved.matches]
+        positions_with_matches = [batch.documents[row].position for row, saved in pending.items() if saved.matches]
         return counts + DetectionResult(
             detections=self._detections(batch, pending, owned, verified, fence_list),
             refused=tuple(batch.refused),
-            pending_positions=(*batch.missing_positions, *with_matches),
+            pending_positions=(*batch.missing_positions, *positions_with_matches),
         )
 
     def delete(self, documents: Sequence[Document], fences: Mapping[Partition, Fence]) -> DetectionResult:

@@ -289,7 +289,7 @@ class IndexLookup:
         # Without documents: the look-up uses entries and band keys only.
         prepared = Prepared([], [entry], self._preparer.band_keys([content]), skips)
         matches = _RowMatches() if skips else self._find(prepared, [0], self.options.threshold)[0]
-        return self._result(entry, skips.get(0), matches, None, redelivery=True)
+        return self._result(entry, skips.get(0), matches, threshold=None, redelivery=True)
 
     def compare(self, a: IndexEntry, b: IndexEntry) -> DocumentComparison:
         """Compare two stored documents."""

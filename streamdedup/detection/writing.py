@@ -51,7 +51,7 @@ class IndexWriter:
         #: Fence of the first write, also for all later ones (``_owned``); None before it.
         self._fence: Fence | None = None
         self._fenced_at_s = 0.0  # monotonic time of the last renewal
-        self._next_offset = 0  # of the next document; with the first fence its high-water mark
+        self._next_offset = 0  # of the next document; begins at the high-water mark of the first fence
         self._is_refused = False
         #: Documents of the last ``add`` if it failed.
         self._unfinished: list[Document] = []

@@ -366,7 +366,7 @@ def _composite_table(
     marks, column = np.unique([mark for _, mark in pairs], return_inverse=True)
     composites = np.array(list(pairs.values()), np.uint32)
     composites[(packed.take(composites) & (CHECK | CLASSED)) != 0] = UNDECIDED
-    matrix = np.zeros((letters.size + 1, marks.size + 1), np.uint32)
+    matrix = np.zeros((letters.size + 1, marks.size + 1), np.uint32)  # row and column 0 stay empty
     matrix[row + 1, column + 1] = composites
     numbers: dict[bytes, int] = {}  # number by content of a row; the empty row has 0
     row_numbers = np.array([numbers.setdefault(cells.tobytes(), len(numbers)) for cells in matrix])
