@@ -156,8 +156,8 @@ def _with_pieces(
 
 def _indexes_to_check(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Return the indexes, ascending, at which neighbours may change the result."""
-    # One shift brings ENDS_CLASSED of the code point before to the bit of CLASSED. CHECK is set in all of them, so the
-    # last `&` leaves each CHECK, and each CLASSED after ENDS_CLASSED.
+    # A mask for each code point: CHECK, and CLASSED if the code point before has ENDS_CLASSED, whose bit is one above.
+    # The last `&` leaves each CHECK, and each CLASSED after ENDS_CLASSED.
     check = kinds[:-1] >> 1
     check &= kind(CLASSED)
     check |= kind(CHECK)
@@ -178,7 +178,7 @@ def _repair_simple(written: _Written, table: Tables) -> _Composed:
     previous, current = points.take(indexes - 1, mode=UNCHECKED), points.take(indexes, mode=UNCHECKED)
     previous_context = table.context.take(previous, mode=UNCHECKED)
     context = table.context.take(current, mode=UNCHECKED)
-    # Wrong order: the code point before ends in a higher combining class. Class 0 never changes places.
+    # In doubt until exchanged: the code point before ends in a higher combining class. Class 0 never changes places.
     own_class = context & OWN_CLASS
     doubtful = ((previous_context >> LAST_CLASS_SHIFT) & OWN_CLASS) > own_class
     doubtful &= own_class != 0

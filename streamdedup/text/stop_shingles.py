@@ -257,7 +257,7 @@ def _batches(documents: Iterable[tuple[str, str | None]]) -> Iterator[list[tuple
 
 @dataclass
 class _Sample:
-    """The documents of a sample, counted in all (group 0) and by source (groups from 1 on).
+    """The documents of a sample, counted all together (group 0) and by source (groups from 1 on).
 
     Attributes:
         counter: Shingle counts by group.

@@ -10,7 +10,7 @@ normalised text, the bits above say what it is and when the entry alone may be w
 
     A         becomes a         LETTER
     U+0301    becomes itself    LETTER MARK CHECK CLASSED ENDS_CLASSED    the combining acute accent
-    U+FB01    becomes f i       EXPANDS                                   the ligature, expansion number below
+    U+FB01    becomes f i       EXPANDS                                   the ligature; bits 0-20: its expansion number
     U+4E2D    becomes itself    LETTER SOLO                               a Han character is a whole token
     U+00AD    becomes a space   IGNORED                                   the soft hyphen
 
