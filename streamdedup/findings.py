@@ -27,7 +27,6 @@ class Finding:
     Attributes:
         check: Stable name for the check, such as ``topic_retention``.
         subject: Checked object: a topic, a server, a profile.
-        level: Outcome.
         text: A sentence for the operator; names the subject and, for a problem, the remedy. Contains no secret.
         command: Command line for the remedy, to be pasted into a shell, or None.
         error: Error class that ``run`` raises for a failure; None for the other levels.

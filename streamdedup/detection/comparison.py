@@ -105,6 +105,7 @@ class Comparer:
         """Compare a chunk of candidates; pairs with equal contents are compared once.
 
         Args:
+            batch: The documents, whose entries and band keys are compared.
             rows_of: Rows to compare with each candidate, by number.
             entries: Index entries for the candidates, by number.
 

@@ -63,7 +63,6 @@ class LookupResult:
     """Near-duplicates for a text or a stored document.
 
     Attributes:
-        digest: Content digest.
         skipped: Why the detector would skip the text: ``EMPTY``, ``TOO_SHORT`` or ``TOO_FEW_WORDS``; otherwise None.
         redelivery: Whether the index has the id with this content, so that the detector would skip the text as
             redelivered; true for a stored document.
