@@ -34,18 +34,18 @@ document's text.
 EXIT_OK = 0
 #: Exit code: a command failed (unreadable file, server absent).
 EXIT_FAILED = 1
-#: Exit code: the reader of the output has gone, as in ``| head``; 128 plus the number of SIGPIPE, as in shells.
-EXIT_PIPE = 141
 #: Exit code: wrong settings or wrong use of the command line.
 EXIT_USAGE = 2
 #: Exit code of ``index status``: offsets are committed that the index does not know.
 EXIT_INDEX_LOST = 3
 #: Exit code: the watchdog ended the process because the loop made no progress; safe to restart.
 EXIT_STALLED = 70
-#: Exit code: a fatal error that a restart alone does not cure; the message names the remedy.
-EXIT_FATAL = 78
 #: Exit code: stopped on request, but a server did not answer in time; the next start replays the batch in flight.
 EXIT_FORCED = 75
+#: Exit code: a fatal error that a restart alone does not cure; the message names the remedy.
+EXIT_FATAL = 78
+#: Exit code: the reader of the output has gone, as in ``| head``; 128 plus the number of SIGPIPE, as in shells.
+EXIT_PIPE = 141
 
 
 class StreamdedupError(Exception):

@@ -1,7 +1,7 @@
 """Findings: check results, each with a remedy: ok, a warning, or a failure that keeps the daemon from working.
 
 A check yields findings instead of raising, so that one failure does not hide the next. ``streamdedup check`` prints
-all; ``streamdedup run`` raises the first failure and logs the warnings.
+all; ``streamdedup run`` raises one error for the failures (``warnings_of``) and logs the warnings.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,6 @@ class Finding:
     Attributes:
         check: Stable name for the check, such as ``topic_retention``.
         subject: Checked object: a topic, a server, a profile.
-        level: Outcome.
         text: A sentence for the operator; names the subject and, for a problem, the remedy. Contains no secret.
         command: Command line for the remedy, to be pasted into a shell, or None.
         error: Error class that ``run`` raises for a failure; None for the other levels.

@@ -1,6 +1,6 @@
 """Builds the index and the detector of a profile from settings, for the command line and the library.
 
-This module alone constructs the store, so it alone knows which kind of store is in use.
+Only this module constructs indexes in Redis. ``library`` and ``cli.collection`` also construct indexes in memory.
 """
 
 from collections.abc import Callable, Mapping
@@ -64,7 +64,7 @@ def index_parameters(profile: Profile) -> IndexParameters:
 
 
 def connect_backend(settings: Settings, *, from_replicas: bool = False) -> Backend:
-    """Return the store of the indexes that daemons maintain, as in the settings; nothing is sent yet.
+    """Return the store of the indexes that daemons maintain, with new connections; nothing is sent yet.
 
     Args:
         settings: All settings.
@@ -74,7 +74,7 @@ def connect_backend(settings: Settings, *, from_replicas: bool = False) -> Backe
 
 
 def redis_backend(settings: Settings, connections: Servers) -> RedisBackend:
-    """Return the indexes of the settings in Redis, over the caller's connections."""
+    """Return the store of the indexes that daemons maintain, over the caller's connections."""
     redis = settings.redis
     options = RedisOptions(
         prefix=redis.key_prefix,

@@ -1,7 +1,7 @@
 """The Python API: the detector and its index for programs, without Kafka.
 
-Programs write their own indexes (``detection.writing``), by the same stages as in the daemon and with the same pairs as
-those of ``streamdedup scan``. They may look up the indexes of daemons (``detection.lookup``). The time of a call is the
+Programs write their own indexes (``detection.writing``) by the same stages as the daemon, and get the same pairs as
+``streamdedup scan``. They look up these indexes and those of daemons (``detection.lookup``). The time of a call is the
 record time of its documents. The package exports ``LibraryIndex`` and ``LibraryProfile`` as ``Index`` and ``Profile``.
 """
 
@@ -78,10 +78,7 @@ class ProfileKeys(TypedDict, total=False):
 
 
 class LibraryProfile:
-    """The definition of a near-duplicate: the keys of ``[profiles.NAME]`` of the settings file.
-
-    Args:
-        keys: Values by key; see ``ProfileKeys``.
+    """The definition of a near-duplicate: the keys of ``[profiles.NAME]`` of the settings file (``ProfileKeys``).
 
     Attributes:
         section: The validated profile with all values.
@@ -94,7 +91,7 @@ class LibraryProfile:
 
     def __init__(self, **keys: Unpack[ProfileKeys]) -> None:
         self._keys = keys
-        self.section = read_profile(keys, ProfileKeys.__annotations__.keys())
+        self.section = read_profile(keys, allowed_keys=ProfileKeys.__annotations__.keys())
 
     def __repr__(self) -> str:
         return f"Profile({', '.join(f'{key}={value!r}' for key, value in self._keys.items())})"
@@ -122,7 +119,7 @@ class LibraryIndex:
         self._max_text_bytes = profile.max_text_bytes
         self._fingerprint = fingerprint
         self._reader = reader
-        self._writer = writer
+        self._writer = writer  # None for an index of daemons
         self._lookup = IndexLookup(options, reader)
         self._lock = threading.Lock()
         self._check()
@@ -132,7 +129,7 @@ class LibraryIndex:
         """Return an empty index in the memory of this process."""
         section = profile.section
         store = MemoryIndex(lifetime_ms=lifetime_ms(section), bucket_cap=section.bucket_cap)
-        return cls._writable(section, "memory", store, store)
+        return cls._writable(section, "memory", store, store)  # the store is also the reader
 
     @classmethod
     def connect(cls, url: str, profile: LibraryProfile, *, name: str = "default") -> Self:
@@ -161,7 +158,7 @@ class LibraryIndex:
 
     @staticmethod
     def delete(url: str, *, name: str = "default") -> bool:
-        """Delete an index in Redis that programs write, with any profile.
+        """Delete an index in Redis that programs write, with any profile; tell whether anything was deleted.
 
         A program that has the index open gets ``IndexLost`` at its next ``add`` or ``remove``. If the call fails,
         repeat it: until then no program can open the index, of which a part may be left.
@@ -169,9 +166,6 @@ class LibraryIndex:
         Args:
             url: As for ``connect``.
             name: Name of the index.
-
-        Returns:
-            Whether anything was deleted.
 
         Raises:
             SettingsError: The URL or the name cannot be used.
@@ -242,9 +236,10 @@ class LibraryIndex:
             The matches of each document, the most similar first.
 
         Raises:
-            MessageError: An id or a text is not valid, or the scope is missing, and nothing was inserted; or two ids
-                share a document number, and the other documents were inserted without a result.
+            MessageError: An id, text, source or scope is not valid, or a scope is missing: nothing was inserted. Or two
+                ids share a document number: the other documents were inserted without a result.
             IndexNotWritable: Daemons maintain the index, or another program has taken the right to write.
+            IndexMismatch: Another program has created the index with another profile.
             StoreUnavailable: The server does not answer; repeat the call.
             IndexLost: The index was deleted; connect again.
         """
@@ -272,7 +267,7 @@ class LibraryIndex:
         Raises:
             TypeError: ``texts``, ``sources`` or ``scopes`` is one text.
             ValueError: There are not as many sources or scopes as texts.
-            MessageError: The scope of a text is missing, or the profile has no scopes.
+            MessageError: A source or scope is not valid, a scope is missing, or the profile has no scopes.
             DocumentTooLarge: A text is longer than ``max_text_bytes``.
             StoreUnavailable: The server does not answer, or the index is being rebuilt.
             IndexMismatch: The index was built anew with another profile.
@@ -287,13 +282,13 @@ class LibraryIndex:
             now_ms, matches = int(wall_clock_ms()), []
             for chunk in chunks(queries):
                 for result in self._lookup.look_up(chunk, now_ms):
-                    if isinstance(result, Exception):
+                    if isinstance(result, Exception):  # the scope is missing, or the profile has no scopes
                         raise result
                     matches.append(result.matches)
             return matches
 
     def remove(self, ids: Iterable[str]) -> None:
-        """Remove documents; ids that the index does not have are ignored. Errors: as for ``add``."""
+        """Remove documents; ids that the index does not have are ignored. Errors: as for ``add``, and ``TypeError``."""
         _refuse_one_text(ids)
         valid = [self._valid_id(document_id) for document_id in ids]
         with self._lock:

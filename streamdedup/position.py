@@ -21,8 +21,6 @@ class PartitionIncarnation(NamedTuple):
     partition. Topic names contain neither a colon nor an at sign, so the text form can be parsed.
 
     Attributes:
-        topic: Topic name.
-        partition: Partition number.
         incarnation: 0 for the first incarnation that the index knows, and everywhere outside an index.
     """
 
@@ -50,10 +48,7 @@ class Position(NamedTuple):
     """The position of one record; unique for ever, so it identifies the record in every retry and replay.
 
     Attributes:
-        topic: Topic name.
-        partition: Partition number.
-        offset: Record offset.
-        incarnation: Topic incarnation; see ``PartitionIncarnation``.
+        incarnation: Topic incarnation, counted as in ``PartitionIncarnation``.
     """
 
     topic: str

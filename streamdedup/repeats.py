@@ -70,7 +70,7 @@ class RepeatLimit:
             period.last_fields = line_fields
 
     def write_counts(self) -> None:
-        """Write the counts for the periods that have ended. Each log call does it too, if there are log calls."""
+        """Write the counts for the periods that have ended. Log calls do so; callers do so while there are none."""
         now_s = self._clock()
         for key, period in list(self._periods.items()):
             if now_s - period.began_at_s >= PERIOD_S:

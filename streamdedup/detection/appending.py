@@ -30,7 +30,7 @@ class Appended(NamedTuple):
 
     Attributes:
         rows: Appends to documents that exist: the append, the index entry after it, and a result like those of
-            ``insert_entries``. The entry after a replayed or superseded append is the stored one.
+            ``insert_entries``. A replayed append has the stored entry, a superseded one an entry with its content.
         refused: Appends that can never be processed, with the reason.
         missing_positions: Positions of the refused appends whose document is not in the index. They have pending
             matches (``_missing_at_first_attempt``).
@@ -139,9 +139,9 @@ def _identified_as(document: Document, entry: IndexEntry) -> IndexEntry:
 
 
 def _state(document: Document, entry: IndexEntry | None) -> InsertState:
-    """Return the append's state by position order."""
+    """Return the append's state: REPLAYED, COLLIDED, SUPERSEDED (the entry is later), or REPLACED, to be stored."""
     if entry is None:
-        return InsertState.CREATED
+        return InsertState.CREATED  # the append is refused, as is one to a deletion marker
     if not entry.deleted and entry.position == document.position:  # the entry has this append already
         return InsertState.COLLIDED if entry.id != document.id else InsertState.REPLAYED
     # A digest that no entry has: an append changes the content, so that it is never a redelivery.

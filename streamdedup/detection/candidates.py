@@ -73,7 +73,7 @@ def promising_candidates(hit: BucketHits, limit: int | None) -> list[int]:
 
 
 def copies_first(copies: Sequence[int], promising: list[int]) -> list[int]:
-    """Return ``STORM_CANDIDATES`` at most, ``STORM_COPIES`` exact copies first; all promising ones without copies."""
+    """Return at most ``STORM_CANDIDATES``, first up to ``STORM_COPIES`` copies; without copies all of ``promising``."""
     if not copies:
         return promising
     return list(dict.fromkeys([*copies[:STORM_COPIES], *promising]))[:STORM_CANDIDATES]
@@ -115,7 +115,7 @@ class CopyBuckets:
 
         The order matters: the count of removals (``copy_removals``), then the buckets once more, because ``hits`` are
         from before the count, then the entries. A document that was deleted before the count is in no bucket any more.
-        A deletion after the count changes it, and ``insert_copies`` leaves the document out.
+        A deletion after the count changes it, and ``insert_copies`` leaves the document out (rule 9).
 
         Returns:
             The members with their digests, None without any; and the entries that were read, as many as the budget
@@ -125,7 +125,7 @@ class CopyBuckets:
             return None, {}
         removals = self._store.copy_removals()
         numbers = [batch.entries[row].number for row in rows]
-        # Reads the members: the documents are in these buckets, so this insertion changes nothing.
+        # Only to read the members: the documents are in these buckets already, so the insertion changes nothing.
         present = set().union(*self._store.insert_and_look_up(numbers, batch.band_keys[rows], fences).candidates)
         # Only members that are in ``hits``: a later document finds the bucket near capacity in its own look-up, and is
         # inserted among its copies by its own call.

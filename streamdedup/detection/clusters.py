@@ -57,8 +57,8 @@ class Clusters:
 
     def join(self, members: Sequence[Member], fences: Sequence[Fence]) -> list[Joined]:
         """Place documents in clusters, in order, and store the clusters; return the cluster of each document."""
-        # The members are read in the same call, because a new version may be the first document of its best match's
-        # cluster; the second call would have to read it.
+        # The members are read in the same call: a new version may be the first document of its best match's cluster,
+        # which would need the second call.
         entries = self._store.get_entries(
             [number for member in members for number in (member.best, member.entry.number)]
         )
@@ -69,12 +69,13 @@ class Clusters:
         for member in members:
             entry, first = member.entry, self._first(member, entries)
             if first is None:
-                # The document is sent with its own number, which sets nothing, for the size of its own cluster.
+                # ``set_clusters`` with the own number changes nothing, and returns the size of the document's cluster.
                 first = entry
             else:
                 # Later members whose best match is this document join the same cluster.
                 entries[entry.number] = replace(entry, cluster=first.number)
             firsts.append(first)
+            # With the position: a version from another position, which replaced this one, is left alone.
             joined.append((entry.number, entry.position, first.number))
         sizes = self._store.set_clusters(joined, fences)
         return [Joined(first, size) for first, size in zip(firsts, sizes, strict=True)]

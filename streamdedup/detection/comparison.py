@@ -105,7 +105,7 @@ class Comparer:
         """Compare a chunk of candidates; pairs with equal contents are compared once.
 
         Args:
-            batch: The documents.
+            batch: The documents, whose entries and band keys are compared.
             rows_of: Rows to compare with each candidate, by number.
             entries: Index entries for the candidates, by number.
 
@@ -138,7 +138,8 @@ class Comparer:
     def _compare(self, batch: Prepared, pairs: Sequence[tuple[int, IndexEntry]]) -> list[_Comparison | None]:
         """Return the comparison for each pair; None for a pair that is no near-duplicate or shares too few bands."""
         options = self._options
-        # Each sketch is passed once, as left or as right one; a pair names its sketches by their indexes.
+        # Each sketch is passed once: those of rows as left ones, those of candidates as right ones. A pair names its
+        # sketches by their indexes.
         left_of = {row: index for index, row in enumerate(dict.fromkeys(row for row, _ in pairs))}
         candidates = _distinct(pairs)
         right_of = {number: index for index, number in enumerate(candidates)}

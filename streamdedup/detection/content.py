@@ -41,13 +41,7 @@ def contents_of(shingles: ShingleBatch, sketches: Sequence[Sketch]) -> list[Cont
 def contents_after_append(
     shingler: Shingler, sketcher: Sketcher, contents: Sequence[Content], texts: Sequence[str]
 ) -> list[Content]:
-    """Return the contents after a text is appended to each document, on a new line.
-
-    Args:
-        shingler: Makes shingles for the profile.
-        sketcher: Makes sketches for the profile.
-        contents: n contents before the append.
-        texts: n texts to append.
+    """Return the contents of n documents after n texts are appended, one to each document, on a new line.
 
     Returns:
         The contents that the whole texts have. The first digest stays (``appending`` sets it), as do incarnation,
@@ -56,8 +50,8 @@ def contents_after_append(
     Raises:
         BagTooLarge: A document is a bag beyond ``exact_limit``.
     """
-    # Not the same as an empty tail, which a text also has where a shingle is one element. An append to a text without
-    # elements makes no space at the seam.
+    # An append to a text without elements makes no space at the seam. The tail does not tell: it is also empty where a
+    # shingle is one element.
     empty = [not content.element_count for content in contents]
     added = shingler.appended([np.array(content.tail, np.uint64) for content in contents], empty, texts)
     bounds, tails, ends = added.offsets.tolist(), added.tails.tolist(), added.tail_offsets.tolist()

@@ -48,8 +48,8 @@ from streamdedup.wire import Document, Match
 #: Reason why a document is skipped because of the index, by the state of its insertion.
 _SKIPS = {InsertState.REDELIVERED: Skip.REDELIVERED, InsertState.SUPERSEDED: Skip.SUPERSEDED}
 
-#: States of documents whose earlier version or attempt may own claims. These are extended also on pairs that do not
-#: match now, for example because of the window, so that a pair that matches later is not alerted a second time.
+#: States of documents whose earlier version or attempt may own claims. The claims are extended also on pairs that do
+#: not match now, for example because of the window, so that a pair that matches later is not alerted a second time.
 _KNOWN_STATES = frozenset({InsertState.REPLACED, InsertState.REPLAYED})
 
 
@@ -86,8 +86,8 @@ class Detector:
             2. Insert in buckets and look up candidates.
             3. Verify the candidates: window, shared bands, similarity or containment, suppression rules. For a document
                with a full bucket, candidates also come from the buckets of exact copies (``CopyBuckets``).
-            4. Save the matches as pending, and add the pending matches that an earlier attempt at the position saved.
-            5. Claim the pairs.
+            4. Save the matches as pending, and add those that an earlier attempt at the position saved (rule 4).
+            5. Claim the pairs: a pair belongs to the position that claims first (rule 5).
             6. Find the cluster for each document with pairs.
 
         Raises:
@@ -101,22 +101,22 @@ class Detector:
         # 2. Insert in buckets and look up.
         hits, counts = self._look_up(batch, fence_list)
         # 3. Verify.
-        emitting, emission = self._emission(batch, fences)
+        emitting, emission_counts = self._emission(batch, fences)
         exact_copies = self._copy_buckets.insert_and_look_up(batch, hits, fence_list)
         emitting_hits = {row: hits[row] for row in emitting if row in hits}
         known_rows = {row for row in emitting if batch.states[row] in _KNOWN_STATES}
         verified = self._verifier.verify(batch, emitting_hits, exact_copies, known_rows=known_rows)
-        counts += emission + verified.counts
+        counts += emission_counts + verified.counts
         # 4. Save pending matches.
         pending = self._save_pending_matches(batch, emitting, verified.matches, fence_list)
         # 5. Claim.
         owned = self._claim(batch, pending, verified.pairs_without_match, fence_list)
         # 6. Clusters.
-        with_matches = [batch.documents[row].position for row, saved in pending.items() if saved.matches]
+        positions_with_matches = [batch.documents[row].position for row, saved in pending.items() if saved.matches]
         return counts + DetectionResult(
             detections=self._detections(batch, pending, owned, verified, fence_list),
             refused=tuple(batch.refused),
-            pending_positions=(*batch.missing_positions, *with_matches),
+            pending_positions=(*batch.missing_positions, *positions_with_matches),
         )
 
     def delete(self, documents: Sequence[Document], fences: Mapping[Partition, Fence]) -> DetectionResult:
@@ -252,7 +252,7 @@ class Detector:
         if not owned:
             return ()
         rows = sorted(owned)
-        # A digest saved with the pending matches takes precedence over that of the entry: ``_save_pending_matches``.
+        # A digest saved with the pending matches takes precedence: a later append may have changed that of the entry.
         members = [
             Member(
                 entry=structs.replace(batch.entries[row], digest=pending[row].digest or batch.entries[row].digest),

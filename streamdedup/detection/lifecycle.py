@@ -1,7 +1,8 @@
 """Writes the index entries of a batch for the detector: inserts, replaces, appends and deletes.
 
-An earlier version is removed from its buckets before its entry changes: after a crash in between, the entry still names
-the buckets from which the version has to be removed (rule 9 of ``index.contract``).
+An earlier version is removed from its buckets before its entry changes (rule 9 of ``index.contract``): after a crash in
+between, the entry still names the buckets from which the version has to be removed. ``InsertState`` in
+``index.documents`` says how the index treats a version.
 """
 
 from collections.abc import Sequence
@@ -234,6 +235,6 @@ def _results_within_batch(entries: Sequence[IndexEntry]) -> dict[int, InsertResu
             results[winner] = InsertResult(InsertState.SUPERSEDED)
             winners[entry.number] = row
         else:
-            # The error about a collision names the id of the other document.
+            # The error about a collision names the other id; in the other states nothing needs the winner's entry.
             results[row] = InsertResult(state, entries[winner] if state is InsertState.COLLIDED else None)
     return results

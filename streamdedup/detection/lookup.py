@@ -45,7 +45,6 @@ class LookupQuery(NamedTuple):
     """A text to look up.
 
     Attributes:
-        text: The text.
         id: Document id; None for a text without one.
         threshold: Least similarity for a match; None for the profile's threshold and containment rule.
         source: Source; None where unknown: rules about sources do not apply then.
@@ -64,7 +63,6 @@ class LookupResult:
     """Near-duplicates for a text or a stored document.
 
     Attributes:
-        digest: Content digest.
         skipped: Why the detector would skip the text: ``EMPTY``, ``TOO_SHORT`` or ``TOO_FEW_WORDS``; otherwise None.
         redelivery: Whether the index has the id with this content, so that the detector would skip the text as
             redelivered; true for a stored document.
@@ -89,7 +87,6 @@ class ClusterMember(NamedTuple):
     """A document of a cluster.
 
     Attributes:
-        id: Document id.
         time_ms: Record time in milliseconds since the epoch.
         caption: Label and source.
     """
@@ -202,6 +199,7 @@ class IndexLookup:
         entries = [_current(entry, stored.get(entry.number)) for entry in prepared.entries]
         prepared = replace(prepared, entries=entries)
         rows = [row for row in range(len(queries)) if row not in prepared.skips]
+        # ``_reaching`` then applies the threshold of each query.
         lowest_threshold = min((self._threshold(query.threshold) for query in queries), default=self.options.threshold)
         matches = dict(zip(rows, self._find(prepared, rows, lowest_threshold), strict=True))
         results: list[LookupResult | MessageError] = []
@@ -275,7 +273,7 @@ class IndexLookup:
             # ``entry`` is added, because a set that has reached ``CLUSTER_SIZE_CAP`` lacks documents that joined later.
             for chunk in read_chunks(self._reader, [entry.cluster, entry.number, *joined])
             for member in chunk.values()
-            if member.cluster == entry.cluster and not member.deleted
+            if member.cluster == entry.cluster and not member.deleted  # may have left since the set was read
         ]
         # The set may have expired (a lifetime after the last document joined) while members live on through appends.
         # Then more members were read than the set and the first document, which is not in the set, account for.
@@ -287,10 +285,10 @@ class IndexLookup:
         content = entry.content
         # A document that is skipped for its text has an entry, but is in no bucket.
         skips = self._skips(content)
-        # No document is needed: the look-up uses entries and band keys only.
+        # Without documents: the look-up uses entries and band keys only.
         prepared = Prepared([], [entry], self._preparer.band_keys([content]), skips)
         matches = _RowMatches() if skips else self._find(prepared, [0], self.options.threshold)[0]
-        return self._result(entry, skips.get(0), matches, None, redelivery=True)
+        return self._result(entry, skips.get(0), matches, threshold=None, redelivery=True)
 
     def compare(self, a: IndexEntry, b: IndexEntry) -> DocumentComparison:
         """Compare two stored documents."""
@@ -333,13 +331,13 @@ class IndexLookup:
         return self.compare(self._preparer.prepare([document]).entries[0], entry)
 
     def _skips(self, content: Content) -> dict[int, Skip]:
-        """Return the reason why the detector skips a document with this content as item 0, or no item."""
+        """Return by row, which is 0, the reason why the detector skips a document with this content; empty for none."""
         return self.options.skips(np.array([content.token_count]), np.array([content.sketch.count]))
 
     def _find(self, prepared: Prepared, rows: Sequence[int], threshold: float) -> list[_RowMatches]:
         """Look up rows and compare them with their candidates; return the near-duplicates for each row.
 
-        ``threshold`` is the least similarity for a match; matches by the containment rule are returned too.
+        Pairs from ``threshold`` or the profile's threshold on, the lower of both, and those by the containment rule.
         """
         if not rows:
             return []

@@ -1,7 +1,7 @@
 """Values of detection: the options of a detector, the batch between the steps, and the result.
 
 Also the document numbers and pair keys. ``indexes`` makes the options from settings, the steps of ``Detector.index``
-share the batch, and the daemon and ``evaluation`` read the results.
+share the batch, and the callers of the detector, such as ``daemon.batch``, read the results.
 """
 
 from collections import Counter
@@ -51,13 +51,10 @@ class DetectorOptions:
 
     Attributes:
         profile: Profile name; part of the document numbers.
-        shingles: Shingle options.
-        banding: Bands and rows.
         permutations: Signature length; at least bands times rows.
         seed: Seed for the hash family.
         threshold: Least similarity for a reported pair, in (0, 1].
         containment: Rule by which pairs below the threshold are reported; None for no rule.
-        measure: Similarity measure.
         min_shared_bands: Least count for shared band keys in a reported pair.
         min_words: Documents with fewer tokens are skipped.
         exact_limit: Documents with at most so many shingles are stored as sets and compared exactly; None for no limit.
@@ -123,6 +120,7 @@ class DetectorOptions:
     def _skip(self, token_count: int) -> Skip:
         if not token_count:
             return Skip.EMPTY
+        # Enough tokens, and skipped all the same: no shingles.
         return Skip.TOO_FEW_WORDS if token_count < self.min_words else Skip.TOO_SHORT
 
 
@@ -173,8 +171,6 @@ class Detection:
     """A document with near-duplicates.
 
     Attributes:
-        document: The document.
-        digest: Content digest.
         matches: Near-duplicates for the alert, the most similar first, then by id.
         cluster_id: Id of the first document in the cluster.
         label: First words of the document; empty without a label.
@@ -206,7 +202,7 @@ class DetectionResult:
         skipped: Skipped documents with the reason.
         refused: Documents that can never be processed, with the reason.
         pending_positions: Positions whose pending matches in the index are to be deleted after the commit.
-        indexed_count: Documents that were neither skipped nor refused: their version is in the index.
+        indexed_count: Documents neither skipped nor refused: their version is in the index.
         replayed_count: Indexed documents that an earlier attempt had inserted.
         silent_count: Indexed documents below the high-water mark, which emit nothing; and warm-up documents (record
             time before ``silent_until_ms``), which form no pairs with each other.
@@ -214,8 +210,8 @@ class DetectionResult:
             operator who sets an offset back commits an offset, so Kafka has lost the committed offset here.
         deleted_count: Requests to delete a document, in the index or not.
         candidates_count: Candidates that documents at or above the high-water mark have in buckets.
-        dropped_candidates_count: Those that are not compared: beyond ``max_candidates``, or beyond the lower limit for
-            documents with a full bucket (``candidates.STORM_CANDIDATES``).
+        dropped_candidates_count: Of these candidates, those that are not compared: beyond ``max_candidates``, or beyond
+            the lower limit for documents with a full bucket (``candidates.STORM_CANDIDATES``).
         verified_count: Candidates compared and found near-duplicates, suppressed ones included.
         suppressed: Count of near-duplicates that are not alerted, by rule.
         rejected_count: Candidates compared and found different, outside the scope or the window, or gone.

@@ -1,6 +1,7 @@
 """Scopes: documents are compared within one scope only, such as a tenant, a language or a product.
 
-A scope acts in two places:
+``preparation``, ``comparison`` and ``tuning`` compute band keys by scope; ``lookup`` and ``library`` check the scopes
+of texts. A scope acts in two places:
 
 - Each band key is XORed with 32 bits that depend on scope and band (``scoped_band_keys``), so scopes have different
   buckets, and band keys stay 32 bits long. Two scopes may share a bucket by chance, as two contents may.

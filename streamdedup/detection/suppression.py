@@ -87,7 +87,7 @@ class Suppression:
     def suppressed_pairs(
         self, pairs: Iterable[tuple[int, int]], documents: Sequence[IndexEntry], candidates: Mapping[int, IndexEntry]
     ) -> dict[tuple[int, int], SuppressionRule]:
-        """Return the rule for each suppressed pair of a row in ``documents`` and a number in ``candidates``."""
+        """Return the rule for each suppressed pair; pairs are: row in ``documents``, number in ``candidates``."""
         rules = ((pair, self.rule(documents[pair[0]].content, candidates[pair[1]].content)) for pair in pairs)
         return {pair: rule for pair, rule in rules if rule is not None}
 
@@ -110,5 +110,6 @@ def suppression_of(
 
 
 def _shingle_count(content: Content) -> int:
-    """Return the shingle count without stop shingles: a sketch has these only in a ``stop_only`` document, alone."""
+    """Return the shingle count without stop shingles."""
+    # A sketch has no stop shingles, except in a ``stop_only`` document, whose sketch has nothing else.
     return 0 if content.stop_only else content.sketch.count

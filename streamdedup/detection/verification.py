@@ -62,7 +62,7 @@ class Verifier:
         """Compare documents with their candidates.
 
         Args:
-            batch: The documents.
+            batch: The documents, whose entries and band keys are compared.
             hits: Candidates by row, for the rows to compare.
             copies: Exact copies for rows with a full bucket.
             known_rows: Rows whose documents may have had an index entry, and so claims, before this attempt.

@@ -19,7 +19,7 @@ from streamdedup.wire import Document, Match, Op
 #: The one partition of all documents.
 _PARTITION = Partition("library", 0)
 #: The generation of all programs. Of two programs the last one to set the fence owns the partition, because the index
-#: also stores the fence's writer, and refuses another one.
+#: also stores the fence's writer, and refuses another one (rule 7 of ``index.contract``).
 _GENERATION = 1
 #: Documents that are prepared, inserted and looked up at once.
 _CHUNK_DOCUMENTS = 1_000
@@ -48,9 +48,10 @@ class IndexWriter:
         self._store = store
         self._fingerprint = fingerprint
         self._detector = Detector(options, store)
+        #: Fence of the first write, also for all later ones (``_owned``); None before it.
         self._fence: Fence | None = None
-        self._fenced_at_s = 0.0
-        self._next_offset = 0
+        self._fenced_at_s = 0.0  # monotonic time of the last renewal
+        self._next_offset = 0  # of the next document; begins at the high-water mark of the first fence
         self._is_refused = False
         #: Documents of the last ``add`` if it failed.
         self._unfinished: list[Document] = []
@@ -74,7 +75,8 @@ class IndexWriter:
         if result.refused:
             # A document number that belongs to another id, which is rare. The other documents are indexed; their pairs
             # are claimed, and no later call returns them.
-            raise result.refused[0][1]
+            _, error = result.refused[0]
+            raise error
         matches = {detection.document.position: detection.matches for detection in result.detections}
         return [matches.get(document.position, ()) for document in documents]
 
@@ -89,7 +91,7 @@ class IndexWriter:
                 self._detector.delete(chunk, {_PARTITION: fence})
 
     def _owned(self) -> Fence:
-        """Return the partition's fence, which is set before the first write and renewed once a day."""
+        """Return the partition's fence; set it in the index before the first write, and again once a day."""
         if self._is_refused:
             raise IndexNotWritable(_TAKEN_OVER)
         with self._refusals():
@@ -99,7 +101,7 @@ class IndexWriter:
                 self._next_offset = self._fence.high_water_mark
                 self._fenced_at_s = time.monotonic()
             elif time.monotonic() - self._fenced_at_s > _RENEWAL_S:
-                # Refused where another program has taken the fence; otherwise the mark has this value already.
+                # Refused where another program has taken the fence; otherwise nothing changes: the mark has this value.
                 self._store.finish({_PARTITION: self._next_offset}, [], [self._fence])
                 # The first fence stays in use. The new one has the raised high-water mark, below which a repeated
                 # ``add`` would emit no pairs.
@@ -116,6 +118,7 @@ class IndexWriter:
         start, now_ms = self._next_offset, int(wall_clock_ms())
         end = start + len(documents)
         with self._refusals():
+            # Raises the mark in the index alone: that of ``fence`` stays lower, so the documents emit their pairs.
             self._store.finish({_PARTITION: end}, positions=[], fences=[fence])
         self._next_offset = end
         return [

@@ -1,6 +1,6 @@
 """Containment: the part of the smaller set that lies in the larger one, and the rule that alerts pairs by containment.
 
-`sketch` counts overlaps, `detection.model` applies the rule.
+`sketch` counts overlaps, `detection.model` applies the rule; `tuning` and `evaluation` do both on corpora.
 
 Source: A. Broder, "On the resemblance and containment of documents" (1997).
 

@@ -1,6 +1,6 @@
 """Locality-sensitive hashing: band keys of signatures, the probability of a shared bucket, and the cheapest banding.
 
-`detection` computes band keys; `settings.profile` and `tuning` choose bandings.
+`detection` and `tuning` compute band keys and probabilities; `settings.profile` chooses the banding of a profile.
 
 Source: J. Leskovec, A. Rajaraman, J. Ullman, "Mining of Massive Datasets", chapter 3.4. A signature is cut into b bands
 of r rows; documents that agree on a whole band share that band's bucket and become a candidate pair. A pair of
@@ -19,7 +19,7 @@ one pair in 2^32 collides by chance, which verification removes. The CRC registe
 because CRC is linear over XOR ("slicing by four"). So a batch needs four look-ups in 4 KiB of tables for each value,
 all documents and bands at once: 0.3 microseconds a document for 12 bands of 5 rows, against 2.2 for calls of zlib.
 
-The chosen banding is the cheapest one whose P(threshold) reaches the wanted recall. The cost is counted in bands:
+`choose_banding` takes the cheapest banding whose P(threshold) reaches the minimum recall. The cost counts in bands:
 
     cost(b, r) = b + w F(b, r),    F(b, r) = (N / 19,043) * sum over i of n_i (1 - (1 - s_i^r)^b)
 
@@ -27,9 +27,9 @@ F is the number of false candidates that a document has in an index of N others:
 similarity s_i below the threshold a Reuters-21578 article has among all 19,043 (word 3-shingles, every pair compared;
 the sum is within 6 % of the exact figure). One shared band makes a candidate for every m, so m is not in F. w is the
 price of a false candidate: 4.5 microseconds to decode and compare the entry and some 2.5 to fetch it, where a band
-takes 5.3 of look-up and insert (84 for 16 bands, Python and Redis together). That is 1.3; but F grows with the index
-and b does not, hence w = 2. At threshold 0.8 and recall 0.99, with the pairs that became candidates on Reuters (mean
-over five seeds; each counts for both documents) and N = 300,000:
+takes 5.3 of look-up and insert (84 for 16 bands, Python and Redis together). The ratio is 1.3; but F grows with the
+index and b does not, hence w = 2. At threshold 0.8 and recall 0.99, with the pairs that became candidates on Reuters
+(mean over five seeds; each counts for both documents) and N = 300,000:
 
     bands x rows   permutations   P(0.8)   pairs below 0.8   of 540 from 0.8 on   F      cost
     9 x 4          36             0.9913   1,188             539.8                2.01   13.0

@@ -7,9 +7,9 @@ An exact measure is a function of three numbers, the set sizes |A| and |B| and t
 A division between integers is correctly rounded: sets that share 4 of 5 elements have the similarity 0.8, the very
 double that a threshold 0.8 is. Two sets without elements have the similarity 0. Measures are symmetric.
 
-A new measure is one entry in `MEASURES` with its functions and a value in `MeasureName`; settings, detection and
-evaluation take measures from here. The bands in `lsh` find pairs by their Jaccard similarity, also for another measure:
-bands are chosen, and recall is computed, for `Measure.least_jaccard`.
+A new measure is one entry in `MEASURES` with its functions and a value in `MeasureName`; settings, detection,
+evaluation and commands take measures from here. The bands in `lsh` find pairs by their Jaccard similarity, also for
+another measure: bands are chosen, and recall is computed, for `Measure.least_jaccard`.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,5 +1,7 @@
 """MinHash: a set of shingle hashes becomes a short signature from which Jaccard similarities can be estimated.
 
+`sketch` signs documents, `tuning` and `evaluation` sign corpora; `measures` estimates from signatures.
+
 Source: A. Broder, "On the resemblance and containment of documents" (1997); J. Leskovec, A. Rajaraman, J. Ullman,
 "Mining of Massive Datasets", chapter 3.3. A hash function h puts all shingles in an order; a set's smallest hash
 value names its first shingle in that order. Two sets have the same first shingle exactly when the first one of their

@@ -148,14 +148,9 @@ class Sketcher:
         return sketches, prefixes
 
     def signatures(self, sketches: Sequence[Sketch], permutations: int) -> NDArray[np.uint32]:
-        """Return the first so many signature values by sketch, computed for sketches that hold hashes.
+        """Return the first `permutations` signature values of n sketches, uint32 (n, permutations).
 
-        Args:
-            sketches: n sketches with this family.
-            permutations: Value count, 1 .. K.
-
-        Returns:
-            uint32, shape (n, permutations).
+        A stored signature is cut; for a sketch that holds hashes the values are computed.
 
         Raises:
             ValueError: If a stored signature has another length than this family, or there are not so many values.
@@ -196,7 +191,7 @@ class Sketcher:
             Exact where both sketches have hashes, otherwise estimated from all K values.
 
         Raises:
-            ValueError: If the lengths differ, or a stored signature has another length than this family.
+            ValueError: If the lengths differ and `pairs` is None, or a signature has another length than this family.
         """
         if pairs is None:
             if len(left) != len(right):
@@ -211,12 +206,12 @@ class Sketcher:
                 common[i] = intersection_size(left_sketch.hashes, right_sketch.hashes)
             else:
                 exact[i] = False
-                # An empty document has the similarity 0; the signatures of two empty documents would agree.
+                # With an empty document the similarity stays 0; the signatures of two empty documents would agree.
                 if left_sketch.count and right_sketch.count:
                     estimated.append(i)
         left_sizes, right_sizes = [left[a].count for a, _ in pairs], [right[b].count for _, b in pairs]
         overlaps = Overlaps(*(np.array(numbers, np.int64) for numbers in (common, left_sizes, right_sizes)))
-        values = self._measure.exact(*overlaps)
+        values = self._measure.exact(*overlaps)  # for estimated pairs without meaning, replaced below
         smaller_counts = np.minimum(overlaps.left, overlaps.right)
         if estimated:
             # In place of set sizes, an estimated pair gets the numbers of drawn elements.
@@ -233,7 +228,7 @@ class Sketcher:
         right_rows, right_of = np.unique([b for _, b in pairs], return_inverse=True)
         sketches = [*(left[a] for a in left_rows.tolist()), *(right[b] for b in right_rows.tolist())]
         signatures = self.signatures(sketches, self.family.permutations)
-        # The rows of the right sketches follow those of the left ones.
+        # In ``signatures`` the rows of the right sketches follow those of the left ones.
         lefts, rights = signatures[left_of], signatures[len(left_rows) + right_of]
         return self._measure.estimate(lefts, rights), sampled_overlaps(lefts, rights)
 

@@ -89,7 +89,7 @@ def split_words(text: str) -> list[Word]:
 
 
 def _matches(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield the rows of equal words in both texts, ascending in both."""
+    """Yield the rows (indexes) of equal words in both texts, ascending in both."""
     head = _shared_length(a, b)
     tail = _shared_length(a[head:][::-1], b[head:][::-1])
     yield from ((row, row) for row in range(head))
@@ -106,7 +106,7 @@ def _shared_length(a: Sequence[str], b: Sequence[str]) -> int:
 
 def _common_subsequence(a: Sequence[str], b: Sequence[str]) -> list[tuple[int, int]]:
     """Return the rows of a longest common subsequence in both texts, ascending."""
-    if len(a) > len(b):
+    if len(a) > len(b):  # the shorter text has the bits
         return [(row_a, row_b) for row_b, row_a in _common_subsequence(b, a)]
     rows: dict[str, int] = {}  # for each word of a, a bit for each of its rows
     for row, word in enumerate(a):
@@ -143,7 +143,7 @@ def _traced(states: Sequence[int], a_count: int) -> list[tuple[int, int]]:
 def _parts(
     a: Sequence[Word], b: Sequence[Word], matches: Sequence[tuple[int, int]], key: Callable[[str], str]
 ) -> Iterator[Segment]:
-    """Yield the words between two matches, then the match; after each the white space behind it."""
+    """Yield the words between two matches, then the match; each is followed by a segment of the white space behind."""
     next_a = next_b = 0
     # The last pair, the ends of both texts, is no match: its segment is empty.
     for row_a, row_b in [*matches, (len(a), len(b))]:
@@ -173,7 +173,7 @@ def _joined(segments: Iterator[Segment]) -> Iterator[Segment]:
 
 
 def _without_short_equals(segments: Iterator[Segment]) -> list[Segment]:
-    """Join changes that are separated by a short equal part only."""
+    """Join changes that are separated by a short equal part only; equal parts and changes alternate."""
     joined: list[Segment] = []
     for segment in segments:
         if not segment.is_equal and len(joined) >= 2 and _is_short(joined[-1].a):

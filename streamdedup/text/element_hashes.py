@@ -1,4 +1,4 @@
-"""64-bit hashes of tokens and characters, the elements of shingles, for a whole batch at once (for `tokens`).
+"""64-bit hashes of tokens and characters, the elements of shingles, for a batch (for `tokens` and `shingle_hashes`).
 
     token           = hash64(ASCII bytes); for a token beyond ASCII hash64(UTF-16, little-endian) + WIDE
     character       = mix(mix(code point)), mixed twice because x >> 32 is 0 in the first mix
@@ -77,14 +77,14 @@ def hash64(
     # One word of 8 bytes for each unit, as far as the data reach.
     count = (len(data) * size - 8) // size + 1
     words = np.ascontiguousarray(np.ndarray((count,), "<u8", data, strides=(size,)))
-    masks = _MASKS[::size]
+    masks = _MASKS[::size]  # by length in units
     hashes = words.take(starts, mode=UNCHECKED)
     long = np.flatnonzero(lengths > per_word)
     # A length beyond the table must take the last mask, that of all bytes: "clip" does so, and is slower.
     mode: Literal["clip", "wrap"] = "clip" if long.size and int(lengths.max()) >= masks.size else UNCHECKED
     hashes &= masks.take(lengths, mode=mode)
     mix(hashes)
-    # The next word of the longer tokens in each step.
+    # The next word of the longer tokens in each step, multiplied by the next power.
     step, power = 0, 1
     while long.size and step < _WORD_STEPS:
         step, power = step + 1, power * _MULTIPLIER & (1 << 64) - 1
@@ -109,7 +109,7 @@ def _further_words(
     counts = (lengths - 1) // per_word - _WORD_STEPS
     numbers = ranges(np.full_like(counts, _WORD_STEPS + 1), counts)
     terms = words.take(np.repeat(starts, counts) + per_word * numbers)
-    terms &= _MASKS[:: 8 // per_word].take(np.repeat(lengths, counts) - per_word * numbers, mode="clip")
+    terms &= _MASKS[:: 8 // per_word].take(np.repeat(lengths, counts) - per_word * numbers, mode="clip")  # as in hash64
     mix(terms)
     terms *= powers(_MULTIPLIER, int(numbers.max()) + 1)[numbers]
     return np.add.reduceat(terms, offsets_of(counts)[:-1])

@@ -10,6 +10,13 @@ it, and ``context``, combining classes and compositions. Three bits in ``packed`
     CLASSED       has a combining class, as most marks have
     ENDS_CLASSED  ends in a code point with a combining class when decomposed: most marks, and letters such as é
 
+``context`` has the combining class of the code point (``OWN_CLASS``), the class at the end of its decomposition (from
+``LAST_CLASS_SHIFT`` on), and three bits:
+
+    COMPOSES_BACKWARD  composes with certain code points before it
+    COMPOSES_FORWARD   composes with certain code points after it (Hangul only)
+    COMPLEX            the folded form depends on neighbours, and no table tells how
+
 ``fold`` works in steps:
 
 1. Map each code point by ``packed``. Test the conditions at code points with ``CHECK``, and at those with ``CLASSED``
@@ -50,7 +57,7 @@ from streamdedup.text.unicode_tables import (
     tables,
 )
 
-#: If less than one character in so many is removed or replaced, joining the others is cheaper than a mask over all.
+#: If less than one character in so many is removed or replaced, joining the slices between is cheaper than a mask.
 _CHARACTERS_PER_CHANGE = 100
 
 
@@ -71,7 +78,7 @@ class Folded(NamedTuple):
 
 
 class _Written(NamedTuple):
-    """Documents after step 1, without ignorable code points: `Folded`, and the code points before folding."""
+    """Documents after step 1, without ignorable code points: the fields of `Folded`; ``points`` are not folded."""
 
     packed: NDArray[np.uint32]
     starts: NDArray[np.int64]
@@ -99,7 +106,7 @@ def fold(texts: Sequence[str], folding: FoldOptions) -> Folded:
     if doubtful.size:
         packed, starts = _fold_doubtful(written, packed, starts, doubtful, table, fold_marks=folding.marks)
     if packed is written.packed:
-        # Nothing was composed. Marks may have changed places, but all have the same bits for `tokens`.
+        # Nothing was composed. Marks may have changed places, but all marks have the same bits for `tokens`.
         folded = Folded(packed, starts, written.bits, written.kinds)
     else:
         folded = _with_bits(packed, starts)
@@ -114,14 +121,15 @@ def _with_bits(packed: NDArray[np.uint32], starts: NDArray[np.int64]) -> Folded:
 def _look_up(texts: Sequence[str], table: Tables) -> _Written:
     """Look up all code points, a line feed before each and after the last."""
     joined = "\n".join(["", *texts, ""])
-    starts = offsets_of(np.fromiter(map(len, texts), np.int64, len(texts)) + 1) + 1
-    # A third of the time of `str.encode`; lone surrogates pass as well.
+    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+    starts = offsets_of(lengths + 1) + 1  # each text begins after its line feed
+    # Takes a third of the time that `str.encode` takes, and accepts lone surrogates.
     points = np.array([joined], "<U").view("<u4")
     packed = table.packed.take(points, mode=UNCHECKED)
     folded = _with_bits(packed, starts)
     if folded.bits & IGNORED:
         ignored = np.flatnonzero((packed & IGNORED) != 0)
-        starts = starts - np.searchsorted(ignored, starts)
+        starts = starts - np.searchsorted(ignored, starts)  # fewer by the ignorable code points before
         folded, points = _with_bits(_without(packed, ignored), starts), _without(points, ignored)
     return _Written(*folded, points)
 
@@ -129,7 +137,7 @@ def _look_up(texts: Sequence[str], table: Tables) -> _Written:
 def _without(values: NDArray[np.uint32], indexes: NDArray[np.int64]) -> NDArray[np.uint32]:
     """Return ``values`` without those at ascending indexes."""
     if indexes.size * _CHARACTERS_PER_CHANGE < values.size:
-        return _with_pieces(values, indexes, [values[:0]] * indexes.size)
+        return _with_pieces(values, indexes, [values[:0]] * indexes.size)  # empty pieces
     remains = np.ones(values.size, np.bool_)
     remains[indexes] = False
     return values.take(np.flatnonzero(remains), mode=UNCHECKED)
@@ -138,7 +146,7 @@ def _without(values: NDArray[np.uint32], indexes: NDArray[np.int64]) -> NDArray[
 def _with_pieces(
     values: NDArray[np.uint32], indexes: NDArray[np.int64], pieces: Sequence[NDArray[np.uint32]]
 ) -> NDArray[np.uint32]:
-    """Return ``values`` with the value at each of few ascending indexes replaced by a piece."""
+    """Return ``values`` with the value at each of a few ascending indexes replaced by a piece."""
     parts, end = [], 0
     for index, piece in zip(indexes.tolist(), pieces, strict=True):
         parts += [values[end:index], piece]
@@ -148,8 +156,8 @@ def _with_pieces(
 
 def _indexes_to_check(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Return the indexes, ascending, at which neighbours may change the result."""
-    # One shift brings ENDS_CLASSED of the code point before to the bit of CLASSED. CHECK is set in all of them, so the
-    # last `&` leaves each CHECK, and each CLASSED after ENDS_CLASSED.
+    # A mask for each code point: CHECK, and CLASSED if the code point before has ENDS_CLASSED, whose bit is one above.
+    # The last `&` leaves each CHECK, and each CLASSED after ENDS_CLASSED.
     check = kinds[:-1] >> 1
     check &= kind(CLASSED)
     check |= kind(CHECK)
@@ -160,8 +168,8 @@ def _indexes_to_check(kinds: NDArray[np.uint8]) -> NDArray[np.int64]:
 def _repair_simple(written: _Written, table: Tables) -> _Composed:
     """Step 2: compose letters with their marks; exchange marks in the wrong order, in place, in ``written.packed``.
 
-    A mark changes places with the code point before it when the mark has the lower combining class. It may compose when
-    the two are a pair, or when the code point before it is a mark too: then perhaps with a letter before both.
+    A mark changes places with the code point before it when the mark has the lower combining class. A mark may compose
+    with the code point before it if the two are a pair, and with a letter before both if both are marks.
     """
     packed, starts, bits, kinds, points = written
     indexes = _indexes_to_check(kinds) if bits & (CHECK | CLASSED) else starts[:0]
@@ -170,7 +178,7 @@ def _repair_simple(written: _Written, table: Tables) -> _Composed:
     previous, current = points.take(indexes - 1, mode=UNCHECKED), points.take(indexes, mode=UNCHECKED)
     previous_context = table.context.take(previous, mode=UNCHECKED)
     context = table.context.take(current, mode=UNCHECKED)
-    # Wrong order: the code point before ends in a higher combining class. Class 0 never changes places.
+    # In doubt until exchanged: the code point before ends in a higher combining class. Class 0 never changes places.
     own_class = context & OWN_CLASS
     doubtful = ((previous_context >> LAST_CLASS_SHIFT) & OWN_CLASS) > own_class
     doubtful &= own_class != 0
@@ -314,14 +322,14 @@ def _fold_doubtful(
     *,
     fold_marks: bool,
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """Steps 3 and 4: fold ``documents`` anew; return ``packed`` and ``starts``, which have all documents, with them."""
+    """Steps 3 and 4: fold the doubtful ``documents`` anew; return ``packed`` and ``starts`` of all documents."""
     texts = [
         str(written.points[first:last].data, "utf-32-le", "surrogatepass")
         for first, last in _bounds(written.starts, documents)
     ]
     composed = _repair_simple(_look_up([unicodedata.normalize("NFC", text) for text in texts], table), table)
     slow = set(composed.doubtful.tolist())
-    lengths = np.diff(starts)
+    lengths = np.diff(starts)  # with the separator behind each document
     pieces, end = [], 0
     for index, (first, last) in enumerate(_bounds(starts, documents)):
         if index in slow:
@@ -337,7 +345,7 @@ def _fold_doubtful(
 
 
 def _bounds(starts: NDArray[np.int64], documents: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Return starts and ends for some documents, without the separators behind."""
+    """Return starts and ends of some documents, without the separators behind them."""
     return list(zip(starts.take(documents).tolist(), (starts.take(documents + 1) - 1).tolist(), strict=True))
 
 
@@ -347,7 +355,7 @@ def _expand(folded: Folded, table: Tables) -> Folded:
     indexes = np.flatnonzero((packed & EXPANDS) != 0)
     numbers = packed[indexes] & CODE_POINT
     first, length = table.expansion_starts[numbers], table.expansion_lengths[numbers]
-    # The code points that the expansions before each index add.
+    # How many code points the expansions before each index add; the last value: all expansions.
     shifts = np.concatenate(([0], np.cumsum(length - 1)))
     if indexes.size * _CHARACTERS_PER_CHANGE < packed.size:
         ends = (first + length).tolist()

@@ -1,4 +1,6 @@
-"""Arrays of consecutive runs, for `text` and `evaluation`: concatenated documents, each with a start and a length.
+"""Arrays of consecutive runs: concatenated documents, each with a start and a length.
+
+For `text`, `tuning` and `evaluation`.
 
 counts     3  0  2          run lengths
 offsets    0  3  3  5       run starts, and the end after the last

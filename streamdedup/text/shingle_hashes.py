@@ -28,7 +28,7 @@ _REPETITION = 0x9B05688C2B3E6C1F
 
 #: Mean number of elements of a document above which each document is sorted by itself, not the batch as a whole.
 #: NumPy 2.4 with AVX-512 on Zen 4 sorts long arrays five times as slowly as with AVX2. With AVX-512, texts of 64 words
-#: take 0.63 of the time that a limit of 128 needs, with AVX2 0.97; texts of 32 words 0.76 and 1.11.
+#: take 0.63 of the time that a limit of 128 needs, with AVX2 0.97; texts of 32 words take 0.76 and 1.11.
 _SORTED_ALONE = 32
 #: Elements whose shingles are hashed at once, so that the arrays stay in the second-level cache.
 _BLOCK = 1 << 15
@@ -186,7 +186,7 @@ def numbered_repetitions(hashes: NDArray[np.uint32], counts: NDArray[np.int64]) 
 
 
 def repetitions(hashes: NDArray[np.uint64], numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return repetition hashes; number 0 is the shingle itself."""
+    """Return repetition hashes, also for appends to bags (`detection.content`); number 0 is the shingle itself."""
     repeated: NDArray[np.uint64] = _finish(mix(hashes + numbers.astype(np.uint64) * np.uint64(_REPETITION)))
     return np.where(numbers == 0, hashes, repeated)
 

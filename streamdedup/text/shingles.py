@@ -10,9 +10,9 @@
 4. `shingle_hashes` computes a 32-bit hash for each run of k elements, the shingle.
 5. Stop shingles are left out. Repetitions are removed or, in a bag, numbered.
 
-`detection` makes shingles from documents and appended texts, `tuning`, `evaluation` and `stop_shingles` from corpora. A
-document's hashes do not depend on the rest of the batch. `tests/unit/reference_shingles.py` is the specification: one
-character at a time, in plain Python, with the same result for any Unicode text.
+`detection` makes shingles from documents and appended texts; `stop_shingles`, `tuning`, `evaluation` and `cli` from
+corpora. A document's hashes do not depend on the rest of the batch. `tests/unit/reference_shingles.py` is the
+specification: one character at a time, in plain Python, with the same result for any Unicode text.
 """
 
 from collections.abc import Iterator, Sequence
@@ -169,7 +169,7 @@ class Shingler:
         written, spans = self._reader.spans(text)
         # For the character unit `read` may return the hash of one more separator at the end (`Elements.used`).
         hashes = self._reader.read([text], ascii_only=False).hashes[: len(spans)]
-        #: A row for each element: start and end.
+        # A row for each element: start and end.
         bounds = np.array(spans, np.int64).reshape(-1, 2)
         if self._stop_words.size:
             words = np.flatnonzero(~self._is_stop_word(hashes))
@@ -179,7 +179,8 @@ class Shingler:
             return OrderedShingles(np.empty(0, np.uint32), bounds[:0, 0], bounds[:0, 1], written)
         starts = np.arange(len(hashes) - size + 1)
         sizes = np.full_like(starts, size)
-        # The elements of each shingle as a document, so that sorting within documents keeps the order.
+        # The elements of each shingle as a document, so that sorting within documents keeps the order. ``starts`` count
+        # from 0, so they are also the indexes of these documents. ``whole``: a short text is one document and shingle.
         documents = Elements(hashes[ranges(starts, sizes)], sizes, sizes, sizes)
         shingles, _ = sorted_hashes(documents, starts, self.options.size, whole=True)
         # A shingle begins with its first element and ends with its last one, `size` - 1 elements later.
@@ -233,6 +234,7 @@ class Shingler:
             parts += (tail, seam, added.hashes[start : start + used])
             lengths.append(len(tail) + len(seam) + used)
         counts = np.array(lengths, np.int64)
+        # The empty array is for an append without any parts, which ``concatenate`` refuses.
         return Elements(np.concatenate([SPACE_HASH[:0], *parts]), counts, counts, added.token_counts)
 
     def _sorted(
@@ -280,7 +282,7 @@ class Shingler:
         return self._without_stop_words(elements) if self._stop_words.size else elements
 
     def _without_stop_words(self, tokens: Elements) -> Elements:
-        """Leave out stop words."""
+        """Leave out stop words; all tokens that are stored belong to the text."""
         words = np.flatnonzero(~self._is_stop_word(tokens.hashes))
         counts = np.diff(np.searchsorted(words, offsets_of(tokens.stored)))
         return Elements(tokens.hashes.take(words), counts, counts, counts)
@@ -289,6 +291,7 @@ class Shingler:
         """Return a mask for stop words, by token hash."""
         stop = self._maybe_stop_word.take(hashes >> (64 - _STOP_WORD_BITS))
         maybe = np.flatnonzero(stop)
+        # Clipped: a hash above all stop words has an index behind the last one.
         nearest = np.searchsorted(self._stop_words, hashes[maybe]).clip(max=self._stop_words.size - 1)
         stop[maybe] = self._stop_words[nearest] == hashes[maybe]
         return stop

@@ -4,14 +4,13 @@ Boilerplate (an earnings table, a licence, a cookie notice) makes different text
 least a given share of the documents of a sample, or of one source in it, are boilerplate: a publisher's notice
 is rare overall and frequent in one source. They are written to a file, a profile names the file, and its shingles are
 left out of every document. The file is fixed before the first document, so the pairs do not depend on the order of
-arrival. `streamdedup stop-shingles` learns and writes files, `settings.profile` reads them.
+arrival. `streamdedup stop-shingles` learns and writes files, `tuning` learns, `settings.profile` reads files.
 
 Not meant for `unit = "char"`: short runs that many texts share belong to the language, not to boilerplate.
 
 Format, UTF-8, version 1: a first line with the name of the format; lines `key = value` with the options of the shingles
 and the size of the sample; an empty line; then one line for each shingle, ascending: the hash as eight hexadecimal
-digits, a space, and the number of documents it occurred in, of all documents or of one source, where that is more. The
-text of the shingles is not stored.
+digits, a space, and the number of documents (`StopShingles.counts`). The text of the shingles is not stored.
 """
 
 import hashlib
@@ -54,8 +53,8 @@ class StopShingles:
     """Stop shingles and the sample that they were learnt from.
 
     Attributes:
-        counts: Document count by shingle hash: of all documents or of a source, the greatest one among those in which
-            it is a stop shingle.
+        counts: Document count by shingle hash: the number of documents with the shingle, in all documents or in one
+            source; the greatest one among the groups (all documents, each source) where it is a stop shingle.
         documents: Number of documents in the sample, copies counted once.
         share: Least document share for a stop shingle, above 0, up to 1.
         shingles: Shingle options, as `described` returns them.
@@ -85,7 +84,7 @@ class StopShingles:
 
 def least_documents(share: float, documents: int) -> int:
     """Return the least document count for a stop shingle in a sample, or a source, with so many documents."""
-    # Less a little: 0.07 * 100 is more than 7 in floating point.
+    # Without `- 1e-9`, 0.07 * 100 would give 8: the product is a little more than 7 in floating point.
     return max(LEAST_DOCUMENTS, math.ceil(share * documents - 1e-9))
 
 
@@ -142,7 +141,7 @@ def parse_stop_shingles(text: str) -> StopShingles:
     documents, share = _pop_sample(settings)
     counts: dict[int, int] = {}
     last = -1
-    for number, line in enumerate(lines[index + 1 :], index + 2):
+    for number, line in enumerate(lines[index + 1 :], index + 2):  # the first line has number 1
         if not line and number == len(lines):
             break  # behind the last line feed
         entry = _LINE.fullmatch(line)
@@ -194,7 +193,7 @@ class Learnt(NamedTuple):
         stops: The union over all documents and the sources.
         groups: All documents, then the sources with at least `least_source_documents`, ordered by name.
         small_sources: Number of sources with fewer documents.
-        least_source_documents: Least document count for a source in `groups`.
+        least_source_documents: Least document count for a source in `groups`; the argument, or more after forgetting.
     """
 
     stops: StopShingles
@@ -233,7 +232,7 @@ def learn_stop_shingles(
     for batch in _batches(documents):
         shingles = shingler.shingle([text for text, _ in batch])
         sample.add(shingles.hashes, shingles.offsets, [source or None for _, source in batch])
-    everything = StopShingles({}, sample.documents[0], share, described(plain))
+    everything = StopShingles({}, sample.documents[0], share, described(plain))  # 0: the group of all documents
     if sample.counter.forgotten >= everything.least_documents:
         raise ValueError(
             f"too many different shingles to count those of only {everything.least_documents} documents; take a "
@@ -246,7 +245,7 @@ def learn_stop_shingles(
     counts: dict[int, int] = {}
     for group in groups:
         counts |= {value: max(count, counts.get(value, 0)) for value, count in group.counts.items()}
-    small = len(sample.documents) - len(groups)
+    small = len(sample.documents) - len(groups)  # both count all documents as a group
     return Learnt(replace(everything, counts=counts), tuple(groups), small, least_source_documents)
 
 
@@ -258,13 +257,13 @@ def _batches(documents: Iterable[tuple[str, str | None]]) -> Iterator[list[tuple
 
 @dataclass
 class _Sample:
-    """The documents of a sample, counted in all (group 0) and by source (groups from 1 on).
+    """The documents of a sample, counted all together (group 0) and by source (groups from 1 on).
 
     Attributes:
         counter: Shingle counts by group.
         numbers: Group number by source.
         documents: Different documents by group.
-        seen: A 64-bit digest of each different document, and another one for its source: some 150 bytes.
+        seen: A 64-bit digest for each different document in each of its groups; some 150 bytes a document.
     """
 
     counter: "Counter"
@@ -277,7 +276,7 @@ class _Sample:
         keys: list[NDArray[np.uint64]] = []
         for first, last, source in zip(offsets[:-1].tolist(), offsets[1:].tolist(), sources, strict=True):
             if first == last:
-                continue
+                continue  # a document without shingles does not count
             digest = hashlib.blake2b(hashes[first:last].tobytes(), digest_size=8).digest()
             for group in (0,) if source is None else (0, self._number(source)):
                 group_digest = int.from_bytes(digest) ^ (group * _GROUP_FACTOR & _MASK_64)
@@ -307,8 +306,9 @@ class Counter:
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        #: Group << 32 | shingle, ascending.
+        #: Group << 32 | shingle, ascending. The other two arrays have an item for each key.
         self._keys = np.empty(0, np.uint64)
+        #: Documents with each shingle since its count began.
         self._counts = np.empty(0, np.int64)
         #: Upper bound of the documents with each shingle before its count began.
         self._missed = np.empty(0, np.int64)
@@ -335,13 +335,13 @@ class Counter:
         """Forget the rarest shingles while there are too many."""
         while self._keys.size > self._capacity:
             upper = self._counts + self._missed
-            self.forgotten = max(self.forgotten + 1, int(upper.min()))
+            self.forgotten = int(upper.min())  # greater than the last value, as every bound is
             remaining = np.flatnonzero(upper > self.forgotten)
             self._keys, self._counts = self._keys[remaining], self._counts[remaining]
             self._missed = self._missed[remaining]
 
     def at_least(self, minimum: int, maximum: int, group: int = 0) -> dict[int, int]:
-        """Return a group's shingles that may be in `minimum` documents or more: upper bounds, at most `maximum`."""
+        """Return upper bounds, at most `maximum`, by shingle, for a group's shingles whose bound reaches `minimum`."""
         low, high = np.searchsorted(self._keys, np.array([group << 32, (group + 1) << 32], np.uint64)).tolist()
         upper = self._counts[low:high] + self._missed[low:high]
         frequent = np.flatnonzero(upper >= minimum)

@@ -1,7 +1,8 @@
 """From texts to elements: tokens or characters, each as a 64-bit hash (for `shingles`).
 
 ASCII texts are read as bytes, other texts as code points folded by `normalise`. Both ways give an ASCII text the same
-elements.
+elements. By the bits of `unicode_tables`, code points with LETTER or NUMBER are inside a token; one with MARK continues
+the token before it, one with SOLO is a token of its own. Code points without these bits separate.
 """
 
 from collections.abc import Sequence
@@ -71,24 +72,24 @@ class ElementReader:
 
     def _ascii_bytes(self, texts: Sequence[str]) -> tuple[bytes, NDArray[np.int64]]:
         """Return folded bytes, a separator before each text and at the end; and text starts, then the end."""
-        starts = np.fromiter(map(len, texts), np.int64, len(texts)) + 1
+        lengths = np.fromiter(map(len, texts), np.int64, len(texts))
         data = "\n".join(["", *texts, ""]).encode("ascii").translate(_ASCII_LETTERS if self.letters_only else _ASCII)
-        return data + PADDING, offsets_of(starts) + 1
+        return data + PADDING, offsets_of(lengths + 1) + 1  # each text begins after its separator
 
     def _ascii_tokens(self, texts: Sequence[str]) -> Elements:
         data, text_starts = self._ascii_bytes(texts)
         inside = _ascii_inside(data)
-        # Start and end of each token by turns.
+        # Start and end of each token by turns. A copy of the starts is contiguous, which makes look-ups faster.
         edges = np.flatnonzero(inside[1:] != inside[:-1]) + 1
         starts = edges[::2].copy()
-        counts = np.diff(np.searchsorted(starts, text_starts))
+        counts = np.diff(np.searchsorted(starts, text_starts))  # token starts within each text; likewise below
         return Elements(hash64(data, starts, edges[1::2] - starts), counts, counts, counts)
 
     def _ascii_characters(self, texts: Sequence[str]) -> Elements:
         data, text_starts = self._ascii_bytes(texts)
         inside = _ascii_inside(data)
         indexes, stored, used = self._stored(inside, text_starts)
-        starts = np.flatnonzero(inside[1:] & ~inside[:-1]) + 1
+        starts = np.flatnonzero(inside[1:] & ~inside[:-1]) + 1  # of tokens, only to count them
         hashes = _ASCII_HASHES.take(np.frombuffer(data, np.uint8).take(indexes))
         return Elements(hashes, stored, used, np.diff(np.searchsorted(starts, text_starts)))
 
@@ -105,7 +106,7 @@ class ElementReader:
         folded = fold(texts, self.folding)
         inside = self._inside(folded)
         indexes, stored, used = self._stored(inside, folded.starts)
-        starts = np.flatnonzero(_token_begins(folded, inside))
+        starts = np.flatnonzero(_token_begins(folded, inside))  # of tokens, only to count them
         points = _points(folded.packed, inside).take(indexes)
         return Elements(character_hashes(points), stored, used, np.diff(np.searchsorted(starts, folded.starts)))
 
@@ -164,7 +165,7 @@ def _token_begins(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.bool_
     if not bits & SOLO:
         return begins
     solo = (kinds & kind(SOLO)) != 0
-    solo &= inside
+    solo &= inside  # with `letters_only` a solo number separates
     if not (inside > solo).any():
         return inside  # every character is a token by itself
     begins |= solo
@@ -172,8 +173,8 @@ def _token_begins(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.bool_
     begins_after_solo = inside[1:] & plain[1:]
     if not begins_after_solo.any():
         return begins
-    # Missing are the first characters of words directly after a solo character or its marks, which are inside a token
-    # and not plain.
+    # Missing are the first characters of words directly after a solo character or its marks: of the plain characters
+    # inside a token those whose predecessor is inside a token and not plain.
     begins_after_solo &= inside[:-1] > plain[:-1]
     if begins_after_solo.any():
         reached = _continued_by_marks(solo, (kinds & kind(MARK)) != 0) if bits & MARK else solo
@@ -200,7 +201,7 @@ def _continued_by_marks(solo: NDArray[np.bool_], mark: NDArray[np.bool_]) -> NDA
 def _token_places(
     folded: Folded, inside: NDArray[np.bool_], *, exact: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64] | NDArray[np.int8]]:
-    """Return token starts, and token lengths in code points, int8 if all are 1.
+    """Return token starts, and token lengths in code points; these are int8, which is faster, if all are 1.
 
     Unless ``exact``, a length may include the separators behind the token.
     """
@@ -229,7 +230,8 @@ def _token_places(
 
 def _token_points(folded: Folded, inside: NDArray[np.bool_]) -> NDArray[np.uint16] | NDArray[np.uint32]:
     """Return folded code points, NUL for separators, as uint16 if all fit."""
-    # The bits of all code points together exceed the last unit only if a code point does.
+    # The bits of all code points together exceed the last unit only if a code point does; ``astype`` drops
+    # the bits above the code point.
     narrow = folded.bits & CODE_POINT <= LAST_UNIT
     points = folded.packed.astype("<u2") if narrow else folded.packed & CODE_POINT
     points *= inside

@@ -1,4 +1,4 @@
-"""Unicode properties by code point as NumPy tables, for ``normalise``.
+"""Unicode properties by code point as NumPy tables, for ``normalise``, ``tokens`` and ``shingles``.
 
 ``Tables.packed`` has one 32-bit entry for each code point. The low 21 bits say what the code point becomes in
 normalised text, the bits above say what it is and when the entry alone may be wrong:
@@ -10,12 +10,12 @@ normalised text, the bits above say what it is and when the entry alone may be w
 
     A         becomes a         LETTER
     U+0301    becomes itself    LETTER MARK CHECK CLASSED ENDS_CLASSED    the combining acute accent
-    U+FB01    becomes f i       EXPANDS                                   the ligature, expansion number below
+    U+FB01    becomes f i       EXPANDS                                   the ligature; bits 0-20: its expansion number
     U+4E2D    becomes itself    LETTER SOLO                               a Han character is a whole token
     U+00AD    becomes a space   IGNORED                                   the soft hyphen
 
-For the entries that neighbours may change ``Tables.context`` has combining classes and possible compositions, and
-``CompositeTable.composites`` the composed code point for each letter with a mark.
+Where neighbours may change an entry, ``normalise`` reads two further tables: ``Tables.context`` has combining classes
+and possible compositions, ``CompositeTable.composites`` the composed code point for each letter with a mark.
 
 The tables follow Python's Unicode version. They take 10 MB and some 0.2 s, once, when the first text
 beyond ASCII arrives, and as much again for profiles that fold marks or variants. The daemon builds them before it is
@@ -48,7 +48,7 @@ from streamdedup.text.unicode_ranges import (
 CODE_POINT = np.uint32(0x1FFFFF)
 #: Invisible: removed before anything else.
 IGNORED = np.uint32(1 << 21)
-#: Becomes several code points; the low bits are an index into ``expansion_starts`` and ``expansion_lengths``.
+#: Becomes several code points; the low bits are the expansion number, the index in ``expansion_starts``.
 EXPANDS = np.uint32(1 << 22)
 #: A letter or a combining mark: always part of a token.
 LETTER = np.uint32(1 << 24)
@@ -70,7 +70,7 @@ _KIND_SHIFT = 24
 
 # Bits of ``Tables.context``.
 
-#: Combining class of the code point.
+#: Combining class of the code point; 0 for most. Also the mask of the last class, after ``LAST_CLASS_SHIFT``.
 OWN_CLASS = np.uint32(0xFF)
 #: Composes with certain code points before it.
 COMPOSES_BACKWARD = np.uint32(1 << 8)
@@ -94,8 +94,8 @@ _VARIANTS: Final = Path(__file__).with_name("han_variants.txt")
 #: Number of code points.
 _CODE_POINTS = 0x110000
 
-#: First and last of the code points that may not be separators: planes 0-3 and the first block of plane 14. Planes
-#: 4-13 have never been used, 15 and 16 are private use.
+#: First and last code points of the ranges with letters, marks and numbers: planes 0-3 and the first block of plane 14.
+#: All others are separators: planes 4-13 have never been used, 15 and 16 are private use.
 _CANDIDATES: Final = ((0, 0x3FFFF), (0xE0000, 0xE0FFF))
 
 #: Bits of a code point by the first letter of its category.
@@ -133,14 +133,14 @@ class CompositeTable(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """The tables; each has an entry for all 0x110000 code points unless a length is given.
+    """The tables; ``packed`` and ``context`` have an entry for all 0x110000 code points.
 
     Attributes:
         packed: uint32; the folded code point and its bits (module docstring).
         context: uint32; combining classes and composition, for the tests on neighbours.
-        expansions: uint32, packed; the folded forms for expanding code points, joined.
-        expansion_starts: int64, by expanding code point; its start in ``expansions``.
-        expansion_lengths: int64, by expanding code point; its code point count there.
+        expansions: uint32; the folded forms of all expanding code points, as packed entries, concatenated.
+        expansion_starts: int64, by expansion number; the start of the folded form in ``expansions``.
+        expansion_lengths: int64, by expansion number; the code point count of the folded form.
         pairs: Composed code points by letter and mark.
     """
 
@@ -171,7 +171,7 @@ def tables(folding: FoldOptions) -> Tables:
 
 @functools.cache
 def variants_version() -> str:
-    """Return the version of the Han variants, for fingerprints."""
+    """Return the version of the Han variants, for fingerprints and files of stop shingles."""
     return next(
         line.partition("version = ")[2]
         for line in _VARIANTS.read_text(encoding="utf-8").splitlines()
@@ -209,7 +209,7 @@ def _plain_tables(*, fold_marks: bool) -> Tables:
     packed[points[bits & OWN_CLASS != 0]] |= CLASSED
     packed[points[bits >> LAST_CLASS_SHIFT & OWN_CLASS != 0]] |= ENDS_CLASSED
     packed[[ord(character) for character in characters.ignored]] = SPACE | IGNORED
-    # After all bits are set, which `_composite_table` reads.
+    # After all bits are set: `_composite_table` reads them.
     lengths = np.array([expansion.size for expansion in expansions], np.int64)
     pairs = _composite_table(composing, characters.foldings, packed)
     return Tables(packed, context, np.concatenate(expansions), offsets_of(lengths)[:-1], lengths, pairs)
@@ -225,7 +225,7 @@ class _Characters(NamedTuple):
         points: uint32, ascending; the candidates.
         categories: uint8, by candidate; the first letter of the Unicode category, in ASCII.
         ignored: Characters that are removed, or that fold to nothing.
-        foldings: NFKC results by changed character, in order. The last one is the folded form.
+        foldings: By changed character the NFKC results of `_folding`, in order; the last one is the folded form.
     """
 
     points: NDArray[np.uint32]
@@ -264,9 +264,9 @@ def _folding(character: str, ignored: Collection[str], *, fold_marks: bool) -> l
         decomposed = unicodedata.normalize("NFD", text) if fold_marks else text
         composed = unicodedata.normalize("NFKC", "".join(c for c in decomposed if c not in ignored))
         folded = unicodedata.normalize("NFKC", composed.casefold())
-        if steps and folded == text:
+        if steps and folded == text:  # at least one round: a character that composes again to itself has steps
             return steps
-        # The NFKC result before case folding is a step, too: a neighbour may compose with it.
+        # In the first round the NFKC result before case folding is a step, too: a neighbour may compose with it.
         steps += [folded] if steps else [composed, folded]
         text = folded
 
@@ -321,7 +321,8 @@ def _context(characters: _Characters, composing: dict[tuple[int, int], int]) -> 
     context[[mark for _, mark in composing]] |= COMPOSES_BACKWARD
     for mark in characters.points[characters.categories == ord("M")].tolist():
         combining_class = unicodedata.combining(chr(mark))
-        context[mark] |= combining_class | combining_class << LAST_CLASS_SHIFT
+        context[mark] |= combining_class | combining_class << LAST_CLASS_SHIFT  # most marks decompose to themselves
+    # A copy, because the loop below overwrites entries of ``context``.
     own_context = {chr(point): int(context[point]) for point in np.flatnonzero(context).tolist()}
     for character, steps in characters.foldings.items():
         context[ord(character)] = _context_of(character, steps, own_context)
@@ -333,8 +334,9 @@ def _context_of(character: str, steps: list[str], own_context: dict[str, int]) -
     bits = own_context.get(character, 0)
     inside = (own_context.get(c, 0) for step in steps for c in step)
     if bits & OWN_CLASS or any(entry & (OWN_CLASS | COMPOSES_BACKWARD) for entry in inside):
-        # A mark that folds, or a part of the folded form, reacts to neighbours, and no table tells how.
+        # A mark that folds, or a character with a mark in its folded form: no table tells what neighbours change.
         return int(bits | COMPLEX)
+    # Of several steps the bit and the greatest class, so that ``normalise`` leaves no test out.
     ends = [step[-1] for step in steps]
     forward = max(own_context.get(c, 0) & COMPOSES_FORWARD for c in ends)
     last_class = max(unicodedata.combining(unicodedata.normalize("NFD", c)[-1]) for c in ends)
@@ -346,7 +348,7 @@ def _context_of(character: str, steps: list[str], own_context: dict[str, int]) -
 
 def _composing_pairs(foldings: dict[str, list[str]]) -> dict[tuple[int, int], int]:
     """Return the composed code point by pair (letter, mark) for all pairs that NFC composes; without Hangul."""
-    # Neither compatibility decompositions, which begin with <, nor characters that NFC excludes from composition.
+    # Left out: compatibility decompositions, which begin with <, and characters that NFC excludes from composition.
     composing = {}
     for character in foldings:
         decomposition = unicodedata.decomposition(character).split()
@@ -359,14 +361,14 @@ def _composite_table(
     composing: dict[tuple[int, int], int], foldings: dict[str, list[str]], packed: NDArray[np.uint32]
 ) -> CompositeTable:
     """Return the table with all pairs, those that compose only after folding included."""
-    pairs = _undecided_pairs(composing, foldings) | composing
+    pairs = _undecided_pairs(composing, foldings) | composing  # a pair in both has its composed code point
     letters, row = np.unique([letter for letter, _ in pairs], return_inverse=True)
     marks, column = np.unique([mark for _, mark in pairs], return_inverse=True)
     composites = np.array(list(pairs.values()), np.uint32)
     composites[(packed.take(composites) & (CHECK | CLASSED)) != 0] = UNDECIDED
-    matrix = np.zeros((letters.size + 1, marks.size + 1), np.uint32)
+    matrix = np.zeros((letters.size + 1, marks.size + 1), np.uint32)  # row and column 0 stay empty
     matrix[row + 1, column + 1] = composites
-    numbers: dict[bytes, int] = {}  # of the different rows; the empty row has 0
+    numbers: dict[bytes, int] = {}  # number by content of a row; the empty row has 0
     row_numbers = np.array([numbers.setdefault(cells.tobytes(), len(numbers)) for cells in matrix])
     # Up to the greatest letter or mark, and a last entry, 0, for all greater code points.
     letter_row = np.zeros(letters[-1] + 2, np.uint32)
