@@ -4,7 +4,7 @@ A program owns the only partition of its index, as a daemon owns the partitions 
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -61,7 +61,7 @@ class IndexWriter:
         if not added:
             return []
         fence = self._owned()
-        if added != [(document.id, document.text, document.source, document.scope) for document in self._unfinished]:
+        if added != list(map(_added, self._unfinished)):
             # Not a repeated call.
             self._unfinished = self._placed(added, fence)
         documents = self._unfinished
@@ -86,9 +86,17 @@ class IndexWriter:
             return
         fence = self._owned()
         documents = self._placed([(document_id, "", None, None) for document_id in ids], fence, op="delete")
+        self._place_behind_deletions(set(ids), fence)
         with self._refusals():
             for chunk in chunks(documents):
                 self._detector.delete(chunk, {_PARTITION: fence})
+
+    def _place_behind_deletions(self, ids: Collection[str], fence: Fence) -> None:
+        """Give deleted documents of a failed ``add`` new positions, at which a repeated ``add`` inserts them again."""
+        again = [_added(document) for document in self._unfinished if document.id in ids]
+        if again:
+            placed = iter(self._placed(again, fence))
+            self._unfinished = [next(placed) if document.id in ids else document for document in self._unfinished]
 
     def _owned(self) -> Fence:
         """Return the partition's fence; set it in the index before the first write, and again once a day."""
@@ -134,6 +142,10 @@ class IndexWriter:
         except BatchRefused as error:
             self._is_refused = True
             raise IndexNotWritable(_TAKEN_OVER) from error
+
+
+def _added(document: Document) -> Added:
+    return document.id, document.text, document.source, document.scope
 
 
 def chunks(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:

@@ -224,6 +224,24 @@ class TestRemove:
         assert ids(index.lookup([TEXT])) == [["b"]]
         assert ids(index.add([("a", TEXT)])) == [["b"]]
 
+    def test_a_call_that_is_repeated_after_a_removal_adds_its_documents(self, index, monkeypatch):
+        index.add([("a", TEXT)])
+        documents = [("b", TEXT), ("c", TEXT)]
+
+        def failing(*_arguments):
+            raise StoreUnavailable("away")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(MemoryIndex, "set_clusters", failing)
+            with pytest.raises(StoreUnavailable):
+                index.add(documents)
+        index.remove(["b"])
+        assert ids(index.lookup([TEXT])) == [["a", "c"]]
+        (b, c) = ids(index.add(documents))
+        assert "a" in b
+        assert "a" in c
+        assert ids(index.lookup([TEXT])) == [["a", "b", "c"]]
+
 
 class TestThreads:
     def test_threads_share_an_index(self, index):
