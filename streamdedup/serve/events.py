@@ -39,9 +39,8 @@ class FeedEvent(NamedTuple):
     """A record of the topic as an event.
 
     Attributes:
-        partition: Partition of the record.
-        offset: Offset of the record.
-        profile: Name of the profile, for the filter; None for an event without one.
+        partition: Partition of the record; ``offset`` is its offset there.
+        profile: Name of the profile, for the filter; None for a dead letter, which has no profile.
         data: JSON in one line.
     """
 
@@ -68,7 +67,7 @@ class ResumePlan(NamedTuple):
 
     Attributes:
         offsets: Offset of each partition.
-        gap: Why events before these offsets are missing; None if none are missing.
+        gap: Why events before these offsets are missing (``plan_resume``); None if none are missing.
     """
 
     offsets: Offsets
@@ -115,7 +114,7 @@ def plan_resume(client_offsets: Offsets, beginnings: Offsets, ends: Offsets) -> 
 
 
 def before_ends(ends: Offsets, count: int) -> Offsets:
-    """Return the offsets from which about ``count`` offsets are left to the ends, as many in each partition."""
+    """Return the offsets from which about ``count`` offsets are left to the ends, equally many in each partition."""
     share = -(-count // len(ends)) if ends else 0  # rounded up
     return tuple(max(0, end - share) for end in ends)
 
@@ -136,5 +135,5 @@ def format_start(event_id: str) -> bytes:
 
 
 def format_keep_alive(event_id: str) -> bytes:
-    """Return a comment with the present id, so that a client resumes behind the events that the filter left out."""
+    """Return a comment, and the present id: a client that resumes skips the events that the filter left out."""
     return b": keep-alive\nid: %b\n\n" % event_id.encode()

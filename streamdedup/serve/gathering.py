@@ -69,7 +69,7 @@ class Gatherer(Generic[Q, A]):
         for group, weight in self._groups(questions):
             future: asyncio.Future[Sequence[A | Exception]] = asyncio.get_running_loop().create_future()
             self._waiting.append(_Group(group, weight, future))
-            if self._passes is None or self._passes.done():
+            if self._passes is None or self._passes.done():  # the task ends when no group waits
                 self._passes = asyncio.create_task(self._run_passes())
             answers += await future
         return answers
