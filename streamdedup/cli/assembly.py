@@ -56,7 +56,8 @@ def kafka_login(kafka: Kafka) -> KafkaLogin | None:
     """
 
     def read(key: str) -> Callable[[], str]:
-        # Read at each login, because the secret may be in a file that changes. It is set where a login needs it.
+        # Read at each login, because the secret may be in a file that changes. The settings have the secrets and the
+        # client id that a login needs; `or ""` is for the type.
         return lambda: kafka.secret(key) or ""
 
     mechanism = kafka.sasl_mechanism
@@ -185,7 +186,7 @@ def rebuilder(settings: Settings, backend: Backend, on_keys: Callable[[int], Non
             pipeline=pipeline(settings, name, staging.store),
             topics=profile.topics,
             kept_ms=lifetime_ms(profile),
-            markers_ms=marker_lifetime(lifetime_ms(profile)),
+            markers_ms=marker_lifetime(lifetime_ms(profile)),  # the markers of deletions live longer than entries
         )
 
     return Rebuilder(open_target, KafkaHistory(kafka_options(settings)), settings.kafka.duplicates_topic)

@@ -30,7 +30,7 @@ PROFILES: dict[str, dict[str, Any]] = {
     "articles": {"shingle_unit": "word", "shingle_size": 3},
     "reviews": {"shingle_unit": "char", "shingle_size": 5},
 }
-#: Ctrl-C, a supervisor, a closed terminal.
+#: Signals of Ctrl-C, of a supervisor, and of a closed terminal.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -89,9 +89,7 @@ class _HttpProcess(ManagedProcess):
 class DaemonProcess(_HttpProcess):
     """``streamdedup run`` as a process.
 
-    Args:
-        directory: Directory for settings and log.
-        settings: Settings file as text, with ``{port}`` for the metrics port.
+    ``settings`` is the settings file as text, with ``{port}`` for the metrics port.
     """
 
     _ready_path = "/readyz"  # the daemon can consume; `/livez` answers while it still waits for the servers

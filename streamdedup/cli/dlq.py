@@ -38,7 +38,7 @@ class FilterOptions:
     ] = None
 
     def filter(self, since: str | None = None) -> DeadLetterFilter:
-        """Return the filter from these options and ``--since``, which ``replay`` lacks: its progress is by kind.
+        """Return the filter from these options and ``--since``, which ``replay`` lacks: its progress knows no times.
 
         Raises:
             SettingsError: The time cannot be read.

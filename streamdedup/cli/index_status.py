@@ -77,7 +77,9 @@ def _profile(
         "documents": index.count_documents(),
         "claims": index.count_claims(),
         "exact_documents": None if survey is None else survey.documents_count,
-        "missing_topics": group and sorted(group.missing_topics.intersection(settings.profiles[name].topics)),
+        "missing_topics": None
+        if group is None
+        else sorted(group.missing_topics.intersection(settings.profiles[name].topics)),
         "partitions": list(_partitions(settings, name, upkeep, group)),
         "keys": None
         if survey is None
@@ -113,6 +115,7 @@ def _partition_state(facts: PartitionFacts, committed: int | None, topic_id: str
     While daemons run, high-water mark and committed offset may differ, because they are read by two requests.
     """
     high_water = facts.high_water_mark
+    # By the topic ids alone: the end of the partition, by which `is_recreated` also judges, is not read here.
     if high_water is not None and is_recreated(high_water, facts.topic_id, BrokerState(topic_id)):
         return "recreated"
     if committed is None:

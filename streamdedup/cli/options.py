@@ -71,6 +71,7 @@ class CorpusOptions:
 
     def inputs(self, profile: Profile) -> tuple[str | Path | None, ...]:
         """Return all files that the command reads, which its output must not replace; None for an absent option."""
+        # Both settings are the name of a file, unless they have one of these two words.
         stop_files = (name for name in (profile.stop_words, profile.stop_shingles) if name not in (NO_STOPS, ENGLISH))
         return (*self.files, self.config, *stop_files)
 
@@ -82,7 +83,7 @@ class CorpusOptions:
         values = {"--config": self.config, "--profile": self.profile, "--id-field": self.id_field}
         values |= {"--source-field": self.source_field, "--scope-field": self.scope_field}
         values |= {"--format": self.corpus_format}
-        defaults = {"--profile": "articles", "--format": "auto"}
+        defaults = {"--profile": "articles", "--format": "auto"}  # that of other options is None
         options = [(name, str(value)) for name, value in values.items() if value != defaults.get(name)]
         options += [("--text-field", field) for field in self.text_fields or ()]
         words = [*self.files, *(word for option in options for word in option)]

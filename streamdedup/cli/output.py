@@ -114,11 +114,7 @@ def json_text(value: object) -> str:
 
 
 class BadLines:
-    """Reports the first malformed lines on standard error and counts all.
-
-    Attributes:
-        count: Malformed line count.
-    """
+    """Reports the first malformed lines on standard error and counts all (``count``)."""
 
     def __init__(self) -> None:
         self.count = 0

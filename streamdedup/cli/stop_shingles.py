@@ -137,7 +137,7 @@ def _summary(learnt: Learnt) -> str:
 
 def _passages_text(texts: Sequence[str], counts: Mapping[int, int], options: ShingleOptions) -> str:
     """Return a line about each of the most frequent passages."""
-    # One passage more than is shown: no further passage is more frequent.
+    # One passage more than is shown, for the last line. Passages come the most frequent first.
     passages = list(islice(frequent_passages(texts, counts, options), _SHOWN + 1))
     lines = []
     for passage in passages[:_SHOWN]:

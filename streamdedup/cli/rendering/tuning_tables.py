@@ -1,4 +1,7 @@
-"""The results of ``streamdedup tune`` (``tuning.results``) as tables and sentences, for a terminal and the report."""
+"""The results of ``streamdedup tune`` as tables and sentences, for a terminal and the report.
+
+``tuning.results`` makes the results and explains their keys; the captions of the tables explain the columns.
+"""
 
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,12 +39,12 @@ class TableData(NamedTuple):
 
 
 def share_text(value: float | None) -> str:
-    """Return a probability or a recall; there is no recall without pairs."""
+    """Return a probability or a recall as text; None is a recall without pairs."""
     return "none" if value is None else f"{value:.4f}"
 
 
 def count_text(value: float | None) -> str:
-    """Return a candidate count; None: more than were counted."""
+    """Return a candidate count as text; None is a count beyond the limit of the study."""
     return "too many" if value is None else f"{value:,.2f}"
 
 
@@ -73,7 +76,7 @@ def memory_text(results: dict[str, Any]) -> str:
 
 
 def settings_table(results: dict[str, Any]) -> TableData:
-    """Return all rows, the recommended one pointed out."""
+    """Return all rows of settings; ``best`` is the recommendation."""
     columns: dict[str, Callable[[dict[str, Any]], str]] = {
         "shingles": lambda row: f"{row['unit']} {row['size']}",
         "t": lambda row: f"{row['threshold']:g}",
