@@ -33,8 +33,7 @@ class FilterOptions:
         list[ErrorCode] | None, typer.Option("--code", metavar="CODE", help="Only this error code; may be repeated.")
     ] = None
     topic: Annotated[
-        list[str] | None,
-        typer.Option("--topic", "-t", help="Only records of this input topic; may be repeated."),
+        list[str] | None, typer.Option("--topic", "-t", help="Only records of this input topic; may be repeated.")
     ] = None
 
     def filter(self, since: str | None = None) -> DeadLetterFilter:

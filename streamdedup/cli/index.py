@@ -43,8 +43,7 @@ _NO_GENERATION = 0
 index = typer.Typer(no_args_is_help=True, help="Operate on the index in Redis.")
 
 ProfileOption = Annotated[
-    list[str] | None,
-    typer.Option("--profile", "-p", metavar="NAME", help="Only this profile; may be repeated."),
+    list[str] | None, typer.Option("--profile", "-p", metavar="NAME", help="Only this profile; may be repeated.")
 ]
 
 

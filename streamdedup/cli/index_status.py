@@ -38,11 +38,7 @@ def collect_status(
     servers = backend.servers()
     group, problem = _group(settings)
     return {
-        "store": {
-            "address": backend.address,
-            "mode": backend.mode,
-            "masters": [asdict(server) for server in servers],
-        },
+        "store": {"address": backend.address, "mode": backend.mode, "masters": [asdict(server) for server in servers]},
         "group": {
             "id": settings.kafka.group_id,
             "members": None if group is None else list(group.members),

@@ -47,12 +47,7 @@ class CorpusOptions:
         Path | None, typer.Option("--config", "-c", readable=False, help="Take the profile from this settings file.")
     ] = None
     profile: Annotated[
-        str,
-        typer.Option(
-            "--profile",
-            "-p",
-            help="articles (words), reviews (characters), or one of --config.",
-        ),
+        str, typer.Option("--profile", "-p", help="articles (words), reviews (characters), or one of --config.")
     ] = "articles"
     id_field: Annotated[str | None, typer.Option("--id-field", "--id-column", help="Field or column of the id.")] = None
     text_fields: Annotated[

@@ -34,8 +34,7 @@ class LearningOptions(ShingleSettings, CorpusOptions):
     """Document and shingle options; texts are normalised as the profile says."""
 
     files: Annotated[
-        list[str],
-        typer.Argument(default_factory=list, show_default=False, help="Corpora, as of scan; - for stdin."),
+        list[str], typer.Argument(default_factory=list, show_default=False, help="Corpora, as of scan; - for stdin.")
     ]
 
 

@@ -66,7 +66,6 @@ _SECURITY_HEADERS: Final = {
 
 log = structlog.get_logger("streamdedup.serve")
 
-
 #: Modification time, inode and size of a file; None without a file.
 _FileState = tuple[int, int, int] | None
 
@@ -267,8 +266,8 @@ class Gate:
             return RequestProblem("host-not-allowed", "without tokens, the Host header must be in api.allowed_hosts")
         if scope["path"] in PROBES:
             return None
-        tokens = None if _is_of_page(scope["path"]) else self._tokens
-        if tokens is not None and not tokens.allow(headers.get(b"authorization", b"")):
+        is_of_page = scope["path"] == _PAGE or scope["path"].startswith(_PAGE_FILES)
+        if not (self._tokens is None or is_of_page or self._tokens.allow(headers.get(b"authorization", b""))):
             return RequestProblem("unauthorized")
         if scope["path"] not in _STREAMS and self._in_progress >= self._limits.max_requests:
             return RequestProblem("too-many-requests", retry_after_s=1)
@@ -399,10 +398,6 @@ def problem_response(problem: RequestProblem) -> tuple[int, list[tuple[bytes, by
     # The server would take the unread part of a request body for the next request.
     headers.append((b"connection", b"close"))
     return problem.problem.status, [*headers, *_SECURITY_HEADERS.items()], body
-
-
-def _is_of_page(path: str) -> bool:
-    return path == _PAGE or path.startswith(_PAGE_FILES)
 
 
 def _is_address(host: str) -> bool:

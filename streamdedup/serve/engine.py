@@ -44,8 +44,7 @@ log = structlog.get_logger("streamdedup.serve")
 class StoredDocument(NamedTuple):
     """A document of the index.
 
-    Attributes:
-        cluster_id: Id of the first document of its cluster; None where that document left the index.
+    ``cluster_id`` is the id of the first document of its cluster; None where that document left the index.
     """
 
     entry: IndexEntry
@@ -116,9 +115,7 @@ class _Question(NamedTuple):
 class Engine:
     """Runs look-ups and other calls of the indexes in one thread.
 
-    Attributes:
-        profiles: The profiles by name.
-        now_ms: The clock, in milliseconds since the epoch.
+    ``profiles`` are the profiles by name, ``now_ms`` is the clock, in milliseconds since the epoch.
     """
 
     def __init__(

@@ -36,12 +36,9 @@ Offsets = tuple[int, ...]
 
 
 class FeedEvent(NamedTuple):
-    """A record of the topic as an event.
+    """A record of the topic as an event; ``data`` is JSON in one line.
 
-    Attributes:
-        partition: Partition of the record; ``offset`` is its offset there.
-        profile: Name of the profile, for the filter; None for a dead letter, which has no profile.
-        data: JSON in one line.
+    ``profile`` is its name, for the filter; None for a dead letter, which has no profile.
     """
 
     partition: int
@@ -63,11 +60,9 @@ class StreamStart(NamedTuple):
 
 
 class ResumePlan(NamedTuple):
-    """Where a stream resumes.
+    """The offsets at which a stream resumes.
 
-    Attributes:
-        offsets: Offset of each partition.
-        gap: Why events before these offsets are missing (``plan_resume``); None if none are missing.
+    ``gap`` says why events before these offsets are missing (``plan_resume``); None if none are missing.
     """
 
     offsets: Offsets

@@ -22,12 +22,7 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, slots=True)
 class PassLimits:
-    """Limits of one pass; a single question may weigh more.
-
-    Attributes:
-        count: Most questions.
-        weight: Largest weight of the questions together.
-    """
+    """Largest count and total weight of the questions in one pass; a single question may weigh more."""
 
     count: int
     weight: int

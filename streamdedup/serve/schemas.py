@@ -24,7 +24,6 @@ MAX_BATCH_MATCHES: Final = MAX_BATCH_TEXTS * DEFAULT_MATCHES
 #: UTF-8, which JSON Schema cannot express.
 ID_SCHEMA: Final = {"minLength": 1, "maxLength": MAX_ID_BYTES, "pattern": r"^[^\u0000-\u001f\u007f-\u009f]+$"}
 
-
 _Suppressed = Annotated[
     dict[str, int],
     Meta(description="Near-duplicates that are no matches, by the rule of the profile that suppresses them."),

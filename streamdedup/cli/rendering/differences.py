@@ -39,8 +39,7 @@ class Piece(NamedTuple):
 class Comparison:
     """The pieces of the first text (``left``) and the second (``right``), in order.
 
-    Attributes:
-        is_aligned: False where a text has too many words: its beginning is shown, and nothing is marked.
+    ``is_aligned`` is false where a text has too many words: the beginnings are shown, and nothing is marked.
     """
 
     left: tuple[Piece, ...]

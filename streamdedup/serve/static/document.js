@@ -5,6 +5,7 @@ import { matchDisclosure, suppressedText } from "./comparison.js";
 import { byId, bytes, captionLine, counted, documentLink, facts, foreign, h, number, show, table, time } from "./dom.js";
 import { incompleteText } from "./profiles.js";
 
+/** Aborts the requests for the last document. */
 let current = null;
 
 function description(profile, body) {
