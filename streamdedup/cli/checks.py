@@ -33,7 +33,7 @@ from streamdedup.wire import RegistryFormat
 def topic_needs(settings: Settings) -> list[TopicNeed]:
     """Return the requirements on each topic."""
     kafka = settings.kafka
-    # A rebuild reads the records of one lifetime. Compaction is harmless: it keeps the latest version of each document.
+    # A rebuild reads the records of one lifetime. Input topics may be compacted: later versions replace earlier ones.
     inputs = [
         TopicNeed(name=topic, operation="READ", kept_ms=lifetime_ms(profile))
         for profile in settings.profiles.values()

@@ -37,7 +37,7 @@ _METRICS_INTERVAL_S = 0.1
 _FETCH_TIMEOUT_S = 10.0
 #: Longest wait for alerts, in seconds.
 _POLL_S = 0.05
-#: Time without any change after which the demo fails, in seconds, besides the time between two records of a slow pace.
+#: Time without any change after which the demo fails, in seconds; the time between two records is added.
 _STALL_S = 60.0
 #: Folder of the sample: a corpus for each profile, and a file with the pairs that the daemon must find.
 SAMPLE: Final = Path(str(resources.files("streamdedup") / "sample"))

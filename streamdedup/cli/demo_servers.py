@@ -69,7 +69,7 @@ class _HttpProcess(ManagedProcess):
     def is_ready(self) -> bool:
         """Return whether the process answers that it is ready."""
         try:
-            return self.get(self._ready_path)[0] == 200
+            return self.get(self._ready_path)[0] == 200  # the status
         except (OSError, HTTPException):
             return False
 
@@ -115,7 +115,7 @@ class DaemonProcess(_HttpProcess):
     def metrics(self) -> str:
         """Return the metrics in Prometheus' text format; raise ``ServerError`` without an answer."""
         try:
-            return self.get("/metrics")[1]
+            return self.get("/metrics")[1]  # the body
         except (OSError, HTTPException) as error:
             raise ServerError(f"the daemon does not answer: {error}{self.log_tail()}") from error
 

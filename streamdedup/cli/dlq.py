@@ -37,7 +37,7 @@ class FilterOptions:
     ] = None
 
     def filter(self, since: str | None = None) -> DeadLetterFilter:
-        """Return the filter from these options and ``--since``, which ``replay`` lacks: its progress knows no times.
+        """Return the filter; ``replay`` has no ``--since``, because its progress is by topic and code, not by time.
 
         Raises:
             SettingsError: The time cannot be read.

@@ -129,7 +129,7 @@ def reason_to_leave_out(letter: DeadLetter, partition_counts: Mapping[str, int])
     origin, record = letter.origin, letter.record
     if origin is None or origin.partition >= partition_counts.get(origin.topic, 0):
         return LeftOut.FOREIGN
-    if not letter.is_unread:  # a dead letter without bytes, because the daemon could not read them: fetched later
+    if not letter.is_unread:  # bytes of a record that the daemon could not read are fetched later
         if any(name in letter.facts for name in _TRUNCATED):
             return LeftOut.TRUNCATED
         # Such a dead letter has an empty value, because the record had neither key nor value (`null-value`).

@@ -81,8 +81,8 @@ def refuse_while_daemons_run(
 def refuse_members(settings: Settings, advice: str, *, of_index: bool = False) -> None:
     """Raise if the consumer group has members; the error names them and ends with ``advice``.
 
-    Commands that neither wait nor have ``--force`` call it directly: ``refuse_while_daemons_run`` adds to the error of
-    an absent Kafka that daemons may run, and ``--force``.
+    Commands that neither wait nor have ``--force`` call it directly: ``refuse_while_daemons_run`` adds to the error
+    about an absent Kafka that daemons may run, and how to force the command.
 
     Raises:
         StreamdedupError: The group has members.

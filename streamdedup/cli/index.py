@@ -255,7 +255,7 @@ def prepare(config: ConfigOption = None, assignments: SetOption = None, profile:
 def _prepare(settings: Settings, names: Sequence[str], backend: Backend, progress: Progress) -> float:
     """Build indexes up to the committed offsets in rounds; return the duration of the last round in seconds.
 
-    Each round reads the records that were committed during the previous round.
+    The first round reads the whole window, each further round the records committed during the previous one.
     """
     builder = rebuilder(settings, backend)
     options, previous_round_s = kafka_options(settings), float("inf")

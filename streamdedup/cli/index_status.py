@@ -63,6 +63,7 @@ def _profile(
     stored = upkeep.fingerprint()
     deviations = {} if stored is None else differences(stored, backend.configured(name))
     survey = None if on_keys is None else upkeep.survey(on_keys)
+    missing = None if group is None else sorted(group.missing_topics.intersection(settings.profiles[name].topics))
     return {
         "name": name,
         "exists": stored is not None,
@@ -73,9 +74,7 @@ def _profile(
         "documents": index.count_documents(),
         "claims": index.count_claims(),
         "exact_documents": None if survey is None else survey.documents_count,
-        "missing_topics": None
-        if group is None
-        else sorted(group.missing_topics.intersection(settings.profiles[name].topics)),
+        "missing_topics": missing,
         "partitions": list(_partitions(settings, name, upkeep, group)),
         "keys": None
         if survey is None

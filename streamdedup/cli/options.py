@@ -66,7 +66,7 @@ class CorpusOptions:
 
     def inputs(self, profile: Profile) -> tuple[str | Path | None, ...]:
         """Return all files that the command reads, which its output must not replace; None for an absent option."""
-        # Both settings are the name of a file, unless they have one of these two words.
+        # Each of the two settings names a file, unless it has one of these two values.
         stop_files = (name for name in (profile.stop_words, profile.stop_shingles) if name not in (NO_STOPS, ENGLISH))
         return (*self.files, self.config, *stop_files)
 

@@ -143,7 +143,7 @@ def _listen(host: str, port: int) -> socket.socket:
         text = error.strerror or str(error)
         raise SettingsError(f"api.host: {host}: {text}") from error
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # old connections do not hinder a restart
         listener.bind(address)
         listener.listen(_BACKLOG)
     except OSError as error:
@@ -159,9 +159,9 @@ def _server_options(settings: Settings) -> dict[str, Any]:
         "log_config": None,  # `daemon.logs` has configured the log
         "log_level": "warning",
         "access_log": False,  # paths have document ids
-        "server_header": False,
-        "proxy_headers": False,
-        "ws": "none",
+        "server_header": False,  # clients need not know the server
+        "proxy_headers": False,  # nothing depends on the address of a client
+        "ws": "none",  # there are no web sockets
         "timeout_keep_alive": _KEEP_ALIVE_S,
         "timeout_graceful_shutdown": _STOP_S,
         "ssl_certfile": settings.api.ssl_cert_file,

@@ -31,7 +31,7 @@ _MOST_CHARACTERS: Final = 10_000_000
 
 @dataclass(frozen=True)
 class LearningOptions(ShingleSettings, CorpusOptions):
-    """Document and shingle options; texts are normalised as the profile says."""
+    """Document and shingle options; ``files`` may be absent here, because of ``--from-topic``."""
 
     files: Annotated[
         list[str], typer.Argument(default_factory=list, show_default=False, help="Corpora, as of scan; - for stdin.")

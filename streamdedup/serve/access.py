@@ -155,7 +155,7 @@ class AllowedHosts:
     middleware of Litestar 2.25 would compare the header including the port, and answer in another form of errors.
 
     Args:
-        hosts: Names and addresses, without a port.
+        hosts: Names and addresses, without a port; an IPv6 address may be in brackets.
         any_address: Whether every IP address is allowed: the Host header of a probe has the address of the pod.
     """
 
@@ -181,8 +181,8 @@ class Limits:
             byte as six, and the body has other fields.
         max_bodies_bytes: Limit for the bytes in the bodies of all requests in progress. A process needs several times
             as much memory while it answers them.
-        max_requests: Limit of requests in progress. One pass answers 128 texts, so more requests would only wait
-            longer.
+        max_requests: Limit of requests in progress: the texts of two passes (``engine.PASS_LIMITS``), one running and
+            one waiting. More requests would only wait longer.
         max_connections: Most open connections; well below the usual limit of open files, 1,024.
         timeout_s: Time for the head of a request, and the same time for its body and the whole answer, in seconds: far
             above the time of the largest batch, and below the time after which proxies give up, 30 s or more.
@@ -245,7 +245,7 @@ class Gate:
             # request was cancelled before an answer, as when the service stops.
             route = str(scope.get("path_template") or "none")
             self._metrics.requests.labels(route, str(response.status or "none")).inc()
-            # A stream ends with its client: its beginning is the answer.
+            # The time of a stream is that of its beginning, because a stream has no end of its own.
             answered_at = response.stream_began_at or time.monotonic()
             self._metrics.request_seconds.labels(route).observe(answered_at - began_at)
 

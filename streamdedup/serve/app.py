@@ -92,7 +92,7 @@ def _problems(*statuses: int) -> Mapping[int, ResponseSpec]:
     }
 
 
-# Look-ups
+# Look-ups. Nothing is created, so the status is 200 and not 201, which Litestar gives to a POST.
 
 
 @post("/v1/profiles/{profile:str}/lookup", status_code=200, responses=_problems(404, 409, 413, 415, 422))

@@ -38,7 +38,7 @@ Offsets = tuple[int, ...]
 class FeedEvent(NamedTuple):
     """A record of the topic as an event; ``data`` is JSON in one line.
 
-    ``profile`` is its name, for the filter; None for a dead letter, which has no profile.
+    ``profile`` is the name of its profile, for the filter; None for a dead letter, which has no profile.
     """
 
     partition: int

@@ -1,6 +1,6 @@
 """Types of the request and response bodies, from which the OpenAPI document is generated.
 
-``requests`` decodes the types of requests, whose docstrings the document contains; ``bodies`` makes those of responses.
+``requests`` decodes the types of requests, and their docstrings are in the document; ``bodies`` makes responses.
 """
 
 from typing import Annotated, Final, Literal

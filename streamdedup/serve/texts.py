@@ -45,12 +45,7 @@ class Alignment(NamedTuple):
 
 
 class TextAligner:
-    """Reads and aligns texts.
-
-    Args:
-        open_fetcher: Opens a client that fetches records.
-        timeout_s: Time for the records of one comparison, in seconds.
-    """
+    """Reads and aligns texts; ``timeout_s`` limits the time for the records of one comparison, in seconds."""
 
     def __init__(self, open_fetcher: Callable[[], RecordFetcher], timeout_s: float) -> None:
         self._open_fetcher = open_fetcher

@@ -131,7 +131,6 @@ def printable_character(character: str) -> str:
         return " "
     if category == "Cs":  # half of a surrogate pair cannot be encoded
         return "\N{REPLACEMENT CHARACTER}"
-    # Embeddings, overrides and isolates.
     is_direction_control = "\u202a" <= character <= "\u202e" or "\u2066" <= character <= "\u2069"
     return "" if is_direction_control else character
 

@@ -24,7 +24,7 @@ _WIDTH: Final = 128
 _UNLIMITED_WIDTH: Final = 10_000
 #: Least width at which two texts are shown side by side.
 _SIDE_BY_SIDE_WIDTH: Final = 100
-#: Columns that a narrow terminal does not get, until the table fits, in this order.
+#: Columns that are left out on a narrow terminal, from the first one on, until the table fits.
 _OMITTED_COLUMNS: Final = ("expected", "+ /million", "memory", "docs/s", "R")
 
 
@@ -191,7 +191,7 @@ def tables_text(results: dict[str, Any], target: TextIO) -> str:
         _print_table(console, proposals_table(results))
     if command := results["proposed"]["command"]:
         print_line(console, Text(f"To read the boilerplate: {printable(command)}"))
-    console.print(Text(f"\n{results['recommendation']['settings_file']}"), soft_wrap=True)
+    console.print(Text(f"\n{results['recommendation']['settings_file']}"), soft_wrap=True)  # to be copied
     return buffer.getvalue()
 
 
@@ -205,7 +205,8 @@ def _shown_rows(results: dict[str, Any]) -> TableData:
 
 
 def _print_table(console: Console, data: TableData) -> None:
-    """Print a table whose cells are never cut: a narrow terminal does not get some columns."""
+    """Print a table whose cells are never cut; a narrow terminal does not get some of ``_OMITTED_COLUMNS``."""
+    # Measured with the width of the terminal, no table would be too wide.
     unlimited = console.options.update(max_width=_UNLIMITED_WIDTH)
     console.print(Text(data.title, "italic"))
     omitted: list[str] = []
