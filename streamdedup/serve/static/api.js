@@ -42,8 +42,8 @@ export class Problem extends Error {
 }
 
 let token = recall();
-let asking = null;
-let askForToken = async () => null;
+let asking = null; // promise of the dialog that asks for a token, shared by all requests; null without a dialog
+let askForToken = async () => null; // set by `onTokenRequired`
 
 function recall() {
   try {

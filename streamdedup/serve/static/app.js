@@ -104,7 +104,7 @@ function prepareViews() {
   const tabs = prepareTabs(byId("views"), (name) => {
     if (shown === name) return;
     if (partsOf(location.hash)[0] !== name) {
-      if (shown === null) history.replaceState(null, "", `#${name}`);
+      if (shown === null) history.replaceState(null, "", `#${name}`); // no step back to an address without a view
       else history.pushState(null, "", `#${name}`);
     }
     if (shown !== null) {

@@ -47,7 +47,7 @@ function summary(body, titles) {
   return h("p", {}, parts.flatMap((part, row) => [row > 0 ? " \u00b7 " : "", part].flat()));
 }
 
-/** Return a comparison with the two texts exchanged. */
+/** Return a comparison with the two texts exchanged, in the fields that are shown. */
 function exchanged(body) {
   const segments = body.segments?.map(({ kind, a, b }) => ({ kind, a: b, b: a })) ?? null;
   return { ...body, segments, contained: { a: "b", b: "a", both: "both" }[body.contained] };

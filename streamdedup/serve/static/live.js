@@ -25,7 +25,7 @@ function alertItem(alert) {
     source: subject.source ?? null,
     label: subject.label ?? "",
     published_at: subject.published_at ?? null,
-    first: { id: alert.cluster_id, label: alert.cluster_label },
+    first: { id: alert.cluster_id, label: alert.cluster_label }, // the first document of the cluster
     size: alert.cluster_size ?? null,
     detectedAt: alert.detected_at,
     part: alert.parts > 1 ? `part ${alert.part} of ${alert.parts}` : null,
@@ -62,7 +62,7 @@ function alertRow(item, onToggle) {
     },
     onToggle,
   );
-  const source = item.source === null || item.label !== "" ? null : [" \u00b7 ", foreign(item.source)];
+  const source = item.source === null || item.label !== "" ? null : [" \u00b7 ", foreign(item.source)]; // else in the caption
   const part = item.part === null ? null : ` \u00b7 ${item.part}`;
   const size = item.size === null ? null : ` \u00b7 cluster of ${clusterSize(item.size)}`;
   const place = h(
