@@ -121,7 +121,7 @@ def registry_of(settings: Settings) -> Registry | None:
         try:
             return section.authorization()
         except SettingsError as error:
-            # A password file that is being replaced: the loop tries again.
+            # The password file cannot be used, as while it is replaced: the loop tries again.
             raise RegistryUnavailable(f"schema_registry.password: {error}") from error
 
     return None if section.url is None else Registry(section.url, authorization, section.tls_context, section.timeout_s)
