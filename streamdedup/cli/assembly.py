@@ -56,7 +56,8 @@ def kafka_login(kafka: Kafka) -> KafkaLogin | None:
     """
 
     def read(key: str) -> Callable[[], str]:
-        # Read at each login, because the secret may be in a file that changes. It is set where a login needs it.
+        # Read at each login, because the secret may be in a file that changes. The settings have the secrets and the
+        # client id that a login needs; `or ""` is for the type.
         return lambda: kafka.secret(key) or ""
 
     mechanism = kafka.sasl_mechanism
@@ -120,7 +121,7 @@ def registry_of(settings: Settings) -> Registry | None:
         try:
             return section.authorization()
         except SettingsError as error:
-            # A password file that is being replaced: the loop tries again.
+            # The password file cannot be used, as while it is replaced: the loop tries again.
             raise RegistryUnavailable(f"schema_registry.password: {error}") from error
 
     return None if section.url is None else Registry(section.url, authorization, section.tls_context, section.timeout_s)
@@ -185,7 +186,7 @@ def rebuilder(settings: Settings, backend: Backend, on_keys: Callable[[int], Non
             pipeline=pipeline(settings, name, staging.store),
             topics=profile.topics,
             kept_ms=lifetime_ms(profile),
-            markers_ms=marker_lifetime(lifetime_ms(profile)),
+            markers_ms=marker_lifetime(lifetime_ms(profile)),  # the markers of deletions live longer than entries
         )
 
     return Rebuilder(open_target, KafkaHistory(kafka_options(settings)), settings.kafka.duplicates_topic)

@@ -1,7 +1,8 @@
 """Checks of live servers for ``run`` and ``check``: the requirements of the daemon in one place.
 
-``check`` prints all findings (``every_finding``). ``run`` logs the warnings about store, schema registry and Kafka
-before it starts the loop. ``topics`` uses ``duplicates_kept_ms``. Checks are read-only, and no finding holds a secret.
+``check`` prints all findings (``every_finding``). ``run`` logs the warnings about store, schema registry and Kafka, and
+raises the failures, before it starts the loop. ``topics`` uses ``duplicates_kept_ms``. Checks are read-only, and no
+finding holds a secret.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ from streamdedup.wire import RegistryFormat
 def topic_needs(settings: Settings) -> list[TopicNeed]:
     """Return the requirements on each topic."""
     kafka = settings.kafka
+    # A rebuild reads the records of one lifetime. Input topics may be compacted: later versions replace earlier ones.
     inputs = [
         TopicNeed(name=topic, operation="READ", kept_ms=lifetime_ms(profile))
         for profile in settings.profiles.values()
@@ -94,18 +96,18 @@ def _subject_finding(subject: str, value_format: RegistryFormat, text_fields: Se
         missing = value_format.missing_fields(subject)
     except DecodeError as error:
         return Finding.failure(*check_and_subject, RegistryMisconfigured(f"newest schema of {subject}: {error}"))
-    if missing is None:
+    if missing is None:  # the registry has no such subject
         text = f"no subject {subject}; the first record shows whether its schema has the fields"
         return Finding.warning(*check_and_subject, text)
     if missing_texts := [name for name in text_fields if name in missing]:
         text = f"newest schema of {subject} lacks text fields: {', '.join(missing_texts)}"
         return Finding.warning(*check_and_subject, text)
-    absent = f"; it has no {', '.join(missing)}" if missing else ""
-    return Finding.ok(*check_and_subject, f"newest schema of {subject} has the text fields{absent}")
+    missing_optional = f"; it has no {', '.join(missing)}" if missing else ""
+    return Finding.ok(*check_and_subject, f"newest schema of {subject} has the text fields{missing_optional}")
 
 
 def _committed_offsets(settings: Settings) -> dict[Partition, int] | None:
-    """Return the committed offsets of the group; None if Kafka does not answer."""
+    """Return the committed offsets of the group; None if Kafka does not answer or refuses the client."""
     try:
         return committed_if_listed(kafka_options(settings))
     except (BrokerUnavailable, BrokerMisconfigured):
@@ -133,7 +135,7 @@ def _index_finding(
     profile = settings.profiles[name]
     upkeep = backend.upkeep(name)
     if upkeep.is_half_dropped():
-        raise IndexMismatch("half deleted; call streamdedup index drop again")  # as at the start of the daemon
+        raise IndexMismatch("half deleted; call streamdedup index drop again")  # the daemon raises the same
     if upkeep.is_staging():
         text = f"index of {name}: being rebuilt; a daemon that is started now waits for the end"
         return Finding.warning("index", subject, text)
@@ -162,7 +164,7 @@ def every_finding(settings: Settings) -> Iterator[Finding]:
     yield from registry_findings(settings)
     kafka_answers = store_answers = False
     for finding in kafka_findings(settings):
-        if finding.check == "kafka":  # the finding about the connection; others are about topics
+        if finding.check == "kafka":  # the finding about the connection; if it breaks later, a second one says so
             kafka_answers = finding.level is Level.OK
         yield finding
     committed = _committed_offsets(settings) if kafka_answers else None

@@ -40,9 +40,7 @@ def show_settings(config: ConfigOption = None, assignments: SetOption = None) ->
 
 
 @config.command()
-def example(
-    name: Annotated[str, typer.Argument(help=f"Kind of texts: {', '.join(EXAMPLES)}.")],
-) -> None:
+def example(name: Annotated[str, typer.Argument(help=f"Kind of texts: {', '.join(EXAMPLES)}.")]) -> None:
     """Print a profile for a kind of texts, to paste into a settings file.
 
     Example: streamdedup config example news

@@ -93,7 +93,7 @@ def _introduce(options: DemoOptions, console: Console, servers: DemoServers) -> 
     print_rows(console, rows)
     console.print()
     if options.diff:
-        new, old = ("green", "red") if console.color_system else ("{+so+}", "[-so-]")
+        new, old = ("green", "red") if console.color_system else ("{+so+}", "[-so-]")  # as in `rendering.pairs`
         print_line(
             console,
             Text(

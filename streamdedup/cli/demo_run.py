@@ -37,7 +37,7 @@ _METRICS_INTERVAL_S = 0.1
 _FETCH_TIMEOUT_S = 10.0
 #: Longest wait for alerts, in seconds.
 _POLL_S = 0.05
-#: Time without any change after which the demo fails, in seconds.
+#: Time without any change after which the demo fails, in seconds; the time between two records is added.
 _STALL_S = 60.0
 #: Folder of the sample: a corpus for each profile, and a file with the pairs that the daemon must find.
 SAMPLE: Final = Path(str(resources.files("streamdedup") / "sample"))
@@ -118,12 +118,7 @@ def known_pairs() -> frozenset[tuple[str, ...]]:
 
 
 class DocumentFeed:
-    """Sends the sample at a pace.
-
-    Attributes:
-        total_count: Records of the sample.
-        sent_count: Records sent.
-    """
+    """Sends the sample at a pace; ``sent_count`` of ``total_count`` records are sent."""
 
     def __init__(self, feeder: Feeder, pace: float) -> None:
         self._feeder = feeder
@@ -158,8 +153,7 @@ class OutputView:
 
     Attributes:
         pairs: Pairs as sorted ids.
-        pairs_count: Count of all pairs in alerts; a repeated pair counts again.
-        dead_letters_count: Count of dead letters.
+        pairs_count: Count of all pairs in alerts; a pair in two alerts counts twice.
     """
 
     def __init__(self, console: Console, fetch: Fetch | None) -> None:
@@ -213,7 +207,6 @@ class DemoRun:
         self._feed = DocumentFeed(stack.enter_context(Feeder(kafka)), options.pace)
         self._counters = DaemonCounters()
         self._metrics_due_at = 0.0
-        # A slow pace may leave more than a minute between two records.
         self._stall_s = _STALL_S + (1 / options.pace if options.pace else 0.0)
         self._started_at = self._changed_at = time.monotonic()
 
@@ -244,7 +237,7 @@ class DemoRun:
         """
         options, counters, sent = self._options, self._counters, self._feed.sent_count
         pace = f", held back to {options.pace:g} a second (--pace 0 lets go)" if options.pace else ""
-        lifetime = "until you end this" if options.keep else "gone in a moment; --keep leaves all running"
+        availability = "until you end this" if options.keep else "gone in a moment; --keep leaves all running"
         expected, pairs = known_pairs(), self._view.pairs
         rows = {
             "documents": self._account(),
@@ -252,7 +245,7 @@ class DemoRun:
             "skipped": listed(counters.skipped),
             "dead letters": listed(counters.dead_letters),
             "speed": f"{sent / duration_s:,.0f} documents/s in {duration_s:.1f} s{pace}",
-            "metrics": f"{self._servers.daemon.url('/metrics')}  ({lifetime})",
+            "metrics": f"{self._servers.daemon.url('/metrics')}  ({availability})",
             "expected": f"{len(expected & pairs)} of {len(expected)} known pairs found, {len(pairs - expected)} others",
         }
         print_rows(self._console, rows)
@@ -267,6 +260,7 @@ class DemoRun:
 
     def _is_complete(self) -> bool:
         sent, consumed, pairs, dead_letters = self._state()
+        # More may be shown than counted, because the counters are those of the last reading of the metrics.
         shown = pairs >= self._counters.pairs and dead_letters >= self._counters.dead_letters.total()
         return self._feed.is_finished and consumed >= sent and shown
 

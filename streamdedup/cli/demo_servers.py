@@ -30,7 +30,7 @@ PROFILES: dict[str, dict[str, Any]] = {
     "articles": {"shingle_unit": "word", "shingle_size": 3},
     "reviews": {"shingle_unit": "char", "shingle_size": 5},
 }
-#: Ctrl-C, a supervisor, a closed terminal.
+#: Signals of Ctrl-C, of a supervisor, and of a closed terminal.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -69,7 +69,7 @@ class _HttpProcess(ManagedProcess):
     def is_ready(self) -> bool:
         """Return whether the process answers that it is ready."""
         try:
-            return self.get(self._ready_path)[0] == 200
+            return self.get(self._ready_path)[0] == 200  # the status
         except (OSError, HTTPException):
             return False
 
@@ -89,9 +89,7 @@ class _HttpProcess(ManagedProcess):
 class DaemonProcess(_HttpProcess):
     """``streamdedup run`` as a process.
 
-    Args:
-        directory: Directory for settings and log.
-        settings: Settings file as text, with ``{port}`` for the metrics port.
+    ``settings`` is the settings file as text, with ``{port}`` for the metrics port.
     """
 
     _ready_path = "/readyz"  # the daemon can consume; `/livez` answers while it still waits for the servers
@@ -117,7 +115,7 @@ class DaemonProcess(_HttpProcess):
     def metrics(self) -> str:
         """Return the metrics in Prometheus' text format; raise ``ServerError`` without an answer."""
         try:
-            return self.get("/metrics")[1]
+            return self.get("/metrics")[1]  # the body
         except (OSError, HTTPException) as error:
             raise ServerError(f"the daemon does not answer: {error}{self.log_tail()}") from error
 

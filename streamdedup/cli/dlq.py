@@ -33,12 +33,11 @@ class FilterOptions:
         list[ErrorCode] | None, typer.Option("--code", metavar="CODE", help="Only this error code; may be repeated.")
     ] = None
     topic: Annotated[
-        list[str] | None,
-        typer.Option("--topic", "-t", help="Only records of this input topic; may be repeated."),
+        list[str] | None, typer.Option("--topic", "-t", help="Only records of this input topic; may be repeated.")
     ] = None
 
     def filter(self, since: str | None = None) -> DeadLetterFilter:
-        """Return the filter from these options and ``--since``, which ``replay`` lacks: its progress is by kind.
+        """Return the filter; ``replay`` has no ``--since``, because its progress is by topic and code, not by time.
 
         Raises:
             SettingsError: The time cannot be read.

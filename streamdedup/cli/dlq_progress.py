@@ -23,7 +23,7 @@ class ReplayProgress:
         offset: All dead letters before this offset are done.
         kinds: The offset before which all dead letters of a kind are done, by kind: topic of the failed record, and
             error code. A kind has an entry only while its offset is beyond ``offset``.
-        gap: First offset that this run left for a later run; None without such an offset. Not stored.
+        gap: First offset that this run left for a later run, at which ``offset`` stays; None without one. Not stored.
     """
 
     offset: int = 0
@@ -50,7 +50,7 @@ class ReplayProgress:
         for (topic, code), end in sorted(self.kinds.items()):
             by_topic.setdefault(topic, {})[code] = end
         text = json.dumps(by_topic, separators=(",", ":")) if by_topic else ""
-        if len(text) > MAX_METADATA_BYTES:  # the JSON is ASCII
+        if len(text) > MAX_METADATA_BYTES:  # one byte a character: the JSON is ASCII
             raise StreamdedupError(
                 f"{len(self.kinds):,} kinds of dead letters were replayed one by one, more than the progress can hold: "
                 "replay once without --code and --topic"

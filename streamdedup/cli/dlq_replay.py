@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Self
 
@@ -37,10 +37,8 @@ _TRUNCATED: Final = ("truncated", "truncated-key", "dropped-headers")
 class DeadLetterFilter:
     """Conditions on dead letters of ``dlq inspect`` and ``dlq replay``; an empty condition accepts all.
 
-    Attributes:
-        codes: Error codes.
-        topics: Topics of the failed records.
-        since_s: Earliest failure time, in seconds since the epoch; ``dlq inspect`` alone sets it.
+    ``topics`` are those of the failed records. ``since_s`` is the earliest failure time, in seconds since the epoch;
+    ``dlq inspect`` alone sets it.
     """
 
     codes: frozenset[str] = frozenset()
@@ -131,7 +129,7 @@ def reason_to_leave_out(letter: DeadLetter, partition_counts: Mapping[str, int])
     origin, record = letter.origin, letter.record
     if origin is None or origin.partition >= partition_counts.get(origin.topic, 0):
         return LeftOut.FOREIGN
-    if not letter.is_unread:  # the bytes of an unread one are fetched later
+    if not letter.is_unread:  # bytes of a record that the daemon could not read are fetched later
         if any(name in letter.facts for name in _TRUNCATED):
             return LeftOut.TRUNCATED
         # Such a dead letter has an empty value, because the record had neither key nor value (`null-value`).
@@ -163,7 +161,7 @@ class DeadLetterReplay:
         self._options = options
         self._accepted = accepted
         self._partition_counts = partition_counts
-        self._fetcher: RecordFetcher | None = None
+        self._fetcher: RecordFetcher | None = None  # opened for the first dead letter without bytes
         self.is_recreated = False
         with ExitStack() as stack:
             self._reader = stack.enter_context(SpanReader(options))
@@ -198,12 +196,12 @@ class DeadLetterReplay:
             StreamdedupError: The progress is too long to be stored (``ReplayProgress.metadata``).
         """
         tally, committed_at = Tally(), time.monotonic()
-        with Feeder(replace(self._options, topics=tuple(self._partition_counts))) as feeder:
+        with Feeder(self._options) as feeder:
             try:
                 for letter, message in self._messages(tally):
                     if message is not None:
                         _send(feeder, message, _origin(letter).partition)
-                    # A dead letter that the filter excludes stays for a later run.
+                    # The filter leaves dead letters for a later run; those that cannot be replayed are done as well.
                     is_accepted = self._accepted.accepts(letter)
                     self._progress[letter.record.position.topic_partition].add(letter, accepted=is_accepted)
                     if time.monotonic() - committed_at > COMMIT_INTERVAL_S:
@@ -234,7 +232,7 @@ class DeadLetterReplay:
                     yield letter, outcome
 
     def _message_or_reason(self, letter: DeadLetter) -> Message | LeftOut:
-        """Return the record to send, or the reason to leave it out."""
+        """Return the record to send for a dead letter, or the reason to leave the dead letter out."""
         if not self._accepted.accepts(letter):
             return LeftOut.FILTERED
         if self._progress[letter.record.position.topic_partition].covers(letter):
@@ -244,7 +242,7 @@ class DeadLetterReplay:
         return self._fetched_message_or_reason(letter) if letter.is_unread else message_of(letter, _origin(letter))
 
     def _fetched_message_or_reason(self, letter: DeadLetter) -> Message | LeftOut:
-        """Return the record of a dead letter without bytes, fetched from its topic, or the reason to leave it out."""
+        """Do the same for a dead letter without bytes, whose record is fetched from its topic."""
         origin = _origin(letter)
         if self._fetcher is None:
             self._fetcher = self._stack.enter_context(RecordFetcher(self._options))

@@ -35,7 +35,6 @@ class _TruePairs(NamedTuple):
     """The pairs that should be found, before suppressed ones are left out.
 
     Attributes:
-        pairs: The pairs, with similarities.
         origin: Where the pairs are from, in words.
         unknown_count: Pairs in the file with a document that was not read.
         ignores_threshold: Whether all pairs count, because the file has no similarities.

@@ -63,8 +63,8 @@ def refuse_while_daemons_run(
     Args:
         settings: Settings.
         force_advice: Sentence about ``--force``; empty for a command without this option.
-        wait: Wait until the members' sessions end; see ``await_no_members``. For all members, despite ``of_index``.
-        of_index: Only members that use the indexes of the settings, by their ``redis.key_prefix``.
+        wait: Wait until the members' sessions end (``await_no_members``); not together with ``of_index``.
+        of_index: Only members that use the indexes of the settings (``redis.key_prefix``), or do not tell which.
     """
     try:
         if wait:
@@ -81,7 +81,8 @@ def refuse_while_daemons_run(
 def refuse_members(settings: Settings, advice: str, *, of_index: bool = False) -> None:
     """Raise if the consumer group has members; the error names them and ends with ``advice``.
 
-    Called by commands that neither wait nor have ``--force``; others call ``refuse_while_daemons_run``.
+    Commands that neither wait nor have ``--force`` call it directly: ``refuse_while_daemons_run`` adds to the error
+    about an absent Kafka that daemons may run, and how to force the command.
 
     Raises:
         StreamdedupError: The group has members.

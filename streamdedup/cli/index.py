@@ -31,8 +31,8 @@ from streamdedup.settings.units import counted
 
 #: Longest wait of one poll while joining the group, in seconds.
 _POLL_S = 0.2
-#: A round of ``index prepare`` of at most this time is the last, in seconds: the replay at the switch takes about as
-#: long.
+#: A round of ``index prepare`` is the last if it takes at most this time, in seconds: the replay when the daemons with
+#: the new settings start takes about as long.
 _SHORT_ROUND_S = 5.0
 #: A round is also the last if it takes more than this share of the previous round's time: daemons commit as fast as the
 #: command reads.
@@ -43,8 +43,7 @@ _NO_GENERATION = 0
 index = typer.Typer(no_args_is_help=True, help="Operate on the index in Redis.")
 
 ProfileOption = Annotated[
-    list[str] | None,
-    typer.Option("--profile", "-p", metavar="NAME", help="Only this profile; may be repeated."),
+    list[str] | None, typer.Option("--profile", "-p", metavar="NAME", help="Only this profile; may be repeated.")
 ]
 
 
@@ -110,6 +109,7 @@ def drop(
     names = chosen_profiles(settings, profile)
     require_confirmable("deletes", yes=yes)
     if not force:
+        # Of this index alone: after `index prepare`, daemons of the group use the index with another prefix.
         refuse_while_daemons_run(settings, "Or add --force, and they end by themselves", of_index=True)
     with connect_backend(settings) as backend:
         backend.servers()  # refuses servers of another kind
@@ -171,9 +171,8 @@ def _losses(settings: Settings, names: Sequence[str], backend: Backend) -> dict[
     losses: dict[str, list[Loss]] = {}
     for name, profile in settings.profiles.items():
         if name in names:
-            offsets = {
-                partition: offset for partition, offset in committed.items() if partition.topic in profile.topics
-            }
+            topics = profile.topics
+            offsets = {partition: offset for partition, offset in committed.items() if partition.topic in topics}
             losses[name] = find_losses(backend.index(name), offsets) if _fits(backend, name) else []
     return losses
 
@@ -208,7 +207,7 @@ def _rebuild(
             missing = source.missing_topics()
             return {name: builder.rebuild(name, committed, generation, tick, progress, missing) for name in losses}
     finally:
-        builder.abandon()
+        builder.abandon()  # those that were begun and not rebuilt, as if the group cannot be joined
 
 
 @index.command()
@@ -254,14 +253,18 @@ def prepare(config: ConfigOption = None, assignments: SetOption = None, profile:
 
 
 def _prepare(settings: Settings, names: Sequence[str], backend: Backend, progress: Progress) -> float:
-    """Build indexes up to the committed offsets, again and again; return the duration of the last round in seconds."""
+    """Build indexes up to the committed offsets in rounds; return the duration of the last round in seconds.
+
+    The first round reads the whole window, each further round the records committed during the previous one.
+    """
     builder = rebuilder(settings, backend)
     options, previous_round_s = kafka_options(settings), float("inf")
     while True:
         round_began_at, record_count = time.monotonic(), 0
         committed, missing = committed_offsets(options), describe_group(options).missing_topics
         for name in names:
-            # An index that does not exist yet has never seen any partition, which counts as a loss.
+            # An index that does not exist yet has never seen any partition, which counts as a loss. In later rounds the
+            # losses are gaps, which the new commits leave. `begin` returns false without a loss.
             topics = settings.profiles[name].topics
             offsets = {partition: offset for partition, offset in committed.items() if partition.topic in topics}
             if builder.begin(name, find_losses=partial(find_losses, backend.index(name), offsets)):
@@ -286,6 +289,7 @@ def _group_membership(settings: Settings) -> Iterator[tuple[KafkaSource, int]]:
     options = replace(kafka_options(settings), group_instance_id=None)
     source, sink = KafkaTransport(options).open()
     try:
+        # Kafka may answer the request to join only when the session of an earlier member has ended.
         deadline = time.monotonic() + options.session_timeout_s + options.fetch_timeout_s
         while (generation := source.generation()) is None or not source.assigned():
             if time.monotonic() > deadline:

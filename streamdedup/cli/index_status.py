@@ -38,11 +38,7 @@ def collect_status(
     servers = backend.servers()
     group, problem = _group(settings)
     return {
-        "store": {
-            "address": backend.address,
-            "mode": backend.mode,
-            "masters": [asdict(server) for server in servers],
-        },
+        "store": {"address": backend.address, "mode": backend.mode, "masters": [asdict(server) for server in servers]},
         "group": {
             "id": settings.kafka.group_id,
             "members": None if group is None else list(group.members),
@@ -67,6 +63,7 @@ def _profile(
     stored = upkeep.fingerprint()
     deviations = {} if stored is None else differences(stored, backend.configured(name))
     survey = None if on_keys is None else upkeep.survey(on_keys)
+    missing = None if group is None else sorted(group.missing_topics.intersection(settings.profiles[name].topics))
     return {
         "name": name,
         "exists": stored is not None,
@@ -77,7 +74,7 @@ def _profile(
         "documents": index.count_documents(),
         "claims": index.count_claims(),
         "exact_documents": None if survey is None else survey.documents_count,
-        "missing_topics": group and sorted(group.missing_topics.intersection(settings.profiles[name].topics)),
+        "missing_topics": missing,
         "partitions": list(_partitions(settings, name, upkeep, group)),
         "keys": None
         if survey is None
@@ -113,6 +110,7 @@ def _partition_state(facts: PartitionFacts, committed: int | None, topic_id: str
     While daemons run, high-water mark and committed offset may differ, because they are read by two requests.
     """
     high_water = facts.high_water_mark
+    # By the topic ids alone: the end of the partition, by which `is_recreated` also judges, is not read here.
     if high_water is not None and is_recreated(high_water, facts.topic_id, BrokerState(topic_id)):
         return "recreated"
     if committed is None:

@@ -34,13 +34,14 @@ from streamdedup.errors import (
     exit_code,
 )
 
-#: Exit code after Ctrl-C, as in shells: 128 plus the number of SIGINT.
+#: Exit code after Ctrl-C, as in shells: 128 plus the number of SIGINT. No error of ``streamdedup.errors`` has it.
 EXIT_INTERRUPTED = 130
 
 #: Numbers of errors that mean that the output cannot be written, as opposed to a defect of the program.
 _WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EROFS})
 
-#: Commands in the order of the help: name, from which ``load_command`` derives the module, and help in one line.
+#: Commands in the order of the help: name, from which ``load_command`` derives the module, and help in one line, the
+#: same as the first line in the command's docstring (or, for a group, in its ``help``).
 COMMANDS = {
     "run": "Run the daemon until it is asked to stop.",
     "check": "Verify settings, Kafka, Redis, rights, topics and indexes before the first start.",
@@ -99,14 +100,17 @@ class _Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return name, command and remaining arguments."""
-        name, command, rest = super().resolve_command(ctx, args)
+        name, command, remaining = super().resolve_command(ctx, args)
         if name in COMMANDS:
             command = load_command(name)
             _keep_lines(command)
-        return name, command, rest
+        return name, command, remaining
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; remove pydantic's prefix from an error about an argument."""
+        """Run the command; remove a prefix from an error about an argument.
+
+        typer 0.29 checks arguments with pydantic, which puts the prefix before the error for a wrong choice.
+        """
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
@@ -149,8 +153,9 @@ def load_command(name: str) -> Any:
     command = getattr(module, module_name, None)
     if command is None:
         raise LookupError(f"the module of the command {name} has no command of that name")
+    # typer makes a command from a function only inside an app, and the app becomes a group of commands only with a
+    # callback, because there is one command. The command is then taken out of the group.
     parent = typer.Typer(rich_markup_mode=None)
-    # With a callback, typer makes a group even of a single command.
     parent.callback()(lambda: None)
     if isinstance(command, typer.Typer):
         parent.add_typer(command, name=name)
@@ -189,7 +194,7 @@ def _options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Define the options before the command."""
+    """Define the options that precede a command; ``_print_version`` does the work."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -215,7 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if error.filename is None and error.errno not in _WRITE_ERRORS:
             raise
         code = _fail(f"{error.filename or 'cannot write the output'}: {error.strerror}", EXIT_FAILED)
-    if code:
+    if code:  # without an error, `_run` has flushed standard output
         _discard_unwritable(sys.stdout)
         _discard_unwritable(sys.stderr)
     sys.exit(code)
@@ -227,7 +232,7 @@ def _run(arguments: Sequence[str] | None) -> int | str | None:
     try:
         app(args=arguments, prog_name="streamdedup")
     except SystemExit as ended:
-        # typer and rich exit when the reader of the output has closed it.
+        # typer and rich exit with a code of their own when the reader of the output has closed it.
         if isinstance(ended.__context__, BrokenPipeError):
             raise BrokenPipeError from ended
         code = ended.code
@@ -237,7 +242,7 @@ def _run(arguments: Sequence[str] | None) -> int | str | None:
 
 def _is_output_error(error: UnicodeEncodeError) -> bool:
     """Return whether standard output's encoding lacks the character."""
-    # The name of the codec does not tell: table-driven codecs are called "charmap" in errors.
+    # The error could be about another file. Its codec name does not tell: all table-driven codecs are "charmap" there.
     try:
         error.object[error.start].encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:

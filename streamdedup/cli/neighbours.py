@@ -31,18 +31,14 @@ def find_neighbours(
 ) -> NearestDocuments:
     """Compare one document with all others of its scope, in one reading; no text is kept.
 
-    Args:
-        entries: The documents; of several with one id, the first counts.
-        profile: Profile with shingles and similarity measure.
-        document_id: The document.
-        top: Largest number of neighbours to return, at least 1.
-        threshold: Least similarity.
+    Of several ``entries`` with one id, the first counts. ``top`` is the largest number of neighbours, at least 1, and
+    ``threshold`` the least similarity.
 
     Raises:
         CorpusError: No document has the id, or a file cannot be read.
     """
     shingler = Shingler(profile.shingle_options())
-    # Ids and shingles of the documents that wait for the comparison, because the one with the id was not read yet.
+    # Ids and shingles of the documents that wait for the comparison, until the document with the id is read.
     waiting: list[tuple[list[str], ShingleSets]] = []
     nearest: NearestDocuments | None = None
     for batch in batches(first_versions(entries), BATCH_DOCUMENTS):

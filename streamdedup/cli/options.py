@@ -47,12 +47,7 @@ class CorpusOptions:
         Path | None, typer.Option("--config", "-c", readable=False, help="Take the profile from this settings file.")
     ] = None
     profile: Annotated[
-        str,
-        typer.Option(
-            "--profile",
-            "-p",
-            help="articles (words), reviews (characters), or one of --config.",
-        ),
+        str, typer.Option("--profile", "-p", help="articles (words), reviews (characters), or one of --config.")
     ] = "articles"
     id_field: Annotated[str | None, typer.Option("--id-field", "--id-column", help="Field or column of the id.")] = None
     text_fields: Annotated[
@@ -71,6 +66,7 @@ class CorpusOptions:
 
     def inputs(self, profile: Profile) -> tuple[str | Path | None, ...]:
         """Return all files that the command reads, which its output must not replace; None for an absent option."""
+        # Each of the two settings names a file, unless it has one of these two values.
         stop_files = (name for name in (profile.stop_words, profile.stop_shingles) if name not in (NO_STOPS, ENGLISH))
         return (*self.files, self.config, *stop_files)
 
@@ -82,7 +78,7 @@ class CorpusOptions:
         values = {"--config": self.config, "--profile": self.profile, "--id-field": self.id_field}
         values |= {"--source-field": self.source_field, "--scope-field": self.scope_field}
         values |= {"--format": self.corpus_format}
-        defaults = {"--profile": "articles", "--format": "auto"}
+        defaults = {"--profile": "articles", "--format": "auto"}  # that of other options is None
         options = [(name, str(value)) for name, value in values.items() if value != defaults.get(name)]
         options += [("--text-field", field) for field in self.text_fields or ()]
         words = [*self.files, *(word for option in options for word in option)]

@@ -73,10 +73,8 @@ class _OutputFile(io.FileIO):
 def output_to(path: str | None, inputs: Iterable[str | Path | None] = (), option: str = "--output") -> Iterator[TextIO]:
     """Open an option's file for writing; None and ``-`` are standard output.
 
-    Args:
-        path: The file.
-        inputs: Files that the command reads, and its other output files; ``-`` is standard input.
-        option: Option name, for messages.
+    ``inputs`` are the files that the command reads (``-`` is standard input), and its other output files. ``option`` is
+    the name of the option, for messages.
 
     Raises:
         OSError: The file cannot be written; the error names the file.
@@ -96,7 +94,7 @@ def output_to(path: str | None, inputs: Iterable[str | Path | None] = (), option
 
 
 def _is_same_file(path: str, input_path: str | Path) -> bool:
-    """Return whether both names name one regular file, or the second a folder with the file of the first."""
+    """Return whether ``path`` is a regular file that is ``input_path``, or is in this folder and read."""
     try:
         output_status = Path(path).stat()
         input_files = (
@@ -114,11 +112,7 @@ def json_text(value: object) -> str:
 
 
 class BadLines:
-    """Reports the first malformed lines on standard error and counts all.
-
-    Attributes:
-        count: Malformed line count.
-    """
+    """Reports the first malformed lines on standard error and counts all (``count``)."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -169,13 +163,9 @@ def steps(title: str, total: int) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def measuring(unit: str) -> Iterator[Callable[[str, int, int], None]]:
-    """Show one bar for each part of the work.
+    """Show one bar for each part of the work, in a unit such as "offsets".
 
-    Args:
-        unit: Work unit, in the plural.
-
-    Yields:
-        A function of the part's title, the units done, and the units in total.
+    The yielded function gets the title of the part, the units done, and the units in total.
     """
     amount = TextColumn("{task.completed:,.0f} of {task.total:,.0f} " + unit)
     tasks: dict[str, TaskID] = {}

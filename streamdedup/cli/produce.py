@@ -162,7 +162,7 @@ def _key_and_value(entry: Entry, decoder: Decoder, write: Write | None) -> tuple
 
 
 def _entries(readers: list[tuple[str, CorpusReader]], bad_lines: BadLines, *, skip_unreadable: bool) -> Iterator[Entry]:
-    """Yield the entries of all files; malformed lines are reported, and sent too unless ``skip_unreadable``."""
+    """Yield the entries of all files; malformed lines are reported, and also sent unless ``skip_unreadable``."""
     for file, reader in readers:
         for entry in read_with_progress(reader, file):
             if entry.problem is not None:

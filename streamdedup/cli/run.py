@@ -77,7 +77,7 @@ def run_daemon(settings: Settings) -> None:
         watchdog = stack.enter_context(Watchdog(settings.watchdog_s, _end_at_once("fatal", EXIT_STALLED)))
         pulse = _Pulse(watchdog, settings.watchdog_s)
         backend = stack.enter_context(connect_backend(settings))
-        observer = assembly.crash_observer()
+        observer = assembly.crash_observer()  # None in service: only tests set a crash point
         transport = _kafka_transport(settings, observer)
         pipelines = assembly.pipelines(settings, backend, observer)
         loop = Loop(
@@ -97,7 +97,7 @@ def run_daemon(settings: Settings) -> None:
             log.warning("settings_hint", reason=hint)
         warm_up(detector_options(name, profile) for name, profile in settings.profiles.items())
         _await_servers(settings, backend, stop, pulse, loop)
-        freeze_heap()
+        freeze_heap()  # last, when all long-lived objects exist
         loop.run()
         log.info("stopped")
 
@@ -197,7 +197,7 @@ def _warn_of_topics(findings: Iterable[Finding]) -> None:
         FatalError: A topic or a right is missing, or a topic's configuration or schema is unusable.
     """
     for warning in warnings_of(findings):
-        if warning.check == "topic_settings":
+        if warning.check == "topic_settings":  # Kafka does not tell the settings of a topic without this right
             topic = warning.subject.removeprefix("topic ")
             log.warning("topic_settings_unknown", topic=topic, missing_right="DESCRIBE_CONFIGS")
         else:

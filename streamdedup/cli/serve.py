@@ -36,8 +36,9 @@ from streamdedup.settings.kafka import is_loopback
 
 #: Time limit for requests in progress when the service is asked to stop, in seconds.
 _STOP_S = 5
-#: Time limit for reading the records of one comparison, in seconds; below ``Limits.timeout_s`` of all requests.
-_TEXTS_S = 3.0
+#: Time limit for connecting, for one fetch, and for all records of one comparison of two texts, in seconds; below the
+#: time limit of requests, ``Limits.timeout_s``.
+_COMPARISON_S = 3.0
 #: Connections that may wait to be accepted.
 _BACKLOG = 512
 #: Time without a request after which a connection is closed, in seconds.
@@ -66,18 +67,19 @@ def run_service(settings: Settings) -> None:
         backend = stack.enter_context(connect_backend(settings, from_replicas=api.read_from == "replica"))
         profiles = _served_profiles(settings, backend)
         engine = stack.enter_context(closing(Engine(profiles, metrics, wall_clock_ms)))
-        text_options = replace(kafka_options(settings), connect_timeout_s=_TEXTS_S, fetch_timeout_s=_TEXTS_S)
-        aligner = TextAligner(lambda: open_fetcher(text_options), _TEXTS_S)
+        options = replace(kafka_options(settings), connect_timeout_s=_COMPARISON_S, fetch_timeout_s=_COMPARISON_S)
+        aligner = TextAligner(lambda: _open_fetcher(options), _COMPARISON_S)
         stack.callback(aligner.close)
         feeds = _feeds(settings, metrics)
         limits = Limits.of_texts(max(profile.max_text_bytes for profile in profiles.values()))
-        # Probes name the address of a service that listens on the network.
+        # The Host header of a probe has the IP address of the pod or host, which the settings do not have. So a service
+        # that listens on the network accepts every IP address as host.
         hosts = AllowedHosts((api.host, *api.allowed_hosts), any_address=not is_loopback(api.host))
         gate = Gate(create_app(engine, aligner, feeds, metrics, limits.max_body_bytes), tokens, limits, metrics, hosts)
         server = create_server(gate, feeds.end, limits, _server_options(settings))
         _ignore_repeated_signals()
         warm_up(profile.lookup.options for profile in profiles.values())
-        freeze_heap()
+        freeze_heap()  # last, when all long-lived objects exist
         host, port = listener.getsockname()[:2]
         log.info("serving", version=__version__, host=host, port=port, profiles=sorted(profiles))
         server.run(sockets=[listener])
@@ -85,7 +87,7 @@ def run_service(settings: Settings) -> None:
 
 
 def _feeds(settings: Settings, metrics: ServeMetrics) -> Feeds:
-    """Return the streams of alerts and dead letters."""
+    """Return the feeds of alerts and dead letters."""
 
     def feed(kind: StreamKind, topic: str) -> Feed:
         options = reading_options(settings, topic)
@@ -94,7 +96,7 @@ def _feeds(settings: Settings, metrics: ServeMetrics) -> Feeds:
     return Feeds(feed(ALERTS, settings.kafka.duplicates_topic), feed(DEAD_LETTERS, settings.kafka.dead_letter_topic))
 
 
-def open_fetcher(options: KafkaOptions) -> RecordFetcher:
+def _open_fetcher(options: KafkaOptions) -> RecordFetcher:
     """Return a client that fetches records of the input topics.
 
     Raises:
@@ -141,7 +143,7 @@ def _listen(host: str, port: int) -> socket.socket:
         text = error.strerror or str(error)
         raise SettingsError(f"api.host: {host}: {text}") from error
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # old connections do not hinder a restart
         listener.bind(address)
         listener.listen(_BACKLOG)
     except OSError as error:
@@ -157,9 +159,9 @@ def _server_options(settings: Settings) -> dict[str, Any]:
         "log_config": None,  # `daemon.logs` has configured the log
         "log_level": "warning",
         "access_log": False,  # paths have document ids
-        "server_header": False,
-        "proxy_headers": False,
-        "ws": "none",
+        "server_header": False,  # clients need not know the server
+        "proxy_headers": False,  # nothing depends on the address of a client
+        "ws": "none",  # there are no web sockets
         "timeout_keep_alive": _KEEP_ALIVE_S,
         "timeout_graceful_shutdown": _STOP_S,
         "ssl_certfile": settings.api.ssl_cert_file,
@@ -170,8 +172,8 @@ def _server_options(settings: Settings) -> dict[str, Any]:
 def _ignore_repeated_signals() -> None:
     """Make the signals that stop the service harmless once it has stopped; called before the server runs.
 
-    While uvicorn 0.54 runs it has handlers of its own. Afterwards it restores those set here, and raises the captured
-    signal again, which would end the process with the signal's exit code.
+    While uvicorn 0.54 runs, its handlers replace these. Afterwards it restores these, and raises the captured signal
+    again, which would end the process with the exit code of the signal.
     """
 
     def ignore(_number: int, _frame: FrameType | None) -> None:

@@ -107,4 +107,5 @@ def parse_assignments(assignments: list[str]) -> tuple[dict[str, str], list[str]
 def _is_secret(key: str, value: str) -> bool:
     """Return whether an assignment holds a secret; a URL without a password does not."""
     declared = field_at(tuple(key.split(".")))
+    # A URL has its password before an "@".
     return declared is not None and is_secret(declared) and (key != "redis.url" or "@" in value)

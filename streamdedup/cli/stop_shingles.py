@@ -31,11 +31,10 @@ _MOST_CHARACTERS: Final = 10_000_000
 
 @dataclass(frozen=True)
 class LearningOptions(ShingleSettings, CorpusOptions):
-    """Document and shingle options; texts are normalised as the profile says."""
+    """Document and shingle options; ``files`` may be absent here, because of ``--from-topic``."""
 
     files: Annotated[
-        list[str],
-        typer.Argument(default_factory=list, show_default=False, help="Corpora, as of scan; - for stdin."),
+        list[str], typer.Argument(default_factory=list, show_default=False, help="Corpora, as of scan; - for stdin.")
     ]
 
 
@@ -137,7 +136,7 @@ def _summary(learnt: Learnt) -> str:
 
 def _passages_text(texts: Sequence[str], counts: Mapping[int, int], options: ShingleOptions) -> str:
     """Return a line about each of the most frequent passages."""
-    # One passage more than is shown: no further passage is more frequent.
+    # One passage more than is shown, for the last line. Passages come the most frequent first.
     passages = list(islice(frequent_passages(texts, counts, options), _SHOWN + 1))
     lines = []
     for passage in passages[:_SHOWN]:

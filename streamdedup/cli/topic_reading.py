@@ -39,11 +39,8 @@ def newest_documents(settings: Settings, profile: Profile, since_s: float, most_
     Reads up to the end offsets at the first ``next``. Skips appended texts, deletions, and records that are no
     documents or that the Kafka client cannot read; their number goes to standard error.
 
-    Args:
-        settings: All settings.
-        profile: Topics and field names.
-        since_s: Time of the earliest records, in seconds since the epoch.
-        most_count: Largest number of offsets to read, over all partitions; the newest are read.
+    The records are from ``since_s`` on, in seconds since the epoch; of these, the newest ``most_count`` offsets of all
+    partitions together are read.
 
     Raises:
         BrokerUnavailable: No broker answers.
@@ -91,7 +88,7 @@ class KafkaTexts:
     default: Decoder = field(default_factory=Decoder)
 
     def side(self, document_id: str, digest: str, position: Position) -> Side:
-        """Return one side of a comparison: a document with its text; None for a text that its topic no longer has."""
+        """Return one side of a comparison: a document with its text; None for a text that no record has now."""
         decoder = self.decoders.get(position.topic, self.default)
         try:
             text = fetch_text(self.fetcher, decoder, document_id, digest, position)

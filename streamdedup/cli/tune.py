@@ -107,8 +107,8 @@ def _question(options: CorpusOptions, study: StudyOptions) -> Question:
         )
     if not 1.0 <= study.documents_per_day <= 1e12:
         raise SettingsError(f"--documents-per-day {study.documents_per_day:g}: must be at least 1 and at most 10^12")
-    has_servers = options.config is not None
-    # Values of a settings file are tried besides the constants; without a file the profile has only defaults.
+    has_servers = options.config is not None  # a settings file names the servers
+    # Values of a settings file are also tried. Without a file the profile has only defaults.
     thresholds: tuple[float, ...] = (*THRESHOLDS, profile.threshold) if has_servers else THRESHOLDS
     recalls: tuple[float, ...] = (*RECALLS, profile.min_recall) if has_servers else RECALLS
     question = Question(
@@ -122,6 +122,7 @@ def _question(options: CorpusOptions, study: StudyOptions) -> Question:
         arguments=options.arguments(),
         has_servers=has_servers,
     )
+    # `threshold` is the compared threshold nearest to the profile's, for which settings are recommended.
     if profile.containment_threshold is not None and question.threshold <= profile.containment_min_similarity:
         raise SettingsError(
             f"--threshold {question.threshold:g}: must be above profiles.{name}.containment_min_similarity, which is "

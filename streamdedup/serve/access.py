@@ -1,20 +1,20 @@
 """The ASGI layer around the application: who may ask, how much, and for how long.
 
-``cli.serve`` wraps the application of ``app`` in ``Gate``; the server (``server``) calls the gate for each request,
-which has these steps, in this order:
+``cli.serve`` wraps the application of ``app`` in ``Gate``. The server (``server``) calls the gate for each request, and
+the gate goes through these steps in this order:
     1. Path: routes match the percent-encoded path, so that an id may contain a slash (``%2F``).
     2. Host: without tokens, only requests that name an allowed host are answered. Otherwise a web page could reach the
-       service by a DNS name of its own (DNS rebinding), from a browser that can reach it.
+       service under the DNS name of the page (DNS rebinding), from a browser that can reach the service.
     3. Token: compared in constant time with every token of the file. ``/livez`` and ``/readyz`` need none. The files of
-       the page need none: they hold no data, and the page asks for the token.
-    4. Requests in progress: beyond the limit 429. Probes do not count; streams have their own limit (``feed``).
+       the page (``page``) need none: they hold no data, and the page asks for the token.
+    4. Requests in progress: beyond the limit 429. Probes do not count, nor do streams, which ``feed`` limits.
     5. Bodies: 429 where the bodies of all requests in progress have too many bytes together.
     6. Deadline: 408 where the body has not arrived in time, 503 where no answer has begun; an answer that has begun is
        cut off, unless it is a stream.
 
 ``server`` limits connections and request heads.
 
-Every response gets the security headers, and its route, status and time are counted.
+Each response gets the security headers; route, status and time are counted.
 """
 
 import asyncio
@@ -66,7 +66,6 @@ _SECURITY_HEADERS: Final = {
 
 log = structlog.get_logger("streamdedup.serve")
 
-
 #: Modification time, inode and size of a file; None without a file.
 _FileState = tuple[int, int, int] | None
 
@@ -75,8 +74,9 @@ class Tokens:
     """Bearer tokens, kept as digests; those of a file are read again when the file changes.
 
     Args:
+        tokens: The accepted tokens.
         path: File that has the tokens; None for tokens that never change.
-        state: State of the file before it was read.
+        state: State of the file before the tokens were read from it.
     """
 
     def __init__(self, tokens: Collection[str], path: Path | None = None, state: _FileState = None) -> None:
@@ -91,7 +91,7 @@ class Tokens:
         Raises:
             SettingsError: The file cannot be read, has no token, or has one that is too short or has blanks.
         """
-        # The state first: a change of the file after that is noticed by the next request.
+        # The state first: the next request notices a change of the file during or after the reading.
         state = _file_state(path)
         return cls(_read_tokens(path), path, state)
 
@@ -100,7 +100,8 @@ class Tokens:
         self._read_again_if_changed()
         scheme, _, token = authorization.partition(b" ")
         digest = sha256(token.strip()).digest()
-        # Digests have one length, and a list is made to its end, so the time does not depend on the token.
+        # Digests have one length, and the list has a result for each of them (`any` alone would stop at the first
+        # match), so the time does not depend on the token.
         matches = [hmac.compare_digest(digest, accepted) for accepted in self._digests]
         return scheme.lower() == b"bearer" and any(matches)
 
@@ -108,7 +109,7 @@ class Tokens:
         """Take the tokens of a file that has changed; keep the present ones if the file cannot be used."""
         if self._path is None or (state := _file_state(self._path)) == self._state:
             return
-        self._state = state
+        self._state = state  # also of a file that cannot be used: one change is logged once
         try:
             self._digests = _digests(_read_tokens(self._path))
         except SettingsError as error:
@@ -148,14 +149,14 @@ def _digests(tokens: Collection[str]) -> list[bytes]:
 
 
 class AllowedHosts:
-    """Hosts that a request may name while no token is required; names of the loopback interface always.
+    """Hosts that a request may name while no token is required; ``_LOCAL_HOSTS`` are always among them.
 
     A request of a web page that rebinds DNS has the DNS name of the page in its Host header, never an IP address. The
     middleware of Litestar 2.25 would compare the header including the port, and answer in another form of errors.
 
     Args:
-        hosts: Names and addresses, without a port.
-        any_address: Whether every IP address is allowed; the probes of a pod name the address of the pod.
+        hosts: Names and addresses, without a port; an IPv6 address may be in brackets.
+        any_address: Whether every IP address is allowed: the Host header of a probe has the address of the pod.
     """
 
     def __init__(self, hosts: Collection[str] = (), *, any_address: bool = False) -> None:
@@ -180,11 +181,11 @@ class Limits:
             byte as six, and the body has other fields.
         max_bodies_bytes: Limit for the bytes in the bodies of all requests in progress. A process needs several times
             as much memory while it answers them.
-        max_requests: Limit of requests in progress. One pass answers 128 texts, so more requests would only wait
-            longer.
+        max_requests: Limit of requests in progress: the texts of two passes (``engine.PASS_LIMITS``), one running and
+            one waiting. More requests would only wait longer.
         max_connections: Most open connections; well below the usual limit of open files, 1,024.
-        timeout_s: Time for the head of a request, and again for its body and the whole answer, in seconds: far above
-            the time of the largest batch, and below the time after which proxies give up, 30 s or more.
+        timeout_s: Time for the head of a request, and the same time for its body and the whole answer, in seconds: far
+            above the time of the largest batch, and below the time after which proxies give up, 30 s or more.
     """
 
     max_body_bytes: int = 8_388_608
@@ -240,18 +241,21 @@ class Gate:
             else:
                 await self._answer_counted(scope, receive, response)
         finally:
-            # The framework names the route; without one the path is not a label, because clients choose it.
+            # The framework names the route. The path is no label, because clients choose it. The status is 0 if the
+            # request was cancelled before an answer, as when the service stops.
             route = str(scope.get("path_template") or "none")
             self._metrics.requests.labels(route, str(response.status or "none")).inc()
-            # A stream has no end of its own: its beginning is the answer.
+            # The time of a stream is that of its beginning, because a stream has no end of its own.
             answered_at = response.stream_began_at or time.monotonic()
             self._metrics.request_seconds.labels(route).observe(answered_at - began_at)
 
     @staticmethod
     def _route_by_encoded_path(scope: Scope) -> None:
+        # The server has decoded `path`, and routes read it. A raw path is ASCII, so Latin-1 decodes it.
         scope["path"] = bytes(scope.get("raw_path") or b"/").partition(b"?")[0].decode("latin-1")
 
     def _refusal(self, scope: Scope) -> RequestProblem | None:
+        """Return the problem that refuses the request by its head (steps 2 to 4), or None."""
         # Litestar 2.25 reads other bytes as Latin-1, which would make another id of an id in UTF-8.
         if not scope["query_string"].isascii():
             return RequestProblem("invalid-request", "the query is not percent-encoded")
@@ -262,8 +266,8 @@ class Gate:
             return RequestProblem("host-not-allowed", "without tokens, the Host header must be in api.allowed_hosts")
         if scope["path"] in PROBES:
             return None
-        tokens = None if _is_of_page(scope["path"]) else self._tokens
-        if tokens is not None and not tokens.allow(headers.get(b"authorization", b"")):
+        is_of_page = scope["path"] == _PAGE or scope["path"].startswith(_PAGE_FILES)
+        if not (self._tokens is None or is_of_page or self._tokens.allow(headers.get(b"authorization", b""))):
             return RequestProblem("unauthorized")
         if scope["path"] not in _STREAMS and self._in_progress >= self._limits.max_requests:
             return RequestProblem("too-many-requests", retry_after_s=1)
@@ -286,6 +290,7 @@ class Gate:
                     response.deadline = deadline
                 await self._app(scope, body.receive, response.send)
         except TimeoutError:
+            # The server cuts off an answer that has begun, because its end is missing.
             if not response.has_begun:
                 await response.send_problem(self._timeout_problem(body))
         except Exception as error:  # noqa: BLE001  the server would log the traceback, which could show a text
@@ -299,7 +304,7 @@ class Gate:
         """Count bytes of a body.
 
         Raises:
-            RequestProblem: All bodies in progress are too large together.
+            RequestProblem: All bodies in progress are too large together; ``app`` answers with the problem.
         """
         self._bodies_bytes += received_bytes
         if self._bodies_bytes > self._limits.max_bodies_bytes:
@@ -317,7 +322,7 @@ class _Body:
 
     Attributes:
         size_bytes: Bytes received.
-        is_awaited: Whether the application waits for a part.
+        is_awaited: Whether the application waits for a part; at the deadline, then the client is slow.
     """
 
     def __init__(self, receive: Receive, count: Callable[[int], None]) -> None:
@@ -333,7 +338,7 @@ class _Body:
         Raises:
             RequestProblem: All bodies in progress are too large together.
         """
-        self.is_awaited = not self._is_complete
+        self.is_awaited = not self._is_complete  # after the last part, the application waits for a disconnection
         message = await self._receive()
         self.is_awaited = False
         if message["type"] == "http.request":
@@ -348,7 +353,7 @@ class _Response:
     """The response to one request.
 
     Attributes:
-        status: Its status; 0 while it has not begun.
+        status: Status of the response; 0 while the response has not begun.
         deadline: Deadline of a stream, which is lifted when a response with status 200 begins; None for another
             request, whose deadline covers the whole response.
         stream_began_at: Monotonic time at which the deadline was lifted; None before.
@@ -386,17 +391,13 @@ class _Response:
 
 
 def problem_response(problem: RequestProblem) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """Return status, headers and body of a problem, also for ``server``; the connection ends with it."""
+    """Return status, headers and body of a problem, also for ``server``; the response closes the connection."""
     body = msgspec.json.encode(problem.problem)
     headers = [(name.encode(), value.encode()) for name, value in problem.headers.items()]
     headers += [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]
-    # The rest of an unread body would be taken for the next request.
+    # The server would take the unread part of a request body for the next request.
     headers.append((b"connection", b"close"))
     return problem.problem.status, [*headers, *_SECURITY_HEADERS.items()], body
-
-
-def _is_of_page(path: str) -> bool:
-    return path == _PAGE or path.startswith(_PAGE_FILES)
 
 
 def _is_address(host: str) -> bool:

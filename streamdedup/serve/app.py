@@ -2,7 +2,8 @@
 
 ``cli.serve`` calls ``create_app`` and wraps the application in ``access.Gate``. A handler decodes the request with
 ``requests``, calls ``engine``, ``batches``, ``texts`` or ``feed``, and makes the response with ``bodies``. The
-docstring of a handler is the description of its operation in the OpenAPI document.
+docstring of a handler is the description of its operation in the OpenAPI document. Functions that are passed to
+``engine.call`` run in the thread of the index.
 """
 
 import asyncio
@@ -79,6 +80,7 @@ _METRICS_TYPE: Final = CONTENT_TYPE_LATEST.partition("; charset")[0]
 log = structlog.get_logger("streamdedup.serve")
 
 _Request = Request[Any, Any, Any]
+# In a path an id is still percent-encoded (`access.Gate`), so handlers decode it; ids in a query are decoded already.
 _DocumentId = Annotated[str, PathParameter(description="Id of a document, percent-encoded.", schema_extra=ID_SCHEMA)]
 
 
@@ -90,7 +92,7 @@ def _problems(*statuses: int) -> Mapping[int, ResponseSpec]:
     }
 
 
-# Look-ups
+# Look-ups. Nothing is created, so the status is 200 and not 201, which Litestar gives to a POST.
 
 
 @post("/v1/profiles/{profile:str}/lookup", status_code=200, responses=_problems(404, 409, 413, 415, 422))
@@ -123,8 +125,7 @@ async def look_up_batch(
 async def document(profile: FromPath[str], document_id: _DocumentId, engine: NamedDependency[Engine]) -> DocumentBody:
     """Return a document of the index, without its text; the id is percent-encoded."""
     served, decoded_id = _profile(engine, profile), decode_path_id(document_id)
-    stored = await engine.call(served, lambda: served.document(decoded_id))
-    return document_body(*stored, served.label_bytes)  # `stored` is the index entry and the cluster id
+    return _document_body(served, await engine.call(served, lambda: served.document(decoded_id)))
 
 
 @get("/v1/profiles/{profile:str}/documents/{document_id:str}/matches", responses=_problems(404, 422))
@@ -161,8 +162,7 @@ async def compare(
 
     stored_a, stored_b, comparison = await engine.call(served, find)
     alignment = await aligner.align(served.decoder, stored_a.entry, stored_b.entry)
-    body_a, body_b = (document_body(*stored, served.label_bytes) for stored in (stored_a, stored_b))
-    return compare_body(body_a, body_b, comparison, alignment)
+    return compare_body(_document_body(served, stored_a), _document_body(served, stored_b), comparison, alignment)
 
 
 @post("/v1/profiles/{profile:str}/compare", status_code=200, responses=_problems(404, 409, 413, 415, 422))
@@ -180,7 +180,11 @@ async def compare_text(
 
     stored, comparison = await engine.call(served, find)
     alignment = await aligner.align(served.decoder, request_body.text, stored.entry)
-    return compare_body(None, document_body(*stored, served.label_bytes), comparison, alignment)
+    return compare_body(None, _document_body(served, stored), comparison, alignment)
+
+
+def _document_body(served: ServedProfile, stored: StoredDocument) -> DocumentBody:
+    return document_body(stored.entry, stored.cluster_id, served.label_bytes)
 
 
 @route("/v1/profiles/{profile:str}/compare", http_method="OPTIONS", status_code=204, include_in_schema=False)
@@ -216,7 +220,7 @@ async def alerts(
 ) -> ASGIResponse:
     """Follow the committed alerts of all daemons, without end; an event `alert` has the JSON of an alert as data."""
     if profile is not None:
-        _profile(engine, profile)
+        _profile(engine, profile)  # raises if there is no such profile
     return EventStream(feeds.alerts, profile, _stream_start(recent, last_event_id))
 
 
@@ -278,6 +282,7 @@ async def show_metrics(metrics: NamedDependency[ServeMetrics]) -> Response[bytes
 
 
 def _profile(engine: Engine, name: str) -> ServedProfile:
+    """Return a profile; raise ``RequestProblem`` if there is none of this name."""
     served = engine.profiles.get(name)
     if served is None:
         raise RequestProblem("unknown-profile", field="profile")

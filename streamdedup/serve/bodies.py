@@ -90,7 +90,7 @@ def cluster_body(first_id: str | None, cluster: StoredCluster) -> ClusterBody:
         )
         for member in cluster.members
     ]
-    # From the cap on, the index counts and collects no further members.
+    # The index counts and collects at most so many members, so a cluster of the largest size may have more.
     return ClusterBody(id=first_id, members=members, complete=cluster.size < CLUSTER_SIZE_CAP, size=cluster.size)
 
 

@@ -44,9 +44,7 @@ log = structlog.get_logger("streamdedup.serve")
 class StoredDocument(NamedTuple):
     """A document of the index.
 
-    Attributes:
-        entry: Its index entry.
-        cluster_id: Id of the first document of its cluster; None where that document left the index.
+    ``cluster_id`` is the id of the first document of its cluster; None where that document left the index.
     """
 
     entry: IndexEntry
@@ -58,8 +56,8 @@ class ServedProfile:
     """A profile and the means to look up its index.
 
     Attributes:
-        similarity: Name of the measure.
-        retention_s: Window of comparison, in seconds.
+        similarity: Name of the similarity measure.
+        retention_s: Window of pairs, in seconds.
         max_text_bytes: Longest text, in bytes of UTF-8.
         bucket_cap: Largest number of documents in a bucket; None for no limit.
         fingerprint: Parameters that the index must have been built with.
@@ -115,11 +113,9 @@ class _Question(NamedTuple):
 
 
 class Engine:
-    """Runs look-ups and other calls of the indexes in one thread, until closed.
+    """Runs look-ups and other calls of the indexes in one thread.
 
-    Attributes:
-        profiles: The profiles by name.
-        now_ms: The clock, in milliseconds since the epoch.
+    ``profiles`` are the profiles by name, ``now_ms`` is the clock, in milliseconds since the epoch.
     """
 
     def __init__(
@@ -132,6 +128,7 @@ class Engine:
         self._gatherer: Gatherer[_Question, LookupResult] = Gatherer(
             self._pass, lambda question: len(question.query.text), PASS_LIMITS
         )
+        #: Monotonic time at which the running call began; None without one. The thread writes, the event loop reads.
         self._call_began_at: float | None = None
         #: Class name of the error by profile, where the last call failed because of the index.
         self._failing: dict[str, str] = {}
@@ -154,8 +151,11 @@ class Engine:
         """Look up texts, each for itself, together with those of concurrent requests.
 
         Returns:
-            A result for each text. In its place an error: a ``StreamdedupError`` if the index cannot be looked up or
-            the id collides with another one; the ``RequestProblem`` ``internal`` for a defect that the text triggers.
+            For each text a result, or an error: a ``StreamdedupError`` if the index cannot be looked up or the id
+            collides with another one; the ``RequestProblem`` ``internal`` for a defect that the text triggers.
+
+        Raises:
+            StoreUnavailable: Redis does not answer in time (``AWAY_S``).
         """
         answers = self._gatherer.ask([_Question(profile, query) for query in queries])
         return await self._while_redis_answers(profile, answers)
@@ -181,8 +181,8 @@ class Engine:
         """Wait for an answer from the thread, and give up if Redis is away.
 
         Raises:
-            StoreUnavailable: The running call takes longer than ``AWAY_S``; or the last call of the profile failed with
-                this error, and the present one waits for longer than ``_CHECK_INTERVAL_S``.
+            StoreUnavailable: The running call of the thread, perhaps another one, takes longer than ``AWAY_S``. Or the
+                last call of the profile failed with this error, and ``answer`` takes longer than ``_CHECK_INTERVAL_S``.
         """
         task = asyncio.create_task(answer)
         try:
@@ -200,7 +200,7 @@ class Engine:
 
     def _call_s(self) -> float:
         """Return the duration of the running call so far, in seconds; 0 without one."""
-        # Read once: the thread may reset the attribute meanwhile.
+        # Read once, because the thread may reset the attribute between two readings.
         began_at = self._call_began_at
         return 0.0 if began_at is None else time.monotonic() - began_at
 
@@ -258,7 +258,7 @@ class Engine:
             return [answer for query in queries for answer in self._answers_of_profile(profile, [query])]
 
     def _observed(self, profile: ServedProfile, function: Callable[[], T]) -> T:
-        """Check an index, run a function; count errors, log each new kind of error, and the first success after it."""
+        """Check an index and run a function; count errors, log each new kind of error, and a success after it."""
         name = profile.name
         try:
             profile.check_index()

@@ -36,13 +36,9 @@ Offsets = tuple[int, ...]
 
 
 class FeedEvent(NamedTuple):
-    """A record of the topic as an event.
+    """A record of the topic as an event; ``data`` is JSON in one line.
 
-    Attributes:
-        partition: Partition of the record.
-        offset: Offset of the record.
-        profile: Name of the profile, for the filter; None for an event without one.
-        data: JSON in one line.
+    ``profile`` is the name of its profile, for the filter; None for a dead letter, which has no profile.
     """
 
     partition: int
@@ -64,11 +60,9 @@ class StreamStart(NamedTuple):
 
 
 class ResumePlan(NamedTuple):
-    """Where a stream resumes.
+    """The offsets at which a stream resumes.
 
-    Attributes:
-        offsets: Offset of each partition.
-        gap: Why events before these offsets are missing; None if none are missing.
+    ``gap`` says why events before these offsets are missing (``plan_resume``); None if none are missing.
     """
 
     offsets: Offsets
@@ -115,7 +109,7 @@ def plan_resume(client_offsets: Offsets, beginnings: Offsets, ends: Offsets) -> 
 
 
 def before_ends(ends: Offsets, count: int) -> Offsets:
-    """Return the offsets from which about ``count`` offsets are left to the ends, as many in each partition."""
+    """Return the offsets from which about ``count`` offsets are left to the ends, equally many in each partition."""
     share = -(-count // len(ends)) if ends else 0  # rounded up
     return tuple(max(0, end - share) for end in ends)
 
@@ -136,5 +130,5 @@ def format_start(event_id: str) -> bytes:
 
 
 def format_keep_alive(event_id: str) -> bytes:
-    """Return a comment with the present id, so that a client resumes behind the events that the filter left out."""
+    """Return a comment, and the present id: a client that resumes skips the events that the filter left out."""
     return b": keep-alive\nid: %b\n\n" % event_id.encode()

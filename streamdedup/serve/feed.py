@@ -1,6 +1,7 @@
 """Distributes the committed records of the alerts topic or the dead-letter topic as events to subscribers.
 
 ``cli.serve`` builds one ``Feed`` for each of the two topics; ``streaming.EventStream`` subscribes and sends the events.
+A stream is the open response to one subscriber.
 
 One shared reader follows the topic while there are subscribers; its events go to the queues of all live subscribers. A
 subscriber that resumes at an earlier position reads the missed events with its own reader, until it has reached the
@@ -38,11 +39,11 @@ from streamdedup.serve.subscriber import EventBatch, StreamChunk, Subscriber
 
 T = TypeVar("T")
 
-#: Most subscribers of one stream: both streams together may use half of the connections (``access.Limits``).
+#: Most subscribers of a feed: those of both feeds together may use half of the connections (``access.Limits``).
 MAX_SUBSCRIBERS: Final = 128
 #: Longest wait for records in one call of a reader, in seconds; also the longest delay of ``ReaderThread.close``.
 _POLL_S: Final = 0.5
-#: Subscribers that read missed events at the same time, each with a Kafka consumer; others wait.
+#: Most subscribers that read missed events at the same time, each with a Kafka consumer; further ones wait.
 _RESUMING: Final = 4
 #: Time limit for reading the missed events of one subscriber, in seconds.
 _RESUME_S: Final = 60.0
@@ -120,7 +121,7 @@ class ReaderThread:
 
 
 def by_time(records: Sequence[Record]) -> list[Record]:
-    """Return the records of several partitions by their times; the order within each partition is kept."""
+    """Return the records of several partitions sorted by time; the order within each partition is kept."""
     latest_times: dict[int, int] = {}
     # The latest time so far in the partition: a record with an earlier time than its predecessor stays behind it.
     sort_times = []
@@ -147,7 +148,7 @@ class _SharedReader:
     """State of the shared reader.
 
     Attributes:
-        offsets: Next offset of each partition; all events before were offered to the live subscribers.
+        offsets: Next offset of each partition; all events before these offsets were offered to the live subscribers.
         opened: Set when the reader is open, has failed, or is stopped.
         error: Why the topic cannot be read; None while it can be.
         task: Task that reads and distributes events.
@@ -207,8 +208,8 @@ class Feed:
             shared = await self._opened_shared_reader()
             if start.last is None:
                 subscriber.offsets = before_ends(shared.offsets, start.recent_count)
-            elif start.last[0] == self._topic:
-                subscriber.offsets = start.last[1]  # `last` is topic and offsets
+            elif start.last[0] == self._topic:  # `last` has topic and offsets
+                subscriber.offsets = start.last[1]
             else:
                 # The id is of another topic, as after a change of the settings: the stream begins at the end.
                 subscriber.offsets = shared.offsets
@@ -224,8 +225,10 @@ class Feed:
     async def chunks(self, subscriber: Subscriber) -> AsyncGenerator[StreamChunk, None]:
         """Yield the chunks to send until the stream of the subscriber ends.
 
-        The generator may wait for events when the stream ends; ``streaming`` waits for ``Subscriber.ended`` besides.
+        The generator may still be waiting for events when the stream ends, and does not notice the end. So
+        ``streaming`` also waits for ``Subscriber.ended``.
         """
+        # A gap set by `subscribe` leaves the subscriber live, so `_missed`, which sets other gaps, does not repeat it.
         yield subscriber.gap or StreamChunk(format_start(subscriber.event_id), counts={})
         if not subscriber.is_live:
             async for chunk in self._missed(subscriber):
@@ -263,13 +266,13 @@ class Feed:
     def _stop_shared_reader(self) -> None:
         shared, self._shared_reader = self._shared_reader, None
         if shared is not None and shared.task is not None:
-            shared.opened.set()  # wakes the subscribers that wait for the reader, which find that the service stops
+            shared.opened.set()  # if the service stops, subscribers may still wait for the reader
             shared.task.cancel()
 
     async def _follow(self, shared: _SharedReader) -> None:
         thread = ReaderThread(self._kind, self._open_reader)
         try:
-            # Begins at the ends. A subscriber that needs earlier events reads them by itself (`_missed`).
+            # The reader begins at the ends. A subscriber reads earlier events with its own reader (`_missed`).
             shared.offsets = (await thread.open(lambda _, ends: ResumePlan(ends, gap=None))).offsets
             shared.opened.set()
             self._outages.succeeded()
@@ -286,11 +289,12 @@ class Feed:
             thread.close()
 
     def _fail(self, shared: _SharedReader, error: Exception) -> None:
-        """End all streams, because the topic cannot be read any more; the next subscriber starts another reader."""
+        """End all streams, because the topic cannot be read any more; the next subscriber starts another reader.
+
+        ``shared`` is the present shared reader: the task of an earlier one was cancelled, and reports no failure.
+        """
         self._outages.failed(error)
-        # The last subscriber may have left, and the next one started another reader, before this one failed.
-        if self._shared_reader is shared:
-            self._shared_reader = None
+        self._shared_reader = None
         shared.error = error
         shared.opened.set()
         for subscriber in self._subscribers:
@@ -334,12 +338,13 @@ class Feed:
                 shared.task.cancel()
             return False
         offsets = zip(subscriber.offsets, shared.offsets, strict=True)
+        # A subscriber may also be ahead. It is live then, and drops events that it already has (`Subscriber.chunks`).
         subscriber.is_live = all(next_offset >= shared_offset for next_offset, shared_offset in offsets)
         return subscriber.is_live
 
 
 class Feeds(NamedTuple):
-    """The two streams of a service, for ``app``."""
+    """The feeds of both topics, for ``app``."""
 
     alerts: Feed
     dead_letters: Feed

@@ -22,12 +22,7 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, slots=True)
 class PassLimits:
-    """Limits of one pass; a single question may weigh more.
-
-    Attributes:
-        count: Most questions.
-        weight: Largest weight of the questions together.
-    """
+    """Largest count and total weight of the questions in one pass; a single question may weigh more."""
 
     count: int
     weight: int
@@ -69,7 +64,7 @@ class Gatherer(Generic[Q, A]):
         for group, weight in self._groups(questions):
             future: asyncio.Future[Sequence[A | Exception]] = asyncio.get_running_loop().create_future()
             self._waiting.append(_Group(group, weight, future))
-            if self._passes is None or self._passes.done():
+            if self._passes is None or self._passes.done():  # the task ends when no group waits
                 self._passes = asyncio.create_task(self._run_passes())
             answers += await future
         return answers

@@ -23,8 +23,11 @@ log = structlog.get_logger("streamdedup.serve")
 MEDIA_TYPE: Final = "application/problem+json"
 #: Beginning of the type of each problem.
 TYPE_PREFIX: Final = "urn:streamdedup:problem:"
+#: Delay in ``Retry-After`` while Redis does not answer or the index does not exist, in seconds.
+_STORE_RETRY_S: Final = 2
 
-#: Name of each problem, with its status and title. Clients rely on names and statuses.
+#: Name of each problem, with its status and title. Clients rely on names and statuses. In "id-collision", the number of
+#: an id is the 64-bit hash that names the document in buckets.
 PROBLEMS: Final[dict[str, tuple[int, str]]] = {
     "malformed-json": (400, "The body is not JSON"),
     "invalid-request": (400, "The request cannot be read"),
@@ -62,8 +65,8 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
         type: URN of the kind of problem.
         title: Sentence for the kind.
         status: Status code of HTTP.
-        detail: Sentence for this occurrence.
-        field: Field of the request that is wrong.
+        detail: Sentence for this occurrence; empty where the title says all.
+        field: Field of the request that is wrong; empty where none is.
     """
 
     type: str
@@ -77,9 +80,7 @@ class RequestProblem(Exception):
     """Ends a request with a problem.
 
     Args:
-        name: Name from ``PROBLEMS``.
-        detail: Mistake in this request.
-        field: Field of the request that is wrong.
+        name: Name from ``PROBLEMS``; ``detail`` and ``field`` are those of ``Problem``.
         retry_after_s: Seconds after which the same request may succeed; None where waiting does not help.
 
     Attributes:
@@ -96,10 +97,6 @@ class RequestProblem(Exception):
             self.headers["www-authenticate"] = "Bearer"
 
 
-#: Delay in ``Retry-After`` while Redis does not answer or the index does not exist, in seconds.
-_STORE_RETRY_S: Final = 2
-
-
 class IndexAbsentError(StreamdedupError):
     """The index of a profile does not exist: no daemon has created it, or it was deleted."""
 
@@ -108,7 +105,8 @@ def problem_of(error: Exception) -> RequestProblem:  # noqa: PLR0911  one for ea
     """Return the problem that reports an error of a request.
 
     Errors of the store may name servers and users, so a problem does not contain their texts. Of the fatal errors, an
-    ``IndexMismatch`` names parameters only, and is sent. A ``MessageError`` of a look-up has one of three codes.
+    ``IndexMismatch`` names parameters only, and is sent. A ``MessageError`` of a look-up has one of three codes; two of
+    them are about the scope, and come from ``query_scope`` of ``detection.scope``.
     """
     match error:
         case RequestProblem():
@@ -123,7 +121,7 @@ def problem_of(error: Exception) -> RequestProblem:  # noqa: PLR0911  one for ea
             return RequestProblem("index-unusable")
         case MessageError(code=ErrorCode.MISSING_SCOPE):
             return RequestProblem("missing-scope", str(error), field="scope")
-        case MessageError(code=ErrorCode.INVALID_FIELD):  # a scope in a profile without scopes (``query_scope``)
+        case MessageError(code=ErrorCode.INVALID_FIELD):  # the request has a scope, and the profile has no scopes
             return RequestProblem("no-scopes", str(error), field="scope")
         case MessageError():  # ``ID_COLLISION``
             return RequestProblem("id-collision", str(error), field="id")

@@ -59,7 +59,7 @@ def decode_lookup(body: bytes, max_text_bytes: int) -> LookupRequest:
 
 
 def decode_compare(body: bytes, max_text_bytes: int) -> CompareRequest:
-    """Decode the body of a comparison of a text with a document; see ``decode_lookup``."""
+    """Decode the body of a comparison of a text with a document; limit and error as in ``decode_lookup``."""
     request = _decode(_compare_decoder, body)
     _check_text(request.text, body, max_text_bytes)
     check_id(request.id, "id")
@@ -137,7 +137,10 @@ def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
 
 
 def _invalid(error: msgspec.ValidationError) -> RequestProblem:
-    """Return the problem with the wrong field; an error text of msgspec has types, limits and field names, no value."""
+    """Return the problem with the wrong field.
+
+    An error text of msgspec has types, limits and field names, no value, and ends with the path of the field.
+    """
     reason, _, path = str(error).partition(" - at `$.")
     field = path.removesuffix("`")
     if reason == "Object missing required field `text`" or (field == "text" and reason.endswith("got `null`")):

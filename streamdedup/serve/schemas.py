@@ -1,6 +1,6 @@
 """Types of the request and response bodies, from which the OpenAPI document is generated.
 
-``requests`` decodes the types of requests, whose docstrings the document contains; ``bodies`` makes those of responses.
+``requests`` decodes the types of requests, and their docstrings are in the document; ``bodies`` makes responses.
 """
 
 from typing import Annotated, Final, Literal
@@ -23,7 +23,6 @@ MAX_BATCH_MATCHES: Final = MAX_BATCH_TEXTS * DEFAULT_MATCHES
 #: Form of a document id, for the OpenAPI document; ``requests.check_id`` refuses other ids. Its limit is in bytes of
 #: UTF-8, which JSON Schema cannot express.
 ID_SCHEMA: Final = {"minLength": 1, "maxLength": MAX_ID_BYTES, "pattern": r"^[^\u0000-\u001f\u007f-\u009f]+$"}
-
 
 _Suppressed = Annotated[
     dict[str, int],

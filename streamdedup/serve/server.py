@@ -49,6 +49,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().__init__(**arguments)
         self._limits = limits
         self._beyond_limit = beyond_limit
+        #: Bytes received since the timer of the head was started; further ones count only while it runs.
         self._head_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
@@ -76,7 +77,7 @@ class LimitedProtocol(HttpToolsProtocol):
         Called when the connection opens and at each request, because a place may have become free meanwhile.
         """
         self._beyond_limit.pop(self, None)
-        # The connection itself is among `connections`.
+        # The connection itself is in `connections`, and no longer in `_beyond_limit`, so it counts as within the limit.
         is_beyond = len(self.connections) - len(self._beyond_limit) > self._limits.max_connections
         if is_beyond:
             self._beyond_limit[self] = None
@@ -119,11 +120,12 @@ class LimitedProtocol(HttpToolsProtocol):
                 ``send_400_response``, which closes the connection.
         """
         self._end_head()
-        if is_beyond := self._assign_place():
+        is_beyond = self._assign_place()
+        if is_beyond:  # before the call of uvicorn, which makes `cycle` with `app`
             self.app = _probes_alone(self.config.loaded_app)
         super().on_headers_complete()
-        # A connection beyond the limit is for one probe.
-        self.cycle.keep_alive &= not is_beyond
+        if is_beyond:
+            self.cycle.keep_alive = False  # the connection is for one probe
         if len(self.pipeline) > MAX_PIPELINED:
             raise ValueError(f"more than {MAX_PIPELINED} requests wait for the answer to another")
 

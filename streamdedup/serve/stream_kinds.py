@@ -35,12 +35,10 @@ class DeadLetterBody(msgspec.Struct, frozen=True):
     """JSON of an event ``dead-letter``: a dead letter without any part of the failed record.
 
     Attributes:
-        topic: Topic of the failed record.
-        partition: Its partition.
-        offset: Its offset.
+        topic: Topic of the failed record; ``partition`` and ``offset`` are None where unknown.
         reason: Code of the reason.
         error: Sentence for people, from the headers; never text of a document.
-        time: Time of the failure, RFC 3339.
+        time: Time of the failure, or of the record where that is unknown, RFC 3339.
         stage: Failed stage; empty where unknown.
         attempts: How often the record has failed; None where unknown.
     """

@@ -74,9 +74,9 @@ class EventStream(ASGIResponse):
                 await asyncio.wait(tasks, timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
                 if next_chunk.done():
                     chunk, next_chunk = next_chunk.result(), None
-                    if chunk is not None:
+                    if chunk is not None:  # None at the end of the stream
                         await self._send_body(chunk, send)
-                elif subscriber.end_reason is None and not disconnected.done():
+                elif subscriber.end_reason is None and not disconnected.done():  # no task is done: a silence
                     await self._send_body(StreamChunk(format_keep_alive(subscriber.event_id), counts={}), send)
         finally:
             if next_chunk is not None:

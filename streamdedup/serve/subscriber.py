@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 from streamdedup.serve.events import FeedEvent, Offsets, ResumePlan, encode_id, format_event
 
-#: Bytes of events that may wait for a subscriber. All queues end with the same event objects, so the longest queue is
-#: the memory of all.
+#: Bytes of events that may wait for a subscriber. The queues share their event objects, and all end with the latest
+#: ones, so the longest queue is the memory of all.
 MAX_QUEUED_BYTES: Final = 16_777_216
 #: Events that may wait for a subscriber.
 MAX_QUEUED: Final = 10_000
@@ -49,10 +49,10 @@ class Subscriber:
         is_new: Whether the client has received no event before, so that expired events are no gap.
 
     Attributes:
-        offsets: Next offset of each partition; all events before are in a chunk or were left out by the filter.
+        offsets: Next offset of each partition; all events before these are in a chunk, or the filter left them out.
         is_live: Whether the events of the feed's shared reader go to the queue; false while missed events are read.
-        gap: Event that reports missing events, to be sent first; None without a gap.
-        end_reason: Why the stream has ended; None before.
+        gap: Event that reports missing events, for ``feed`` to send before the events that follow; None without a gap.
+        end_reason: Why the stream has ended; None while the stream is open.
         ended: Set at the end of the stream.
     """
 
@@ -114,7 +114,7 @@ class Subscriber:
         offsets, body, count = list(self.offsets), bytearray(), 0
         for partition, offset, profile, data in batch.events:
             if offset < offsets[partition]:
-                continue  # the own reader of this subscriber had read further than the shared reader
+                continue  # read before the subscriber was live, by its own reader, which was ahead of the shared one
             offsets[partition] = offset + 1
             if self._profile in (None, profile):
                 body += format_event(self._event, data, encode_id(self._topic, offsets))
@@ -123,7 +123,7 @@ class Subscriber:
                 self.offsets = tuple(offsets)
                 yield StreamChunk(bytes(body), {self._event: count})
                 body, count = bytearray(), 0
-        # The offsets of the batch are also behind records that are no event.
+        # The batch may end with records that are no event. The subscriber may be ahead of the batch.
         self.offsets = tuple(map(max, offsets, batch.offsets))
         if count:
             yield StreamChunk(bytes(body), {self._event: count})

@@ -45,12 +45,7 @@ class Alignment(NamedTuple):
 
 
 class TextAligner:
-    """Reads and aligns texts.
-
-    Args:
-        open_fetcher: Opens a client that fetches records.
-        timeout_s: Time for the records of one comparison, in seconds.
-    """
+    """Reads and aligns texts; ``timeout_s`` limits the time for the records of one comparison, in seconds."""
 
     def __init__(self, open_fetcher: Callable[[], RecordFetcher], timeout_s: float) -> None:
         self._open_fetcher = open_fetcher
@@ -60,6 +55,7 @@ class TextAligner:
         # A request waits here for a thread, and not in the queue of the pool: a request that gives up leaves no call
         # in that queue. A call that has begun keeps its thread until the call ends.
         self._free_threads = asyncio.Semaphore(_THREADS)
+        # Loop time until which no text is read after a failure, and the system that failed last.
         self._paused_until = 0.0
         self._failed_system = "Kafka"
         self._outages = OutageLog("texts")
@@ -68,7 +64,7 @@ class TextAligner:
         """Align the texts of two documents of the index, or the text ``a`` with that of a document."""
         entries = [b] if isinstance(a, str) else [a, b]
         for entry in entries:
-            if entry.content.first_digest is not None:
+            if entry.content.first_digest is not None:  # set by the first append
                 return Alignment(None, f"the text of {entry.id} was continued by appends; no record has the whole")
         texts = await self._read(decoder, entries)
         if isinstance(texts, TextMissingError):
@@ -113,7 +109,9 @@ class TextAligner:
         """
         thread = threading.get_ident()
         try:
-            fetcher = self._fetchers.get(thread) or self._fetchers.setdefault(thread, self._open_fetcher())
+            if thread not in self._fetchers:
+                self._fetchers[thread] = self._open_fetcher()
+            fetcher = self._fetchers[thread]
             return [fetch_text(fetcher, decoder, entry.id, entry.digest.hex(), entry.position) for entry in entries]
         except TextMissingError as error:
             return error

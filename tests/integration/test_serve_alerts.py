@@ -9,7 +9,7 @@ import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import ACLOperation, ResourceType
 
-from streamdedup.cli.serve import open_fetcher
+from streamdedup.cli.serve import _open_fetcher
 from streamdedup.errors import BrokerMisconfigured
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Record
@@ -200,7 +200,7 @@ def test_the_right_to_read_a_topic_is_needed_and_enough_for_its_alerts_and_its_t
     login = {name.replace("_plain_", "_"): value for name, value in guarded_kafka.login("subscriber").items()}
     place = {"bootstrap_servers": guarded_kafka.bootstrap_servers, "topics": ("alerts",)}
     options = KafkaOptions(group_id="unused", delivery="at-least-once", **place, **login)
-    for opened in (SpanReader, open_fetcher):
+    for opened in (SpanReader, _open_fetcher):
         with pytest.raises(BrokerMisconfigured, match="READ"):
             opened(options)
     guarded_kafka.grant("subscriber", [(ResourceType.TOPIC, "alerts", ACLOperation.READ)])
@@ -212,5 +212,5 @@ def test_the_right_to_read_a_topic_is_needed_and_enough_for_its_alerts_and_its_t
         assert [record.value for record in records] == [an_alert("a")]
         assert reader.positions() == {Partition("alerts", 0): 1}
         assert not reader.has_new_partitions()
-    with open_fetcher(options) as fetcher:
+    with _open_fetcher(options) as fetcher:
         assert fetcher.fetch(Position("alerts", 0, 0)).value == an_alert("a")

@@ -51,8 +51,9 @@ def _reason(letter: DeadLetter) -> str:
 def _preview(letter: DeadLetter) -> str:
     if letter.is_unread:
         return "(unread)"
-    value = letter.record.value
-    return "(null)" if value is None else "(empty)" if not value else escaped(value, PREVIEW_CHARS)
+    if letter.record.value is None:
+        return "(null)"
+    return escaped(letter.record.value, PREVIEW_CHARS) or "(empty)"
 
 
 def dead_letter_json(letter: DeadLetter) -> str:

@@ -37,12 +37,9 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The pieces of two texts, in order.
+    """The pieces of the first text (``left``) and the second (``right``), in order.
 
-    Attributes:
-        left: Pieces of the first text.
-        right: Pieces of the second text.
-        is_aligned: False where a text has too many words: its beginning is shown, and nothing is marked.
+    ``is_aligned`` is false where a text has too many words: the beginnings are shown, and nothing is marked.
     """
 
     left: tuple[Piece, ...]
@@ -77,7 +74,7 @@ def compare(left: str, right: str) -> Comparison:
 
 def _plain(text: str) -> str:
     """Return a text without control characters, with one blank or line break between two words."""
-    # Directional overrides, for which `printable_character` returns an empty text, stay: `visible` writes code points.
+    # Controls of direction, for which `printable_character` returns an empty text, stay: `visible` shows them.
     lines = ("".join(printable_character(character) or character for character in line) for line in text.split("\n"))
     return "\n".join(filter(None, (" ".join(filter(None, line.split(" "))) for line in lines)))
 
@@ -125,8 +122,8 @@ def _shortened(part: str, kind: PieceKind, head_chars: int, tail_chars: int) -> 
 
 def _count_within(words: Sequence[Word], chars: int) -> int:
     """Return the number of words at the beginning that fit into ``chars`` characters."""
-    lengths = accumulate(_length([word]) for word in words)
-    return sum(length <= chars for length in lengths)
+    ends = accumulate(_length([word]) for word in words)  # rising, so those within `chars` are the first ones
+    return sum(end <= chars for end in ends)
 
 
 def _length(words: Sequence[Word]) -> int:

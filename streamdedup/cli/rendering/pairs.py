@@ -186,15 +186,14 @@ def side_by_side(new: Side, old: Side, *, coloured: bool) -> Table:
 def marked_texts(new: str, old: str, *, coloured: bool) -> tuple[Text, Text]:
     """Return two texts with their differences marked, as in ``side_by_side``."""
     comparison = compare(new, old)
-    left, right = comparison.left, comparison.right
-    return _marked(left, _NEW, coloured=coloured), _marked(right, _OLD, coloured=coloured)
+    return _marked(comparison.left, _NEW, coloured=coloured), _marked(comparison.right, _OLD, coloured=coloured)
 
 
 def _single(side: Side) -> Text:
-    """Return a text whose counterpart is missing, or why the text itself is."""
+    """Return a text whose counterpart is missing, or why the text itself is missing."""
     if side.text is None:
         return Text("no longer in Kafka (retention), or the offset holds another record now", "yellow")
-    # The comparison with itself only shortens and cleans the text: nothing differs, so the highlight is not used.
+    # The comparison with itself only shortens and cleans the text: nothing differs, so no highlight is used.
     return _marked(compare(side.text, side.text).left, _NEW, coloured=False)
 
 

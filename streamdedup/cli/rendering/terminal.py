@@ -1,4 +1,8 @@
-"""Safe text, sizes and times for terminals, for the output of commands; texts of any sender may hold control codes."""
+"""Safe text, sizes and times for terminals, for the output of commands; texts of any sender may hold control codes.
+
+``printable`` is for ids, labels and other names, ``escaped`` for the content of dead letters, in an unknown encoding.
+``visible`` is for texts that are compared, after ``differences`` has replaced the control characters.
+"""
 
 import re
 import sys
@@ -23,10 +27,13 @@ CLOCK_FORMAT = "%H:%M:%S%z"
 #: Categories that ``escaped`` writes as code points: control, format (direction of writing), surrogate, private-use and
 #: unassigned characters, line and paragraph separators.
 _ESCAPED = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-#: Characters that ``visible`` names: invisible ones; those that no reader sees and that can be all that differs (soft
-#: hyphen, joiners, variation selectors); spaces that look like a blank. The same as in ``serve/static/dom.js``.
+# Characters that `visible` shows as code points. The page (`serve/static/dom.js`) has the same patterns; there HIDDEN
+# also has the control characters and halves of surrogate pairs.
+#: Always shown: characters that are invisible or reorder the text beside them.
 HIDDEN = re.compile(r"[\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
+#: Shown only in a changed part: invisible characters of ordinary texts (soft hyphen, joiners, variation selectors).
 UNSEEN = re.compile(r"[\u00ad\u034f\u200c\u200d\ufe00-\ufe0f]")
+#: Shown only in a changed part: spaces that look like a blank.
 ODD_SPACES = re.compile(r"[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 _STYLE_CODE = re.compile("\x1b\\[[0-9;]*m")
 _WORD_AND_BLANKS = re.compile("([^ ]+)( *)")
@@ -48,7 +55,7 @@ def print_rows(console: Console, rows: Mapping[str, str]) -> None:
 
 
 def print_line(console: Console, line: Text) -> None:
-    """Print a line; a terminal gets it broken between words."""
+    """Print a line, broken between words on a terminal."""
     if console.is_terminal:
         indent, breaks = _breaks(line.plain, console.width)
         parts = line.divide(breaks)
@@ -59,7 +66,7 @@ def print_line(console: Console, line: Text) -> None:
 
 
 def fitted(text: str, target: TextIO) -> str:
-    """Return text, for a terminal broken between words."""
+    """Return text unchanged, or wrapped to the width of ``target`` if that is a terminal."""
     return wrapped(text, Console(file=target).width) if target.isatty() else text
 
 
@@ -71,7 +78,7 @@ def fitted_to_stderr(text: str) -> str:
 def wrapped(text: str, width: int) -> str:
     """Break lines between words, and indent their continuations by two columns.
 
-    A word that is longer than a line stays whole, so that it can be copied. Lines may have codes of style.
+    A word that is longer than a line stays whole, so that it can be copied. Text may have ANSI codes of colours.
     """
     return "\n".join(_wrapped_line(line, width) for line in text.split("\n"))
 
@@ -83,14 +90,17 @@ def _wrapped_line(line: str, width: int) -> str:
 
 
 def _breaks(line: str, width: int) -> tuple[str, list[int]]:
-    """Return the indentation of continuations, at most half the width, and the offsets of words that begin one."""
-    begin = used = len(line) - len(line.lstrip(" "))
-    indent, breaks = min(begin + 2, width // 2), []
+    """Return where to break a line: the indentation of its continuations, and the offset of each word to break before.
+
+    The indentation is that of the line and two columns, at most half the width.
+    """
+    line_start = used = len(line) - len(line.lstrip(" "))  # columns: start and end of the present output line
+    indent, breaks = min(line_start + 2, width // 2), []
     for match in _WORD_AND_BLANKS.finditer(line):
         word = cell_len(_STYLE_CODE.sub("", match[1]))
-        if used + word > width and used > begin:  # the first word of a line stays, however long
+        if used + word > width and used > line_start:  # the first word of an output line stays, however long
             breaks.append(match.start())
-            begin = used = indent
+            line_start = used = indent
         used += word + len(match[2])
     return " " * indent, breaks
 
@@ -109,26 +119,27 @@ def size_text(size: float | None) -> str:
 
 
 def printable(text: str) -> str:
-    """Return text with blanks for control characters and without direction overrides."""
+    """Return text in one line without characters that could change the output beside it (``printable_character``)."""
     return "".join(map(printable_character, text))
 
 
 @lru_cache(maxsize=4096)
 def printable_character(character: str) -> str:
-    """Return the character, or its harmless replacement."""
+    """Return a character, a blank for a control character or line end, an empty text for a control of direction."""
     category = unicodedata.category(character)
     if category in {"Cc", "Zl", "Zp"}:
         return " "
-    if category == "Cs":
+    if category == "Cs":  # half of a surrogate pair cannot be encoded
         return "\N{REPLACEMENT CHARACTER}"
-    overrides = "\u202a" <= character <= "\u202e" or "\u2066" <= character <= "\u2069"
-    return "" if overrides else character
+    is_direction_control = "\u202a" <= character <= "\u202e" or "\u2066" <= character <= "\u2069"
+    return "" if is_direction_control else character
 
 
 def visible(text: str, *, differs: bool) -> str:
     """Return text with the characters of ``HIDDEN`` as code points, such as ``⟦U+200B⟧``.
 
-    In a part that ``differs``, also those of ``UNSEEN`` and ``ODD_SPACES``; else odd spaces become blanks.
+    In a part that ``differs``, also those of ``UNSEEN`` and ``ODD_SPACES``; else odd spaces become blanks. Control
+    characters stay: the caller replaces them with ``printable_character``.
     """
     named = HIDDEN.sub(_code_point_name, text)
     if not differs:
@@ -145,9 +156,11 @@ def escaped(text: str | bytes, limit: int) -> str:
 
     Bytes are read as UTF-8, and invalid ones are written as ``\xff``. ``limit`` is in characters, without the ellipsis.
     """
-    # One character beyond the limit shows that a text is longer. A character has at most four bytes, so the rest of a
-    # large value need not be decoded.
-    head = text[: limit * 4].decode("utf-8", "backslashreplace") if isinstance(text, bytes) else text[: limit + 1]
+    if isinstance(text, bytes):
+        # A character has at most four bytes, so the bytes behind these need not be decoded.
+        head, is_cut = text[: limit * 4].decode("utf-8", "backslashreplace"), len(text) > limit * 4
+    else:
+        head, is_cut = text[: limit + 1], False  # with one character beyond the limit, the loop finds a longer text
     shown = ""
     for character in head:
         is_hidden = unicodedata.category(character) in _ESCAPED
@@ -155,4 +168,4 @@ def escaped(text: str | bytes, limit: int) -> str:
         if len(shown) + len(piece) > limit:
             return f"{shown}…"
         shown += piece
-    return shown if isinstance(text, str) or len(text) <= limit * 4 else f"{shown}…"
+    return f"{shown}…" if is_cut else shown

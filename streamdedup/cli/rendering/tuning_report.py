@@ -123,7 +123,8 @@ def curve_chart(results: dict[str, Any]) -> Chart:
     axes.plot(steps, [banding.probability(similarity) for similarity in steps.tolist()], color=_BLUE)
     rates = [Rate(point["found"], point["pairs"]) for point in measured]
     shares = np.array([rate.share or 0.0 for rate in rates])
-    # Reshaped, because there may be no point. A bound may be on the wrong side of the share by a rounding error.
+    # Each point has pairs, so each rate has a share and bounds; `or` is for the type. Reshaped, because there may be no
+    # point. A bound may be on the wrong side of the share by a rounding error.
     lows, highs = np.array([rate.bounds() or (0.0, 1.0) for rate in rates]).reshape(-1, 2).T
     errors = np.maximum(np.stack((shares - lows, highs - shares)), 0.0)
     axes.errorbar(

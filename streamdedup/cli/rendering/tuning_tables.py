@@ -1,4 +1,7 @@
-"""The results of ``streamdedup tune`` (``tuning.results``) as tables and sentences, for a terminal and the report."""
+"""The results of ``streamdedup tune`` as tables and sentences, for a terminal and the report.
+
+``tuning.results`` makes the results and explains their keys; the captions of the tables explain the columns.
+"""
 
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +24,7 @@ _WIDTH: Final = 128
 _UNLIMITED_WIDTH: Final = 10_000
 #: Least width at which two texts are shown side by side.
 _SIDE_BY_SIDE_WIDTH: Final = 100
-#: Columns that a narrow terminal does not get, until the table fits, in this order.
+#: Columns that are left out on a narrow terminal, from the first one on, until the table fits.
 _OMITTED_COLUMNS: Final = ("expected", "+ /million", "memory", "docs/s", "R")
 
 
@@ -36,12 +39,12 @@ class TableData(NamedTuple):
 
 
 def share_text(value: float | None) -> str:
-    """Return a probability or a recall; there is no recall without pairs."""
+    """Return a probability or a recall as text; None is a recall without pairs."""
     return "none" if value is None else f"{value:.4f}"
 
 
 def count_text(value: float | None) -> str:
-    """Return a candidate count; None: more than were counted."""
+    """Return a candidate count as text; None is a count beyond the limit of the study."""
     return "too many" if value is None else f"{value:,.2f}"
 
 
@@ -73,7 +76,7 @@ def memory_text(results: dict[str, Any]) -> str:
 
 
 def settings_table(results: dict[str, Any]) -> TableData:
-    """Return all rows, the recommended one pointed out."""
+    """Return all rows of settings; ``best`` is the recommendation."""
     columns: dict[str, Callable[[dict[str, Any]], str]] = {
         "shingles": lambda row: f"{row['unit']} {row['size']}",
         "t": lambda row: f"{row['threshold']:g}",
@@ -188,7 +191,7 @@ def tables_text(results: dict[str, Any], target: TextIO) -> str:
         _print_table(console, proposals_table(results))
     if command := results["proposed"]["command"]:
         print_line(console, Text(f"To read the boilerplate: {printable(command)}"))
-    console.print(Text(f"\n{results['recommendation']['settings_file']}"), soft_wrap=True)
+    console.print(Text(f"\n{results['recommendation']['settings_file']}"), soft_wrap=True)  # to be copied
     return buffer.getvalue()
 
 
@@ -202,7 +205,8 @@ def _shown_rows(results: dict[str, Any]) -> TableData:
 
 
 def _print_table(console: Console, data: TableData) -> None:
-    """Print a table whose cells are never cut: a narrow terminal does not get some columns."""
+    """Print a table whose cells are never cut; a narrow terminal does not get some of ``_OMITTED_COLUMNS``."""
+    # Measured with the width of the terminal, no table would be too wide.
     unlimited = console.options.update(max_width=_UNLIMITED_WIDTH)
     console.print(Text(data.title, "italic"))
     omitted: list[str] = []

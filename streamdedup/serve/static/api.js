@@ -42,8 +42,8 @@ export class Problem extends Error {
 }
 
 let token = recall();
-let asking = null;
-let askForToken = async () => null;
+let asking = null; // promise of the dialog that asks for a token, shared by all requests; null without a dialog
+let askForToken = async () => null; // set by `onTokenRequired`
 
 function recall() {
   try {
@@ -63,12 +63,12 @@ export function hasToken() {
   return token !== null;
 }
 
-/** Use a token in this tab of the browser; null forgets it. */
-export function useToken(given) {
-  token = given;
+/** Use a token in this tab of the browser; null forgets the present one. */
+export function useToken(newToken) {
+  token = newToken;
   try {
-    if (given === null) sessionStorage.removeItem(STORED);
-    else sessionStorage.setItem(STORED, given);
+    if (newToken === null) sessionStorage.removeItem(STORED);
+    else sessionStorage.setItem(STORED, newToken);
   } catch {
     // in memory alone
   }
@@ -92,7 +92,7 @@ async function send(path, options) {
  */
 export async function open(path, options = {}) {
   for (;;) {
-    const used = token;
+    const used = token; // another request may ask for a token meanwhile, and then this one is sent again
     const response = await send(path, options);
     if (response.ok) return response;
     if (response.status !== 401) throw await Problem.of(response);

@@ -58,15 +58,16 @@ function prepareToken() {
 
 function fillProfiles(profiles) {
   for (const select of document.querySelectorAll("select.profiles")) {
-    const chosen = select.dataset.wanted ?? select.value;
+    // A link may have selected a profile before the profiles were loaded (`document.js`).
+    const selected = select.dataset.wanted ?? select.value;
     const any = select.dataset.any === undefined ? [] : [h("option", { value: "" }, select.dataset.any)];
     show(select, any, profiles.map(({ name }) => h("option", { value: name }, name)));
-    if (profiles.some(({ name }) => name === chosen)) select.value = chosen;
+    if (profiles.some(({ name }) => name === selected)) select.value = selected;
   }
   byId("ask-scoped").hidden = !profiles.some((profile) => profile.scope_field);
-  const words = profiles.flatMap((profile, at) => {
+  const words = profiles.flatMap((profile, row) => {
     const count = profile.index === null ? counted(profile.documents, "document") : profile.index.title;
-    return [at > 0 ? " \u00b7 " : "", foreign(profile.name), `: ${count}`];
+    return [row > 0 ? " \u00b7 " : "", foreign(profile.name), `: ${count}`];
   });
   show(byId("indexes"), words);
 }
@@ -103,7 +104,7 @@ function prepareViews() {
   const tabs = prepareTabs(byId("views"), (name) => {
     if (shown === name) return;
     if (partsOf(location.hash)[0] !== name) {
-      if (shown === null) history.replaceState(null, "", `#${name}`);
+      if (shown === null) history.replaceState(null, "", `#${name}`); // no step back to an address without a view
       else history.pushState(null, "", `#${name}`);
     }
     if (shown !== null) {

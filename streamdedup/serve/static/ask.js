@@ -16,6 +16,7 @@ const LIMIT = 100;
 const LETTER = /\p{L}/u;
 const RIGHT_TO_LEFT = /[\p{Script=Arabic}\p{Script=Hebrew}\p{Script=Nko}\p{Script=Syriac}\p{Script=Thaana}]/u;
 
+/** Aborts the request of the last question. */
 let current = null;
 /** The fields of the question whose answer is shown; null without an answer. */
 let answered = null;
@@ -26,7 +27,7 @@ function questionFields() {
 
 /** Mark the answer as old where a field has changed since the question. */
 function markOld() {
-  const isOld = answered !== null && questionFields().some((value, at) => value !== answered[at]);
+  const isOld = answered !== null && questionFields().some((value, row) => value !== answered[row]);
   const notice = byId("ask-old");
   if (notice.hidden === isOld) {
     notice.hidden = !isOld;

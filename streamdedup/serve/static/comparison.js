@@ -44,10 +44,10 @@ function summary(body, titles) {
   if (body.suppressed_by) parts.push(`suppressed ${RULES[body.suppressed_by] ?? body.suppressed_by}`);
   if (body.within_scope === false) parts.push("not compared, because their scopes differ");
   if (!body.within_window) parts.push("too far apart in time for a pair");
-  return h("p", {}, parts.flatMap((part, at) => [at > 0 ? " \u00b7 " : "", part].flat()));
+  return h("p", {}, parts.flatMap((part, row) => [row > 0 ? " \u00b7 " : "", part].flat()));
 }
 
-/** Return a comparison with the two texts exchanged. */
+/** Return a comparison with the two texts exchanged, in the fields that are shown. */
 function exchanged(body) {
   const segments = body.segments?.map(({ kind, a, b }) => ({ kind, a: b, b: a })) ?? null;
   return { ...body, segments, contained: { a: "b", b: "a", both: "both" }[body.contained] };

@@ -2,10 +2,10 @@
 
 import { h, number, show, visible, visibleDifference } from "./dom.js";
 
-/** Characters of a common or changed passage that are shown on each side of a gap, and the longest one without a gap. */
+/** Characters of a passage that are shown on each side of a gap, and within which the end of a word is looked for. */
 const AROUND = 160;
-/** Characters in which a gap looks for the end of a word. */
 const WORD = 40;
+/** Longest passages without a gap. */
 const LONGEST_EQUAL = 600;
 const LONGEST_CHANGED = 20_000;
 /** Passages that are shown at first, and by each further click. */
@@ -27,12 +27,12 @@ narrow.addEventListener("change", () => {
   }
 });
 
-/** Move a place in a text behind the space before it, or where none is near out of the middle of a surrogate pair. */
-function whole(text, at) {
-  const space = text.slice(at - WORD, at).lastIndexOf(" ");
-  if (space >= 0) return at - WORD + space + 1;
-  const code = text.charCodeAt(at);
-  return code >= 0xdc00 && code <= 0xdfff ? at - 1 : at;
+/** Move an offset behind the last space before it; without a space nearby, out of the middle of a surrogate pair. */
+function whole(text, offset) {
+  const space = text.slice(offset - WORD, offset).lastIndexOf(" ");
+  if (space >= 0) return offset - WORD + space + 1;
+  const code = text.charCodeAt(offset);
+  return code >= 0xdc00 && code <= 0xdfff ? offset - 1 : offset;
 }
 
 /** Return a passage, with a button in place of its middle where it is long. */
@@ -50,15 +50,15 @@ function passage(text, kind, isWhole, expand) {
 }
 
 function sideBySide(parts, titles) {
-  const columns = ["a", "b"].map((side, at) => {
+  const columns = ["a", "b"].map((side, column) => {
     const content = parts.map(({ segment, isWhole, expand }) => {
       const text = segment[side];
       if (text === "") return null;
       const nodes = passage(text, segment.kind, isWhole, expand);
       return segment.kind === "changed" ? h(MARKS[side], {}, nodes) : nodes;
     });
-    const region = { class: "text", dir: "auto", role: "region", tabindex: "0", "aria-label": titles[at] };
-    return h("div", { class: "column" }, h("h4", {}, visible(titles[at])), h("div", region, content.flat()));
+    const region = { class: "text", dir: "auto", role: "region", tabindex: "0", "aria-label": titles[column] };
+    return h("div", { class: "column" }, h("h4", {}, visible(titles[column])), h("div", region, content.flat()));
   });
   return h("div", { class: "columns" }, columns);
 }
@@ -81,17 +81,18 @@ function inline(parts, titles) {
  * @param {boolean} aligned False where a text has too many words: the only segment is the whole texts.
  */
 export function differences(segments, titles, aligned) {
+  // A kind without a mark, unlike "changed"; it is also a word on the button of a gap.
   if (!aligned) segments = segments.map((segment) => ({ ...segment, kind: "further" }));
   const element = h("div", { class: "differences" });
   const expanded = new Set();
   let limit = PASSAGES;
 
   function draw() {
-    const parts = segments.slice(0, limit).map((segment, at) => ({
+    const parts = segments.slice(0, limit).map((segment, row) => ({
       segment,
-      isWhole: expanded.has(at),
+      isWhole: expanded.has(row),
       expand: () => {
-        expanded.add(at);
+        expanded.add(row);
         draw();
         element.querySelector("[tabindex]").focus();
       },

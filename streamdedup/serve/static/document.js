@@ -5,6 +5,7 @@ import { matchDisclosure, suppressedText } from "./comparison.js";
 import { byId, bytes, captionLine, counted, documentLink, facts, foreign, h, number, show, table, time } from "./dom.js";
 import { incompleteText } from "./profiles.js";
 
+/** Aborts the requests for the last document. */
 let current = null;
 
 function description(profile, body) {
@@ -80,7 +81,7 @@ export function prepareDocument() {
   byId("document-form").addEventListener("submit", (event) => {
     event.preventDefault();
     const parts = [byId("document-profile").value, byId("document-id").value.toWellFormed()];
-    delete byId("document-profile").dataset.wanted;
+    delete byId("document-profile").dataset.wanted; // the user has selected a profile
     const target = `#document/${parts.map(encodeURIComponent).join("/")}`;
     if (location.hash === target) load(...parts);
     else location.hash = target;
@@ -89,7 +90,7 @@ export function prepareDocument() {
     show: (profile, id) => {
       if (profile === undefined || id === undefined) return;
       const select = byId("document-profile");
-      select.value = select.dataset.wanted = profile;
+      select.value = select.dataset.wanted = profile; // the options may not be loaded yet (`fillProfiles`)
       byId("document-id").value = id;
       load(profile, id);
     },

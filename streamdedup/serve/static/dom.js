@@ -1,4 +1,4 @@
-/** Elements, and foreign texts as text: no function here takes HTML. */
+/** Elements, and foreign texts as text: no function of this module takes HTML. All views use it. */
 
 /**
  * Characters that would be invisible or would reorder the text beside them: controls except tab and line feed, controls
@@ -11,16 +11,16 @@ const HIDDEN = new RegExp(
   "g",
 );
 
-/** Characters that no reader sees and that can be all that differs: soft hyphen, joiners, variation selectors. */
+/** Invisible characters of ordinary texts, shown only in a difference: soft hyphen, joiners, variation selectors. */
 const UNSEEN = /[\u00ad\u034f\u200c\u200d\ufe00-\ufe0f]/g;
-/** Spaces that look like a blank. */
+/** Spaces that look like a blank, shown only in a difference. A test compares the sets with `cli/rendering/terminal.py`. */
 const ODD_SPACES = /[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]/g;
 
 function nameOf(character) {
   const code = character.charCodeAt(0);
-  if (code < 0x20) return String.fromCharCode(0x2400 + code);
-  if (code === 0x7f) return "\u2421";
-  if (code >= 0xd800 && code <= 0xdfff) return "\ufffd";
+  if (code < 0x20) return String.fromCharCode(0x2400 + code); // the picture of a control character
+  if (code === 0x7f) return "\u2421"; // the picture of DEL
+  if (code >= 0xd800 && code <= 0xdfff) return "\ufffd"; // half of a surrogate pair
   return `\u27e6U+${code.toString(16).toUpperCase().padStart(4, "0")}\u27e7`;
 }
 
@@ -83,7 +83,7 @@ export function counted(count, singular, plural = `${singular}s`) {
   return `${number(count)} ${count === 1 ? singular : plural}`;
 }
 
-/** Return the size of a cluster in words; the largest size stands for more, too. */
+/** Return the size of a cluster in words; the index counts no further than 1,000. */
 export function clusterSize(size) {
   return size >= 1000 ? "1000+ documents" : counted(size, "document");
 }
@@ -92,9 +92,9 @@ export function clusterSize(size) {
 export function bytes(value) {
   if (value === null || value === undefined) return "unknown";
   const units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
-  let at = 0;
-  for (; value >= 1024 && at < units.length - 1; at++) value /= 1024;
-  return `${at === 0 ? NUMBER.format(value) : SMALL.format(value)} ${units[at]}`;
+  let row = 0;
+  for (; value >= 1024 && row < units.length - 1; row++) value /= 1024;
+  return `${row === 0 ? NUMBER.format(value) : SMALL.format(value)} ${units[row]}`;
 }
 
 /** Return a similarity with four decimals, as the commands print it. */
@@ -104,8 +104,8 @@ export function similarity(value) {
 
 const two = (value) => String(value).padStart(2, "0");
 
-function zoneOf(at) {
-  const minutes = -at.getTimezoneOffset();
+function zoneOf(moment) {
+  const minutes = -moment.getTimezoneOffset();
   if (minutes === 0) return "UTC";
   const size = Math.abs(minutes);
   return `UTC${minutes < 0 ? "\u2212" : "+"}${two(Math.floor(size / 60))}:${two(size % 60)}`;
@@ -113,11 +113,12 @@ function zoneOf(at) {
 
 /** Return an element for a time (RFC 3339), shown in the local time zone, with its distance from UTC. */
 export function time(text) {
-  const at = new Date(text);
-  if (text === null || text === undefined || Number.isNaN(at.getTime())) return h("span", {}, "unknown time");
-  const date = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
-  const clock = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
-  return h("time", { datetime: at.toISOString(), title: at.toISOString() }, `${date} ${clock} ${zoneOf(at)}`);
+  const moment = new Date(text);
+  if (text === null || text === undefined || Number.isNaN(moment.getTime())) return h("span", {}, "unknown time");
+  const date = `${moment.getFullYear()}-${two(moment.getMonth() + 1)}-${two(moment.getDate())}`;
+  const clock = `${two(moment.getHours())}:${two(moment.getMinutes())}:${two(moment.getSeconds())}`;
+  const utc = moment.toISOString();
+  return h("time", { datetime: utc, title: utc }, `${date} ${clock} ${zoneOf(moment)}`);
 }
 
 /** Return a table with a caption and the names of its columns; it scrolls where the page is narrow. */

@@ -27,15 +27,15 @@ export class EventList {
   #options;
   #reader;
   #accepts = () => true;
-  #items = [];
-  #rows = new Map();
+  #items = []; // the oldest first
+  #rows = new Map(); // elements by the sequence number of their items
   #received = 0;
-  #unseen = 0;
+  #unseen = 0; // events since the list was paused, by the button or by an open row
   #sequence = 0;
   #timer = null;
-  #isPaused = false;
-  #openCount = 0;
-  #connection = "";
+  #isPaused = false; // by the button
+  #openCount = 0; // open rows
+  #connection = ""; // sentence about the connection
 
   /**
    * @param {object} options
@@ -106,6 +106,7 @@ export class EventList {
   #add(item) {
     this.#sequence += 1;
     this.#items.push({ ...item, sequence: this.#sequence });
+    // Not at each event, because removing from the beginning of an array moves all items.
     if (this.#items.length >= KEPT + SHOWN) this.#items.splice(0, this.#items.length - KEPT);
     if (this.#holds) this.#unseen += 1;
     this.#timer ??= setTimeout(() => {
@@ -129,18 +130,18 @@ export class EventList {
 
   #drawRows() {
     const list = this.#part("rows");
-    const wanted = new Map();
-    for (let at = this.#items.length - 1; at >= 0 && wanted.size < SHOWN; at--) {
-      const item = this.#items[at];
-      if (item.gap !== undefined || this.#accepts(item)) wanted.set(item.sequence, item);
+    const visible = new Map(); // items by sequence number, the newest first
+    for (let index = this.#items.length - 1; index >= 0 && visible.size < SHOWN; index--) {
+      const item = this.#items[index];
+      if (item.gap !== undefined || this.#accepts(item)) visible.set(item.sequence, item);
     }
     for (const [sequence, row] of this.#rows) {
-      if (wanted.has(sequence)) continue;
-      if (row.contains(document.activeElement)) list.focus();
+      if (visible.has(sequence)) continue;
+      if (row.contains(document.activeElement)) list.focus(); // else the focus would be lost with the row
       row.remove();
       this.#rows.delete(sequence);
     }
-    const added = [...wanted.values()].filter((item) => !this.#rows.has(item.sequence)).map((item) => this.#row(item));
+    const added = [...visible.values()].filter((item) => !this.#rows.has(item.sequence)).map((item) => this.#row(item));
     list.prepend(...added);
   }
 

@@ -14,9 +14,9 @@ const RECENT = 400;
 
 /** Decodes the lines of a stream. */
 export class EventParser {
-  lastId = null;
+  lastId = null; // of the last complete event or comment
   retryMs = 2_000;
-  #rest = "";
+  #rest = ""; // the beginning of a line that is not complete
   #id = null;
   #name = "";
   #data = [];
@@ -110,6 +110,7 @@ export class EventReader {
       }
       if (problem?.kind === "invalid-request") this.#lastId = null; // the id is of another topic
       this.#onChange("waiting", problem);
+      // The pause of the header Retry-After; without it that of the stream, doubled at each further failure.
       const delay = (problem?.retryAfterS ?? 0) * 1_000 || parser.retryMs * 2 ** Math.max(0, failures - 1);
       await pause(Math.min(delay, LONGEST_PAUSE_MS), signal);
     }

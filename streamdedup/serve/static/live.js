@@ -5,9 +5,10 @@ import { byId, captionLine, clusterSize, counted, documentLink, facts, foreign, 
 import { EventList } from "./eventlist.js";
 import { prepareTabs } from "./tabs.js";
 
-/** Matches of an alert that are kept; an alert in a spam storm has hundreds. */
+/** Most matches that are kept of an alert; an alert in a spam storm has hundreds. */
 const MATCHES = 20;
 
+/** Fields of a match that a row shows, or that name the match in a request; further ones would only take memory. */
 const MATCH_FIELDS = [
   "id", "similarity", "method", "shared_bands", "containment", "reason", "label", "source", "published_at",
 ];
@@ -24,7 +25,7 @@ function alertItem(alert) {
     source: subject.source ?? null,
     label: subject.label ?? "",
     published_at: subject.published_at ?? null,
-    first: { id: alert.cluster_id, label: alert.cluster_label },
+    first: { id: alert.cluster_id, label: alert.cluster_label }, // the first document of the cluster
     size: alert.cluster_size ?? null,
     detectedAt: alert.detected_at,
     part: alert.parts > 1 ? `part ${alert.part} of ${alert.parts}` : null,
@@ -61,7 +62,7 @@ function alertRow(item, onToggle) {
     },
     onToggle,
   );
-  const source = item.source === null || item.label !== "" ? null : [" \u00b7 ", foreign(item.source)];
+  const source = item.source === null || item.label !== "" ? null : [" \u00b7 ", foreign(item.source)]; // else in the caption
   const part = item.part === null ? null : ` \u00b7 ${item.part}`;
   const size = item.size === null ? null : ` \u00b7 cluster of ${clusterSize(item.size)}`;
   const place = h(
@@ -80,8 +81,8 @@ function quoted(text) {
 }
 
 /** Return the command that shows the value of a dead letter, which the service does not send. */
-function inspection({ topic, reason, time: at }) {
-  const filters = Object.entries({ "--topic": topic, "--code": reason, "--since": at });
+function inspection({ topic, reason, time: failureTime }) {
+  const filters = Object.entries({ "--topic": topic, "--code": reason, "--since": failureTime });
   return `streamdedup dlq inspect --config streamdedup.toml ${filters.flat().map(quoted).join(" ")} --json`;
 }
 
@@ -135,14 +136,14 @@ export function prepareLive() {
       noun: "dead letter",
       path: "v1/dead-letters",
       event: "dead-letter",
-      makeItem: ({ topic, partition, offset, reason, error, time: at, stage, attempts }) => {
-        return { topic, partition, offset, reason, error, time: at, stage, attempts };
+      makeItem: ({ topic, partition, offset, reason, error, time: failureTime, stage, attempts }) => {
+        return { topic, partition, offset, reason, error, time: failureTime, stage, attempts };
       },
       makeRow: deadLetterRow,
     }),
   };
   let isVisible = false;
-  let selected = "alerts";
+  let selected = "alerts"; // only the stream of the selected tab is followed, and only while the view is shown
   const follow = () => {
     for (const [name, list] of Object.entries(lists)) {
       if (isVisible && name === selected) list.start();

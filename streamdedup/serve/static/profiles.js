@@ -3,21 +3,21 @@
 import { get } from "./api.js";
 import { number } from "./dom.js";
 
-let known = new Map();
+let profilesByName = new Map();
 
 /** Return the profiles of the service. */
 export async function loadProfileList(signal) {
   const { profiles } = await get("v1/profiles", signal);
-  known = new Map(profiles.map((profile) => [profile.name, profile]));
+  profilesByName = new Map(profiles.map((profile) => [profile.name, profile]));
   return profiles;
 }
 
 /** Return a profile by its name; without fields where the service has not described it yet. */
 export function profileOf(name) {
-  return known.get(name) ?? {};
+  return profilesByName.get(name) ?? {};
 }
 
-/** Return the sentence for an answer that is not complete, with the limits that can have been reached. */
+/** Return the sentence for an answer that is not complete, with the limits that a profile (`name`) has. */
 export function incompleteText(name) {
   const limits = ["max_candidates", "bucket_cap"].filter((key) => Number.isInteger(profileOf(name)[key]));
   const words = limits.map((key) => `${key} = ${number(profileOf(name)[key])}`).join(", ");

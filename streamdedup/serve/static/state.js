@@ -24,7 +24,7 @@ async function load(signal) {
   } catch (error) {
     problem = problemText(error);
   }
-  const status = byId("state-status");
+  const status = byId("state-status"); // each change is announced, so the same text is not set again
   if (!signal.aborted && status.textContent !== (problem ?? "")) show(status, problem && h("span", { class: "problem" }, problem));
 }
 

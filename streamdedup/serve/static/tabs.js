@@ -14,13 +14,13 @@ export function prepareTabs(list, onSelect) {
   const nameOf = (tab) => tab.id.slice("tab-".length);
 
   function select(name) {
-    const chosen = tabs.find((tab) => nameOf(tab) === name);
-    if (chosen === undefined) return false;
+    const selected = tabs.find((tab) => nameOf(tab) === name);
+    if (selected === undefined) return false;
     for (const tab of tabs) {
-      const isChosen = tab === chosen;
-      tab.setAttribute("aria-selected", String(isChosen));
-      tab.tabIndex = isChosen ? 0 : -1;
-      byId(tab.getAttribute("aria-controls")).hidden = !isChosen;
+      const isSelected = tab === selected;
+      tab.setAttribute("aria-selected", String(isSelected));
+      tab.tabIndex = isSelected ? 0 : -1;
+      byId(tab.getAttribute("aria-controls")).hidden = !isSelected;
     }
     onSelect(name);
     return true;
@@ -28,10 +28,10 @@ export function prepareTabs(list, onSelect) {
 
   const steps = { ArrowRight: 1, ArrowLeft: -1 };
   list.addEventListener("keydown", (event) => {
-    const at = tabs.indexOf(document.activeElement);
-    if (at < 0) return;
+    const index = tabs.indexOf(document.activeElement);
+    if (index < 0) return;
     let next = null;
-    if (event.key in steps) next = tabs[(at + steps[event.key] + tabs.length) % tabs.length];
+    if (event.key in steps) next = tabs[(index + steps[event.key] + tabs.length) % tabs.length];
     else if (event.key === "Home") next = tabs[0];
     else if (event.key === "End") next = tabs.at(-1);
     if (next === null) return;
