@@ -96,7 +96,9 @@ class ManagedProcess(Started):
         self._private = directory is None
         self.scratch = self.directory if self._private else None
         self.directory.mkdir(parents=True, exist_ok=True)
+        #: The keeper of the last run, also after its end; None before the first start.
         self._keeper: subprocess.Popen[bytes] | None = None
+        #: Process id of the server, which the keeper prints; None between two runs.
         self._pid: int | None = None
         #: Size of the log in bytes when the last run began.
         self._log_start = 0
@@ -121,11 +123,7 @@ class ManagedProcess(Started):
 
     @property
     def pid(self) -> int:
-        """Process id of the server itself.
-
-        Raises:
-            ServerError: The server is not running.
-        """
+        """Process id of the server itself, not of its keeper; ``ServerError`` if the server is not running."""
         if self._pid is None or not self.is_running():
             raise ServerError(f"{self.name} is not running{self.log_tail()}")
         return self._pid
@@ -148,6 +146,7 @@ class ManagedProcess(Started):
                 self.wait_ready(deadline_s)
             except ServerError as error:
                 self.kill()
+                # The text of the error ends with the log of the server.
                 if self._ports_settled or PORT_TAKEN not in str(error) or attempt == PORT_ATTEMPTS:
                     raise
             else:
@@ -155,11 +154,7 @@ class ManagedProcess(Started):
                 return
 
     def spawn(self) -> None:
-        """Start the process without waiting until it answers.
-
-        Raises:
-            ServerError: The program cannot be started.
-        """
+        """Start the process, unless it is running, without waiting until it answers; ``ServerError`` if it cannot."""
         if self.is_running():
             return
         self._release()  # the keeper of an earlier run

@@ -18,10 +18,9 @@ PROGRAMS = ("redis-server", "valkey-server")
 
 
 def find_redis(program: str | None = None) -> str:
-    """Return a program's path; for None the path of the wheel's server, or without it of the first of ``PROGRAMS``.
+    """Return a program's path; for None the path of the wheel's server, else of the first of ``PROGRAMS`` on the PATH.
 
-    Raises:
-        MissingToolError: There is none; the text contains the command to install one.
+    Raises ``MissingToolError`` if there is none; the text contains the command to install one.
     """
     if program is not None:
         path = shutil.which(program)

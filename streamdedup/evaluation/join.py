@@ -43,8 +43,8 @@ _LOOKUP_SETS: Final = 1 << 10
 #: A pair must share one more element in the prefixes for each 16 elements of the smaller set (n in the docstring).
 #: Measured on articles as character 5-shingles, whose large sets share many elements by chance.
 _ELEMENTS_PER_NEED: Final = 16
-#: To find the sets that occur often enough, fewer occurrences than 1/16 of the number of sets are sorted; more are
-#: counted in an array with a counter for each set.
+#: ``_frequent`` sorts the occurrences of sets where their number is less than 1/16 of the number of sets; otherwise it
+#: counts them in an array with a counter for each set.
 _SETS_PER_OCCURRENCE: Final = 16
 #: Least number of pairs in a block, except the last block.
 _BLOCK_PAIRS: Final = 1 << 16
@@ -90,7 +90,7 @@ class _RankedSets(NamedTuple):
 
 
 class _Similar(NamedTuple):
-    """A set, the similar ones among the smaller and equally large sets, and their similarities."""
+    """The number of a set, the similar sets among those of lower number, and their similarities."""
 
     number: int
     similar_sets: NDArray[np.int64]
@@ -161,7 +161,7 @@ def _ranked(hashes: NDArray[np.uint32], offsets: NDArray[np.int64], groups: _Gro
 def _similar(
     sets: _RankedSets, threshold: float, measure: Measure, progress: Callable[[int], None]
 ) -> Iterator[_Similar]:
-    """Yield each set that has similar ones."""
+    """Yield each set that has similar sets among those of lower number, which are smaller or equally large."""
     prefixes = _Prefixes(sets, measure.bounds(threshold))
     is_member = np.zeros(sets.ranks_count, np.bool_)
     for low, high in _steps(sets.sizes, _LOOKUP_SETS):
@@ -184,11 +184,12 @@ class _Prefixes:
         sizes = sets.sizes
         self._sets = sets
         self._single_counts = _single_counts(sets)
+        # Least elements in common with a larger set; for Jaccard 2 t / (1 + t) |y| (module docstring).
         least_common = _least_counts(bounds.of_smaller, sizes)
-        # Elements that a pair must share within the prefixes, by the smaller set of the pair.
+        # n of the module docstring, by the smaller set of a pair: elements that a pair must share within the prefixes.
         self._needed = np.minimum(1 + sizes // _ELEMENTS_PER_NEED, least_common)
         self._postings = self._posted(sizes - least_common + self._needed)
-        # Length of a prefix that is looked up, with ``_needed`` of the looked-up set: no smaller than that of the pair.
+        # Length of a prefix that is looked up, with n of the looked-up set, which is at least n of any smaller set.
         self._lookup_lengths = np.minimum(sizes - _least_counts(bounds.of_larger, sizes) + self._needed, sizes)
         # Number of the first set that is large enough to be similar to each set: the length filter.
         self._first_large_enough = np.searchsorted(sizes, _least_counts(bounds.size, sizes))
@@ -248,7 +249,10 @@ def _single_counts(sets: _RankedSets) -> NDArray[np.int64]:
 def _compared(
     sets: _RankedSets, number: int, candidates: NDArray[np.int64], measure: Measure, is_member: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
-    """Return a set's similarities with its candidates; ``is_member`` is a reused array of all ranks, now False."""
+    """Return a set's similarities with its candidates, float64 (n_candidates,).
+
+    ``is_member``: bool (ranks_count,), reused by all calls; all False at the beginning and at the end of a call.
+    """
     ranks = sets.ranks[sets.offsets[number] : sets.offsets[number + 1]]
     sizes = sets.offsets[candidates + 1] - sets.offsets[candidates]
     is_member[ranks] = True
@@ -262,9 +266,10 @@ def _compared(
 
 
 def _steps(sizes: NDArray[np.int64], max_items: int | None = None) -> Iterator[tuple[int, int]]:
-    """Yield low and high of consecutive runs of items: low, ..., high - 1. ``sizes``: elements of each item.
+    """Yield consecutive runs of items as low and high: items low to high - 1. ``sizes``: element count of each item.
 
-    A run has at most ``max_items`` items and ``_STEP_ELEMENTS`` elements. An item with more elements is a run alone.
+    A run has at most ``max_items`` items (None: any number) and ``_STEP_ELEMENTS`` elements. An item with more elements
+    is a run alone.
     """
     bounds = offsets_of(sizes)
     low = 0

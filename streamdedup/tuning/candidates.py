@@ -98,8 +98,9 @@ class DistinctSets(NamedTuple):
         return np.stack((left_halves.sum(axis=1) * right_halves.sum(axis=1), across), axis=1)
 
     def copy_pairs(self) -> NDArray[np.float64]:
-        """Return the pair count of all documents with equal sets."""
+        """Return the pair count of all documents with equal sets, float64 (2,)."""
         counts = self.copies.astype(np.float64)
+        # Across: each copy in the first half with each one in the second.
         return np.array([(counts * (counts - 1) / 2).sum(), self.halves.astype(np.float64).prod(axis=1).sum()])
 
     def contained(self, pairs: Pairs, rule: ContainmentRule) -> NDArray[np.bool_]:

@@ -88,7 +88,7 @@ def rounds(
         growth = min(_GROWTH, affordable_growth(round_times, next_kinds_count, time_s - elapsed_s))
         if next_has_all_kinds:
             growth = min(growth, ALL_KINDS_CHARACTERS / max(characters, 1))
-        # With several kinds, a round with one kind may use more characters (``used_characters``).
+        # After a round with several kinds, one with a single kind may use more characters (``used_characters``).
         is_last = (
             characters >= sum(map(len, sample.texts))
             or growth < _LEAST_GROWTH
@@ -104,7 +104,10 @@ def rounds(
 
 
 def affordable_growth(round_times: list[RoundTime], kinds_count: int, left_s: float) -> float:
-    """Return how many times the last round's characters fit into ``left_s`` seconds, with ``kinds_count`` kinds."""
+    """Return how many times the last round's characters fit into ``left_s`` seconds, with ``kinds_count`` kinds.
+
+    The time grows as characters ** power; two rounds with as many kinds show the power.
+    """
     last, power = round_times[-1], _POWER
     expected_s = last.seconds * (_ONE_KIND_SHARE if kinds_count < last.kinds_count else 1.0)
     if len(round_times) > 1:

@@ -1,4 +1,6 @@
-"""Bounded samples of a stream of texts: ``draw_sample`` for ``tune``, ``BoundedTexts`` for ``stop-shingles``.
+"""Bounded samples of a stream of texts.
+
+``draw_sample``, for ``tune``, bounds the documents; ``BoundedTexts``, for ``stop-shingles``, bounds the characters.
 
 ``rounds`` and ``comparison`` use a part of a sample: ``used_characters``, ``used_text_numbers``.
 """
@@ -58,7 +60,7 @@ def draw_sample(documents: Iterable[tuple[str, str, str | None, str | None]], si
             reservoir.append((count, *document))
         elif (index := generator.randrange(count)) < size:
             reservoir[index] = (count, *document)
-    reservoir.sort(key=lambda numbered: numbered[0])
+    reservoir.sort(key=lambda numbered: numbered[0])  # the order of arrival
     _, ids, texts, sources, scopes = zip(*reservoir, strict=True) if reservoir else ((), (), (), (), ())
     return Sample(list(ids), list(texts), list(sources), list(scopes), count)
 
