@@ -90,11 +90,7 @@ def read_table(
 
 
 class _RowLines:
-    """Passes lines to ``csv`` and keeps the bytes of the current row, for the entry of a malformed row.
-
-    Attributes:
-        line: Number of the first line of the current row.
-    """
+    """Passes lines to ``csv`` and keeps the bytes of the current row, for the entry of a malformed row."""
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
@@ -102,7 +98,7 @@ class _RowLines:
         self.begin_row()
 
     def begin_row(self) -> None:
-        """Forget the last row; the next line begins a new one."""
+        """Forget the last row; the next line, whose number is ``line``, begins a new one."""
         self._pieces: list[bytes] = []
         self._size_bytes = 0
         self.line = self._lines.number + 1

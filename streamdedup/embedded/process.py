@@ -98,7 +98,7 @@ class ManagedProcess(Started):
         self.directory.mkdir(parents=True, exist_ok=True)
         #: The keeper of the last run, also after its end; None before the first start.
         self._keeper: subprocess.Popen[bytes] | None = None
-        #: Process id of the server, which the keeper prints; None between two runs.
+        #: Process id of the server, which the keeper prints; None before the first start and after ``_release``.
         self._pid: int | None = None
         #: Size of the log in bytes when the last run began.
         self._log_start = 0
@@ -136,7 +136,8 @@ class ManagedProcess(Started):
         """Start the server, unless it is running, and wait until it answers; then it keeps its ports in each restart.
 
         Raises:
-            ServerError: The server ended, or did not answer in ``deadline_s`` seconds (it is then killed).
+            ServerError: The server could not be started, ended, or did not answer in ``deadline_s`` seconds and was
+                killed.
         """
         for attempt in range(1, PORT_ATTEMPTS + 1):
             if not self._ports_settled:

@@ -51,12 +51,9 @@ class RedisServer(ManagedProcess):
     """One server on a free port of the loopback interface.
 
     Args:
-        program: Server program; see ``find_redis``.
+        program: Server program, or None to look for one; errors as for ``find_redis``.
         directory: Folder of data and log; None for a private folder that ``close`` removes.
-        options: Further configuration directives by name.
-
-    Raises:
-        MissingToolError: There is no such server program.
+        options: Further configuration directives by name; they replace the directives below.
     """
 
     def __init__(

@@ -185,7 +185,7 @@ def without_suppressed(
     shingle_counts = np.where(sets.stop_only, 0, sets.sizes)
     is_short = np.minimum(shingle_counts[pairs.left], shingle_counts[pairs.right]) < suppression.min_shingles
     keys = [source_key(source) if source else None for source in sources]  # an empty source counts as none
-    # Computed once for each combination of sources, because there are few sources and many pairs.
+    # Returns the rule that suppresses a pair of sources, or None. Cached: there are few sources and many pairs.
     source_rule = cache(suppression.source_rule)
     ends = zip(pairs.left.tolist(), pairs.right.tolist(), strict=True)
     is_ignored = np.array([source_rule(keys[a], keys[b]) is not None for a, b in ends], np.bool_)
@@ -206,9 +206,9 @@ def score(truth: Truth, findings: Findings, options: DetectorOptions, sets: Shin
     reasons = MissClassifier(options, sets, findings).reasons(missed)
     reason_counts = Counter(reasons)
     if truth.computed:
-        compared = reported._replace(similarities=similarities(sets, reported.left, reported.right, options.measure))
-        is_right = near_duplicates(compared, options, sets)
-        is_nearly_right = near_duplicates(compared, _tolerant(options), sets)
+        recomputed = reported._replace(similarities=similarities(sets, reported.left, reported.right, options.measure))
+        is_right = near_duplicates(recomputed, options, sets)
+        is_nearly_right = near_duplicates(recomputed, _tolerant(options), sets)
     else:
         is_right = np.isin(_codes(reported, ids), _codes(expected, ids))
         # ``expected`` lacks the file's pairs below the threshold; to find one of these is no mistake of an estimate.

@@ -92,14 +92,10 @@ class Findings(NamedTuple):
 
 
 class Trial:
-    """Runs documents with different ids through a detector and an empty, open index, and collects the findings.
-
-    Attributes:
-        run: The run, with counts and time.
-    """
+    """Runs documents with different ids through a detector and an empty, open index, and collects the findings."""
 
     def __init__(self, options: DetectorOptions, store: Index) -> None:
-        self.run = DetectorRun(options, store)
+        self.run = DetectorRun(options, store)  # for the caller: counts and time
         self._pairs: list[tuple[int, int, float, bool]] = []
         self._skipped: list[int] = []
         self._full_bucket: list[int] = []

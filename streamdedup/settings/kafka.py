@@ -75,7 +75,7 @@ Servers = Annotated[
     BeforeValidator(parse_list),
     Kind(f"{SERVERS_ALLOWED}, {LISTED}", write_list),
 ]
-#: A comma separates names in a variable, so no name has one.
+#: A comma separates names in a variable, so no name has one. ``streamdedup.dlq.`` begins the dead letters' headers.
 HeaderNames = Annotated[
     tuple[Annotated[str, Field(pattern=re.compile(r"^(?!streamdedup\.dlq\.)[^,\x00-\x1f]{1,256}$"))], ...],
     BeforeValidator(parse_list),

@@ -10,8 +10,7 @@ of ``OptionalNumber`` and ``Limit`` as ``"none"``; the None of other kinds means
 
 Two types in pydantic 2.14 are not used here, because both guess. ``ByteSize`` reads "1,5MiB" and ``True`` as 1 byte,
 ignores the end of "1MiB and more", and computes with floats: "32.120kB" is 32,119 bytes. ``AwareDatetime`` reads
-"20260501" as seconds (August 1970) and refuses ISO 8601 forms that Python reads, such as
-"20260501T060000Z".
+"20260501" as seconds (August 1970) and refuses ISO 8601 forms that Python reads, such as "20260501T060000Z".
 """
 
 import contextlib
@@ -197,11 +196,7 @@ def format_moment(time_ms: int) -> str:
 
 
 def read_utf8(path: Path) -> str:
-    """Read a text file.
-
-    Raises:
-        ValueError: It cannot be read, or is not UTF-8; messages put the file name before this text.
-    """
+    """Read a text file; ``ValueError`` if it is unreadable or not UTF-8. Messages put the file name before its text."""
     try:
         return path.read_bytes().decode("utf-8")
     except OSError as error:

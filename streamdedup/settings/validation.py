@@ -24,7 +24,7 @@ from streamdedup.settings.schema import SECTIONS, KeyPath, section_at, tables
 from streamdedup.settings.sources import Sources
 from streamdedup.settings.units import write_text
 
-#: Placeholders for absent keys without default, so that the other keys of a table can be validated; removed again.
+#: Placeholders for absent or wrong keys without default, with which a section can be built; removed from it afterwards.
 _PLACEHOLDERS = {"bootstrap_servers": "localhost:9092", "topics": "topic"}
 #: Longest part of a wrong value that a message repeats.
 _SHOWN_CHARACTERS = 60
@@ -85,7 +85,7 @@ def report_contradictions(sources: Sources, section: Section, above: KeyPath = (
     """Report the contradictions within a section; none if the settings file could not be read."""
     if not sources.is_unread:
         for key, text in section.contradictions():
-            sources.report((*above, *key.split(".")), text)
+            sources.report((*above, *key.split(".")), text)  # ``Settings`` names keys by section and key
 
 
 def _read_section(sources: Sources, path: KeyPath, model: type[_AnySection], content: object) -> _AnySection:
@@ -128,6 +128,7 @@ def _without(model: type[_AnySection], content: Mapping[str, object], keys: set[
     A check that needs a missing attribute ends with an AttributeError, which ``Section.contradictions`` ignores.
     """
     valid = {key: value for key, value in content.items() if key not in keys}
+    # ``keys`` has unknown keys as well, which the model refuses.
     placeholders = {key: value for key, value in _PLACEHOLDERS.items() if key in keys & keys_of(model).keys()}
     section = model.model_validate(valid | placeholders, context=VALUES_ONLY)
     for name in model.model_fields:

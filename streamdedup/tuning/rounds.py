@@ -62,8 +62,9 @@ def rounds(
         SettingsError: The last round recommends nothing.
     """
     started_s = clock()
+    # The last comparison that recommended a row; None before any did.
     latest: ComparedSettings | None = None
-    # The comparison whose recommended kind is studied further; None for a round with all kinds.
+    # The comparison whose recommended kind this round studies further; None for a round with all kinds.
     earlier: ComparedSettings | None = None
     round_times: list[RoundTime] = []
     characters = float(FIRST_CHARACTERS)
@@ -82,7 +83,7 @@ def rounds(
         elapsed_s = clock() - started_s
         round_times.append(RoundTime(len(kinds), characters, clock() - round_started_s))
         next_has_all_kinds = characters < ALL_KINDS_CHARACTERS and elapsed_s < _ALL_KINDS_SHARE * time_s
-        # Before any recommendation ``latest`` is None, so the next round has all kinds as well.
+        # Before any recommendation ``latest`` is None, so the next round has all kinds in any case.
         earlier = None if next_has_all_kinds else latest
         next_kinds_count = len(question.kinds) if earlier is None else 1
         growth = min(_GROWTH, affordable_growth(round_times, next_kinds_count, time_s - elapsed_s))

@@ -158,7 +158,7 @@ class TuningRow(NamedTuple):
 
 
 class _Priced(NamedTuple):
-    """A banding that reaches a recall without limits for storms, and its cost in bands, candidates and scales."""
+    """A banding that reaches a recall without limits for storms: its cost, candidates, and scales for the limits."""
 
     cost: float
     banding: Banding
@@ -202,13 +202,13 @@ class _Search:
         self._threshold = threshold
         self._min_recall = min_recall
         self._least_similarity = study.least_similarity(threshold)
-        # A study has no pairs below its floor, so only a floor of at most ``RELATED_FROM`` shows all related pairs.
+        # At most the threshold, so that all alerted pairs are related. A study lacks the pairs below its floor.
         self._related_from = min(RELATED_FROM, threshold)
         self.priced: list[_Priced] = []
 
     def fewest_bands(self, rows: int) -> int | None:
         """Return the fewest bands of ``rows`` rows that reach the recall; None if the signature is too short."""
-        bands = _fewest_bands(self._least_similarity, self._min_recall, rows)
+        bands = _bands_needed(self._least_similarity, self._min_recall, rows)
         return bands if bands <= self._workload.most_permutations // rows else None
 
     def price(self, banding: Banding, pairs: NDArray[np.float64]) -> _Priced:
@@ -296,16 +296,16 @@ class _Search:
         )
 
     def _with_more_bands(self, row: TuningRow) -> TuningRow:
-        """Judge the same number of rows with more bands, which make up for the candidates that are not compared.
+        """Judge the row's number of rows with more bands, which make up for the candidates that are not compared.
 
-        Returns the same row if no band count within the signature is enough.
+        Return the row unchanged if no band count within the signature is enough.
         """
         rows, most_bands = row.banding.rows, self._workload.most_permutations // row.banding.rows
         compared_share = row.chance / row.banding.probability(self._least_similarity)
         candidate_recall = self._min_recall / compared_share  # this share of pairs must become candidates
         if candidate_recall >= 1.0:
             return row
-        bands = _fewest_bands(self._least_similarity, candidate_recall, rows)
+        bands = _bands_needed(self._least_similarity, candidate_recall, rows)
         if bands > most_bands:
             return row
         # One band in reserve, because more bands have more candidates, of which a smaller share is compared.
@@ -313,7 +313,7 @@ class _Search:
         return self._judged(self.price(banding, self._study.candidates(banding)[banding.bands]), row.limits)
 
 
-def _fewest_bands(similarity: float, recall: float, rows: int) -> int:
+def _bands_needed(similarity: float, recall: float, rows: int) -> int:
     """Return the fewest bands of ``rows`` rows that find pairs of a similarity with the chance ``recall``, below 1."""
     agree = similarity**rows
     if agree < _LEAST_AGREEMENT:

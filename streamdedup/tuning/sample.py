@@ -66,16 +66,10 @@ def draw_sample(documents: Iterable[tuple[str, str, str | None, str | None]], si
 
 
 class BoundedTexts:
-    """Keeps texts from a stream, each with the same chance, as many as a character count allows.
+    """Keeps texts from a stream, each with the same chance; ``texts`` has them in the order of arrival.
 
-    Whenever the kept texts have more, each of them is dropped with a chance of one half, and later texts are kept with
-    half the chance.
-
-    Args:
-        most_characters: Most characters in all kept texts; a single text may have more.
-
-    Attributes:
-        texts: The kept texts, in the order of arrival.
+    Whenever the kept texts have more than ``most_characters``, each of them is dropped with a chance of one half, and
+    later texts are kept with half the chance. A single kept text may have more characters.
     """
 
     def __init__(self, most_characters: int) -> None:
