@@ -34,7 +34,7 @@ STOP_DEADLINE_S = 10.0
 POLL_INTERVAL_S = 0.02
 #: Bytes from the end of a server's log in an error message.
 LOG_TAIL_BYTES = 3000
-#: Largest number of starts of a server with new ports, after another process took the ports.
+#: Most attempts to start a server, each with new ports; another attempt follows where the ports were taken.
 PORT_ATTEMPTS = 3
 #: Text in the log of every server whose port is taken; some servers write a capital A.
 PORT_TAKEN = "ddress already in use"
@@ -42,7 +42,7 @@ _KEEPER = Path(__file__).with_name("keeper.py")
 
 
 class ServerError(StreamdedupError):
-    """An embedded server did not start, or ended by itself; the text ends with the last lines of its log."""
+    """An embedded server did not start, or ended by itself; the text ends with the last lines of its log, if any."""
 
 
 class MissingToolError(ServerError):
@@ -190,11 +190,7 @@ class ManagedProcess(Started):
         self.wait_until(self.is_ready, deadline_s)
 
     def wait_until(self, condition: Callable[[], bool], deadline_s: float) -> None:
-        """Wait until ``condition`` holds, while the process runs.
-
-        Raises:
-            ServerError: The server ended, or ``deadline_s`` seconds have passed.
-        """
+        """Wait until ``condition`` holds; ``ServerError`` if the server ends, or after ``deadline_s`` seconds."""
         end = time.monotonic() + deadline_s
         while not condition():
             if not self.is_running():

@@ -23,7 +23,8 @@ filtering?", 2012) drops the pairs of large sets that share a few elements by ch
 |y|. Elements that occur in one set only come first and are skipped, frequent ones come last, so few candidates remain.
 62,773 Chinese reviews (3 million shingles) take 1 to 2 seconds at t = 0.8 and 0.5.
 
-Memory: about 30 bytes for each element of the sets, and a block of pairs; never all pairs.
+Memory: about 30 bytes for each element of the sets, and a block of pairs; never all pairs. Of ``text.runs``,
+``offsets_of(counts)`` is 0 and the running sums, ``ranges(first, length)`` the numbers of all ranges in one array.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -133,7 +134,7 @@ def _grouped(hashes: NDArray[np.uint32], offsets: NDArray[np.int64]) -> _Groups:
     for document, (start, end) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
         if end > start:
             documents_by_set.setdefault(hashes[start:end].tobytes(), []).append(document)
-    groups = [documents_by_set[content] for content in sorted(documents_by_set, key=len)]
+    groups = [documents_by_set[content] for content in sorted(documents_by_set, key=len)]  # 4 bytes an element
     members = np.array([document for group in groups for document in group], np.int64)
     return _Groups(members, offsets_of(np.array([len(group) for group in groups], np.int64)))
 
@@ -228,7 +229,7 @@ class _Prefixes:
             return frequent
         counts = np.zeros(len(needed), np.int64)
         for low, high in _steps(lengths):
-            numbers = self._postings[ranges(begins[low:high], lengths[low:high])] & 0xFFFFFFFF
+            numbers = self._postings[ranges(begins[low:high], lengths[low:high])] & 0xFFFFFFFF  # the sets
             counts += np.bincount(numbers, minlength=len(needed))
         return np.flatnonzero(counts >= needed)
 
@@ -274,8 +275,8 @@ def _steps(sizes: NDArray[np.int64], max_items: int | None = None) -> Iterator[t
     bounds = offsets_of(sizes)
     low = 0
     while low < len(sizes):
-        high = int(np.searchsorted(bounds, bounds[low] + _STEP_ELEMENTS, side="right")) - 1
-        high = max(min(high, low + (max_items or len(sizes))), low + 1)
+        high = int(np.searchsorted(bounds, bounds[low] + _STEP_ELEMENTS, side="right")) - 1  # the last within the limit
+        high = max(min(high, low + (max_items or len(sizes))), low + 1)  # one item at least
         yield low, high
         low = high
 

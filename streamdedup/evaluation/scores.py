@@ -4,7 +4,8 @@ Where the shingles of both documents are stored the similarity is exact, and rec
 threshold t. Elsewhere signatures of K values give an estimate with the standard error e = sqrt(t (1 - t) / K); a pair
 near t may fall on either side, so recall counts from t + 3 e on and precision from t - 3 e on.
 
-``cli/evaluate.py`` computes or reads the truth and calls ``without_suppressed`` and ``score``.
+``cli/evaluate.py`` computes or reads the truth and calls ``without_suppressed`` and ``score``. ``misses`` has the rules
+by which a pair is a near-duplicate, or compared exactly.
 """
 
 import itertools

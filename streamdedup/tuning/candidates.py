@@ -229,7 +229,7 @@ def _pair_codes(keys: NDArray[np.uint32], sets: DistinctSets) -> Iterator[NDArra
         if room < 0:
             return
         shared = np.flatnonzero(set_counts > 1)  # numbers of the buckets with several sets
-        indexes = ranges(starts[shared], set_counts[shared])
+        indexes = ranges(starts[shared], set_counts[shared])  # in ``order``, of all sets in these buckets
         # Each set is paired with all sets that follow it in its bucket.
         followers = np.repeat(starts[shared] + set_counts[shared], set_counts[shared]) - indexes - 1
         left, right = order[np.repeat(indexes, followers)], order[ranges(indexes + 1, followers)]

@@ -1,8 +1,8 @@
 """Proposals of ``streamdedup tune``: settings that change which documents are near-duplicates, alone and together.
 
 ``results`` calls ``study_proposals``. Each proposal is measured like the recommended row: by an exact join of the same
-documents, and with its own cheapest bands. A pair is *boilerplate* if more than half of the word shingles that its two
-texts share are stop shingles.
+documents (``study``), and with its own cheapest bands (``rows``). A pair is *boilerplate* if more than half of the word
+shingles that its two texts share are stop shingles.
 """
 
 import re
@@ -70,8 +70,7 @@ class MeasuredProposal(NamedTuple):
 class Proposals(NamedTuple):
     """The recommendation with the helpful proposals, and the reasons for missing proposals as ``warnings``.
 
-    ``measured``: the recommendation; each helpful proposal; last, if several help and bands reach the minimum recall
-    with all of them, the proposal of all together.
+    Last in ``measured``, if several help and bands reach the minimum recall with all of them: all together.
     """
 
     measured: list[MeasuredProposal]
@@ -281,10 +280,7 @@ def _alerts(study: Study, left: NDArray[np.int64], right: NDArray[np.int64], thr
 
 
 def learning_command(row: TuningRow, name: str, profile: Profile, arguments: tuple[str, ...]) -> str:
-    """Return the command that learns the stop shingles, writes them to a file and shows the most frequent ones.
-
-    ``name``: profile name. ``arguments``: those that name the corpus and the profile (``Question.arguments``).
-    """
+    """Return the command that writes and shows the stop shingles; ``arguments``: corpus and profile (``Question``)."""
     command = ["streamdedup", "stop-shingles", *arguments]
     if (row.options.unit, row.options.size) != (profile.shingle_unit, profile.shingle_size):
         command += ["--unit", row.options.unit, "--size", str(row.options.size)]

@@ -1,6 +1,8 @@
 """The ``streamdedup tune`` results of one round as plain values, None for unknown values.
 
 ``rounds`` calls ``results_of``; ``--json`` prints the values, ``cli/rendering`` makes tables and the report from them.
+A row is a ``TuningRow`` (``rows``); its ``study`` has the pairs of the sample in one shingle kind, as pairs of distinct
+sets with the number of document pairs that each represents.
 """
 
 import math

@@ -71,7 +71,7 @@ class Study:
         family: Signature hash functions.
         scopes: Scope of each text; empty without scopes.
         text_numbers: int64 (n,); numbers of the texts that are used, ascending; None for all.
-        floor: Least similarity of joined pairs, above 0, at most 1; with a lower threshold no method finds more pairs.
+        floor: Least similarity of joined pairs, above 0, at most 1. Pairs below it are unknown at any threshold.
         rule: Containment rule, whose ``min_similarity`` is at least ``floor``; None for no rule.
         min_words: Documents with fewer words are skipped.
         progress: Called with the count of newly joined documents.
@@ -86,7 +86,7 @@ class Study:
             halves of the sample (a pair count, ``candidates``).
         histogram: float64 (BINS,); document pairs by similarity, equal sets in the last bin.
         shingle_s: Seconds to shingle the texts; 0 with known ``sets``.
-        sign_s: Seconds that the daemon would take to sign all documents.
+        sign_s: Seconds that the daemon would take to sign all documents with all values of ``family``.
     """
 
     def __init__(  # noqa: PLR0913  ``texts``, ``scopes`` and ``text_numbers`` are one sample
