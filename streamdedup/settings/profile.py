@@ -247,12 +247,13 @@ class Profile(Section):
     def fingerprint(self) -> dict[str, object]:
         """Return everything that determines a text's band keys and sketch, in values that JSON can hold.
 
-        An index may be continued with another profile exactly if both fingerprints are equal.
+        An index may be continued with another profile exactly if both fingerprints are equal, apart from ``unicode``:
+        another version of Unicode changes few characters, and causes a warning only.
 
         - Included for a reason that is not obvious: ``exact_limit``, because otherwise the same two texts would be
           compared exactly or by estimate, depending on the time of their insertion; ``scope_field``, because stored
           documents would be in wrong scopes; ``keep_sources``, because rules about sources need the sources of all
-          stored documents. Another ``unicode`` version changes few characters, and causes a warning only.
+          stored documents.
         - Excluded, because nothing stored depends on them: ``threshold``, the keys of containment and ``min_recall``
           (but bands and rows, which may follow from them, are included), ``min_words``, ``min_shared_bands``, the rules
           of suppression, the names of fields, ``label_bytes``, retention and caps.

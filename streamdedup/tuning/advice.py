@@ -46,7 +46,7 @@ def recommend(rows: Sequence[TuningRow], preferred: ShingleOptions) -> Recommend
     """Recommend a shingle kind.
 
     The profile's kind is recommended, unless half of the texts are so short that a pair falls below the threshold
-    when one word differs. Then the kind that suits the shortest texts is recommended.
+    when one word differs. Then the kind that suits the shortest texts is recommended; it may be the profile's.
 
     ``rows``: at least one; one for each compared shingle kind that reaches the minimum recall, all with one threshold
     and one minimum recall. ``preferred``: the profile's kind. Where ``rows`` lacks it, because the user named other
