@@ -169,6 +169,7 @@ def _fields(count: int) -> str:
 
 
 def _explanation(error: csv.Error, *, advise_unquoted: bool) -> str:
+    """Return the problem of a row; ``advise_unquoted``: for quoted TSV, which has the variant tsv-unquoted."""
     text = next((text for words, text in _EXPLANATIONS if words in str(error)), str(error))
     if advise_unquoted and "quotation" in text:
         return f"{text} (where quotation marks are text like any other, say tsv-unquoted)"

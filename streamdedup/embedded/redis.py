@@ -53,7 +53,7 @@ class RedisServer(ManagedProcess):
     Args:
         program: Server program, or None to look for one; errors as for ``find_redis``.
         directory: Folder of data and log; None for a private folder that ``close`` removes.
-        options: Further configuration directives by name; they replace the directives below.
+        options: Further configuration directives by name, which replace the defaults of this class.
     """
 
     def __init__(

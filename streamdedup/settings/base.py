@@ -50,7 +50,7 @@ class Section(BaseModel):
         for name in (name for model in sections for name in vars(model) if name.startswith("_check_")):
             try:
                 yield from getattr(self, name)()
-            except AttributeError as error:  # of a missing value; of anything else it is a defect
+            except AttributeError as error:  # for a missing value; any other AttributeError is a defect
                 if not isinstance(error.obj, Section) or error.name not in type(error.obj).model_fields:
                     raise
 

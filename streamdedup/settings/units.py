@@ -86,7 +86,7 @@ def format_duration(seconds: float) -> str:
             return f"{int(count)}{unit}"
     if seconds == 0:
         return "0s"
-    milliseconds = f"{seconds * 1000:.9f}".rstrip("0").rstrip(".")
+    milliseconds = f"{seconds * 1000:.9f}".rstrip("0").rstrip(".")  # ``_QUANTITY`` reads nine decimals
     return f"{milliseconds}ms"
 
 
@@ -242,7 +242,7 @@ Size = Annotated[
     Kind("a size", lambda value: write_text(format_size(value)), ', such as "512KiB", "1MiB" or a number of bytes'),
 ]
 Whole = Annotated[int, BeforeValidator(parse_whole), Kind("a whole number", str)]
-#: A whole number, or None for an absent key.
+#: A whole number, or None for an absent key. Its reader, the same as that of ``Limit``, also accepts ``"none"``.
 OptionalWhole = Annotated[int | None, BeforeValidator(parse_unless_none(parse_whole)), Kind("a whole number", str)]
 Number = Annotated[float, BeforeValidator(parse_number), Kind("a number", repr)]
 #: A finite number, or None for a rule that is off.

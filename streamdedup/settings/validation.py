@@ -24,7 +24,7 @@ from streamdedup.settings.schema import SECTIONS, KeyPath, section_at, tables
 from streamdedup.settings.sources import Sources
 from streamdedup.settings.units import write_text
 
-#: Placeholders for absent or wrong keys without default, with which a section can be built; removed from it afterwards.
+#: Placeholders for absent or wrong keys without default. ``_without`` removes them again, ``read_profile`` does not.
 _PLACEHOLDERS = {"bootstrap_servers": "localhost:9092", "topics": "topic"}
 #: Longest part of a wrong value that a message repeats.
 _SHOWN_CHARACTERS = 60

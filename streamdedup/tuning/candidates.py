@@ -209,6 +209,7 @@ class _BandBuckets(NamedTuple):
 
 
 def _buckets_by_band(keys: NDArray[np.uint32], sets: DistinctSets) -> Iterator[_BandBuckets]:
+    """Yield the buckets of each band, a column of ``keys``: the sets with equal keys share a bucket."""
     for column in keys.T:
         order = np.argsort(column, kind="stable")
         ordered = column[order]
