@@ -42,8 +42,7 @@ class _Member:
     def __init__(self, archive: ByteStream, size: int) -> None:
         self._archive = archive
         self._left = size
-        # Bytes that fill the last block of the content up.
-        self._padding = -size % tarfile.BLOCKSIZE
+        self._padding = -size % tarfile.BLOCKSIZE  # bytes that fill the last block up
 
     def read(self, size: int) -> bytes:
         piece = _read_exactly(self._archive, min(size, self._left))

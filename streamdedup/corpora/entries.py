@@ -22,7 +22,7 @@ class Entry:
         file: File name; ``archive:member`` inside an archive.
         line: Number of the first line in the file, from 1.
         raw: Record value that ``produce`` sends. JSON lines: the line without its end. Tables: the row as a JSON
-            object. Unreadable lines and rows: their bytes. Documents in other formats: None, for ``value``.
+            object. Unreadable lines and rows: their bytes. Documents in other formats: None; ``value`` makes it.
         source: Source, unchanged.
         published_at: Publication time, unchanged and not interpreted.
         op: Operation; always "upsert" except in JSON lines, whose ``raw`` has it.

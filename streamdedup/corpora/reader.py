@@ -67,7 +67,7 @@ class CorpusReader:
                 yield from form.parse(stream, self._decoder, self._columns)
 
     def _parts(self, file: str) -> Iterator[tuple[ByteStream, FileFormat]]:
-        """Yield a file's content: one part, or one for each archive member."""
+        """Yield a file's content: one part, or one for each SGML file of an archive."""
         with open_file(file) as stored:
             stream = unzipped(ByteStream(stored.read1, "stdin" if file == STDIN else file, self._count_bytes))
             is_archive = stream.head().startswith(*_TAR_MAGIC)  # the magic bytes, at their offset

@@ -38,7 +38,8 @@ def read_reuters(stream: ByteStream, _: Decoder, __: Columns) -> Iterator[Entry]
     """
     lines = Lines(stream)
     article: list[bytes] = []
-    start = size = 0  # the line on which the last article begins, 0 before the first; bytes of the article so far
+    start = 0  # the line on which the last article begins; 0 before the first article
+    size = 0  # bytes of the article so far
     for line in lines:
         if line.lstrip().startswith(b"<REUTERS"):
             if article:

@@ -119,17 +119,12 @@ class ByteStream(io.RawIOBase):
 
 
 class Lines:
-    """The lines in a stream, numbered from 1, limited to ``MAX_LINE_BYTES``.
-
-    Attributes:
-        file: File name.
-        number: Number of the last line that was read; 0 before the first.
-    """
+    """The lines in a stream, numbered from 1, limited to ``MAX_LINE_BYTES``."""
 
     def __init__(self, stream: ByteStream) -> None:
         self._stream = io.BufferedReader(stream, CHUNK_BYTES)
         self.file = stream.name
-        self.number = 0
+        self.number = 0  # of the last line that was read; 0 before the first
 
     def __iter__(self) -> Iterator[bytes]:
         # ``readline`` cuts a longer line there. One byte more than the limit tells such a line from one that just fits.

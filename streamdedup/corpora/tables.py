@@ -90,11 +90,7 @@ def read_table(
 
 
 class _RowLines:
-    """Passes lines to ``csv`` and keeps the bytes of the current row, for the entry of a malformed row.
-
-    Attributes:
-        line: Number of the first line of the current row.
-    """
+    """Passes lines to ``csv`` and keeps the bytes of the current row, for the entry of a malformed row."""
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
@@ -102,7 +98,7 @@ class _RowLines:
         self.begin_row()
 
     def begin_row(self) -> None:
-        """Forget the last row; the next line begins a new one."""
+        """Forget the last row; the next line, whose number is ``line``, begins a new one."""
         self._pieces: list[bytes] = []
         self._size_bytes = 0
         self.line = self._lines.number + 1
@@ -173,6 +169,7 @@ def _fields(count: int) -> str:
 
 
 def _explanation(error: csv.Error, *, advise_unquoted: bool) -> str:
+    """Return the problem of a row; ``advise_unquoted``: for quoted TSV, which has the variant tsv-unquoted."""
     text = next((text for words, text in _EXPLANATIONS if words in str(error)), str(error))
     if advise_unquoted and "quotation" in text:
         return f"{text} (where quotation marks are text like any other, say tsv-unquoted)"

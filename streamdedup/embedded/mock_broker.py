@@ -1,5 +1,7 @@
 """The in-memory broker of librdkafka, for the demo: the real protocol on a TCP port, without installation.
 
+``ManagedProcess`` starts and stops the process, and calls ``command`` and ``is_ready``; ``mock_child`` runs in it.
+
 Limitations, measured with the version in `constraints.txt`:
 
 - Transactions are not isolated, and no producer is fenced.

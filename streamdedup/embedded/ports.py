@@ -13,12 +13,9 @@ PORTS: Final = range(20000, 32000)
 
 
 def free_ports(count: int = 1) -> list[int]:
-    """Return ``count`` distinct free ports in random order.
+    """Return ``count`` distinct free ports in random order; ``ServerError`` if fewer are free.
 
     The ports are not reserved. Another program may take one first, so the start of a server retries with new ports.
-
-    Raises:
-        ServerError: Fewer than ``count`` ports are free.
     """
     ports: list[int] = []
     for candidate in random.sample(PORTS, len(PORTS)):

@@ -34,7 +34,7 @@ STOP_DEADLINE_S = 10.0
 POLL_INTERVAL_S = 0.02
 #: Bytes from the end of a server's log in an error message.
 LOG_TAIL_BYTES = 3000
-#: Largest number of starts of a server with new ports, after another process took the ports.
+#: Most attempts to start a server, each with new ports; another attempt follows where the ports were taken.
 PORT_ATTEMPTS = 3
 #: Text in the log of every server whose port is taken; some servers write a capital A.
 PORT_TAKEN = "ddress already in use"
@@ -42,7 +42,7 @@ _KEEPER = Path(__file__).with_name("keeper.py")
 
 
 class ServerError(StreamdedupError):
-    """An embedded server did not start, or ended by itself; the text ends with the last lines of its log."""
+    """An embedded server did not start, or ended by itself; the text ends with the last lines of its log, if any."""
 
 
 class MissingToolError(ServerError):
@@ -96,7 +96,9 @@ class ManagedProcess(Started):
         self._private = directory is None
         self.scratch = self.directory if self._private else None
         self.directory.mkdir(parents=True, exist_ok=True)
+        #: The keeper of the last run, also after its end; None before the first start.
         self._keeper: subprocess.Popen[bytes] | None = None
+        #: Process id of the server, which the keeper prints; None before the first start and after ``_release``.
         self._pid: int | None = None
         #: Size of the log in bytes when the last run began.
         self._log_start = 0
@@ -121,11 +123,7 @@ class ManagedProcess(Started):
 
     @property
     def pid(self) -> int:
-        """Process id of the server itself.
-
-        Raises:
-            ServerError: The server is not running.
-        """
+        """Process id of the server itself, not of its keeper; ``ServerError`` if the server is not running."""
         if self._pid is None or not self.is_running():
             raise ServerError(f"{self.name} is not running{self.log_tail()}")
         return self._pid
@@ -138,7 +136,8 @@ class ManagedProcess(Started):
         """Start the server, unless it is running, and wait until it answers; then it keeps its ports in each restart.
 
         Raises:
-            ServerError: The server ended, or did not answer in ``deadline_s`` seconds (it is then killed).
+            ServerError: The server could not be started, ended, or did not answer in ``deadline_s`` seconds and was
+                killed.
         """
         for attempt in range(1, PORT_ATTEMPTS + 1):
             if not self._ports_settled:
@@ -148,6 +147,7 @@ class ManagedProcess(Started):
                 self.wait_ready(deadline_s)
             except ServerError as error:
                 self.kill()
+                # The text of the error ends with the log of the server.
                 if self._ports_settled or PORT_TAKEN not in str(error) or attempt == PORT_ATTEMPTS:
                     raise
             else:
@@ -155,11 +155,7 @@ class ManagedProcess(Started):
                 return
 
     def spawn(self) -> None:
-        """Start the process without waiting until it answers.
-
-        Raises:
-            ServerError: The program cannot be started.
-        """
+        """Start the process, unless it is running, without waiting until it answers; ``ServerError`` if it cannot."""
         if self.is_running():
             return
         self._release()  # the keeper of an earlier run
@@ -194,11 +190,7 @@ class ManagedProcess(Started):
         self.wait_until(self.is_ready, deadline_s)
 
     def wait_until(self, condition: Callable[[], bool], deadline_s: float) -> None:
-        """Wait until ``condition`` holds, while the process runs.
-
-        Raises:
-            ServerError: The server ended, or ``deadline_s`` seconds have passed.
-        """
+        """Wait until ``condition`` holds; ``ServerError`` if the server ends, or after ``deadline_s`` seconds."""
         end = time.monotonic() + deadline_s
         while not condition():
             if not self.is_running():

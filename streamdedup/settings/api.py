@@ -17,14 +17,10 @@ _HOST_NAME = re.compile(r"(?=.{1,254}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63}
 
 
 def _check_host(host: str) -> str:
-    """Accept a host name or an address, IPv6 also in brackets.
-
-    Raises:
-        ValueError: Anything else, such as a port, a wildcard, or an address with a zone, which no client sends.
-    """
+    """Accept a host name or an address, IPv6 also in brackets; ``ValueError`` for a port, a wildcard, anything else."""
     if _HOST_NAME.fullmatch(host) is None:  # an IPv4 address matches too
         address = ip_address(host[1:-1] if host.startswith("[") and host.endswith("]") else host)
-        if "%" in str(address):
+        if "%" in str(address):  # no client sends a zone
             raise ValueError(f"{host} has a zone")
     return host
 

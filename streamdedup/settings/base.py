@@ -17,7 +17,7 @@ from streamdedup.settings.units import WORD, Kind, read_utf8, write_text
 
 #: Delimiter of a TOML string.
 QUOTE = '"'
-#: Suffixes of attributes that hold a time. Their keys have no suffix, because the value has a unit.
+#: Suffixes of attributes that hold a time. Their keys have no suffix, because in a file the value has a unit.
 UNIT_SUFFIXES = ("_ms", "_s")
 #: Validation context that builds a section without the check for contradictions; ``validation.report_contradictions``
 #: reports them later.
@@ -45,17 +45,17 @@ class Section(BaseModel):
         ``validation`` also calls this method on a section from which the wrong values are missing. A check that needs
         a missing value ends with an AttributeError.
         """
-        # The checks of base classes come first.
+        # The checks of base classes come first; ``vars`` has those that the class itself defines.
         sections = [model for model in reversed(type(self).__mro__) if issubclass(model, Section)]
         for name in (name for model in sections for name in vars(model) if name.startswith("_check_")):
             try:
                 yield from getattr(self, name)()
-            except AttributeError as error:
+            except AttributeError as error:  # for a missing value; any other AttributeError is a defect
                 if not isinstance(error.obj, Section) or error.name not in type(error.obj).model_fields:
                     raise
 
     def secret(self, key: str) -> str | None:
-        """Return a secret; if a file holds it, read the file again. None without one. Raises as ``read_secret``."""
+        """Return a secret, or None without one. A file that holds it is read again; errors as for ``read_secret``."""
         path: Path | None = getattr(self, f"{key}_file")
         if path is None:
             secret: SecretStr | None = getattr(self, key)
@@ -77,11 +77,7 @@ class Section(BaseModel):
 
 
 def read_secret(path: Path) -> str:
-    """Return the content of a file, without line ends after it.
-
-    Raises:
-        SettingsError: The file cannot be read, or is empty.
-    """
+    """Return the content of a file without line ends after it; ``SettingsError`` if it is empty or unreadable."""
     try:
         text = read_utf8(path).rstrip("\r\n")
     except ValueError as error:
@@ -126,6 +122,7 @@ def describe_allowed(field: FieldInfo) -> str:
     """Describe a field's accepted values, from its kind, its type and its bounds."""
     kind = kind_of(field)
     if kind is WORD:
+        # The annotation is a Literal, or ``Literal[...] | None``.
         choices = [part for part in (field.annotation, *get_args(field.annotation)) if get_origin(part) is Literal]
         return " or ".join(write_text(word) for word in get_args(choices[0]))
     return " ".join([kind.noun, *_bounds(field, kind)]) + kind.hint

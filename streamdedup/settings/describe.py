@@ -57,7 +57,7 @@ def _describe_containment(profile: Profile) -> Iterator[str]:
         f"containment from {rule.threshold:g}, of at least {counted(rule.min_shingles, 'shingle')}, from similarity "
         f"{rule.min_similarity:g} on: chance {profile.recall(rule.min_similarity):.4f} there"
     )
-    if profile.bands is not None:
+    if profile.bands is not None:  # the rule adds no bands where these are given
         return
     banding, without_rule = profile.banding(), profile.cheapest_banding(profile.threshold)
     jaccard = profile.least_jaccard(profile.threshold)
@@ -83,7 +83,10 @@ def describe_suppression(profile: Profile) -> Iterator[str]:
 
 
 def profile_lines(profile: Profile, always: Sequence[str] = ()) -> Iterator[str]:
-    """Yield a TOML line for each profile key that has not its default, and for the attributes named in ``always``."""
+    """Yield a TOML line for each profile key that has not its default, and for the attributes named in ``always``.
+
+    ``_lines``, for ``show``, also yields the defaults, and hides secrets.
+    """
     for name, field in fields_of(Profile).items():
         value = getattr(profile, name)
         if name in always or value != field.default:

@@ -53,17 +53,13 @@ def _upper(value: object) -> object:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host name or address belongs to this machine."""
+    """Return whether a host name or address, IPv6 also in brackets, belongs to this machine."""
     name = host.strip("[]").lower()
     return name in {"localhost", "::1"} or re.fullmatch(r"127(\.[0-9]{1,3}){3}", name) is not None
 
 
 def check_url(url: str | None) -> str | None:
-    """Accept URLs without login, query and fragment.
-
-    Raises:
-        ValueError: Anything else.
-    """
+    """Accept URLs without login, query and fragment, and None; ``ValueError`` for anything else."""
     if url is not None:
         parts = urlsplit(url)
         # ``port`` and ``encode`` raise ValueError themselves for a port or a name that cannot exist; b"" is no name.
@@ -79,7 +75,7 @@ Servers = Annotated[
     BeforeValidator(parse_list),
     Kind(f"{SERVERS_ALLOWED}, {LISTED}", write_list),
 ]
-#: A comma separates names in a variable, so no name has one.
+#: A comma separates names in a variable, so no name has one. ``streamdedup.dlq.`` begins the dead letters' headers.
 HeaderNames = Annotated[
     tuple[Annotated[str, Field(pattern=re.compile(r"^(?!streamdedup\.dlq\.)[^,\x00-\x1f]{1,256}$"))], ...],
     BeforeValidator(parse_list),
@@ -88,11 +84,12 @@ HeaderNames = Annotated[
 #: Part of a transactional.id or of a member's id.
 _INSTANCE = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
 _INSTANCE_KIND = Kind("1 to 64 letters, digits, dots, underscores and hyphens")
-#: Keys of a login with user and password; of the client at a token endpoint; of any login with tokens.
+#: Keys of a login with user and password.
 _PASSWORD = ("sasl_username", "sasl_password")
+#: Keys of the client at a token endpoint; ``_TOKENS``: keys of a login with tokens, from a file or from an endpoint.
 _CLIENT = ("sasl_client_id", "sasl_client_secret")
 _TOKENS = ("sasl_token_file", "sasl_token_url", *_CLIENT, "sasl_token_scope", "sasl_token_ca_file")
-#: Keys of the login by mechanism; ``_PASSWORD`` for mechanisms that are not listed.
+#: Keys of the login by mechanism; ``_PASSWORD`` for mechanisms that are not listed, and without a mechanism.
 _LOGINS: dict[str, tuple[str, ...]] = {"OAUTHBEARER": _TOKENS, "AWS_MSK_IAM": (), "GSSAPI": ()}
 #: Texts of mistakes about a login, to be completed with the protocol.
 _MISSING = "is missing; security_protocol = {} needs it"
@@ -199,7 +196,7 @@ class Kafka(TlsSection):
 
     @property
     def request_timeout_s(self) -> float:
-        """Time limit for a request to a broker: two tries fit into the transaction that waits for them."""
+        """Time limit for a request to a broker: two tries fit into the time of the transaction that waits for them."""
         return self.transaction_timeout_s / 3
 
     @property
@@ -208,7 +205,10 @@ class Kafka(TlsSection):
         return self.security_protocol.endswith("SSL")
 
     def security(self) -> dict[str, Any]:
-        """Return the Kafka transport's options for TLS and login; secrets in clear, so never log them."""
+        """Return the Kafka transport's options for TLS and login; secrets in clear, so never log them.
+
+        Tokens, and passwords in files, come from ``kafka.login`` instead.
+        """
         options: dict[str, Any] = {"security_protocol": self.security_protocol}
         if self.sasl_mechanism is not None:
             options["sasl_mechanism"] = self.sasl_mechanism

@@ -13,7 +13,7 @@ _PRESETS: Final[Mapping[str, Mapping[str, object]]] = {
     "articles": {"shingle_unit": "word"},
     "reviews": {"shingle_unit": "char"},
 }
-#: Settings that ``Settings.load`` requires, and that commands on files without a settings file do not use.
+#: Settings that ``Settings.load`` requires, as it does topics of a profile; commands on files use none of them.
 _SERVERS: Final = {"kafka.bootstrap_servers": "localhost:9092", "redis.url": "redis://localhost:6379/0"}
 
 
@@ -26,12 +26,13 @@ def named_profile(config: Path | None, name: str, overrides: Mapping[str, Any]) 
     changes = {f"profiles.{name}.{key}": value for key, value in overrides.items() if value is not None}
     if config is not None:
         settings = Settings.load(config, changes)
-        if name not in settings.profiles:
+        if name not in settings.profiles:  # only without overrides: with them ``load`` reports missing topics
             raise SettingsError(f"{config} has no profile {name}; it has {', '.join(sorted(settings.profiles))}")
         return settings.profiles[name]
     if name not in _PRESETS:
         raise SettingsError(f"--profile {name}: without --config it is one of {', '.join(_PRESETS)}")
     preset = {f"profiles.{name}.{key}": value for key, value in _PRESETS[name].items()}
+    # The topic is a placeholder, which the section that ``tune`` prints shows.
     required = _SERVERS | {f"profiles.{name}.topics": "scan"}
     # Environment variables are for a daemon, so they do not change a preset.
     return Settings.load(None, required | preset | changes, environ={}).profiles[name]

@@ -47,7 +47,7 @@ from streamdedup.wire.formats import FORMATS
 
 #: Shingle size where none is given, by unit.
 DEFAULT_SIZES = {"word": 3, "char": 5}
-#: Names of fields: texts that JSON writes without escapes.
+#: Allowed names of fields, in messages: texts that JSON writes without escapes.
 _NAME_ALLOWED = "without quotes, backslashes and control characters"
 #: Words in place of a file: no list, for ``stop_words`` and ``stop_shingles``; the project's list, for ``stop_words``.
 NO_STOPS, ENGLISH = "none", "english"
@@ -61,7 +61,7 @@ def _check_format(name: str) -> str:
 
 FieldName = Annotated[str, Field(pattern=r'^[^"\\\x00-\x1f]+$'), Kind(f"the name of a field, {_NAME_ALLOWED}")]
 FormatName = Annotated[str, AfterValidator(_check_format), Kind(" or ".join(f'"{name}"' for name in FORMATS))]
-#: As ``FieldName``, for a field that not all profiles use.
+#: As ``FieldName``, or None: not all profiles use this field.
 ScopeFieldName = Annotated[
     str | None, Field(pattern=r'^[^"\\\x00-\x1f]+$'), Kind(f"the name of a field, {_NAME_ALLOWED}")
 ]
@@ -190,7 +190,7 @@ class Profile(Section):
     index_silently_until_ms: Moment = None
     """Documents with record times before this form no pairs among themselves, and those that cannot be processed are
     not reported: a new index is filled from a backlog without alerts."""
-    # Redis stores a set of at most 512 numbers compactly; a set that once had more takes eight times the memory.
+    # Below 512: a Redis set of at most 512 numbers is compact; one that once had more takes eight times the memory.
     bucket_cap: Limit = Field(default=500, ge=1)
     """Most documents in one bucket. A further document is not added to a full bucket and is compared with three
     candidates only, exact copies first."""
@@ -202,11 +202,11 @@ class Profile(Section):
     """Seed of the hash functions of the signatures."""
 
     def shingle_options(self) -> ShingleOptions:
-        """Return the shingle options."""
+        """Return the shingle options, with the stop shingles left out: those with which documents are compared."""
         return replace(self.every_shingle(), stop_shingles=self._stop_shingles)
 
     def every_shingle(self) -> ShingleOptions:
-        """Return the shingle options without stop shingles: those with which stop shingles are learnt."""
+        """Return the shingle options that leave no stop shingles out: those with which stop shingles are learnt."""
         return ShingleOptions(
             unit=self.shingle_unit,
             size=self.shingle_size,
@@ -227,7 +227,8 @@ class Profile(Section):
         """Return the rule that alerts pairs by containment; None where it is off."""
         if self.containment_threshold is None:
             return None
-        # A document with more than exact_limit shingles counts as one with exact_limit + 1 (``similarity.sketch``).
+        # A document with more than exact_limit shingles counts as one with exact_limit + 1 (``similarity.sketch``), and
+        # could not reach a larger minimum.
         min_shingles = MIN_SHINGLES if self.exact_limit is None else min(MIN_SHINGLES, self.exact_limit + 1)
         return ContainmentRule(self.containment_threshold, self.containment_min_similarity, min_shingles)
 
@@ -246,12 +247,13 @@ class Profile(Section):
     def fingerprint(self) -> dict[str, object]:
         """Return everything that determines a text's band keys and sketch, in values that JSON can hold.
 
-        An index may be continued with another profile exactly if both fingerprints are equal.
+        An index may be continued with another profile exactly if both fingerprints are equal, apart from ``unicode``:
+        another version of Unicode changes few characters, and causes a warning only.
 
         - Included for a reason that is not obvious: ``exact_limit``, because otherwise the same two texts would be
           compared exactly or by estimate, depending on the time of their insertion; ``scope_field``, because stored
           documents would be in wrong scopes; ``keep_sources``, because rules about sources need the sources of all
-          stored documents. Another ``unicode`` version changes few characters, and causes a warning only.
+          stored documents.
         - Excluded, because nothing stored depends on them: ``threshold``, the keys of containment and ``min_recall``
           (but bands and rows, which may follow from them, are included), ``min_words``, ``min_shared_bands``, the rules
           of suppression, the names of fields, ``label_bytes``, retention and caps.
@@ -310,11 +312,7 @@ class Profile(Section):
         return self.cheapest_banding(self.least_similarity())
 
     def cheapest_banding(self, similarity: float) -> Banding:
-        """Return the cheapest bands and rows that reach ``min_recall`` at a similarity.
-
-        Raises:
-            ValueError: No banding reaches it.
-        """
+        """Return the cheapest bands and rows that reach ``min_recall`` at a similarity; ``ValueError`` if none do."""
         return choose_banding(self.least_jaccard(similarity), self.min_recall, self.permutations, self.min_shared_bands)
 
     def hints(self) -> Iterator[tuple[str, str]]:
@@ -381,7 +379,7 @@ class Profile(Section):
             names = write_list(pair)
             if count > 1:
                 yield "ignore_sources", f"{names} is there {count} times, and may be there once, in either order"
-            if self.ignore_same_source and len(set(pair)) == 1:
+            if self.ignore_same_source and len(set(pair)) == 1:  # a source paired with itself
                 yield "ignore_sources", f"{names} has no effect: ignore_same_source = true covers it"
             if self.only_sources and not set(pair) & set(self.only_sources):
                 yield "ignore_sources", f"{names} has no effect: only_sources lists neither"
@@ -397,7 +395,7 @@ class Profile(Section):
         for key, noun in (("stop_words", "word"), ("stop_shingles", "shingle")):
             path = getattr(self, key)
             try:
-                stops = getattr(self, f"_{key}")
+                stops = getattr(self, f"_{key}")  # reads the file
             except ValueError as error:
                 yield key, f"{path} {error}"
                 return
@@ -416,7 +414,7 @@ class Profile(Section):
             yield "default_scope", "needs scope_field"
 
     def _explicit_banding_mistakes(self, banding: Banding) -> Iterator[tuple[str, str]]:
-        """Yield mistakes of ``bands`` and ``rows``; missing a default ``min_recall`` is no mistake, but a hint."""
+        """Yield mistakes of ``bands`` and ``rows``; to miss a default ``min_recall`` is only a hint (``hints``)."""
         banding_text = f"{banding.bands} bands of {banding.rows} rows"
         if banding.permutations > self.permutations:
             yield "bands", f"{banding_text} need {banding.permutations} permutations; there are {self.permutations}"

@@ -37,7 +37,7 @@ def _check_url(url: SecretStr) -> SecretStr:
     if parts.scheme == "unix":
         if not parts.path.startswith("/"):
             raise ValueError("no socket")
-    elif not parts.hostname or (parts.path.strip("/") and not _is_number(parts.path.strip("/"))):
+    elif not parts.hostname or not _is_number(parts.path.strip("/") or "0"):  # no path: database 0
         raise ValueError("no host, or a database that is not a number")
     else:
         # Raises ValueError for an empty part of the name, or one of more than 63 characters.
@@ -163,10 +163,7 @@ class Redis(TlsSection):
     def login(self) -> tuple[str, ...]:
         """Return the password, or user and password, or nothing; secrets in clear, so never log them.
 
-        Files are read again.
-
-        Raises:
-            SettingsError: A file cannot be read, or is empty.
+        Files are read again; ``SettingsError`` if one is empty or unreadable.
         """
         password = self.secret("password")
         parts = urlsplit(self.secret("url") or "")

@@ -72,7 +72,7 @@ class Settings(Section):
         return max(60.0, 4 * self.kafka.transaction_timeout_s, 4 * store_s)
 
     def hints(self) -> Iterator[str]:
-        """Yield a line for each value that is allowed but rarely useful."""
+        """Yield a line for each value that is allowed but rarely useful; ``service`` and ``api`` have no hints."""
         profiles = {f"profiles.{name}": profile for name, profile in self.profiles.items()}
         sections: dict[str, Kafka | Redis | SchemaRegistry | Profile] = {"kafka": self.kafka, "redis": self.redis}
         sections |= {"schema_registry": self.schema_registry, **profiles}

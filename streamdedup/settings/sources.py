@@ -1,7 +1,8 @@
 """Reads settings from one TOML file, the environment and the command line; the later source replaces the earlier.
 
-The only reader of the environment in the package. ``Settings.load`` calls ``read_sources``, whose result is a tree of
-plain values, the variable that set each value, and the mistakes so far; ``validation`` then checks the values.
+The only reader of the environment in the package. ``Settings.load`` calls ``read_sources``. The resulting ``Sources``
+holds a tree of plain values, the variable that set each value, and the mistakes so far; ``validation`` then checks the
+values, and adds its mistakes. ``KeyPath`` and the table of all keys are in ``schema``.
 
 pydantic-settings 2.16 does not replace this module. It reads ``os.environ`` only, ignores unknown variables, does not
 report the variable that holds a wrong value, cannot address profiles whose name contains a hyphen or two underscores,
@@ -93,11 +94,12 @@ class Sources:
             return self.origins[path]
         name = ".".join(path)
         profiles = self.tree.get("profiles")
-        table = profiles.get(path[1]) if path[0] == "profiles" and isinstance(profiles, dict) and path[1:] else None
-        variables_of_table = [variable for key_path, variable in self.origins.items() if key_path[:2] == path[:2]]
-        if variables_of_table and isinstance(table, dict) and len(variables_of_table) == len(table):
-            # All values of the profile come from variables; a misspelt variable may have created the profile.
-            return f"{name} (profile of {variables_of_table[0]})"
+        if path[0] == "profiles" and len(path) > 1 and isinstance(profiles, dict):
+            table = profiles.get(path[1])
+            variables_of_table = [variable for key_path, variable in self.origins.items() if key_path[:2] == path[:2]]
+            if variables_of_table and isinstance(table, dict) and len(variables_of_table) == len(table):
+                # All values of the profile come from variables; a misspelt variable may have created the profile.
+                return f"{name} (profile of {variables_of_table[0]})"
         return name
 
 
@@ -153,7 +155,7 @@ def _read_file(sources: Sources, path: Path) -> None:
 
 
 def _leaves(tree: Mapping[str, Any], above: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
-    """Yield path and value for every leaf except None."""
+    """Yield path and value for every leaf except None, which only overrides have: it counts as absent."""
     for key, value in tree.items():
         path = (*above, key)
         if isinstance(value, Mapping):

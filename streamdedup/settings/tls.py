@@ -77,7 +77,7 @@ def tls_file_mistakes(ca: Path | None, cert: Path | None, key: Path | None) -> I
 
 
 def _unusable_files(ca: Path | None, cert: Path | None, key: Path | None) -> Iterator[tuple[str, str]]:
-    """Yield key and text for each TLS file with wrong content; a key is compared with a usable certificate only."""
+    """Yield key and text for each TLS file with wrong content; the key is checked if the other files are usable."""
     usable = True
     for name, path in (("ssl_ca_file", ca), ("ssl_cert_file", cert)):
         reason = None if path is None else _certificate_mistake(path)

@@ -1,13 +1,16 @@
-"""The kinds of settings: how each is read, written and described.
+"""The kinds of settings: how each is read, written and described. Also ``counted`` and ``listed_counts``, for messages.
+
+Sections declare their keys with the types below, such as ``Duration``: Python type, reader and ``Kind``. pydantic calls
+the reader; ``base`` and ``describe`` take the ``Kind`` from the field's metadata.
 
 A value is typed (from TOML) or text (from the environment or the command line). Readers (``parse_...``) accept both,
 never guess (no number without its unit, no truth value for a number), and raise ``ValueError`` for anything else,
-without repeating the value.
+without repeating the value. Readers of optional keys accept None, which code may pass. A settings file states the None
+of ``OptionalNumber`` and ``Limit`` as ``"none"``; the None of other kinds means an absent key.
 
 Two types in pydantic 2.14 are not used here, because both guess. ``ByteSize`` reads "1,5MiB" and ``True`` as 1 byte,
 ignores the end of "1MiB and more", and computes with floats: "32.120kB" is 32,119 bytes. ``AwareDatetime`` reads
-"20260501" as seconds (August 1970) and refuses ISO 8601 forms that Python reads, such as
-"20260501T060000Z".
+"20260501" as seconds (August 1970) and refuses ISO 8601 forms that Python reads, such as "20260501T060000Z".
 """
 
 import contextlib
@@ -53,10 +56,11 @@ class Kind:
 
     Attributes:
         noun: Noun phrase for the documentation and for messages.
-        write: Turns a value into TOML that reads as the same value.
+        write: Turns a value into TOML that reads as the same value. Not called with None, except where None is the
+            value ``"none"``: an absent key is not written (``describe``).
         hint: Text after the noun and the bounds, such as an example.
         is_path: Whether the value names a file.
-        words: Values that are allowed instead of a path.
+        words: Values that are allowed instead of a path, such as ``"none"`` for the list of stop words.
     """
 
     noun: str
@@ -82,7 +86,7 @@ def format_duration(seconds: float) -> str:
             return f"{int(count)}{unit}"
     if seconds == 0:
         return "0s"
-    milliseconds = f"{seconds * 1000:.9f}".rstrip("0").rstrip(".")
+    milliseconds = f"{seconds * 1000:.9f}".rstrip("0").rstrip(".")  # ``_QUANTITY`` reads nine decimals
     return f"{milliseconds}ms"
 
 
@@ -107,7 +111,7 @@ def format_size(size_bytes: int) -> str:
 
 
 def parse_whole(value: object) -> int:
-    """Read a whole number; ``true`` and ``1.0`` are none."""
+    """Read a whole number; ``true`` and ``1.0`` are refused."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
@@ -134,16 +138,6 @@ def parse_flag(value: object) -> bool:
     if isinstance(value, str) and value.strip().lower() in {"true", "false"}:
         return value.strip().lower() == "true"
     raise ValueError("not a truth value")
-
-
-def counted(count: int, noun: str) -> str:
-    """Return a number with its noun: ``1 document``, ``1,200 documents``."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def listed_counts(counts: Mapping[str, int]) -> str:
-    """Return numbers with their names: ``1,200 empty, 3 too_short``; ``none`` without any."""
-    return ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items())) or "none"
 
 
 def parse_list(value: object) -> object:
@@ -202,18 +196,14 @@ def format_moment(time_ms: int) -> str:
 
 
 def read_utf8(path: Path) -> str:
-    """Read a text file.
-
-    Raises:
-        ValueError: It cannot be read, or is not UTF-8; messages put the file name before this text.
-    """
+    """Read a text file; ``ValueError`` if it is unreadable or not UTF-8. Messages put the file name before its text."""
     try:
         return path.read_bytes().decode("utf-8")
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"is not UTF-8 at byte {error.start}") from None
-    except ValueError:
+    except ValueError:  # a NUL character or a lone surrogate in the path
         raise ValueError("is not a path") from None
 
 
@@ -225,6 +215,16 @@ def write_list(value: Iterable[str]) -> str:
 def write_pairs(value: Iterable[Iterable[str]]) -> str:
     """Write text pairs as a TOML array."""
     return f"[{', '.join(write_list(pair) for pair in value)}]"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun: ``1 document``, ``1,200 documents``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def listed_counts(counts: Mapping[str, int]) -> str:
+    """Return numbers with their names: ``1,200 empty, 3 too_short``; ``none`` without any."""
+    return ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items())) or "none"
 
 
 #: Seconds, written as a number with its unit.
@@ -242,7 +242,7 @@ Size = Annotated[
     Kind("a size", lambda value: write_text(format_size(value)), ', such as "512KiB", "1MiB" or a number of bytes'),
 ]
 Whole = Annotated[int, BeforeValidator(parse_whole), Kind("a whole number", str)]
-#: A whole number, or None for an absent key; ``Limit`` is the same with another meaning of None.
+#: A whole number, or None for an absent key. Its reader, the same as that of ``Limit``, also accepts ``"none"``.
 OptionalWhole = Annotated[int | None, BeforeValidator(parse_unless_none(parse_whole)), Kind("a whole number", str)]
 Number = Annotated[float, BeforeValidator(parse_number), Kind("a number", repr)]
 #: A finite number, or None for a rule that is off.

@@ -2,8 +2,9 @@
 
 ``Settings.load`` calls ``read_sections``, ``library`` calls ``read_profile``. A pydantic model of all settings would
 look for contradictions in a section only when every value in it is valid, and between sections only when all values
-are. Here wrong values are reported and left out, and the checks run over all other values. No text repeats a secret,
-the value of an unknown key, or a password inside an address.
+are. Here a section is built with ``VALUES_ONLY``, without the check for contradictions; wrong values are reported and
+left out, and ``report_contradictions`` checks all other values. The mistakes go to a ``Sources``. No text repeats a
+secret, the value of an unknown key, or a password inside an address.
 """
 
 import re
@@ -23,7 +24,7 @@ from streamdedup.settings.schema import SECTIONS, KeyPath, section_at, tables
 from streamdedup.settings.sources import Sources
 from streamdedup.settings.units import write_text
 
-#: Placeholders for absent keys without default, so that the other keys of a table can be validated; removed again.
+#: Placeholders for absent or wrong keys without default. ``_without`` removes them again, ``read_profile`` does not.
 _PLACEHOLDERS = {"bootstrap_servers": "localhost:9092", "topics": "topic"}
 #: Longest part of a wrong value that a message repeats.
 _SHOWN_CHARACTERS = 60
@@ -37,7 +38,7 @@ def read_sections(sources: Sources) -> dict[str, Any]:
     """Return the sections by name, ``profiles`` as a dict by profile name; mistakes are reported to ``sources``."""
     profiles: dict[str, Section] = {}
     sections: dict[str, Any] = {"profiles": profiles}
-    for path, model, content in tables(sources.tree):
+    for path, model, content in tables(sources.tree):  # all sections: an absent one as an empty table
         section = _read_section(sources, path, model, content)
         if path[0] == "profiles":
             profiles[path[-1]] = section
@@ -55,7 +56,7 @@ def read_sections(sources: Sources) -> dict[str, Any]:
 
 
 def read_profile(keywords: Mapping[str, object], allowed_keys: Collection[str]) -> Profile:
-    """Return a profile that a program defines in keywords, with the same texts for mistakes as for the settings file.
+    """Return a profile that a program defines in keywords; mistakes are described as those of a settings file.
 
     Args:
         keywords: Values by key, without ``topics``.
@@ -66,10 +67,11 @@ def read_profile(keywords: Mapping[str, object], allowed_keys: Collection[str]) 
     """
     path = ("profiles", "NAME")
     sources = Sources(has_file=True)  # a missing file is no mistake of a program
-    # Mistakes name the keyword alone, without section and profile.
+    # Mistakes name a key by its origin: here the keyword alone, without section and profile.
     sources.origins = {(*path, key): key for key in (*keys_of(Profile), *keywords)}
     for key in keywords.keys() & (keys_of(Profile).keys() - set(allowed_keys)):
         sources.report((*path, key), "is about records of Kafka; a program gives ids and texts itself")
+    # Unknown keys stay, so that ``_read_section`` reports them.
     accepted = {key: value for key, value in keywords.items() if key in allowed_keys or key not in keys_of(Profile)}
     sources.tree = {"profiles": {path[1]: accepted}}
     content = {"topics": _PLACEHOLDERS["topics"], **accepted}
@@ -83,11 +85,11 @@ def report_contradictions(sources: Sources, section: Section, above: KeyPath = (
     """Report the contradictions within a section; none if the settings file could not be read."""
     if not sources.is_unread:
         for key, text in section.contradictions():
-            sources.report((*above, *key.split(".")), text)
+            sources.report((*above, *key.split(".")), text)  # ``Settings`` names keys by section and key
 
 
 def _read_section(sources: Sources, path: KeyPath, model: type[_AnySection], content: object) -> _AnySection:
-    """Return a section that lacks the attributes whose value is wrong."""
+    """Return a section that lacks the attributes whose value is wrong; its mistakes are reported."""
     if not isinstance(content, Mapping):
         sources.report(path, f"is {shown(content)}, not a table; needed: keys under [{'.'.join(path)}]")
         return _without(model, {}, set(keys_of(model)))
@@ -100,7 +102,7 @@ def _read_section(sources: Sources, path: KeyPath, model: type[_AnySection], con
 
 
 def _report_values(sources: Sources, path: KeyPath, model: type[Section], failed: ValidationError) -> set[str]:
-    """Report a table's wrong, unknown and missing keys, and return them. Later mistakes about a key are left out."""
+    """Report a table's wrong, unknown and missing keys, and return them."""
     fields = keys_of(model)
     keys: set[str] = set()
     for error in failed.errors(include_url=False):
@@ -115,13 +117,18 @@ def _report_values(sources: Sources, path: KeyPath, model: type[Section], failed
             index, text = _describe_value(fields[key], error)
             sources.report((*path, key), text, index)
         keys.add(key)
+    # A contradiction with a reported key would be a second mistake about it: ``report`` leaves out settled keys.
     sources.settled.update((*path, key) for key in keys)
     return keys
 
 
 def _without(model: type[_AnySection], content: Mapping[str, object], keys: set[str]) -> _AnySection:
-    """Return a section that lacks the attributes for ``keys``; ``contradictions`` leaves out checks that need them."""
+    """Return a section that lacks the attributes for ``keys``.
+
+    A check that needs a missing attribute ends with an AttributeError, which ``Section.contradictions`` ignores.
+    """
     valid = {key: value for key, value in content.items() if key not in keys}
+    # ``keys`` has unknown keys as well, which the model refuses.
     placeholders = {key: value for key, value in _PLACEHOLDERS.items() if key in keys & keys_of(model).keys()}
     section = model.model_validate(valid | placeholders, context=VALUES_ONLY)
     for name in model.model_fields:

@@ -1,6 +1,7 @@
 """The recommended row of ``tune``, its section of the settings file, and warnings about the sample and the forecast.
 
-``comparison`` calls ``recommend``; ``results`` and ``proposals`` use the other functions.
+``comparison`` calls ``recommend``; ``results`` and ``proposals`` use the other functions, and ``cli.applied_settings``
+uses ``SERVERS``. The documents are those of a ``Study``: the texts of the sample that it uses.
 """
 
 import math
@@ -20,7 +21,7 @@ _WORD_CHARACTERS: Final = 6
 _LEAST_PAIRS: Final = 100
 #: Least shares of the documents for a warning: without words, shorter than a shingle, compared by estimate.
 _EMPTY_SHARE, _SHORT_SHARE, _ESTIMATED_SHARE = 0.01, 0.02, 0.10
-#: A forecast for more than this many times the used documents has a warning.
+#: A forecast for more than this many times the documents of the study has a warning.
 _FAR: Final = 50
 #: Settings that the printed section has even with their default values; it always has those without a fixed default.
 _ALWAYS: Final = ("shingle_unit", "threshold", "min_recall", "bands", "rows", "exact_limit", "retention_s")
@@ -45,10 +46,11 @@ def recommend(rows: Sequence[TuningRow], preferred: ShingleOptions) -> Recommend
     """Recommend a shingle kind.
 
     The profile's kind is recommended, unless half of the texts are so short that a pair falls below the threshold
-    when one word differs. Then the kind that suits the shortest texts is recommended.
+    when one word differs. Then the kind that suits the shortest texts is recommended; it may be the profile's.
 
-    ``rows``: at least one, one for each shingle kind, all with one threshold and one minimum recall. ``preferred``: the
-    profile's kind. If the user named other kinds, or the kind misses the recall, the first row takes its place.
+    ``rows``: at least one; one for each compared shingle kind that reaches the minimum recall, all with one threshold
+    and one minimum recall. ``preferred``: the profile's kind. Where ``rows`` lacks it, because the user named other
+    kinds or it misses the recall, the first row is used instead.
     """
     row = next((row for row in rows if row.options == preferred), rows[0])
     threshold, name, needed = row.threshold, _kind_name(row), _words_needed(row)
@@ -78,18 +80,20 @@ def recommend(rows: Sequence[TuningRow], preferred: ShingleOptions) -> Recommend
 def least_words(options: ShingleOptions, threshold: float) -> int:
     """Return the least word count with which a text stays at the threshold when one word changes.
 
-    A word is part of k shingles of k words. If it changes, s - k of s shingles stay, and the similarity
-    (s - k) / (s + k) is at least t from s = k (1 + t) / (1 - t) on. A word with w characters is part of w + k - 1
-    shingles of k characters, which take the place of k in this formula. A text of n words has n - k + 1 shingles.
+    If c of s shingles change, the similarity (s - c) / (s + c) is at least t from s = c (1 + t) / (1 - t) on.
+
+    - Shingles of k words: a word is part of c = k shingles; a text of n words has n - k + 1 shingles.
+    - Shingles of k characters: a word of w characters is part of c = w + k - 1 shingles; a text of n words has about
+      w n shingles, because w includes the following space.
     """
     if threshold >= 1.0:
-        return 0
+        return 0  # no word count is enough; ``recommend`` has a reason of its own for this threshold
     changed = options.size if options.unit == "word" else _WORD_CHARACTERS + options.size - 1
     shingles = changed * (1 + threshold) / (1 - threshold)
     if options.unit == "word":
         # The tolerance is for a result that rounding raises above a whole number.
         return math.ceil(shingles - 1e-9) + options.size - 1
-    return math.ceil(shingles / _WORD_CHARACTERS)  # so many shingles begin in a word
+    return math.ceil(shingles / _WORD_CHARACTERS)
 
 
 def _words_needed(row: TuningRow) -> int:
@@ -132,8 +136,8 @@ def warnings(
 ) -> Iterator[str]:
     """Yield warnings about the sample and the forecast, for the recommended row and an index of ``documents_kept``.
 
-    ``exact_limit``: distinct shingles up to which a document is stored as a set. ``is_cut_by_time``: whether there was
-    no time for more documents.
+    ``exact_limit``: distinct shingles up to which a document is stored as a set; None for any number.
+    ``is_cut_by_time``: whether there was no time for more documents.
     """
     yield from _text_warnings(row.study, exact_limit)
     if row.recall.edited.total < _LEAST_PAIRS:

@@ -98,8 +98,9 @@ class DistinctSets(NamedTuple):
         return np.stack((left_halves.sum(axis=1) * right_halves.sum(axis=1), across), axis=1)
 
     def copy_pairs(self) -> NDArray[np.float64]:
-        """Return the pair count of all documents with equal sets."""
+        """Return the pair count of all documents with equal sets, float64 (2,)."""
         counts = self.copies.astype(np.float64)
+        # Across: each copy in the first half with each one in the second.
         return np.array([(counts * (counts - 1) / 2).sum(), self.halves.astype(np.float64).prod(axis=1).sum()])
 
     def contained(self, pairs: Pairs, rule: ContainmentRule) -> NDArray[np.bool_]:
@@ -208,6 +209,7 @@ class _BandBuckets(NamedTuple):
 
 
 def _buckets_by_band(keys: NDArray[np.uint32], sets: DistinctSets) -> Iterator[_BandBuckets]:
+    """Yield the buckets of each band, a column of ``keys``: the sets with equal keys share a bucket."""
     for column in keys.T:
         order = np.argsort(column, kind="stable")
         ordered = column[order]
@@ -228,7 +230,7 @@ def _pair_codes(keys: NDArray[np.uint32], sets: DistinctSets) -> Iterator[NDArra
         if room < 0:
             return
         shared = np.flatnonzero(set_counts > 1)  # numbers of the buckets with several sets
-        indexes = ranges(starts[shared], set_counts[shared])
+        indexes = ranges(starts[shared], set_counts[shared])  # in ``order``, of all sets in these buckets
         # Each set is paired with all sets that follow it in its bucket.
         followers = np.repeat(starts[shared] + set_counts[shared], set_counts[shared]) - indexes - 1
         left, right = order[np.repeat(indexes, followers)], order[ranges(indexes + 1, followers)]

@@ -113,7 +113,7 @@ def compare_settings(
     workload = Workload(
         index_size=question.documents_kept,
         collection_size=sample.read_count,
-        share=sample.share,
+        sample_share=sample.share,
         permutations=profile.permutations,
         most_permutations=question.most_permutations,
         limits=StormLimits(profile.bucket_cap, profile.max_candidates),
@@ -151,11 +151,7 @@ def _studies(
 
 
 def _recommended(question: Question, workload: Workload, rows: Sequence[TuningRow]) -> Recommendation:
-    """Recommend one of the rows with the threshold and the minimum recall of ``question``.
-
-    Raises:
-        SettingsError: No such row reaches the minimum recall; the text names remedies.
-    """
+    """Recommend one of the rows with ``question``'s threshold and minimum recall; raises as ``compare_settings``."""
     target = (question.threshold, question.min_recall)
     eligible = [row for row in rows if (row.threshold, row.min_recall) == target]
     reaching = [row for row in eligible if row.reached]

@@ -1,8 +1,8 @@
 """Proposals of ``streamdedup tune``: settings that change which documents are near-duplicates, alone and together.
 
 ``results`` calls ``study_proposals``. Each proposal is measured like the recommended row: by an exact join of the same
-documents, and with its own cheapest bands. A pair is *boilerplate* if more than half of the word shingles that its two
-texts share are stop shingles.
+documents (``study``), and with its own cheapest bands (``rows``). A pair is *boilerplate* if more than half of the word
+shingles that its two texts share are stop shingles.
 """
 
 import re
@@ -68,7 +68,10 @@ class MeasuredProposal(NamedTuple):
 
 
 class Proposals(NamedTuple):
-    """The recommendation, then the helpful proposals; last, of several, all together. Reasons for missing proposals."""
+    """The recommendation with the helpful proposals, and the reasons for missing proposals as ``warnings``.
+
+    Last in ``measured``, if several help and bands reach the minimum recall with all of them: all together.
+    """
 
     measured: list[MeasuredProposal]
     warnings: list[str]
@@ -222,19 +225,21 @@ class _ProposalMeter:
             sets=study.sets if options == self._row.options else None,
         )
         rows = rows_of(changed, workload, (threshold,), (self._row.min_recall,))
-        return self.as_proposal(name, profile, learnt, rows[0]) if rows and rows[0].reached else None
+        if not rows or not rows[0].reached:  # at most one row: one threshold and one minimum recall
+            return None
+        return self.as_proposal(name, profile, learnt, rows[0])
 
     def as_proposal(self, name: str, profile: Profile, learnt: Learnt | None, row: TuningRow) -> MeasuredProposal:
         """Return a row as a proposal, with the pairs that it adds to and removes from the recommended ones."""
         threshold = self._row.threshold
-        # Pairs of the recommendation, and then those of the proposal.
         left, right, weights = _alerted_pairs(self._row.study, threshold)
         lost = float(weights[~_alerts(row.study, left, right, threshold)].sum())
         common_pairs = float(weights.sum()) - lost
-        left, right, weights = _alerted_pairs(row.study, threshold)
+        left, right, weights = _alerted_pairs(row.study, threshold)  # from here on the pairs of the proposal
         pairs = float(weights.sum())
         shared = overlaps_of(self._word_sets, left, right).common
         shared_without_stops = overlaps_of(self._word_sets_without_stops, left, right).common
+        # More than half of the shared shingles are stop shingles.
         boilerplate = float(weights[2 * shared_without_stops < shared].sum())
         # The difference is below 0 where the kept pairs of the proposal's study represent too few dropped ones.
         gained = max(pairs - common_pairs, 0.0)
@@ -251,7 +256,7 @@ def _with_stops(options: ShingleOptions, stops: frozenset[int]) -> ShingleOption
 def _alerted_pairs(study: Study, threshold: float) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """Return the two document numbers of each alerted pair, and how many document pairs the pair represents.
 
-    A set with copies is paired with itself, and represents the pairs of its copies.
+    A set with copies is paired with itself, and represents the pairs of its copies. Numbers are those of used texts.
     """
     alerted, documents = study.alerted(threshold), study.distinct.first_documents
     copy_pairs = study.distinct.copies * (study.distinct.copies - 1) / 2
@@ -275,7 +280,7 @@ def _alerts(study: Study, left: NDArray[np.int64], right: NDArray[np.int64], thr
 
 
 def learning_command(row: TuningRow, name: str, profile: Profile, arguments: tuple[str, ...]) -> str:
-    """Return the command that learns the stop shingles, writes them to a file and shows the most frequent ones."""
+    """Return the command that writes and shows the stop shingles; ``arguments``: corpus and profile (``Question``)."""
     command = ["streamdedup", "stop-shingles", *arguments]
     if (row.options.unit, row.options.size) != (profile.shingle_unit, profile.shingle_size):
         command += ["--unit", row.options.unit, "--size", str(row.options.size)]

@@ -1,6 +1,8 @@
 """The ``streamdedup tune`` results of one round as plain values, None for unknown values.
 
 ``rounds`` calls ``results_of``; ``--json`` prints the values, ``cli/rendering`` makes tables and the report from them.
+A row is a ``TuningRow`` (``rows``); its ``study`` has the pairs of the sample in one shingle kind, as pairs of distinct
+sets with the number of document pairs that each represents.
 """
 
 import math
@@ -17,7 +19,7 @@ from streamdedup.tuning.proposals import MeasuredProposal, Proposals, learning_c
 from streamdedup.tuning.rows import TuningRow
 from streamdedup.tuning.study import BINS, Study
 
-#: Greatest load of a daemon, as a share of its speed; the rest is for busy hours and backlogs.
+#: Greatest load of a daemon, as a share of its speed; the other half is for busy hours and backlogs.
 _LOAD: Final = 0.5
 #: Pairs nearest to the threshold that the report lists.
 _BORDERLINE_COUNT: Final = 10
@@ -33,7 +35,7 @@ _CURVE_BINS: Final = 40
 def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]:
     """Return all results; the proposals are computed here, for the recommended shingles and threshold."""
     question, sample, row = compared.question, compared.sample, compared.recommendation.row
-    studies = {study.options: study for study in (row.study for row in compared.rows)}
+    studies = {row.options: row.study for row in compared.rows}
     proposals = study_proposals(compared, progress)
     return {
         "sample": {
@@ -184,7 +186,8 @@ def _thresholds(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
     """
     row = compared.recommendation.row
     study = row.study
-    copy_pairs, weights = float(study.distinct.copy_pairs()[ALL_PAIRS]), study.counts[:, ALL_PAIRS]
+    copy_pairs = float(study.distinct.copy_pairs()[ALL_PAIRS])
+    weights = study.counts[:, ALL_PAIRS]  # document pairs that each kept pair represents
     similarities = study.pairs.similarities
     previous_pairs, previous_threshold = 0, math.inf
     for threshold in sorted(compared.question.thresholds, reverse=True):
@@ -246,12 +249,13 @@ def _borderline(compared: ComparedSettings) -> list[dict[str, Any]]:
     study = row.study
     ids = [compared.sample.ids[number] for number in study.first_texts.tolist()]  # by set number
     nearest = np.argsort(np.abs(study.pairs.similarities - row.threshold), kind="stable")[:_BORDERLINE_COUNT]
+    columns = (column[nearest].tolist() for column in study.pairs)  # left, right, similarities
     return [
         {"left": ids[left], "right": ids[right], "similarity": similarity}
-        for left, right, similarity in zip(*(column[nearest].tolist() for column in study.pairs), strict=True)
+        for left, right, similarity in zip(*columns, strict=True)
     ]
 
 
 def _finite(value: float) -> float | None:
-    """Return a number, or None for infinity, which JSON cannot represent."""
+    """Return a number, or None for infinity, which JSON cannot represent: too many candidates to list."""
     return value if math.isfinite(value) else None

@@ -62,8 +62,9 @@ def rounds(
         SettingsError: The last round recommends nothing.
     """
     started_s = clock()
+    # The last comparison that recommended a row; None before any did.
     latest: ComparedSettings | None = None
-    # The comparison whose recommended kind is studied further; None for a round with all kinds.
+    # The comparison whose recommended kind this round studies further; None for a round with all kinds.
     earlier: ComparedSettings | None = None
     round_times: list[RoundTime] = []
     characters = float(FIRST_CHARACTERS)
@@ -82,13 +83,13 @@ def rounds(
         elapsed_s = clock() - started_s
         round_times.append(RoundTime(len(kinds), characters, clock() - round_started_s))
         next_has_all_kinds = characters < ALL_KINDS_CHARACTERS and elapsed_s < _ALL_KINDS_SHARE * time_s
-        # Before any recommendation ``latest`` is None, so the next round has all kinds as well.
+        # Before any recommendation ``latest`` is None, so the next round has all kinds in any case.
         earlier = None if next_has_all_kinds else latest
         next_kinds_count = len(question.kinds) if earlier is None else 1
         growth = min(_GROWTH, affordable_growth(round_times, next_kinds_count, time_s - elapsed_s))
         if next_has_all_kinds:
             growth = min(growth, ALL_KINDS_CHARACTERS / max(characters, 1))
-        # With several kinds, a round with one kind may use more characters (``used_characters``).
+        # After a round with several kinds, one with a single kind may use more characters (``used_characters``).
         is_last = (
             characters >= sum(map(len, sample.texts))
             or growth < _LEAST_GROWTH
@@ -104,7 +105,10 @@ def rounds(
 
 
 def affordable_growth(round_times: list[RoundTime], kinds_count: int, left_s: float) -> float:
-    """Return how many times the last round's characters fit into ``left_s`` seconds, with ``kinds_count`` kinds."""
+    """Return how many times the last round's characters fit into ``left_s`` seconds, with ``kinds_count`` kinds.
+
+    The time grows as characters ** power; two rounds with as many kinds show the power.
+    """
     last, power = round_times[-1], _POWER
     expected_s = last.seconds * (_ONE_KIND_SHARE if kinds_count < last.kinds_count else 1.0)
     if len(round_times) > 1:

@@ -1,10 +1,10 @@
 """The rows of the table of ``tune``: the cheapest banding for each shingle kind, threshold and minimum recall.
 
 ``comparison`` and ``proposals`` call ``rows_of`` with a study. A ``TuningRow`` is a row of the table; ``rows`` are the
-rows r of a banding. A banding qualifies if P(t) (``lsh``) is at least the minimum recall; t is the threshold, or the
-least similarity of the containment rule where the profile has one. The cost of a banding is counted in bands, as in
-``lsh``, but with the false candidates of the sample instead of those of Reuters-21578, and with a price for signature
-values beyond the profile's:
+rows r of a banding. A banding qualifies if P(t), its chance to find a pair with the similarity t (``lsh``), is at least
+the minimum recall; t is the threshold, or the least similarity of the containment rule where the profile has one. The
+cost of a banding is counted in bands, as in ``lsh``, but with the false candidates of the sample instead of those of
+Reuters-21578, and with a price for signature values beyond the profile's:
 
     cost(b, r) = b + w F(b, r) + v max(b r - permutations, 0)
 
@@ -63,7 +63,7 @@ class Workload:
     Attributes:
         index_size: Documents in the index, in the steady state.
         collection_size: Documents in the collection from which the sample was drawn.
-        share: Share of the collection in the sample, above 0, at most 1.
+        sample_share: Share of the collection in the sample, above 0, at most 1.
         permutations: Signature values in the profile.
         most_permutations: Largest number of signature values to try, as many as the studies' signatures have.
         limits: The profile's limits for storms.
@@ -71,7 +71,7 @@ class Workload:
 
     index_size: float
     collection_size: int
-    share: float
+    sample_share: float
     permutations: int
     most_permutations: int
     limits: StormLimits
@@ -111,10 +111,10 @@ class TuningRow(NamedTuple):
 
     Attributes:
         study: The sample with one shingle kind.
-        recall: Share of the sample's pairs that become candidates; the limits for storms play no part.
+        recall: Recall of the bands alone on the sample's pairs, without the limits for storms.
         chance: Chance to find a pair that has just the least similarity: to have it as a candidate, and to compare it
-            with ``limits`` in an index of ``Workload.judged_index_size``.
-        found_share: Share of the sample's pairs that become candidates and are compared; None without pairs.
+            in spite of ``limits`` in an index of ``Workload.judged_index_size``.
+        found_share: As ``recall.measured``, of candidates that are compared in spite of ``limits``; None without pairs.
         permutations: Signature values: the profile's, or more if the banding needs more.
         candidates: A new document's candidates.
         prepare_us: Microseconds of one core for a document's shingles and signature, measured on this machine.
@@ -147,7 +147,9 @@ class TuningRow(NamedTuple):
     @property
     def hidden(self) -> float:
         """Share of the sample's pairs that the limits hide: candidates that are not compared."""
-        return 0.0 if self.found_share is None else (self.recall.measured or 0.0) - self.found_share
+        if self.found_share is None or self.recall.measured is None:  # without pairs both are None
+            return 0.0
+        return self.recall.measured - self.found_share
 
     @property
     def documents_per_s(self) -> float:
@@ -156,7 +158,7 @@ class TuningRow(NamedTuple):
 
 
 class _Priced(NamedTuple):
-    """A banding that reaches a recall without limits for storms, and its cost in bands, candidates and scales."""
+    """A banding that reaches a recall without limits for storms: its cost, candidates, and scales for the limits."""
 
     cost: float
     banding: Banding
@@ -189,7 +191,10 @@ def rows_of(
 
 
 class _Search:
-    """The search for the row at one threshold and minimum recall; ``priced`` are the bandings that reach the recall."""
+    """The search for the row at one threshold and minimum recall.
+
+    ``rows_of`` fills ``priced`` with all bandings that reach the recall, and then calls ``row``.
+    """
 
     def __init__(self, study: Study, workload: Workload, threshold: float, min_recall: float) -> None:
         self._study = study
@@ -197,20 +202,23 @@ class _Search:
         self._threshold = threshold
         self._min_recall = min_recall
         self._least_similarity = study.least_similarity(threshold)
-        # A study has no pairs below its floor, so only a floor of at most ``RELATED_FROM`` shows all related pairs.
+        # At most the threshold, so that all alerted pairs are related. A study lacks the pairs below its floor.
         self._related_from = min(RELATED_FROM, threshold)
         self.priced: list[_Priced] = []
 
     def fewest_bands(self, rows: int) -> int | None:
         """Return the fewest bands of ``rows`` rows that reach the recall; None if the signature is too short."""
-        bands = _fewest_bands(self._least_similarity, self._min_recall, rows)
+        bands = _bands_needed(self._least_similarity, self._min_recall, rows)
         return bands if bands <= self._workload.most_permutations // rows else None
 
     def price(self, banding: Banding, pairs: NDArray[np.float64]) -> _Priced:
-        """Return a banding with its cost; ``pairs``: pair count of its candidates in the sample."""
+        """Return a banding with its cost.
+
+        ``pairs``: its candidate pairs in the sample, a pair count (``candidates``): all, and those across the halves.
+        """
         study, workload, document_count = self._study, self._workload, self._study.documents_count
         # Share of the collection in the study, which may use a part of the sample.
-        share = workload.share * document_count / max(study.sample_count, 1)
+        share = workload.sample_share * document_count / max(study.sample_count, 1)
         related = study.true_candidates(self._related_from, banding)
         matches = study.true_candidates(self._threshold, banding)
         candidates = Candidates(
@@ -268,11 +276,10 @@ class _Search:
         """Return the row of a banding with limits for storms: recall, chance and cost."""
         study, workload, banding = self._study, self._workload, priced.banding
         shares = study.compared_shares(banding, priced.scales, limits, self._related_from)
-        # The study signs with as many values as the longest banding needs.
+        # ``sign_s`` is the time for ``most_permutations`` signature values.
         signing_s = study.sign_s * banding.permutations / workload.most_permutations
-        compared = min(
-            priced.candidates.expected(workload.index_size), limits.max_candidates or math.inf
-        )  # None: no limit
+        most_compared = math.inf if limits.max_candidates is None else limits.max_candidates
+        compared = min(priced.candidates.expected(workload.index_size), most_compared)
         return TuningRow(
             study=study,
             threshold=self._threshold,
@@ -289,16 +296,16 @@ class _Search:
         )
 
     def _with_more_bands(self, row: TuningRow) -> TuningRow:
-        """Judge the same number of rows with more bands, which make up for the candidates that are not compared.
+        """Judge the row's number of rows with more bands, which make up for the candidates that are not compared.
 
-        Returns the same row if no band count within the signature is enough.
+        Return the row unchanged if no band count within the signature is enough.
         """
         rows, most_bands = row.banding.rows, self._workload.most_permutations // row.banding.rows
         compared_share = row.chance / row.banding.probability(self._least_similarity)
-        candidate_recall = self._min_recall / compared_share  # so many pairs must become candidates
+        candidate_recall = self._min_recall / compared_share  # this share of pairs must become candidates
         if candidate_recall >= 1.0:
             return row
-        bands = _fewest_bands(self._least_similarity, candidate_recall, rows)
+        bands = _bands_needed(self._least_similarity, candidate_recall, rows)
         if bands > most_bands:
             return row
         # One band in reserve, because more bands have more candidates, of which a smaller share is compared.
@@ -306,7 +313,7 @@ class _Search:
         return self._judged(self.price(banding, self._study.candidates(banding)[banding.bands]), row.limits)
 
 
-def _fewest_bands(similarity: float, recall: float, rows: int) -> int:
+def _bands_needed(similarity: float, recall: float, rows: int) -> int:
     """Return the fewest bands of ``rows`` rows that find pairs of a similarity with the chance ``recall``, below 1."""
     agree = similarity**rows
     if agree < _LEAST_AGREEMENT:
@@ -318,9 +325,9 @@ def _fewest_bands(similarity: float, recall: float, rows: int) -> int:
 
 
 def _scale(candidates: float, pairs: float, document_count: int) -> float:
-    """Return ``candidates`` as a multiple of a document's candidates in the sample, earlier and later documents.
+    """Return ``candidates`` as a multiple of a document's candidates in the sample.
 
-    1 where the sample shows no candidates, or too many to list.
+    1 where the sample shows no candidates, too many to list, or by an estimate fewer than none.
     """
-    in_sample = 2 * pairs / max(document_count, 1)
+    in_sample = 2 * pairs / max(document_count, 1)  # a pair is a candidate of both its documents
     return candidates / in_sample if 0.0 < in_sample < math.inf else 1.0

@@ -1,4 +1,6 @@
-"""Bounded samples of a stream of texts: ``draw_sample`` for ``tune``, ``BoundedTexts`` for ``stop-shingles``.
+"""Bounded samples of a stream of texts.
+
+``draw_sample``, for ``tune``, bounds the documents; ``BoundedTexts``, for ``stop-shingles``, bounds the characters.
 
 ``rounds`` and ``comparison`` use a part of a sample: ``used_characters``, ``used_text_numbers``.
 """
@@ -58,22 +60,16 @@ def draw_sample(documents: Iterable[tuple[str, str, str | None, str | None]], si
             reservoir.append((count, *document))
         elif (index := generator.randrange(count)) < size:
             reservoir[index] = (count, *document)
-    reservoir.sort(key=lambda numbered: numbered[0])
+    reservoir.sort(key=lambda numbered: numbered[0])  # the order of arrival
     _, ids, texts, sources, scopes = zip(*reservoir, strict=True) if reservoir else ((), (), (), (), ())
     return Sample(list(ids), list(texts), list(sources), list(scopes), count)
 
 
 class BoundedTexts:
-    """Keeps texts from a stream, each with the same chance, as many as a character count allows.
+    """Keeps texts from a stream, each with the same chance; ``texts`` has them in the order of arrival.
 
-    Whenever the kept texts have more, each of them is dropped with a chance of one half, and later texts are kept with
-    half the chance.
-
-    Args:
-        most_characters: Most characters in all kept texts; a single text may have more.
-
-    Attributes:
-        texts: The kept texts, in the order of arrival.
+    Whenever the kept texts have more than ``most_characters``, each of them is dropped with a chance of one half, and
+    later texts are kept with half the chance. A single kept text may have more characters.
     """
 
     def __init__(self, most_characters: int) -> None:

@@ -52,7 +52,8 @@ class Recall(NamedTuple):
         edited: Alerted pairs of different sets, so of edited texts, and how many of these are candidates. A set pair
             counts once, however many documents have the sets.
         measured: Share of ``pairs`` that become candidates; None without pairs.
-        expected: The same share in theory: the mean over ``pairs`` of P(s), the probability at the pair's similarity.
+        expected: The same share in theory: the mean over ``pairs`` of P(s), the chance that a pair of similarity s
+            becomes a candidate.
     """
 
     pairs: float
@@ -70,7 +71,7 @@ class Study:
         family: Signature hash functions.
         scopes: Scope of each text; empty without scopes.
         text_numbers: int64 (n,); numbers of the texts that are used, ascending; None for all.
-        floor: Least similarity of joined pairs, above 0, at most 1; with a lower threshold no method finds more pairs.
+        floor: Least similarity of joined pairs, above 0, at most 1. Pairs below it are unknown at any threshold.
         rule: Containment rule, whose ``min_similarity`` is at least ``floor``; None for no rule.
         min_words: Documents with fewer words are skipped.
         progress: Called with the count of newly joined documents.
@@ -85,7 +86,7 @@ class Study:
             halves of the sample (a pair count, ``candidates``).
         histogram: float64 (BINS,); document pairs by similarity, equal sets in the last bin.
         shingle_s: Seconds to shingle the texts; 0 with known ``sets``.
-        sign_s: Seconds that the daemon would take to sign all documents.
+        sign_s: Seconds that the daemon would take to sign all documents with all values of ``family``.
     """
 
     def __init__(  # noqa: PLR0913  ``texts``, ``scopes`` and ``text_numbers`` are one sample
@@ -126,7 +127,7 @@ class Study:
         self.sign_s = (time.perf_counter() - started) * self.indexed_count / max(distinct_count, 1)
         no_pair = np.zeros(len(self.pairs.left), np.bool_)
         self._by_rule = no_pair if rule is None else self.distinct.contained(self.pairs, rule)
-        # By row count: the first band that each pair shares.
+        # By row count: the first band that each kept pair shares, or the number of all bands if it shares none.
         self._first_shared = cache(self._compute_first_shared)
         # The row count of the last ``_compute_first_shared``, and its keys: those of all bands for which the signature
         # has room. While bandings with these rows are judged, ``band_keys`` takes a part of them. It computes the keys
@@ -165,7 +166,7 @@ class Study:
         return mask
 
     def exact_share(self, exact_limit: int | None) -> float:
-        """Return the share of the indexed documents that are compared exactly: up to ``exact_limit`` shingles."""
+        """Return the share of the indexed documents that are stored as shingles: at most ``exact_limit``; None: all."""
         stored = keeps_hashes(np.diff(self.distinct.offsets), exact_limit)
         return float(self.distinct.copies[stored].sum() / max(self.indexed_count, 1))
 
@@ -219,12 +220,13 @@ class Study:
         parts of the signatures, each as long as ``banding`` needs, at most ``_MOST_PARTS``.
         """
         pairs, copies, width = self.pairs.where(self.alerted(threshold)), self.distinct.copies, banding.permutations
-        is_paired = copies > 1
+        is_paired = copies > 1  # a document and its copy are an alerted pair
         is_paired[pairs.left] = is_paired[pairs.right] = True
         part_count = min(_MOST_PARTS, self._signatures.shape[1] // width)
         unlucky_count = 0
         for part in range(part_count):
             is_found = np.zeros(len(pairs.left), np.bool_)
+            # Without the scopes: the documents of a kept pair have one scope, which changes their keys alike.
             for column in banding.band_keys(self._signatures[:, part * width : (part + 1) * width]).T:
                 is_found |= column[pairs.left] == column[pairs.right]
             is_lucky = copies > 1  # copies of a text always find each other
@@ -239,10 +241,11 @@ class Study:
         """Return the chance of a candidate to be compared in spite of ``limits``, by set and by shared bands.
 
         float64 (n_sets, bands + 1), see ``capped``. ``scales.related`` is for copies and for the kept pairs that are
-        alerted with ``related_from`` as the threshold, ``scales.unrelated`` for all other candidates.
+        alerted with ``related_from`` as the threshold, 0 for all; ``scales.unrelated`` for all other candidates.
         """
         pairs = self.pairs.where(self.alerted(related_from))
-        related = pairs.left * len(self.distinct.first_documents) + pairs.right  # the codes of ``candidates``
+        # ``candidates`` codes a set pair as one number in this way.
+        related = pairs.left * len(self.distinct.first_documents) + pairs.right
         return compared_shares(self.band_keys(banding), self.distinct, related, scales, limits)
 
     def found_share(self, banding: Banding, threshold: float, shares: NDArray[np.float64]) -> float | None:
@@ -263,7 +266,7 @@ class Study:
         return float(weights @ compared + copy_pairs @ shares[:, -1]) / total if total else None
 
     def true_candidates(self, threshold: float, banding: Banding) -> NDArray[np.float64]:
-        """Return the pair count of the alerted pairs that become candidates, float64 (2,), equal sets included."""
+        """Return how many alerted pairs become candidates, as a pair count, float64 (2,); equal sets included."""
         is_true_candidate = self.alerted(threshold) & (self._first_shared(banding.rows) < banding.bands)
         pairs: NDArray[np.float64] = self.distinct.copy_pairs() + self.counts[is_true_candidate].sum(axis=0)
         return pairs

@@ -59,8 +59,8 @@ def made_texts(count: int, words: int = 40) -> list[str]:
 
 def workload(**changes: object) -> Workload:
     given = {
-        "index_size": 1_000.0, "collection_size": 1_000, "share": 1.0, "permutations": 128, "most_permutations": 128,
-        "limits": StormLimits(500, 500),
+        "index_size": 1_000.0, "collection_size": 1_000, "sample_share": 1.0, "permutations": 128,
+        "most_permutations": 128, "limits": StormLimits(500, 500),
     }  # fmt: skip
     return Workload(**{**given, **changes})
 
