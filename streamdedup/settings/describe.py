@@ -61,7 +61,8 @@ def _describe_containment(profile: Profile) -> Iterator[str]:
         return
     banding, without_rule = profile.banding(), profile.cheapest_banding(profile.threshold)
     jaccard = profile.least_jaccard(profile.threshold)
-    false, false_without_rule = false_candidates(banding, jaccard), false_candidates(without_rule, jaccard)
+    unit = profile.shingle_unit
+    false, false_without_rule = (false_candidates(bands, jaccard, unit=unit) for bands in (banding, without_rule))
     times = banding_cost(banding, jaccard) / banding_cost(without_rule, jaccard)
     added_bands = banding.bands - without_rule.bands
     added_bytes = " or ".join(f"{added_bands * size:+,} ({layout})" for layout, size in BAND_BYTES.items())

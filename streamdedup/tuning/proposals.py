@@ -224,6 +224,8 @@ class _ProposalMeter:
             progress=progress,
             sets=study.sets if options == self._row.options else None,
         )
+        if changed.sets is study.sets:
+            changed.shingle_s = study.shingle_s  # the daemon would shingle the texts in both cases
         rows = rows_of(changed, workload, (threshold,), (self._row.min_recall,))
         if not rows or not rows[0].reached:  # at most one row: one threshold and one minimum recall
             return None

@@ -55,6 +55,14 @@ class TestRoutes:
         assert (policy["require-trusted-types-for"], policy["trusted-types"]) == ("'script'", "'none'")
         assert "unsafe" not in response.headers["content-security-policy"]
 
+    def test_every_link_of_the_document_is_answered(self, service):
+        links = re.findall(r'<a [^>]*href="([a-z][^"]*)"', INDEX)
+        answers = [service.client.get(f"/{link}", headers={"authorization": "Bearer " + "t" * 22}) for link in links]
+        assert {link: answer.status_code for link, answer in zip(links, answers, strict=True)} == {
+            "metrics": 200,
+            "openapi.json": 200,
+        }
+
     def test_the_document_is_the_root(self, service):
         response = service.client.get("/")
         assert (response.status_code, response.text) == (200, INDEX)
