@@ -233,7 +233,7 @@ class Loop:
         """Publish alerts and dead letters and commit the offsets, atomically."""
         with self._statistics.timed("publish"), self.readiness.asking_kafka():
             sink.publish(publication.messages, replace(batch, metadata=attempt_id))
-        self._ownership.committed(batch.ends, attempt_id)
+        self._ownership.on_committed(batch.ends, attempt_id)
 
     def _finish(
         self, batch: Batch, fences: Mapping[Partition, Fence], result: BatchResult, publication: Publication

@@ -252,7 +252,7 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
         """
         try:
             records: list[Any] = super().take(n)
-        except MemoryError:
+        except MemoryError:  # no record is to blame, so none is stepped past
             self.drain()
             raise
         except Exception as error:
@@ -279,7 +279,7 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
         if batch is None or batch.magic < 2 or batch.last_offset < self._next_offset():
             # Formats before Kafka 0.11 have no header with the last offset, and the header itself may be damaged.
             raise KafkaError(f"a record batch without a readable header: {described(error)}") from error
-        start = max(self._next_offset(), batch.base_offset)
+        start = max(self._next_offset(), batch.base_offset)  # compaction may have left a gap before the batch
         last = min(batch.last_offset, start + max_offsets - 1)
         reason = described(error)[:MAX_REASON_CHARS]
         unreadable = UnreadableRange(self.topic_partition.topic, self.topic_partition.partition, start, last, reason)
@@ -308,7 +308,7 @@ def bound_decompression(max_bytes: int) -> None:
     }
     for module in (default_records, legacy_records):
         for name, decoder in decoders.items():
-            if hasattr(module, name):
+            if hasattr(module, name):  # the legacy formats have no zstd
                 setattr(module, name, partial(decoder, max_bytes=max_bytes))
 
 

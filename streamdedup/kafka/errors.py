@@ -68,7 +68,7 @@ CAUSES: tuple[tuple[str, str], ...] = (
 
 #: A record larger than a topic takes.
 TOO_LARGE = (kafka_errors.MessageSizeTooLargeError, kafka_errors.RecordListTooLargeError)
-#: The client's name for its own limit, which refuses a record before any broker sees it.
+#: The client's name for its own limit, at which it refuses a record before any broker sees the record.
 _CLIENTS_LIMIT = "max_request_size"
 _CLIENT_LIMIT_EXCEEDED = (
     "a record is larger than kafka.max_message_bytes; raise it, and the topic's max.message.bytes where it is below"
@@ -81,7 +81,7 @@ _NO_LIBRARY = re.compile(r"Libraries for (\w+) compression codec not found")
 #: The package of each codec's library.
 _LIBRARIES = {"snappy": "python-snappy", "lz4": "lz4", "zstd": "zstandard"}
 
-#: Errors that only an operator can solve, refused logins and missing rights first: the error, and the advice.
+#: Errors that only an operator can solve, with advice; the first row that fits counts, so base classes come last.
 ADVICE: tuple[tuple[type[Exception], str], ...] = (
     (
         kafka_errors.TopicAuthorizationFailedError,
