@@ -137,6 +137,7 @@ class Loop:
             if self.readiness.halted is not None:
                 source.hold(POLL_S)  # keeps the partitions, and fetches nothing
                 return
+            # Shorter polls while the daemon waits, such as for its first partitions, finish joining the group sooner.
             batch = self._reader.poll(source, POLL_S if self.readiness.awaited is None else JOINING_POLL_S)
             self._statistics.observe(source)
             if self._recovery.recovered(source, batch):

@@ -61,8 +61,7 @@ class Loss(NamedTuple):
     """A committed offset that the index does not know.
 
     Attributes:
-        partition: The partition.
-        committed: The committed offset.
+        partition, committed: The partition, and its committed offset.
         reason: Description for the operator.
         gap: The missing records; None where the index as a whole is lost.
     """
@@ -78,8 +77,7 @@ class _Refusals(NamedTuple):
 
     Attributes:
         generation: Generation of the refused batches; 0 for a recovery beside an empty batch, None before a poll.
-        first_s: First refusal, monotonic seconds.
-        last_s: Last refusal, monotonic seconds.
+        first_s, last_s: First and last refusal, monotonic seconds.
     """
 
     generation: int | None
@@ -142,10 +140,7 @@ class PartitionOwnership:
     # Fences
 
     def take_over(self, batch: Batch, source: Source) -> dict[Partition, Fence]:
-        """Fence each batch partition that has no fence under the batch generation.
-
-        Returns:
-            Fences by partition.
+        """Fence each batch partition that has no fence under the batch generation; return the fences of all.
 
         Raises:
             BatchRefused: A later generation owns a partition.

@@ -184,8 +184,7 @@ class UnreadableRange:
     """Consecutive offsets that the client cannot parse; takes a record's place in the poll result.
 
     Attributes:
-        topic: Topic.
-        partition: Number of the partition.
+        topic, partition: Topic, and number of the partition.
         offset: First offset of the range; named as in a record, because callers treat both alike.
         last: Last offset of the range.
         reason: Error of the parser.

@@ -93,12 +93,13 @@ class SilenceWatch:
             BrokerUnavailable: Kafka has not answered for ``RENEW_S``; open new clients.
         """
         now_s = self._clock()
+        passed_s = now_s - self._checked_at
+        self._checked_at = now_s
         is_answered = self._is_answered(now_s)
         if is_answered:
             self._silent_s = 0.0
         elif is_answered is False:  # None leaves the silence as it is
-            self._silent_s += min(now_s - self._checked_at, LONGEST_CHECK_S)
-        self._checked_at = now_s
+            self._silent_s += min(passed_s, LONGEST_CHECK_S)
         if self._silent_s >= SILENT_S:
             text = f"Kafka at {self._options.bootstrap_servers} does not answer"
             if self._silent_s > RENEW_S:
@@ -262,15 +263,11 @@ def fetch_committed(
 
 def offsets_of(batch: Batch) -> dict[Any, Any]:
     """Return the offsets to commit for ``batch``, as the client takes them."""
-    return {
-        TopicPartition(*partition): OffsetAndMetadata(
-            # The text has the form of `_METADATA`; each part may be empty. The leader epoch -1 means unknown.
-            offset,
-            f"{batch.metadata} {batch.topic_ids.get(partition.topic, '')}".strip(),
-            leader_epoch=-1,
-        )
-        for partition, offset in batch.ends.items()
-    }
+    offsets = {}
+    for partition, offset in batch.ends.items():
+        text = f"{batch.metadata} {batch.topic_ids.get(partition.topic, '')}".strip()  # as `_METADATA`
+        offsets[TopicPartition(*partition)] = OffsetAndMetadata(offset, text, leader_epoch=-1)  # the epoch is unknown
+    return offsets
 
 
 def _is_outdated(topic_id: str, present_id: str) -> bool:
@@ -381,16 +378,11 @@ def committed_if_listed(options: KafkaOptions) -> dict[Partition, int]:
     so the coordinator is looked up for a listed group only. Raises as ``describe_group``.
     """
     with admin_client(options) as admin:
-        if not _is_listed(admin, options.group_id):
+        if not any(listed["group_id"] == options.group_id for listed in admin.list_groups()):
             return {}
         doing = f"look up the group {options.group_id}"
         committed = _retrying(options, doing, lambda: _committed_offsets(admin, options.group_id))
     return {partition: commit.offset for partition, commit in committed.items()}
-
-
-def _is_listed(admin: Any, group: str) -> bool:
-    """Return whether Kafka knows a group; asks for no coordinator."""
-    return any(listed["group_id"] == group for listed in admin.list_groups())
 
 
 def _committed_offsets(
@@ -475,9 +467,7 @@ class GroupOffsets:
             FatalError: The broker refuses the client permanently.
         """
         client_offsets = {
-            TopicPartition(*partition): OffsetAndMetadata(
-                committed.offset, committed.metadata, leader_epoch=-1
-            )  # unknown
+            TopicPartition(*partition): OffsetAndMetadata(committed.offset, committed.metadata, leader_epoch=-1)
             for partition, committed in offsets.items()
         }
 

@@ -40,8 +40,7 @@ class KafkaTransport:
 
     Args:
         options: How to connect.
-        wrap_source: Wraps each source, to observe its calls.
-        wrap_producer: Wraps each producer of the client, to observe its calls.
+        wrap_source, wrap_producer: Wrap each source, and each producer of the client, to observe the calls.
     """
 
     def __init__(

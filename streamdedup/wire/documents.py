@@ -230,6 +230,7 @@ def id_mistake(document_id: str, length: int) -> str | None:
     """Return why a text, whose ``length`` is in UTF-8 bytes, cannot be a document id; None if it can."""
     if not 1 <= length <= MAX_ID_BYTES:
         return f"is {length:,} bytes long; 1 to {MAX_ID_BYTES:,} are allowed"
+    # `isprintable`, which is faster, spares most ids the search.
     if not document_id.isprintable() and (control := _CONTROL.search(document_id)):
         return f"contains a control character at position {control.start()}"
     return None

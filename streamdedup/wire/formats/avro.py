@@ -42,7 +42,7 @@ MAX_DECIMAL_BYTES: Final = 128
 _DEFERRED, _LOGICAL = "streamdedup", "streamdedup.logicalType"
 
 # The whole value becomes the only field of a record, which has the same bytes: fastavro finds referenced schemas in
-# records alone, and a value may be a union. Without a namespace, which names inside would inherit.
+# records alone, and a value may be a union. The record has no namespace, because names inside would inherit it.
 _WHOLE = "streamdedup_value"
 
 
@@ -217,7 +217,7 @@ def _nodes(node: Any, path: Sequence[str], named: Mapping[str, Any]) -> Iterator
 
 
 def _depth(node: Any, named: Mapping[str, Any], known: dict[str, float]) -> float:
-    """Return the most nesting levels of a value; infinite for a schema that contains itself.
+    """Return the most nesting levels of a value; infinite for a schema that contains itself. ``known``: depths by name.
 
     Raises:
         ValueError: An array has items of no bytes; a short value could then have any number of them.

@@ -70,7 +70,7 @@ def _may_have(declared: Any, path: Sequence[str]) -> bool:
     for step in path:
         is_closed = isinstance(declared, dict) and declared.get("additionalProperties") is False
         properties = declared.get("properties", {}) if is_closed and _OPEN.isdisjoint(declared) else None
-        if not isinstance(properties, dict):
+        if not isinstance(properties, dict):  # any name may occur, or the schema is invalid
             return True
         if step not in properties:
             return False
