@@ -139,7 +139,7 @@ class Loop:
                 return
             # Shorter polls while the daemon waits, such as for its first partitions, finish joining the group sooner.
             batch = self._reader.poll(source, POLL_S if self.readiness.awaited is None else JOINING_POLL_S)
-            self._statistics.observe(source)
+            self._statistics.observe(source)  # also asks the indexes at intervals, and raises if they do not answer
             if self._recovery.recovered(source, batch):
                 self._reset(batch)  # the fences belong to the index that was lost
             elif batch:
@@ -294,11 +294,11 @@ class Loop:
             self._shrink_batches(batch)
         awaited = "partitions" if isinstance(error, Rejoin) else "Kafka"  # Kafka answers a daemon that has to rejoin
         self.readiness.wait_for(awaited)  # before closing, which takes seconds
-        # New clients would evict a process that has replaced this one under the same static membership.
+        # Raises if another process has replaced this one under the same static membership: new clients would evict it.
         self._clients.confirm_membership()
         self._close_clients()
         if isinstance(error, ProducerFenced):
-            self._clients.producer_fenced(error)
+            self._clients.producer_fenced(error)  # raises the second error within a minute
         elif isinstance(error, BrokerUnavailable):
             self._metrics.broker_errors.inc()
         self._wait(awaited, error)

@@ -132,7 +132,7 @@ class Rebuilder:
         target.staging.hold()
         try:
             losses = None if find_losses is None else find_losses()
-            gap = None if losses is None else self._gap(losses, target.kept_ms)
+            gap = None if losses is None else self._fillable_gap(losses, target.kept_ms)
             if gap is None:
                 target.staging.clear(self._keeping_others(tick))
         except BaseException:
@@ -144,7 +144,7 @@ class Rebuilder:
         self._begun[name] = _Begun(target, gap)
         return True
 
-    def _gap(self, losses: Sequence[Loss], kept_ms: int | None) -> Mapping[Partition, Gap] | None:
+    def _fillable_gap(self, losses: Sequence[Loss], kept_ms: int | None) -> Mapping[Partition, Gap] | None:
         """Return the gap by partition, empty without losses; None if the whole index is to be rebuilt.
 
         A gap that begins more than half a lifetime ago is not filled: the index lost requests that had extended claims,

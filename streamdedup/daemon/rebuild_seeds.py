@@ -32,8 +32,8 @@ class Seeds:
     def __init__(self, pipeline: Pipeline, fences: Sequence[Fence]) -> None:
         self._pipeline = pipeline
         self._fences = fences
-        self.claims: dict[bytes, Position] = {}
-        self._alerts: dict[int, Alert] = {}
+        self.claims: dict[bytes, Position] = {}  # position by pair key
+        self._alerts: dict[int, Alert] = {}  # the last alert by document number, since the last `write`
         #: Time and incarnation of the last alert with a document, by document number. Documents that have the first
         #: incarnation in all alerts are absent.
         self._incarnations: dict[int, tuple[int, str]] = {}

@@ -227,7 +227,7 @@ def check_kafka(options: KafkaOptions, needs: Sequence["TopicNeed"]) -> Iterator
             yield _check_group(admin, options)
             if options.delivery == "exactly-once":
                 yield _check_transactions(admin, options)
-            yield from _check_topics(admin, options, needs)
+            yield from _topic_findings(admin, options, needs)
     except (BrokerUnavailable, BrokerMisconfigured) as error:
         yield Finding.failure("kafka", "Kafka", error)
 
@@ -315,13 +315,13 @@ class TopicNeed:
     kept_ms: int | None = None
 
 
-def _check_topics(admin: Any, options: KafkaOptions, needs: Sequence[TopicNeed]) -> Iterator[Finding]:
+def _topic_findings(admin: Any, options: KafkaOptions, needs: Sequence[TopicNeed]) -> Iterator[Finding]:
     """Yield findings about rights and missing topics, then about the settings of the usable topics."""
     operations = {need.name: need.operation for need in needs}
     counts, missing, refused = _look_up(admin, operations)
     for name in refused:
         yield Finding.failure("topic_rights", f"topic {name}", _lacking_rights({name: operations[name]}))
-    yield from _missing_topics(options, operations, missing)
+    yield from _missing_topic_findings(options, operations, missing)
     usable = [need for need in needs if need.name in counts]
     if options.api_version is not None or not usable:
         for need in usable:
@@ -336,7 +336,9 @@ def _check_topics(admin: Any, options: KafkaOptions, needs: Sequence[TopicNeed])
         yield from judge_topic(options, need, counts[need.name], settings)
 
 
-def _missing_topics(options: KafkaOptions, operations: Mapping[str, str], missing: Sequence[str]) -> Iterator[Finding]:
+def _missing_topic_findings(
+    options: KafkaOptions, operations: Mapping[str, str], missing: Sequence[str]
+) -> Iterator[Finding]:
     """Yield a finding for each missing topic: a warning for an input topic while another input topic exists."""
     inputs = {name for name, operation in operations.items() if operation == "READ"}  # other topics are written
     has_input = not inputs <= set(missing)

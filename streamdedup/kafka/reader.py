@@ -334,15 +334,15 @@ class _ProgressReader(SpanReader):
             FatalError: The broker refuses the client permanently.
         """
         filled = {partition for partition, beginning in self.beginnings.items() if beginning < self.ends[partition]}
-        read = {partition for partition in filled if self._offsets[partition] >= self.ends[partition]}
-        self._search({partition: self._offsets[partition] for partition in filled - read}, of_next=True)
+        at_end = {partition for partition in filled if self._offsets[partition] >= self.ends[partition]}
+        self._search({partition: self._offsets[partition] for partition in filled - at_end}, of_next=True)
         # The unread offsets of a partition may all be markers of transactions, or records that were compacted away.
-        read |= {partition for partition in filled - read if not self._searched[partition]}
+        at_end |= {partition for partition in filled - at_end if not self._searched[partition]}
         self._search(
-            {partition: max(self.beginnings[partition], self.ends[partition] - LOOK_BACK) for partition in read},
+            {partition: max(self.beginnings[partition], self.ends[partition] - LOOK_BACK) for partition in at_end},
             of_next=False,
         )
-        return {partition: ReadProgress(partition in read, self._times_ms.get(partition)) for partition in filled}
+        return {partition: ReadProgress(partition in at_end, self._times_ms.get(partition)) for partition in filled}
 
     def _search(self, starts: Mapping[Partition, int], *, of_next: bool) -> None:
         """Store a record time by partition, from ``starts`` on: the first one with ``of_next``, otherwise the last."""

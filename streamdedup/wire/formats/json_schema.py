@@ -43,7 +43,7 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
 
 def _nested_decode(schema: Schema, paths: Mapping[str, Sequence[str]]) -> Callable[[bytes], Any]:
     """Return a decoder of fields in nested objects; a path through a missing value or another type leads to None."""
-    attributes = {
+    attributes = {  # by top-level property, whose name may be no name of an attribute
         root: f"root_{number}" for number, root in enumerate(dict.fromkeys(path[0] for path in paths.values()))
     }
     roots = [(attribute, Any, None) for attribute in attributes.values()]
