@@ -130,7 +130,7 @@ class PartitionOwnership:
         self._read_behind: dict[Partition, int] = {}
         #: None after a batch that was not refused.
         self._refusals: _Refusals | None = None
-        self._last_attempt_us = 0  # in the last attempt id
+        self._last_attempt_us = 0  # microseconds in the last attempt id
 
     def reset(self) -> None:
         """Forget all fences: fence every partition again before its next batch, and check for losses again."""
@@ -195,7 +195,7 @@ class PartitionOwnership:
         fence = index.fence(partition, generation, start, committed_attempt(committed), state)
         if fence.recreated:
             self._on_recreated(fence)
-        # Statistics distinguish silent documents below an offset that was set back from those without any offset.
+        # Documents below the high-water mark are silent: expected where a committed offset was set back.
         return replace(fence, has_commit=committed is not None)
 
     def _raise_read_behind(self, partition: Partition, start: int, committed_offset: int) -> NoReturn:
@@ -313,7 +313,7 @@ class PartitionOwnership:
         for loss in losses:
             partition, offset = loss.partition, loss.committed.offset
             index: PartitionStore = self._pipelines[partition.topic].index
-            # Without the attempt id: `fence` raises IndexLost for an id that was not announced.
+            # Without the attempt id: `fence` raises IndexLost for an id that was not announced. `announce` stores it.
             fence = index.fence(partition, generation, offset)
             attempt_id = committed_attempt(loss.committed)
             if attempt_id:
@@ -340,7 +340,7 @@ def _loss(partition: Partition, committed: CommittedOffset, state: PartitionStat
     if state.high_water_mark is None:
         reason = f"{offset_text} has never seen this partition: it was lost, or it is another one"
         # An index with committed attempts of other partitions has gone back to a time before this partition was read.
-        # After a crash during the refilling, only the committed attempt id shows that the gap is open still. An offset
+        # After a crash during the refilling, only the committed attempt id shows that the gap is still open. An offset
         # of another program has no such id, so the whole index is rebuilt.
         has_gap = bool(latest and committed_attempt(committed))
         gap = Gap(start=0, since_ms=_attempt_ms(latest)) if has_gap else None

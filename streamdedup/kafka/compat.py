@@ -260,12 +260,12 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
             missing = codec_missing(error, attempt)
             if missing is not None:
                 raise missing from error
-            room = self._max_offsets - sum(unread.last + 1 - unread.offset for unread in self._ranges)
-            if self.next_fetch_offset > self.fetch_offset or room <= 0:
+            unreadable_count = sum(unreadable.last + 1 - unreadable.offset for unreadable in self._ranges)
+            if self.next_fetch_offset > self.fetch_offset or unreadable_count >= self._max_offsets:
                 # Earlier records of this fetch were readable, or the poll has `max_offsets` unreadable ones. The next
                 # fetch begins at the unreadable record.
                 return []
-            return [self._range(error, room)]
+            return [self._range(error, self._max_offsets - unreadable_count)]
         return records
 
     def _next_offset(self) -> int:

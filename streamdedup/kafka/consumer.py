@@ -95,11 +95,11 @@ class KafkaSource:
         """
         self._raise_if_broken()
         self._repeats.write_counts()
-        polled = self._poll(timeout_s, max_records)
+        fetched = self._poll(timeout_s, max_records)
         try:
-            batch = self._in_present_topics(polled)
+            batch = self._in_present_topics(fetched)
         except StreamdedupError:
-            self.rewind(polled)  # the caller gets no batch, and may poll this source again
+            self.rewind(fetched)  # the caller gets no batch, and may poll this source again
             raise
         if batch:
             self._silence.answered()
@@ -219,8 +219,8 @@ class KafkaSource:
 
     def commit(self, batch: Batch) -> None:
         """Commit ``batch`` outside any transaction, for ``PlainSink``; see ``Source.commit``."""
-        present, polled = self._consumer.group_metadata(), batch.membership
-        if (present.generation_id, present.member_id) != (polled.generation_id, polled.member_id):
+        present, at_poll = self._consumer.group_metadata(), batch.membership
+        if (present.generation_id, present.member_id) != (at_poll.generation_id, at_poll.member_id):
             # The client would commit under the present membership, or under none, which no broker refuses.
             self._broken = "the group moved on while the batch was processed; the new owner processes it again"
             raise MembershipEnded(self._broken)

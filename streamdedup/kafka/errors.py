@@ -166,11 +166,12 @@ def translated(
     if isinstance(error, MEMBERSHIP_ENDED):
         return MembershipEnded(f"cannot {doing}: the group has gone on without this member [{text}]")
     if isinstance(error, (kafka_errors.OffsetOutOfRangeError, kafka_errors.NoOffsetForPartitionError)):
+        # With `on_out_of_range = "halt"`; otherwise the client goes on at the earliest record.
         return FatalError(
             f"cannot {doing}: the group's offset is not in the topic (expired, or none was ever committed); set the "
             f"group's offset, or allow going on at the earliest record [{text}]"
         )
-    advice = None if login.may_pass(error) else _advice(error, text)
+    advice = None if login.may_pass(error) else _advice(error, text)  # the next login may be accepted
     if advice is not None:
         return BrokerMisconfigured(f"cannot {doing}{suffix}: {advice} [{text}]")
     return BrokerUnavailable(f"cannot {doing}{suffix}: {text}")

@@ -178,7 +178,7 @@ def client_credentials(
 
 
 def _register(name: str) -> None:
-    """Replace a mechanism of the client by one that asks a ``KafkaLogin``, and sets ``_accepted`` after a login."""
+    """Replace a client mechanism: it asks a ``KafkaLogin`` given as password, and sets ``_accepted`` after a login."""
     mechanism = get_sasl_mechanism(name)
 
     class Mechanism(mechanism):  # type: ignore[misc, valid-type]  # the client is untyped

@@ -162,7 +162,7 @@ class KafkaOptions:
         return self.connection() | {"request_timeout_ms": _ms(self.connect_timeout_s)}
 
     def reader(self) -> dict[str, Any]:
-        """Configuration for a consumer without a group."""
+        """Configuration for a consumer without a group; ``consumer`` adds the group."""
         return self.connection() | {
             # Offsets are committed with the alerts, never by themselves.
             "enable_auto_commit": False,

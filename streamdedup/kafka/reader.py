@@ -56,6 +56,7 @@ class _Reader:
         self._options = options
         config = options.reader() | changes
         self._consumer = compat.build(KafkaConsumer, config, options)
+        # The parser of the client fills the list during a poll; each method that polls empties it before.
         self._unreadable = compat.step_past_unreadable(self._consumer, config["max_poll_records"])
 
     def close(self) -> None:
