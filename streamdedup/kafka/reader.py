@@ -384,7 +384,7 @@ class RecordFetcher(_Reader):
         )
 
     def fetch(self, position: Position) -> Record | None:
-        """Return the record at ``position``; None when it has expired, was compacted away, or never existed.
+        """Return the record at ``position``; None when it or its topic is gone, or never existed.
 
         Raises:
             BrokerUnavailable: Kafka did not answer within ``fetch_timeout_s``.

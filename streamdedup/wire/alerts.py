@@ -71,12 +71,12 @@ class Match(DocumentVersion, frozen=True, omit_defaults=True):
     Attributes:
         similarity: Similarity, 0 to 1.
         method: Whether the similarity was computed from the shingles or estimated from signatures.
-        standard_error: Standard error of an estimate; 0 when exact.
+        standard_error: Standard error of an estimate; 0 when exact, because each alert has this field.
         shared_bands: Number of shared band keys.
         pair: Pair key, 32 hexadecimal digits, the same for both documents; empty in alerts from releases without it.
         containment: Share of the smaller document's shingles that the other document has, 0 to 1; None in alerts from
             releases without it.
-        containment_error: Standard error of an estimated containment; None when exact.
+        containment_error: Standard error of an estimated containment; None, and absent from the alert, when exact.
         contained: The smaller document; None without a containment.
         reason: Reason for the match; None without a containment.
         label: First words of the document; empty without a label.

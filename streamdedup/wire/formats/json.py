@@ -27,6 +27,7 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff", b"{\0", b"\0{")
 _ESCAPE = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
 )
+# A JSON string, also one without its end; possessive, so that the time of a search is linear.
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))  # all bytes but brackets
 
@@ -57,7 +58,7 @@ class JsonFormat:
         except msgspec.ValidationError as error:
             raise self._schema.wrong_type(error) from None
         except ValueError as error:  # of msgspec, which refuses a byte order mark and lone surrogates
-            # A value that begins with a zero byte is no JSON but framed; `_malformed` reports its schema id unchanged.
+            # A value that begins with a zero byte is no JSON, but framed: `_malformed` reports its schema id unchanged.
             repaired = value if value[:1] == b"\0" else repair_json(value)
             if repaired == value:
                 raise _malformed(value, error) from None

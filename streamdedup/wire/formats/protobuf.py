@@ -64,7 +64,7 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
     texts = {schema.names[attribute] for attribute in schema.texts}
 
     @cache
-    def message_reader(indexes: Sequence[int]) -> Callable[[bytes], Any]:
+    def message_reader(indexes: tuple[int, ...]) -> Callable[[bytes], Any]:
         descriptor = _message(file, indexes)
         paths = dict(_paths(descriptor, schema.names.values()))
         message_class = GetMessageClass(descriptor)

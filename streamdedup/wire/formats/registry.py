@@ -164,7 +164,8 @@ class RegistrySession:
     def _with_references(self, answer: _Answer) -> RegisteredSchema:
         texts: dict[str, str] = {}
         self._collect(answer, texts, set())
-        return RegisteredSchema(answer.schema_type or "AVRO", answer.schema, texts, answer.id)
+        kind = answer.schema_type or "AVRO"  # the API leaves this type out
+        return RegisteredSchema(kind, answer.schema, texts, answer.id)
 
     def _collect(self, answer: _Answer, texts: dict[str, str], visited: set[str]) -> None:
         """Add the schemas that an answer refers to, each after those that it refers to; ``visited`` ends cycles."""
