@@ -207,11 +207,7 @@ class Loop:
         return bool(starts)
 
     def _take_over(self, batch: Batch, source: Source) -> tuple[Batch, Mapping[Partition, Fence]]:
-        """Fence each partition that has no fence under this consumer-group generation.
-
-        Returns:
-            The batch with the incarnation of each topic in its positions, and the fences.
-        """
+        """Fence the new partitions; return the batch, with topic incarnations in its positions, and the fences."""
         fences = self._ownership.take_over(batch, source)
         return batch.in_incarnations({partition: fence.incarnation for partition, fence in fences.items()}), fences
 

@@ -359,7 +359,7 @@ class Metrics(MetricSet):
             reasons: Reasons for skipping a document.
             rules: Suppression rules.
         """
-        kinds, codes, reasons, rules = tuple(kinds), tuple(codes), tuple(reasons), tuple(rules)
+        kinds, codes, reasons, rules = tuple(kinds), tuple(codes), tuple(reasons), tuple(rules)  # read for each topic
         for stage in STAGES:
             self.batch_seconds.labels(stage)
         for topic, profile in profile_of.items():

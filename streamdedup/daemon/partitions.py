@@ -235,10 +235,9 @@ class PartitionOwnership:
     # Attempts at batches
 
     def announce(self, generation: int, fences: Mapping[Partition, Fence], starts: Mapping[Partition, int]) -> str:
-        """Announce to the indexes that a batch, which begins at ``starts``, is completely written.
+        """Announce to the indexes that a batch from ``starts`` on is completely written; return the attempt id.
 
-        Returns:
-            The attempt id, 28 characters. Attempt ids ascend with the generation, then with time.
+        Attempt ids have 28 characters, and ascend with the generation, then with time.
         """
         # Microseconds ascend also if the clock is set back. So ids are unique in a process, and almost unique among the
         # processes of a generation.
