@@ -331,7 +331,7 @@ def _loss(partition: Partition, committed: CommittedOffset, state: PartitionStat
     """Describe how the index shows that a committed offset was lost; None without a loss.
 
     ``latest`` is the latest attempt of any partition that the index knows to be committed; empty when there is none.
-    Without it the loss has no gap, as in the check before a fence, which only needs the reason.
+    Without ``latest`` the loss has no gap, as in the check before a fence, which only needs the reason.
     """
     if not committed.offset:
         return None  # nothing was read: an operator has set the offset to 0

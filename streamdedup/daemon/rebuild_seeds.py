@@ -47,7 +47,7 @@ class Seeds:
         versions: tuple[AlertDocument | Match, ...] = (document, *alert.matches)
         for version in versions:
             number = document_number(name, version.id)
-            # The first incarnation is empty. It needs no entry, unless one is stored that may be of an earlier alert.
+            # The first incarnation, an empty text, is stored only where it may replace another of an earlier alert.
             if version.incarnation or number in self._incarnations:
                 named = (alert.detected_at_ms, version.incarnation)
                 self._incarnations[number] = max(self._incarnations.get(number, named), named)  # the later alert

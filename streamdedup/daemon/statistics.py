@@ -59,7 +59,7 @@ class Statistics:
         self._stats_at = 0.0  # the first `observe` asks the index
         self._rebalances_count = 0  # counted so far, of the present source
         self._nearly_full = False
-        #: Topics and incarnations that ``topic_recreated`` has counted; it is called for each partition of a topic.
+        #: Topics and incarnations that ``topic_recreated``, called for each partition of a topic, has counted.
         self._recreated: set[tuple[str, int]] = set()
 
     @contextmanager

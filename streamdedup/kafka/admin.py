@@ -286,7 +286,7 @@ def _broker_limits(admin: Any, options: KafkaOptions, names: Sequence[str]) -> d
     broker = str(admin.describe_cluster()["brokers"][0]["broker_id"])
     resource = ConfigResource(ConfigResourceType.BROKER, broker, dict.fromkeys(names))
     try:
-        described = admin.describe_configs([resource], config_filter="all")  # "all": defaults, too
+        described = admin.describe_configs([resource], config_filter="all")  # "all" includes defaults
     except kafka_errors.AuthorizationError:
         return {}
     settings = described.get("broker", {}).get(broker, {})

@@ -143,7 +143,7 @@ ADVICE: tuple[tuple[type[Exception], str], ...] = (
 )
 
 #: Errors of the client (``RuntimeError`` when its network part is closed) and of the network. They include no error of
-#: ``streamdedup.errors``, so each of those passes the clause unchanged.
+#: ``streamdedup.errors``, so an ``except`` clause lets those pass unchanged.
 CLIENT_ERRORS = (kafka_errors.KafkaError, OSError, RuntimeError)
 
 

@@ -334,7 +334,7 @@ def refuse_other_indexes(options: KafkaOptions) -> None:
     part of the client id (``KafkaOptions.member_client_id``); a member without a name in its client id is not refused.
 
     Raises:
-        BrokerUnavailable: There is such a member, or no broker answers.
+        BrokerUnavailable: A member uses another name, or no broker answers.
         BrokerMisconfigured: Kafka refuses the client.
     """
     if not options.index_name or options.api_version is not None:

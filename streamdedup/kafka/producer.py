@@ -241,7 +241,7 @@ class Feeder:
         self._closed = False
         self._failed = False
         self.delivered_count = 0
-        # Without transactions, which this value of `delivery` would add; with producer ids where the broker has them.
+        # Always without transactions, by this value of `delivery`; producer ids are added below if the broker has them.
         config = replace(options, delivery="at-least-once", transactional_id=None).producer()
         if options.delivery == "exactly-once":
             # A request that is repeated after a timeout is stored once, and in order, with up to 5 requests in flight.

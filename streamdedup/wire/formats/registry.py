@@ -1,4 +1,4 @@
-"""The schema registry: schemas by id and by subject, over the HTTP API of Confluent, which other registries serve too.
+"""The schema registry: schemas by id and by subject, over the HTTP API of Confluent, which other registries also serve.
 
 ``RegistryFormat`` is the value format of every profile with schemas; the modules ``avro``, ``json_schema`` and
 ``protobuf`` compile its schemas. ``produce`` writes values with ``writer``, the checks call ``missing_fields``.
