@@ -1,7 +1,7 @@
 """Topics: looking up, creating and checking; and all checks of Kafka before the first record.
 
-``topics create`` calls ``create_topics``; readers and commands on topics call ``check_topics``; ``check`` and ``run``
-call ``check_kafka`` (by ``cli.checks``). A new check yields a ``Finding``.
+``topics create`` calls ``create_topics``; readers, producers and commands such as ``dlq`` call ``check_topics``.
+``check`` and ``run`` call ``check_kafka`` (by ``cli.checks``). A new check yields a ``Finding``.
 
 The checks change nothing. Rights on the group and on the transactional id are checked with requests whose content names
 no member and no producer. Without the right, the broker refuses such a request before reading the content; with the
