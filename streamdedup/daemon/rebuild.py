@@ -60,7 +60,7 @@ class RebuildTarget:
     """Index, profile and topics in a rebuild.
 
     Attributes:
-        staging: The staging index.
+        staging: The staging index, and the lease on the rebuild (``index.staging``).
         pipeline: Pipeline on the staging index.
         topics: Input topics.
         kept_ms: The lifetime in milliseconds: how much older than the next record a replayed document may be; None
@@ -77,7 +77,10 @@ class RebuildTarget:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A rebuild that has begun: its target, and the missing records by partition, None if the whole index is lost."""
+    """A rebuild that has begun: its target, and the missing records by partition, None if the whole index is lost.
+
+    ``Gap.start`` is the first offset that may be missing, ``Gap.since_ms`` the time of the last commit in the index.
+    """
 
     target: RebuildTarget
     gap: Mapping[Partition, Gap] | None
@@ -129,7 +132,7 @@ class Rebuilder:
         if name in self._begun:
             return False
         target = self._open_target(name)
-        target.staging.hold()
+        target.staging.hold()  # takes the lease
         try:
             losses = None if find_losses is None else find_losses()
             gap = None if losses is None else self._fillable_gap(losses, target.kept_ms)
@@ -321,7 +324,7 @@ class _Rebuild:
             return {}
         offsets = {partition: committed.offset for partition, committed in self._committed.items()}
         progress = self._history.progress(self._target.topics, offsets, now_ms)
-        if self._pipeline.max_start_age_ms is not None:
+        if self._pipeline.max_start_age_ms is not None:  # `auto_offset_reset = "window"`
             progress = with_earliest_start(progress, offsets, now_ms - self._pipeline.max_start_age_ms)
         return rebuild_window(progress, self._target.kept_ms, now_ms)
 

@@ -70,8 +70,7 @@ class KafkaOptions:
         session_timeout_s: Longest time without a heartbeat; then the group reassigns the partitions of a member.
         heartbeat_interval_s: Time between two heartbeats.
         max_poll_interval_s: Longest time between two polls; then the consumer leaves the group.
-        fetch_timeout_s: Time limit for one request of the consumer.
-        produce_timeout_s: Time limit for one request of the producer.
+        fetch_timeout_s, produce_timeout_s: Time limits for one request of the consumer, and of the producer.
         delivery_timeout_s: Time limit for one output record, retries included; at most ``transaction_timeout_s``.
         transaction_timeout_s: Age at which the broker aborts an open transaction.
         close_timeout_s: Time limit for closing a client.

@@ -82,9 +82,7 @@ class Decoder:
     Args:
         id_field: Field with the id; without it the record key is the id.
         text_fields: Fields with the text; several are joined by a newline, missing ones are left out.
-        published_at_field: Field with the publication time.
-        source_field: Field with the source.
-        op_field: Field with the operation.
+        published_at_field, source_field, op_field: Fields with the publication time, the source and the operation.
         max_text_bytes: Text limit in UTF-8 bytes.
         scope_field: Field with the scope; None without scopes.
         default_scope: Scope where the field is missing, null or empty; None for an error.
