@@ -114,7 +114,7 @@ class Chunk:
 
     Attributes:
         profile: Profile name.
-        documents: Either deletions only, or no deletion; with the documents of ``failures``.
+        documents: Either deletions only, or no deletion; includes the documents of ``failures``.
         prepared: Shingles, sketches and band keys; None for deletions.
         failures: Records whose documents cannot be prepared.
     """
@@ -269,7 +269,7 @@ def _decode_records(batch: Batch, pipelines: Mapping[str, Pipeline], tick: Calla
             continue
         if document.time_ms > present_ms or document.time_ms < 0:
             # A document of the future would match for too long. One without a time (negative) would match nothing.
-            future_count += document.time_ms > present_ms
+            future_count += document.time_ms > present_ms  # 0 or 1
             document = replace(document, time_ms=present_ms)
         documents.setdefault(pipeline.name, []).append(document)
         kinds.append((topic, document.op))
@@ -326,7 +326,7 @@ def _is_redelivery(document: Document, earlier: Document) -> bool:
 
 
 def _prepared_chunk(name: str, detector: Detector, documents: Sequence[Document], batch: Batch) -> Chunk:
-    """Prepare documents; after an unexpected error, only those that can also be prepared without the others.
+    """Prepare documents; after an unexpected error, only those that can be prepared alone.
 
     A defect that shows only with several documents together has no record to blame, and is raised.
 

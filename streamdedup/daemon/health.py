@@ -61,7 +61,8 @@ class Readiness:
 
     Attributes:
         halted: Why the daemon publishes nothing further; None while the daemon publishes.
-        awaited: The awaited server or event, a key of ``metrics.WAITING_FOR``; None while the daemon is at work.
+        awaited: The server or event that the loop awaits, a key of ``metrics.WAITING_FOR``; None while the daemon is at
+            work. ``waiting_for`` also reports an overdue request.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class Readiness:
         self._failures_count = 0
 
     def waiting_for(self) -> str | None:
-        """Return the awaited server or event; None while the daemon is at work or halted."""
+        """Return ``awaited``, or Kafka during an overdue request; None while the daemon is at work or halted."""
         if self.halted is not None:
             return None
         began_at = self._request_began_at

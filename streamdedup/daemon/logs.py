@@ -9,7 +9,7 @@ of both is the same. A log record of a library, which names no event, is the eve
 
 The clients of Kafka and Redis log requests at debug level, with passwords and documents. Log records of the clients
 below ``warning`` never pass, at any configured level. While a server is away the clients log the same warning several
-times a second. Of equal warnings one passes in a minute; its field ``left_out`` counts the warnings left out before.
+times a second. Of equal warnings one passes in a minute; its field ``left_out`` counts those left out since the last.
 """
 
 import json

@@ -137,8 +137,9 @@ class Loop:
             if self.readiness.halted is not None:
                 source.hold(POLL_S)  # keeps the partitions, and fetches nothing
                 return
+            # Shorter polls while the daemon waits, such as for its first partitions, finish joining the group sooner.
             batch = self._reader.poll(source, POLL_S if self.readiness.awaited is None else JOINING_POLL_S)
-            self._statistics.observe(source)
+            self._statistics.observe(source)  # also asks the indexes at intervals, and raises if they do not answer
             if self._recovery.recovered(source, batch):
                 self._reset(batch)  # the fences belong to the index that was lost
             elif batch:
@@ -206,11 +207,7 @@ class Loop:
         return bool(starts)
 
     def _take_over(self, batch: Batch, source: Source) -> tuple[Batch, Mapping[Partition, Fence]]:
-        """Fence each partition that has no fence under this consumer-group generation.
-
-        Returns:
-            The batch with the incarnation of each topic in its positions, and the fences.
-        """
+        """Fence the new partitions; return the batch, with topic incarnations in its positions, and the fences."""
         fences = self._ownership.take_over(batch, source)
         return batch.in_incarnations({partition: fence.incarnation for partition, fence in fences.items()}), fences
 
@@ -233,7 +230,7 @@ class Loop:
         """Publish alerts and dead letters and commit the offsets, atomically."""
         with self._statistics.timed("publish"), self.readiness.asking_kafka():
             sink.publish(publication.messages, replace(batch, metadata=attempt_id))
-        self._ownership.committed(batch.ends, attempt_id)
+        self._ownership.on_committed(batch.ends, attempt_id)
 
     def _finish(
         self, batch: Batch, fences: Mapping[Partition, Fence], result: BatchResult, publication: Publication
@@ -293,11 +290,11 @@ class Loop:
             self._shrink_batches(batch)
         awaited = "partitions" if isinstance(error, Rejoin) else "Kafka"  # Kafka answers a daemon that has to rejoin
         self.readiness.wait_for(awaited)  # before closing, which takes seconds
-        # New clients would evict a process that has replaced this one under the same static membership.
+        # Raises if another process has replaced this one under the same static membership: new clients would evict it.
         self._clients.confirm_membership()
         self._close_clients()
         if isinstance(error, ProducerFenced):
-            self._clients.producer_fenced(error)
+            self._clients.producer_fenced(error)  # raises the second error within a minute
         elif isinstance(error, BrokerUnavailable):
             self._metrics.broker_errors.inc()
         self._wait(awaited, error)

@@ -1,7 +1,7 @@
-"""The daemon's metrics: labels, help text, and advice to the operator about the values.
+"""The daemon's metrics: help text, advice to the operator about the values (for ``docs/metrics.md``), label names.
 
-``cli.run`` constructs one ``Metrics``; mostly ``statistics`` sets the values. A change here also touches
-``docs/metrics.md``, which a test compares with the declarations.
+``MetricSet`` creates the metric of each ``DeclaredMetric``. ``cli.run`` makes one ``Metrics``; ``statistics`` sets most
+values. A change here also touches ``docs/metrics.md``, which a test compares with the declarations.
 """
 
 import math
@@ -359,7 +359,7 @@ class Metrics(MetricSet):
             reasons: Reasons for skipping a document.
             rules: Suppression rules.
         """
-        kinds, codes, reasons, rules = tuple(kinds), tuple(codes), tuple(reasons), tuple(rules)
+        kinds, codes, reasons, rules = tuple(kinds), tuple(codes), tuple(reasons), tuple(rules)  # read for each topic
         for stage in STAGES:
             self.batch_seconds.labels(stage)
         for topic, profile in profile_of.items():

@@ -3,10 +3,11 @@
 A partition is fenced before its first batch under each consumer-group generation. The fence refuses writes by
 earlier owners and returns the high-water mark. Each batch is announced in the index before it is published: the
 attempt id is stored in every slot, and committed with the offsets. A committed attempt id later than the announced one
-shows that the index was lost or has gone back to an earlier time.
+shows that the index was lost or has gone back to an earlier time (rule 11 of ``index.contract``).
 
-``loop`` calls ``take_over`` before the writes of each batch, then ``announce``, ``committed`` and ``finish``.
-``recovery`` calls ``losses``; ``streamdedup index`` calls ``find_losses`` and ``gaps``.
+For each batch ``loop`` calls ``take_over`` before the writes, then ``announce``, ``on_committed`` and ``finish``; after
+failures ``refused`` and ``reset``. ``read_ahead`` and ``window_start`` call ``held``; ``recovery`` calls ``losses`` and
+``accept_losses``; ``rebuild`` and ``streamdedup index`` use the functions of the module.
 """
 
 import re
@@ -60,8 +61,7 @@ class Loss(NamedTuple):
     """A committed offset that the index does not know.
 
     Attributes:
-        partition: The partition.
-        committed: The committed offset.
+        partition, committed: The partition, and its committed offset.
         reason: Description for the operator.
         gap: The missing records; None where the index as a whole is lost.
     """
@@ -76,9 +76,8 @@ class _Refusals(NamedTuple):
     """Consecutive refusals under one generation.
 
     Attributes:
-        generation: Generation that was refused; None for refusals without a batch.
-        first_s: First refusal, monotonic seconds.
-        last_s: Last refusal, monotonic seconds.
+        generation: Generation of the refused batches; 0 for a recovery beside an empty batch, None before a poll.
+        first_s, last_s: First and last refusal, monotonic seconds.
     """
 
     generation: int | None
@@ -104,7 +103,7 @@ class PartitionOwnership:
     Args:
         pipelines: Pipelines by topic.
         group: Consumer-group name, for error texts.
-        asking_kafka: Marks each request to Kafka for readiness.
+        asking_kafka: Context of each request to Kafka; readiness then shows a request that is not answered in time.
         on_recreated: Called with each fence whose topic was deleted and created again.
         clock: Monotonic seconds.
     """
@@ -123,15 +122,15 @@ class PartitionOwnership:
         self._on_recreated = on_recreated
         self._clock = clock
         self._fences: dict[Partition, Fence] = {}
-        #: Offset that this process last committed under each fence.
+        #: Offset that this process last committed under each fence; absent before the first commit.
         self._ends: dict[Partition, int] = {}
         #: Assigned partitions that were checked for losses.
         self._checked: frozenset[Partition] = frozenset()
-        #: Committed offset of each partition that was read from a lower offset, for which new clients were opened.
+        #: By partition that was read from below its committed offset: that offset, at the last request for new clients.
         self._read_behind: dict[Partition, int] = {}
+        #: None after a batch that was not refused.
         self._refusals: _Refusals | None = None
-        #: Microseconds in the last attempt id.
-        self._last_attempt = 0
+        self._last_attempt_us = 0  # microseconds in the last attempt id
 
     def reset(self) -> None:
         """Forget all fences: fence every partition again before its next batch, and check for losses again."""
@@ -141,10 +140,7 @@ class PartitionOwnership:
     # Fences
 
     def take_over(self, batch: Batch, source: Source) -> dict[Partition, Fence]:
-        """Fence each batch partition that has no fence under the batch generation.
-
-        Returns:
-            Fences by partition.
+        """Fence each batch partition that has no fence under the batch generation; return the fences of all.
 
         Raises:
             BatchRefused: A later generation owns a partition.
@@ -163,8 +159,8 @@ class PartitionOwnership:
             state = BrokerState(topic_id=batch.topic_ids.get(partition.topic, ""), end=source.end(partition))
             self._fences[partition] = self._fence(partition, batch.generation, starts[partition], source, state)
         if unfenced:
-            # After the fences: a process could be frozen between the check and the fences, be replaced under the same
-            # static membership, and then take the partitions of its successor over, unnoticed.
+            # Does the group still count this process as a member? Asked after the fences: a process that was frozen and
+            # replaced between question and fences would take the partitions of its successor over, unnoticed.
             with self._asking_kafka():
                 source.confirm()
         self._refusals = None  # further refusals are not consecutive
@@ -193,31 +189,33 @@ class PartitionOwnership:
         state_in_index = index.partition_states([partition])[partition]
         loss = None if committed is None else _loss(partition, committed, state_in_index)
         if loss is not None:
-            raise IndexLost(loss.reason)  # with a reason for the operator
-        # `fence` compares the attempt ids once more, atomically with the fencing.
+            raise IndexLost(loss.reason)
+        # The high-water mark is raised to the start: the committed offset, or the first record that exists after it;
+        # without a commit, the beginning of the group. `fence` compares attempt ids again, atomically with the fencing.
         fence = index.fence(partition, generation, start, committed_attempt(committed), state)
         if fence.recreated:
             self._on_recreated(fence)
+        # Documents below the high-water mark are silent: expected where a committed offset was set back.
         return replace(fence, has_commit=committed is not None)
 
-    def _raise_read_behind(self, partition: Partition, start: int, committed: int) -> NoReturn:
+    def _raise_read_behind(self, partition: Partition, start: int, committed_offset: int) -> NoReturn:
         """Request new clients, which read from the committed offset, by an error; end if they did not.
 
         Raises:
             BrokerUnavailable: Open new clients.
             BrokerMisconfigured: New clients have read from below the same committed offset, so it does not exist.
         """
-        if self._read_behind.get(partition) == committed:
+        if self._read_behind.get(partition) == committed_offset:
             raise BrokerMisconfigured(
-                f"offset {committed} of {partition} is committed, but reading can only begin at {start}: the topic has "
-                f"lost its end. Set the offset of the group {self._group} anew"
+                f"offset {committed_offset} of {partition} is committed, but reading can only begin at {start}: the "
+                f"topic has lost its end. Set the offset of the group {self._group} anew"
             )
-        self._read_behind[partition] = committed
-        # Another daemon owned the partition for a while and committed; a rewind moved the position here below that.
-        raise BrokerUnavailable(f"{partition} was read from offset {start}, but {committed} is committed by now")
+        self._read_behind[partition] = committed_offset
+        # Another daemon owned the partition for a while and committed; a rewind here moved the position below that.
+        raise BrokerUnavailable(f"{partition} was read from offset {start}, but {committed_offset} is committed by now")
 
     def refused(self, error: BatchRefused, generation: int | None) -> None:
-        """Record that a batch of ``generation`` (None without a batch) was refused by an index.
+        """Record that an index has refused a batch of ``generation``, or a turn before its poll (None).
 
         Raises:
             StaleFence: All batches under this generation were refused for ``_STALE_FENCE_S``. Refusals further apart
@@ -237,21 +235,20 @@ class PartitionOwnership:
     # Attempts at batches
 
     def announce(self, generation: int, fences: Mapping[Partition, Fence], starts: Mapping[Partition, int]) -> str:
-        """Announce to the indexes that a batch, which begins at ``starts``, is completely written.
+        """Announce to the indexes that a batch from ``starts`` on is completely written; return the attempt id.
 
-        Returns:
-            The attempt id, 28 characters. Attempt ids ascend with the generation, then with time.
+        Attempt ids have 28 characters, and ascend with the generation, then with time.
         """
         # Microseconds ascend also if the clock is set back. So ids are unique in a process, and almost unique among the
         # processes of a generation.
-        self._last_attempt = max(self._last_attempt + 1, time.time_ns() // 1000)
-        attempt_id = f"{generation:010d}.{self._last_attempt:017d}"
+        self._last_attempt_us = max(self._last_attempt_us + 1, time.time_ns() // 1000)
+        attempt_id = f"{generation:010d}.{self._last_attempt_us:017d}"
         for pipeline, partitions in self._by_pipeline(fences):
             pipeline.index.announce(attempt_id, [fences[partition] for partition in partitions], starts)
         return attempt_id
 
-    def committed(self, ends: Mapping[Partition, int], attempt_id: str) -> None:
-        """Record committed offsets and their attempt id in the fences; the next ``announce`` stores the id."""
+    def on_committed(self, ends: Mapping[Partition, int], attempt_id: str) -> None:
+        """Store committed offsets and their attempt id in the fences; the next ``announce`` stores the id."""
         for partition, end in ends.items():
             if partition in self._fences:
                 self._fences[partition] = replace(self._fences[partition], attempt_id=attempt_id)
@@ -268,8 +265,8 @@ class PartitionOwnership:
         for pipeline, partitions in self._by_pipeline(ends):
             positions = detected[pipeline.name].pending_positions if pipeline.name in detected else ()
             try:
-                committed = {partition: ends[partition] for partition in partitions}
-                pipeline.index.finish(committed, positions, [fences[partition] for partition in partitions])
+                marks = {partition: ends[partition] for partition in partitions}
+                pipeline.index.finish(marks, positions, [fences[partition] for partition in partitions])
             except (StoreUnavailable, BatchRefused) as error:
                 log.info("mark_missed", reason=str(error))
                 self._fences.clear()
@@ -315,7 +312,7 @@ class PartitionOwnership:
         for loss in losses:
             partition, offset = loss.partition, loss.committed.offset
             index: PartitionStore = self._pipelines[partition.topic].index
-            # Without the attempt id: `fence` raises IndexLost for an id that was not announced.
+            # Without the attempt id: `fence` raises IndexLost for an id that was not announced. `announce` stores it.
             fence = index.fence(partition, generation, offset)
             attempt_id = committed_attempt(loss.committed)
             if attempt_id:
@@ -333,8 +330,8 @@ def find_losses(index: PartitionStore, committed: Mapping[Partition, CommittedOf
 def _loss(partition: Partition, committed: CommittedOffset, state: PartitionState, latest: str = "") -> Loss | None:
     """Describe how the index shows that a committed offset was lost; None without a loss.
 
-    ``latest`` is the latest attempt of any partition that the index knows to be committed; it is empty when there is
-    none, and where the caller needs no gap.
+    ``latest`` is the latest attempt of any partition that the index knows to be committed; empty when there is none.
+    Without ``latest`` the loss has no gap, as in the check before a fence, which only needs the reason.
     """
     if not committed.offset:
         return None  # nothing was read: an operator has set the offset to 0
@@ -342,7 +339,8 @@ def _loss(partition: Partition, committed: CommittedOffset, state: PartitionStat
     if state.high_water_mark is None:
         reason = f"{offset_text} has never seen this partition: it was lost, or it is another one"
         # An index with committed attempts of other partitions has gone back to a time before this partition was read.
-        # Without a committed attempt id the whole index is rebuilt: nothing would show a gap until it is filled.
+        # After a crash during the refilling, only the committed attempt id shows that the gap is still open. An offset
+        # of another program has no such id, so the whole index is rebuilt.
         has_gap = bool(latest and committed_attempt(committed))
         gap = Gap(start=0, since_ms=_attempt_ms(latest)) if has_gap else None
         return Loss(partition, committed, reason, gap)

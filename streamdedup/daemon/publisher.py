@@ -71,8 +71,8 @@ class Publisher:
     def publication(self, result: BatchResult, fences: Mapping[Partition, Fence]) -> Publication:
         """Return the messages for a batch.
 
-        A failed record below the high-water mark gets no dead letter, because an earlier transaction has published it
-        and committed the mark. A record from before ``Pipeline.silent_until_ms`` gets none either.
+        A failed record below the high-water mark gets no dead letter, because an earlier batch, whose commit raised the
+        mark, has published it. A record from before ``Pipeline.silent_until_ms`` gets no dead letter either.
 
         Raises:
             DeadLetterBurst: Too many among a topic's last records would be dead letters.

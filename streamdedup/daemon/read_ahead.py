@@ -33,7 +33,7 @@ AHEAD_POLL_S = 0.05
 #: A batch with this many bytes of values is full. The size of a fetch limits a batch too, so a batch of large records
 #: never has the configured number of records.
 FULL_BYTES = 2**20
-#: Limit on the characters of text that are prepared ahead; the loop prepares the rest of the batch when it indexes the
+#: Limit on the characters of text that are prepared ahead; the loop prepares further chunks when it indexes the
 #: batch. A character takes at most eight bytes in shingles, and four in the encoded entries.
 MOST_CHARACTERS = 8 * 2**20
 #: Name of the thread.
@@ -77,7 +77,7 @@ class ReadAhead:
 
         Raises:
             StreamdedupError: As ``Source.poll``. An error of polling the batch ahead is raised here, after the commit
-                of the batch before.
+                of the current batch.
         """
         polled, self._polled = self._polled, None
         if polled is None:

@@ -44,7 +44,7 @@ from streamdedup.wire import Alert, ErrorCode, decode_alert
 
 #: Interval and duration of the calls that keep the group membership, in seconds.
 _HOLD_EVERY_S, _HOLD_S = 1.0, 0.01
-#: Interval at which the leases on staging indexes that wait for their turn are extended, in seconds; at most 60.
+#: Interval at which the leases on staging indexes that wait for their turn are extended, in seconds. A lease lasts 60.
 _KEEP_EVERY_S = 10.0
 #: Alerts are read from this long before a gap, in milliseconds, because the clocks of daemons may differ: an hour.
 _CLOCKS_MS = 3_600_000
@@ -60,7 +60,7 @@ class RebuildTarget:
     """Index, profile and topics in a rebuild.
 
     Attributes:
-        staging: The staging index.
+        staging: The staging index, and the lease on the rebuild (``index.staging``).
         pipeline: Pipeline on the staging index.
         topics: Input topics.
         kept_ms: The lifetime in milliseconds: how much older than the next record a replayed document may be; None
@@ -77,7 +77,10 @@ class RebuildTarget:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A rebuild that has begun: its target, and the missing records by partition, None if the whole index is lost."""
+    """A rebuild that has begun: its target, and the missing records by partition, None if the whole index is lost.
+
+    ``Gap.start`` is the first offset that may be missing, ``Gap.since_ms`` the time of the last commit in the index.
+    """
 
     target: RebuildTarget
     gap: Mapping[Partition, Gap] | None
@@ -129,26 +132,26 @@ class Rebuilder:
         if name in self._begun:
             return False
         target = self._open_target(name)
-        target.staging.hold()
+        target.staging.hold()  # takes the lease
         try:
             losses = None if find_losses is None else find_losses()
-            gap = None if losses is None else self._gap(losses, target.kept_ms)
+            gap = None if losses is None else self._fillable_gap(losses, target.kept_ms)
             if gap is None:
                 target.staging.clear(self._keeping_others(tick))
         except BaseException:
             target.staging.abandon()
             raise
-        if gap is not None and not gap:  # no loss
+        if gap is not None and not gap:  # no losses
             target.staging.abandon()
             return False
         self._begun[name] = _Begun(target, gap)
         return True
 
-    def _gap(self, losses: Sequence[Loss], kept_ms: int | None) -> Mapping[Partition, Gap] | None:
+    def _fillable_gap(self, losses: Sequence[Loss], kept_ms: int | None) -> Mapping[Partition, Gap] | None:
         """Return the gap by partition, empty without losses; None if the whole index is to be rebuilt.
 
-        A gap that begins more than half a lifetime ago is not filled: the lost requests of that time had extended
-        claims, the replay does not repeat these requests, and claims could expire too early.
+        A gap that begins more than half a lifetime ago is not filled: the index lost requests that had extended claims,
+        the replay does not repeat these requests, and claims could expire too early.
         """
         gap = gaps(losses)
         if gap and kept_ms is not None and min(part.since_ms for part in gap.values()) < self._now_ms() - kept_ms // 2:
@@ -278,7 +281,7 @@ class _Rebuild:
                 count = self._index(self._gap_batches(self._gap), fences)
             # 4. Seed.
             self._seed(duplicates_topic, list(fences.values()))
-            # 5. Announce and complete. The announcement ends a gap for all processes.
+            # 5. Announce and complete. After the announcement no process sees a gap.
             self._check_connections()
             self._announce(fences)
         self._check_connections()
@@ -287,7 +290,7 @@ class _Rebuild:
             took_s = round(time.monotonic() - self._began_at_s, 1)
             self._staging.complete({**self._pipeline.fingerprint, REBUILT_S: took_s})
         else:
-            self._staging.abandon()
+            self._staging.abandon()  # gives up the lease only: the gap was filled in the index itself
         return count
 
     def _take_over(self) -> dict[Partition, Fence]:
@@ -321,7 +324,7 @@ class _Rebuild:
             return {}
         offsets = {partition: committed.offset for partition, committed in self._committed.items()}
         progress = self._history.progress(self._target.topics, offsets, now_ms)
-        if self._pipeline.max_start_age_ms is not None:
+        if self._pipeline.max_start_age_ms is not None:  # `auto_offset_reset = "window"`
             progress = with_earliest_start(progress, offsets, now_ms - self._pipeline.max_start_age_ms)
         return rebuild_window(progress, self._target.kept_ms, now_ms)
 
@@ -347,7 +350,8 @@ class _Rebuild:
         """Replay the window, and older deletions; return the number of records."""
         window = self._window(now_ms)
         window_filter = WindowFilter(window, self._pipeline.decoder)  # of the older records, keeps deletions only
-        older_ms = (self._target.markers_ms or 0) - (self._target.kept_ms or 0)  # without limits, `window` is empty
+        # How long before the window deletions are read. Without limits (None) `window` is empty, and all is read.
+        older_ms = (self._target.markers_ms or 0) - (self._target.kept_ms or 0)
         since = {partition: None if start is None else max(0, start - older_ms) for partition, start in window.items()}
         ends = {partition: committed.offset for partition, committed in self._committed.items()}
         return self._index(map(window_filter.filtered, self._batches(self._target.topics, since, ends)), fences)
@@ -379,7 +383,7 @@ class _Rebuild:
         return self._batches(topics, since_ms=None, ends=ends, starts=starts)
 
     def _index(self, batches: Iterator[Batch], fences: Mapping[Partition, Fence]) -> int:
-        """Index the records silently; log failures, count the records. Their dead letters were published before."""
+        """Index the records silently, log failures, whose dead letters are published already, and count the records."""
         processor = BatchProcessor(dict.fromkeys(self._target.topics, self._pipeline), nullcontext, self._tick)
         count = 0
         skipped: Counter[str] = Counter()
@@ -415,6 +419,6 @@ class _Rebuild:
             try:
                 alert = decode_alert(record.value or b"")
             except DecodeError:
-                continue  # another program writes to the topic, too
+                continue  # another program also writes to the topic
             if alert.profile == self._pipeline.name:
                 yield alert

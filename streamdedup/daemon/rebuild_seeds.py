@@ -32,8 +32,8 @@ class Seeds:
     def __init__(self, pipeline: Pipeline, fences: Sequence[Fence]) -> None:
         self._pipeline = pipeline
         self._fences = fences
-        self.claims: dict[bytes, Position] = {}
-        self._alerts: dict[int, Alert] = {}
+        self.claims: dict[bytes, Position] = {}  # position by pair key
+        self._alerts: dict[int, Alert] = {}  # the last alert by document number, since the last `write`
         #: Time and incarnation of the last alert with a document, by document number. Documents that have the first
         #: incarnation in all alerts are absent.
         self._incarnations: dict[int, tuple[int, str]] = {}
@@ -47,7 +47,7 @@ class Seeds:
         versions: tuple[AlertDocument | Match, ...] = (document, *alert.matches)
         for version in versions:
             number = document_number(name, version.id)
-            # The first incarnation is empty. It needs no entry, unless one is stored that may be of an earlier alert.
+            # The first incarnation, an empty text, is stored only where it may replace another of an earlier alert.
             if version.incarnation or number in self._incarnations:
                 named = (alert.detected_at_ms, version.incarnation)
                 self._incarnations[number] = max(self._incarnations.get(number, named), named)  # the later alert

@@ -26,7 +26,7 @@ def rebuild_window(
     A partition without any record time is read from its oldest record.
 
     Args:
-        progress: Progress by input partition that holds records.
+        progress: Progress by input partition that holds records (``KafkaHistory.progress``).
         kept_ms: The lifetime (``retention`` plus slack), in milliseconds.
         now_ms: The present, in milliseconds since the epoch.
     """

@@ -52,8 +52,8 @@ class SlowStart:
     def may_read_ahead(self) -> bool:
         """Tell whether the next batch may be read while the current batch is indexed, so that memory holds both.
 
-        The second batch doubles the memory once more, as each commit did before. So it follows the first commit at the
-        limit ``batch_records``, which has shown that the memory suffices for one batch.
+        The second batch doubles the memory once more, as each commit did. So reading ahead begins with the first commit
+        at the limit ``batch_records``, which has shown that the memory suffices for one batch.
         """
         return self._is_grown
 

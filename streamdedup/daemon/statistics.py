@@ -51,15 +51,15 @@ class Statistics:
         self._indexes = indexes
         #: Limits the lines that are written once for each dead letter.
         self._repeats = RepeatLimit(log)
-        self._summary: Counter[str] = Counter()
+        self._summary: Counter[str] = Counter()  # counts since the last summary
         self._summary_at = time.monotonic()
         #: Documents that have reached limits, by profile; logged by ``close``.
         self._limits: dict[str, ReachedLimits] = {}
-        self._lags: Mapping[Partition, int] = {}
+        self._lags: Mapping[Partition, int] = {}  # those that the metrics show
         self._stats_at = 0.0  # the first `observe` asks the index
-        self._rebalances_count = 0
+        self._rebalances_count = 0  # counted so far, of the present source
         self._nearly_full = False
-        #: Topics and incarnations that ``topic_recreated`` has counted; it is called for each partition of a topic.
+        #: Topics and incarnations that ``topic_recreated``, called for each partition of a topic, has counted.
         self._recreated: set[tuple[str, int]] = set()
 
     @contextmanager

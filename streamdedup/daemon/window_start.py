@@ -92,15 +92,11 @@ class WindowStart:
         """Tell whether a topic was deleted and created again since the index has seen one of its partitions."""
         partitions = [partition for partition in source.partitions() if partition.topic == topic]
         states = self._pipelines[topic].index.partition_states(partitions)
-        return any(
-            state.high_water_mark is not None
-            and (
-                state.incarnation > 0  # counted already; the mark is of the new topic, so `is_recreated` sees nothing
-                or is_recreated(
-                    state.high_water_mark,
-                    state.topic_id,
-                    BrokerState(batch.topic_ids.get(topic, ""), source.end(partition)),
-                )
-            )
-            for partition, state in states.items()
-        )
+        for partition, state in states.items():
+            if state.high_water_mark is None:
+                continue  # the index has never seen the partition
+            in_kafka = BrokerState(batch.topic_ids.get(topic, ""), source.end(partition))
+            # An incarnation above 0 was counted already: the mark is of the new topic, so `is_recreated` sees nothing.
+            if state.incarnation > 0 or is_recreated(state.high_water_mark, state.topic_id, in_kafka):
+                return True
+        return False

@@ -1,7 +1,7 @@
 """Topics: looking up, creating and checking; and all checks of Kafka before the first record.
 
-``topics create`` calls ``create_topics``; ``check`` and ``run`` call ``check_kafka`` (by ``cli.checks``). A new check
-yields a ``Finding``.
+``topics create`` calls ``create_topics``; readers, producers and commands such as ``dlq`` call ``check_topics``.
+``check`` and ``run`` call ``check_kafka`` (by ``cli.checks``). A new check yields a ``Finding``.
 
 The checks change nothing. Rights on the group and on the transactional id are checked with requests whose content names
 no member and no producer. Without the right, the broker refuses such a request before reading the content; with the
@@ -106,11 +106,10 @@ def _look_up(admin: Any, needed: Mapping[str, str]) -> tuple[dict[str, int], lis
     for topic in admin.describe_topics(sorted(needed)):
         name, kind = topic["name"], kafka_errors.for_code(topic["error_code"])
         granted = topic.get("authorized_operations")  # None where the broker does not tell
+        lacks_right = granted is not None and not set(needed[name].split(", ")) <= set(granted)
         if is_missing(topic["error_code"]):
             missing.append(name)
-        elif kind is kafka_errors.TopicAuthorizationFailedError or not (
-            granted is None or set(needed[name].split(", ")) <= set(granted)
-        ):
+        elif kind is kafka_errors.TopicAuthorizationFailedError or lacks_right:
             refused.append(name)
         elif kind is not kafka_errors.NoError:
             raise translated(kind(kind.description), "look up a topic", topic=name)
@@ -228,7 +227,7 @@ def check_kafka(options: KafkaOptions, needs: Sequence["TopicNeed"]) -> Iterator
             yield _check_group(admin, options)
             if options.delivery == "exactly-once":
                 yield _check_transactions(admin, options)
-            yield from _check_topics(admin, options, needs)
+            yield from _topic_findings(admin, options, needs)
     except (BrokerUnavailable, BrokerMisconfigured) as error:
         yield Finding.failure("kafka", "Kafka", error)
 
@@ -287,7 +286,7 @@ def _broker_limits(admin: Any, options: KafkaOptions, names: Sequence[str]) -> d
     broker = str(admin.describe_cluster()["brokers"][0]["broker_id"])
     resource = ConfigResource(ConfigResourceType.BROKER, broker, dict.fromkeys(names))
     try:
-        described = admin.describe_configs([resource], config_filter="all")  # "all": defaults, too
+        described = admin.describe_configs([resource], config_filter="all")  # "all" includes defaults
     except kafka_errors.AuthorizationError:
         return {}
     settings = described.get("broker", {}).get(broker, {})
@@ -316,13 +315,13 @@ class TopicNeed:
     kept_ms: int | None = None
 
 
-def _check_topics(admin: Any, options: KafkaOptions, needs: Sequence[TopicNeed]) -> Iterator[Finding]:
+def _topic_findings(admin: Any, options: KafkaOptions, needs: Sequence[TopicNeed]) -> Iterator[Finding]:
     """Yield findings about rights and missing topics, then about the settings of the usable topics."""
     operations = {need.name: need.operation for need in needs}
     counts, missing, refused = _look_up(admin, operations)
     for name in refused:
         yield Finding.failure("topic_rights", f"topic {name}", _lacking_rights({name: operations[name]}))
-    yield from _missing_topics(options, operations, missing)
+    yield from _missing_topic_findings(options, operations, missing)
     usable = [need for need in needs if need.name in counts]
     if options.api_version is not None or not usable:
         for need in usable:
@@ -337,13 +336,16 @@ def _check_topics(admin: Any, options: KafkaOptions, needs: Sequence[TopicNeed])
         yield from judge_topic(options, need, counts[need.name], settings)
 
 
-def _missing_topics(options: KafkaOptions, operations: Mapping[str, str], missing: Sequence[str]) -> Iterator[Finding]:
+def _missing_topic_findings(
+    options: KafkaOptions, operations: Mapping[str, str], missing: Sequence[str]
+) -> Iterator[Finding]:
     """Yield a finding for each missing topic: a warning for an input topic while another input topic exists."""
-    inputs = {name for name, operation in operations.items() if operation == "READ"}
+    inputs = {name for name, operation in operations.items() if operation == "READ"}  # other topics are written
+    has_input = not inputs <= set(missing)
     for name in missing:
         text, subject = missing_topics_text([name], None), f"topic {name}"
         cure = "; create with" if options.create_command else ""
-        if name in inputs and not inputs <= set(missing):
+        if name in inputs and has_input:
             text = f"{text}; the daemon reads its other topics, and this one once it exists{cure}"
             yield Finding.warning("topic_exists", subject, text, options.create_command)
         else:
@@ -399,16 +401,16 @@ def _check_cleanup(options: KafkaOptions, need: TopicNeed, settings: Mapping[str
 
 
 def _check_retention(options: KafkaOptions, need: TopicNeed, settings: Mapping[str, str]) -> Iterator[Finding]:
-    if need.kept_ms is None or "delete" not in settings[CLEANUP]:
+    if need.kept_ms is None or "delete" not in settings[CLEANUP]:  # otherwise the topic drops no old record
         return
     changes: dict[str, str] = {}
     lacks: list[str] = []
-    kept_ms, kept_bytes = int(settings[RETENTION]), int(settings[RETENTION_BYTES])
-    if kept_ms != UNLIMITED and kept_ms < need.kept_ms:
-        lacks.append(f"for {duration_text(kept_ms)} only")
+    retention_ms, retention_bytes = int(settings[RETENTION]), int(settings[RETENTION_BYTES])
+    if retention_ms != UNLIMITED and retention_ms < need.kept_ms:
+        lacks.append(f"for {duration_text(retention_ms)} only")
         changes[RETENTION] = str(need.kept_ms)
-    if kept_bytes != UNLIMITED:
-        lacks.append(f"at most {kept_bytes:,} bytes of a partition")
+    if retention_bytes != UNLIMITED:  # bytes say nothing about the age, so any limit may be too small
+        lacks.append(f"at most {retention_bytes:,} bytes of a partition")
         changes[RETENTION_BYTES] = str(UNLIMITED)
     if lacks:
         text = (

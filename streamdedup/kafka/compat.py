@@ -184,8 +184,7 @@ class UnreadableRange:
     """Consecutive offsets that the client cannot parse; takes a record's place in the poll result.
 
     Attributes:
-        topic: Topic.
-        partition: Number of the partition.
+        topic, partition: Topic, and number of the partition.
         offset: First offset of the range; named as in a record, because callers treat both alike.
         last: Last offset of the range.
         reason: Error of the parser.
@@ -252,7 +251,7 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
         """
         try:
             records: list[Any] = super().take(n)
-        except MemoryError:
+        except MemoryError:  # no record is to blame, so none is stepped past
             self.drain()
             raise
         except Exception as error:
@@ -261,12 +260,12 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
             missing = codec_missing(error, attempt)
             if missing is not None:
                 raise missing from error
-            room = self._max_offsets - sum(unread.last + 1 - unread.offset for unread in self._ranges)
-            if self.next_fetch_offset > self.fetch_offset or room <= 0:
+            unreadable_count = sum(unreadable.last + 1 - unreadable.offset for unreadable in self._ranges)
+            if self.next_fetch_offset > self.fetch_offset or unreadable_count >= self._max_offsets:
                 # Earlier records of this fetch were readable, or the poll has `max_offsets` unreadable ones. The next
                 # fetch begins at the unreadable record.
                 return []
-            return [self._range(error, room)]
+            return [self._range(error, self._max_offsets - unreadable_count)]
         return records
 
     def _next_offset(self) -> int:
@@ -279,7 +278,7 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
         if batch is None or batch.magic < 2 or batch.last_offset < self._next_offset():
             # Formats before Kafka 0.11 have no header with the last offset, and the header itself may be damaged.
             raise KafkaError(f"a record batch without a readable header: {described(error)}") from error
-        start = max(self._next_offset(), batch.base_offset)
+        start = max(self._next_offset(), batch.base_offset)  # compaction may have left a gap before the batch
         last = min(batch.last_offset, start + max_offsets - 1)
         reason = described(error)[:MAX_REASON_CHARS]
         unreadable = UnreadableRange(self.topic_partition.topic, self.topic_partition.partition, start, last, reason)
@@ -308,7 +307,7 @@ def bound_decompression(max_bytes: int) -> None:
     }
     for module in (default_records, legacy_records):
         for name, decoder in decoders.items():
-            if hasattr(module, name):
+            if hasattr(module, name):  # the legacy formats have no zstd
                 setattr(module, name, partial(decoder, max_bytes=max_bytes))
 
 

@@ -1,7 +1,7 @@
 """The consumer of the group as a ``kafka.protocols.Source``.
 
 ``producer.KafkaTransport`` opens a ``KafkaSource``; the loop polls it, rewinds it and keeps its membership, all in one
-thread. ``group`` has the checks of the membership and of the topics, ``FreshPoll`` the poll.
+thread. ``group`` has the checks of the membership and of the topics, ``FreshPoll`` the poll. Read ``protocols`` first.
 """
 
 import logging
@@ -41,14 +41,15 @@ FEW_RECORDS = 4
 #: The second poll is left out if the first has this many bytes of values; so a batch is at most this and one fetch.
 ENOUGH_BYTES = 1_048_576
 
-#: Records by partition, as the client returns them; an ``UnreadableRange`` takes the place of unreadable records.
+#: Records by partition, as the client returns them. An ``UnreadableRange``, which has the attributes ``offset`` and
+#: ``value`` of a record, takes the place of unreadable records.
 Polled = Mapping[Any, list[Any]]
 
 
 class KafkaSource:
     """Batches from a consumer of the group.
 
-    Rebalances are only counted: Kafka refuses to commit a batch of an earlier generation.
+    Rebalances are only counted and logged: Kafka refuses to commit a batch of an earlier generation.
     """
 
     def __init__(self, consumer: Any, options: KafkaOptions, listener: "RebalanceListener") -> None:
@@ -59,7 +60,7 @@ class KafkaSource:
         self._fencing = FencingWatch(consumer, options)
         self._repeats = RepeatLimit(structlog.get_logger(__name__))
         self._fresh = FreshPoll(consumer, self._repeats)
-        #: Unreadable ranges in the result of the last poll.
+        #: Unreadable ranges. The parser of the client fills the list during a poll; `_poll` empties it before.
         self._unreadable = compat.step_past_unreadable(consumer, options.max_poll_records)
         self._topics = TopicWatch(consumer, options)
         #: Partitions whose position belongs to the present topic.
@@ -94,16 +95,16 @@ class KafkaSource:
         """
         self._raise_if_broken()
         self._repeats.write_counts()
-        polled = self._poll(timeout_s, max_records)
+        fetched = self._poll(timeout_s, max_records)
         try:
-            batch = self._in_present_topics(polled)
+            batch = self._in_present_topics(fetched)
         except StreamdedupError:
-            self.rewind(polled)  # the caller gets no batch, and may poll this source again
+            self.rewind(fetched)  # the caller gets no batch, and may poll this source again
             raise
         if batch:
             self._silence.answered()
         else:
-            self._fencing.check()
+            self._fencing.check()  # a client without its membership fetches nothing more
             self._silence.check()
         return batch
 
@@ -112,7 +113,7 @@ class KafkaSource:
         # `hold` pauses partitions. They stay paused through a rebalance, and nothing else resumes them.
         if paused := self._consumer.paused():
             self._consumer.resume(*paused)
-            compat.drop_parked(self._consumer)
+            compat.drop_parked(self._consumer)  # records fetched before the pause, which the client might never return
         configured = self._options.max_poll_records
         limit = configured if max_records is None else min(max_records, configured)
         self._unreadable.clear()
@@ -121,14 +122,14 @@ class KafkaSource:
         except Exception as error:  # noqa: BLE001  sorted below
             self._retry_or_break("poll_retried", error, "A poll failed and is repeated", RETRY_PAUSE_S)
             return Batch()
-        compat.finish_rebalance(self._consumer)
+        compat.finish_rebalance(self._consumer)  # which the client forgets if it ends between two polls
         records, unreadable = unpack(polled, self._unreadable)
         if unreadable:
             self._report(unreadable)
         return self._under_membership(records, unreadable)
 
     def _in_present_topics(self, batch: Batch) -> Batch:
-        """Return the batch; if a committed offset is of a deleted topic, rewind to the oldest record instead."""
+        """Return the batch; an empty one, after a seek to the oldest record, where a commit is of a deleted topic."""
         self._topics.check()
         assigned = self.assigned()
         new_partitions = assigned - self._verified
@@ -218,8 +219,8 @@ class KafkaSource:
 
     def commit(self, batch: Batch) -> None:
         """Commit ``batch`` outside any transaction, for ``PlainSink``; see ``Source.commit``."""
-        present, polled = self._consumer.group_metadata(), batch.membership
-        if (present.generation_id, present.member_id) != (polled.generation_id, polled.member_id):
+        present, at_poll = self._consumer.group_metadata(), batch.membership
+        if (present.generation_id, present.member_id) != (at_poll.generation_id, at_poll.member_id):
             # The client would commit under the present membership, or under none, which no broker refuses.
             self._broken = "the group moved on while the batch was processed; the new owner processes it again"
             raise MembershipEnded(self._broken)
@@ -264,7 +265,7 @@ class KafkaSource:
         """Leave the group; takes at most ``close_timeout_s`` and never raises."""
         self._broken = "closed"
         self._repeats.close()
-        half_ms = round(self._options.close_timeout_s * 500)  # the other half is for closing the connections
+        half_ms = round(self._options.close_timeout_s * 1000 / 2)  # the other half is for closing the connections
         close_quietly(
             "close the consumer",
             lambda: self._consumer.close(autocommit=False, timeout_ms=half_ms),
@@ -272,7 +273,10 @@ class KafkaSource:
         )
 
     def _under_membership(self, records: tuple[Record, ...], unreadable: tuple[Unreadable, ...]) -> Batch:
-        """Return the batch; rewind, and return an empty one, without membership or with a partition revoked since."""
+        """Return the batch.
+
+        Without membership, or if a partition was revoked since the poll, rewind and return an empty batch.
+        """
         if not records and not unreadable:
             return Batch()
         # Read directly after the poll: once heartbeats have stopped the membership is empty, and a broker accepts a
@@ -286,14 +290,11 @@ class KafkaSource:
         return Batch()
 
     def _retry_or_break(self, event: str, error: Exception, message: str, pause_s: float) -> None:
-        """Log and wait after a retriable error of a poll; raise any other, and refuse further polls.
-
-        After such an error the client may keep an exhausted fetch, on which the next poll would spin endlessly.
-        """
+        """Log and wait after a retriable error of a poll; raise any other, and refuse further polls."""
         if not is_retriable(error):
-            self._broken = "a poll failed"
+            self._broken = "a poll failed"  # the client may keep an exhausted fetch, and spin on it in the next poll
             if isinstance(error, (StreamdedupError, MemoryError)):
-                raise error
+                raise error  # no error of the client
             raise translated(error, "poll", self._options.secrets()) from error
         self._repeats.info(event, message=message, error=repr(error))
         time.sleep(pause_s)
@@ -332,7 +333,7 @@ class FreshPoll:
     def __init__(self, consumer: Any, repeats: RepeatLimit) -> None:
         self._consumer = consumer
         self._repeats = repeats
-        self._last_count = 0  # records in the last result
+        self._last_count = 0  # records, and unreadable ranges, in the last result
 
     def poll(self, timeout_s: float, limit: int) -> Polled:
         """Return at most ``limit`` records of partitions still assigned; wait up to ``timeout_s`` for the first.
@@ -341,7 +342,7 @@ class FreshPoll:
             Exception: The first poll failed, or the second failed with an error that is not retriable. Positions are
                 then unchanged.
         """
-        has_fetched = compat.has_fetched(self._consumer)
+        has_fetched = compat.has_fetched(self._consumer)  # before the poll: without them, the poll waits for a fetch
         polled: Polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000), max_records=limit)
         if has_fetched and self._is_worth_another(polled, limit):
             polled = self._with_newer(polled, limit)
@@ -420,7 +421,7 @@ class RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # the
 def unpack(polled: Polled, ranges: list[UnreadableRange]) -> tuple[tuple[Record, ...], tuple[Unreadable, ...]]:
     """Return the polled records and the unreadable positions; ``ranges`` are the unreadable ranges in ``polled``."""
     unreadable: tuple[Unreadable, ...] = ()
-    if ranges:  # rare: as a rule no entry of `polled` has to be searched
+    if ranges:  # rare; otherwise no entry of `polled` is searched. The search keeps the order within a partition.
         unreadable = tuple(
             Unreadable(Position(entry.topic, entry.partition, offset), entry.reason)
             for entry in chain.from_iterable(polled.values())

@@ -28,7 +28,7 @@ class DecompressedTooLarge(ValueError):
 def ungzip(payload: bytes, max_bytes: int) -> bytes:
     """Decompress gzip; raise ``DecompressedTooLarge`` above ``max_bytes``."""
     with gzip.GzipFile(fileobj=io.BytesIO(payload)) as reader:
-        return _join_within_limit(iter(partial(reader.read, _CHUNK_BYTES), b""), max_bytes)
+        return _join_within_limit(iter(partial(reader.read, _CHUNK_BYTES), b""), max_bytes)  # until an empty read
 
 
 def unzstd(payload: bytes, max_bytes: int) -> bytes:

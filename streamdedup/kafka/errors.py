@@ -68,7 +68,7 @@ CAUSES: tuple[tuple[str, str], ...] = (
 
 #: A record larger than a topic takes.
 TOO_LARGE = (kafka_errors.MessageSizeTooLargeError, kafka_errors.RecordListTooLargeError)
-#: The client's name for its own limit, which refuses a record before any broker sees it.
+#: The client's name for its own limit, at which it refuses a record before any broker sees the record.
 _CLIENTS_LIMIT = "max_request_size"
 _CLIENT_LIMIT_EXCEEDED = (
     "a record is larger than kafka.max_message_bytes; raise it, and the topic's max.message.bytes where it is below"
@@ -81,7 +81,7 @@ _NO_LIBRARY = re.compile(r"Libraries for (\w+) compression codec not found")
 #: The package of each codec's library.
 _LIBRARIES = {"snappy": "python-snappy", "lz4": "lz4", "zstd": "zstandard"}
 
-#: Errors that only an operator can solve, refused logins and missing rights first: the error, and the advice.
+#: Errors that only an operator can solve, with advice; the first row that fits counts, so base classes come last.
 ADVICE: tuple[tuple[type[Exception], str], ...] = (
     (
         kafka_errors.TopicAuthorizationFailedError,
@@ -143,7 +143,7 @@ ADVICE: tuple[tuple[type[Exception], str], ...] = (
 )
 
 #: Errors of the client (``RuntimeError`` when its network part is closed) and of the network. They include no error of
-#: ``streamdedup.errors``, so each of those passes the clause unchanged.
+#: ``streamdedup.errors``, so an ``except`` clause lets those pass unchanged.
 CLIENT_ERRORS = (kafka_errors.KafkaError, OSError, RuntimeError)
 
 
@@ -166,11 +166,12 @@ def translated(
     if isinstance(error, MEMBERSHIP_ENDED):
         return MembershipEnded(f"cannot {doing}: the group has gone on without this member [{text}]")
     if isinstance(error, (kafka_errors.OffsetOutOfRangeError, kafka_errors.NoOffsetForPartitionError)):
+        # With `on_out_of_range = "halt"`; otherwise the client goes on at the earliest record.
         return FatalError(
             f"cannot {doing}: the group's offset is not in the topic (expired, or none was ever committed); set the "
             f"group's offset, or allow going on at the earliest record [{text}]"
         )
-    advice = None if login.may_pass(error) else _advice(error, text)
+    advice = None if login.may_pass(error) else _advice(error, text)  # the next login may be accepted
     if advice is not None:
         return BrokerMisconfigured(f"cannot {doing}{suffix}: {advice} [{text}]")
     return BrokerUnavailable(f"cannot {doing}{suffix}: {text}")

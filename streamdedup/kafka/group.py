@@ -93,7 +93,8 @@ class SilenceWatch:
             BrokerUnavailable: Kafka has not answered for ``RENEW_S``; open new clients.
         """
         now_s = self._clock()
-        passed_s, self._checked_at = now_s - self._checked_at, now_s
+        passed_s = now_s - self._checked_at
+        self._checked_at = now_s
         is_answered = self._is_answered(now_s)
         if is_answered:
             self._silent_s = 0.0
@@ -109,7 +110,7 @@ class SilenceWatch:
         """Return whether the last answer came in time; None while the answer is not due."""
         if self._consumer.group_metadata().state == MemberState.STABLE:
             self._request = None
-            answered_at = compat.heartbeat_answered_at(self._consumer)
+            answered_at = compat.heartbeat_answered_at(self._consumer)  # the next heartbeat follows after the interval
             return now_s - answered_at <= self._options.heartbeat_interval_s + ANSWER_S
         if self._request is None:
             self._asked_at = now_s
@@ -128,7 +129,7 @@ class FencingWatch:
     def __init__(self, consumer: Any, options: KafkaOptions) -> None:
         self._consumer = consumer
         self._options = options
-        self._error: kafka_errors.FencedInstanceIdError | None = None
+        self._error: kafka_errors.FencedInstanceIdError | None = None  # set on the network thread, raised by `check`
         if options.group_instance_id is not None:
             compat.watch_fencing(consumer, self._fenced)
 
@@ -165,7 +166,7 @@ class TopicWatch:
     created again has another id, and new clients know the new id before they fetch anything. The client revokes the
     partitions of a deleted topic and does not tell that the topic is gone.
 
-    The consumer is not subscribed yet, so the watch gets its first metadata.
+    Constructed before the consumer subscribes, so that the watch sees the first metadata of the topics.
     """
 
     def __init__(self, consumer: Any, options: KafkaOptions) -> None:
@@ -236,7 +237,7 @@ def fetch_committed(
         consumer: A consumer with a group.
         options: Its options.
         topic_ids: Present topic ids, as far as known.
-        partitions: Partitions to look up; the result leaves out those without an offset.
+        partitions: Partitions to look up; the result leaves out partitions without an offset.
 
     Raises:
         BrokerUnavailable: Kafka did not answer in time.
@@ -262,12 +263,11 @@ def fetch_committed(
 
 def offsets_of(batch: Batch) -> dict[Any, Any]:
     """Return the offsets to commit for ``batch``, as the client takes them."""
-    return {
-        TopicPartition(*partition): OffsetAndMetadata(
-            offset, f"{batch.metadata} {batch.topic_ids.get(partition.topic, '')}".strip(), leader_epoch=-1
-        )
-        for partition, offset in batch.ends.items()
-    }
+    offsets = {}
+    for partition, offset in batch.ends.items():
+        text = f"{batch.metadata} {batch.topic_ids.get(partition.topic, '')}".strip()  # as `_METADATA`
+        offsets[TopicPartition(*partition)] = OffsetAndMetadata(offset, text, leader_epoch=-1)  # the epoch is unknown
+    return offsets
 
 
 def _is_outdated(topic_id: str, present_id: str) -> bool:
@@ -331,10 +331,10 @@ def refuse_other_indexes(options: KafkaOptions) -> None:
     """Check that no member of the group uses indexes with another name (``KafkaOptions.index_name``).
 
     Called before joining. Documents that two members insert in different indexes are never compared. The name is a
-    part of the client id (``KafkaOptions.member_client_id``).
+    part of the client id (``KafkaOptions.member_client_id``); a member without a name in its client id is not refused.
 
     Raises:
-        BrokerUnavailable: There is such a member, or no broker answers.
+        BrokerUnavailable: A member uses another name, or no broker answers.
         BrokerMisconfigured: Kafka refuses the client.
     """
     if not options.index_name or options.api_version is not None:
@@ -362,12 +362,12 @@ def refuse_other_indexes(options: KafkaOptions) -> None:
 
 def members_of_index(options: KafkaOptions) -> tuple[str, ...]:
     """Return the members that may use the same indexes: whose client id has the same index name, or no index name."""
-    prefix = f"{CLIENT_ID}-"
+    prefix = f"{CLIENT_ID}-"  # of a client id with an index name
     return tuple(
         member
         for member in describe_group(options).members
         if not member.startswith(prefix)
-        or member.startswith((f"{options.member_client_id} ", f"{options.member_client_id},"))
+        or member.startswith((f"{options.member_client_id} ", f"{options.member_client_id},"))  # see `_named`
     )
 
 
@@ -378,16 +378,11 @@ def committed_if_listed(options: KafkaOptions) -> dict[Partition, int]:
     so the coordinator is looked up for a listed group only. Raises as ``describe_group``.
     """
     with admin_client(options) as admin:
-        if not _is_listed(admin, options.group_id):
+        if not any(listed["group_id"] == options.group_id for listed in admin.list_groups()):
             return {}
         doing = f"look up the group {options.group_id}"
         committed = _retrying(options, doing, lambda: _committed_offsets(admin, options.group_id))
     return {partition: commit.offset for partition, commit in committed.items()}
-
-
-def _is_listed(admin: Any, group: str) -> bool:
-    """Return whether Kafka knows a group; asks for no coordinator."""
-    return any(listed["group_id"] == group for listed in admin.list_groups())
 
 
 def _committed_offsets(

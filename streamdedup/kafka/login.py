@@ -98,8 +98,8 @@ class TokenLogin(KafkaLogin):
         super().__init__("kafka.sasl_token_url", self._valid_token)
         self._url = url
         self._fetch = fetch
-        self._expires_at = 0.0
-        self._is_refused = False
+        self._expires_at = 0.0  # monotonic time
+        self._is_refused = False  # by the endpoint, at the last attempt
         #: Why the last attempt brought no token; empty after a success.
         self._problem = "no token yet"
         self._first_attempt_done = threading.Event()
@@ -128,7 +128,7 @@ class TokenLogin(KafkaLogin):
         return self._last
 
     def _renew(self) -> None:
-        while not self._is_ended.wait(self._fetch_token()):
+        while not self._is_ended.wait(timeout=self._fetch_token()):
             pass
 
     def _fetch_token(self) -> float:
@@ -178,7 +178,7 @@ def client_credentials(
 
 
 def _register(name: str) -> None:
-    """Replace a mechanism of the client by one that asks a ``KafkaLogin``, and sets ``_accepted`` after a login."""
+    """Replace a client mechanism: it asks a ``KafkaLogin`` given as password, and sets ``_accepted`` after a login."""
     mechanism = get_sasl_mechanism(name)
 
     class Mechanism(mechanism):  # type: ignore[misc, valid-type]  # the client is untyped

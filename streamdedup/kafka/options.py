@@ -54,13 +54,10 @@ class KafkaOptions:
         on_out_of_range: Reaction to committed offsets missing from the topic: go on at the earliest record, or halt.
         api_version: Protocol version, for brokers without negotiation of versions; None to negotiate.
         security_protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
-        ssl_cafile: Trusted certificates, a file.
-        ssl_certfile: Client certificate, a file.
-        ssl_keyfile: Client key, a file.
+        ssl_cafile, ssl_certfile, ssl_keyfile: Files with the trusted certificates, the client certificate and its key.
         ssl_check_hostname: Whether the broker's certificate must carry its host name.
         sasl_mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, AWS_MSK_IAM or GSSAPI.
-        sasl_username: User name.
-        sasl_password: Password.
+        sasl_username, sasl_password: User name and constant password.
         sasl_login: Login whose password or token changes; None for a constant password, and without a login.
         sasl_kerberos_service_name: Service name of the brokers.
         compression: Codec of sent records; None for brokers in memory (demo, tests). A topic's ``compression.type``
@@ -73,8 +70,7 @@ class KafkaOptions:
         session_timeout_s: Longest time without a heartbeat; then the group reassigns the partitions of a member.
         heartbeat_interval_s: Time between two heartbeats.
         max_poll_interval_s: Longest time between two polls; then the consumer leaves the group.
-        fetch_timeout_s: Time limit for one request of the consumer.
-        produce_timeout_s: Time limit for one request of the producer.
+        fetch_timeout_s, produce_timeout_s: Time limits for one request of the consumer, and of the producer.
         delivery_timeout_s: Time limit for one output record, retries included; at most ``transaction_timeout_s``.
         transaction_timeout_s: Age at which the broker aborts an open transaction.
         close_timeout_s: Time limit for closing a client.
@@ -165,7 +161,7 @@ class KafkaOptions:
         return self.connection() | {"request_timeout_ms": _ms(self.connect_timeout_s)}
 
     def reader(self) -> dict[str, Any]:
-        """Configuration for a consumer without a group."""
+        """Configuration for a consumer without a group; ``consumer`` adds the group."""
         return self.connection() | {
             # Offsets are committed with the alerts, never by themselves.
             "enable_auto_commit": False,

@@ -45,7 +45,8 @@ class Pace:
         if self._start is None:
             self._start = time_s
         ahead_s = self._start + self._count / self._rate - time_s
-        if ahead_s < -_MAX_DELAY_S:
+        late_s = -ahead_s
+        if late_s > _MAX_DELAY_S:
             # The next record is then late by `_MAX_DELAY_S`; this call still returns the delay before the move.
-            self._start -= ahead_s + _MAX_DELAY_S
+            self._start += late_s - _MAX_DELAY_S
         return ahead_s

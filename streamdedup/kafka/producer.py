@@ -25,8 +25,8 @@ from streamdedup.kafka.group import offsets_of, refuse_other_indexes
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, Message
 
-#: Time limit of a commit beyond the transaction timeout, in seconds. At that time the broker has aborted or completed
-#: the transaction, so a longer wait brings no information.
+#: Time limit beyond the transaction timeout, in seconds, for a commit and for resolving the transaction of an earlier
+#: producer. At that time the broker has aborted or completed the transaction, so a longer wait brings no information.
 COMMIT_MARGIN_S = 5.0
 #: Largest number of unacknowledged records of a ``Feeder``, enough for two record batches of small records for each of
 #: a few partitions.
@@ -40,8 +40,7 @@ class KafkaTransport:
 
     Args:
         options: How to connect.
-        wrap_source: Wraps each source, to observe its calls.
-        wrap_producer: Wraps each producer of the client, to observe its calls.
+        wrap_source, wrap_producer: Wrap each source, and each producer of the client, to observe the calls.
     """
 
     def __init__(
@@ -132,9 +131,9 @@ class _ProducerSink(ABC):
         """Send all ``messages``; return when each is known to be stored."""
         deadline = time.monotonic() + self._options.delivery_timeout_s
         sent = [(message, self._send_one(message)) for message in messages]
+        # `flush` hastens the sending; only futures are reliable. `flush` raises for a record batch that is split and
+        # then stored, and neither `flush` nor `commit_transaction` reports a message that was given up.
         with contextlib.suppress(KafkaError):
-            # Only the futures are reliable: ``flush`` raises for a record batch that is split and then stored, and
-            # neither ``flush`` nor ``commit_transaction`` reports a message that was given up.
             self._producer.flush(timeout=self._options.delivery_timeout_s)
         for message, future in sent:
             try:
@@ -183,7 +182,7 @@ class TransactionalSink(_ProducerSink):
         def commit() -> None:
             if offsets := offsets_of(batch):
                 # With the membership of the poll, a group that has moved on refuses the commit. With the bare name of
-                # the group, it accepts each commit.
+                # the group, the group accepts each commit.
                 self._producer.send_offsets_to_transaction(offsets, batch.membership)
             self._producer.commit_transaction()
 
@@ -211,8 +210,8 @@ class Feeder:
     ``with`` block flushes and closes; an exception in the block drops unsent records. Used from one thread.
 
     Args:
-        options: How to connect, and the limits of the producer. ``delivery`` shows the abilities of the broker: with
-            ``at-least-once`` it may lack producer ids. Group, input topics and transactional id are not used.
+        options: How to connect, and the limits of the producer. Of ``delivery`` only this is used: a broker for
+            ``at-least-once`` may lack producer ids. Group, input topics and transactional id are not used.
         max_in_flight_records: Largest number of unacknowledged records.
         max_in_flight_bytes: Limit of unacknowledged bytes of keys, values and headers; a longer record goes alone.
 
@@ -242,10 +241,10 @@ class Feeder:
         self._closed = False
         self._failed = False
         self.delivered_count = 0
+        # Always without transactions, by this value of `delivery`; producer ids are added below if the broker has them.
         config = replace(options, delivery="at-least-once", transactional_id=None).producer()
         if options.delivery == "exactly-once":
-            # A request that is repeated after a timeout is then stored once, and in order, with several in flight: at
-            # most 5, Kafka's limit for this.
+            # A request that is repeated after a timeout is stored once, and in order, with up to 5 requests in flight.
             config |= {"enable_idempotence": True, "max_in_flight_requests_per_connection": 5}
         self._producer = compat.build(KafkaProducer, config, options)
 
@@ -270,7 +269,7 @@ class Feeder:
             partition: Number of the partition.
 
         Raises:
-            BrokerUnavailable: This record, or one before it, could not be delivered; nothing more can be sent.
+            BrokerUnavailable: This record, or an earlier one, could not be delivered; nothing more can be sent.
             BrokerMisconfigured: The same, for a reason that an operator must solve (topic, rights, size).
         """
         self._raise_if_unusable()
@@ -292,6 +291,7 @@ class Feeder:
         """Wait until every record is stored, at most ``delivery_timeout_s``; raise as ``send``."""
         self._raise_if_unusable()
         try:
+            # An error ends the feeder, also for a batch that is split and then stored: a caller may send records twice.
             self._producer.flush(timeout=self._options.delivery_timeout_s)
         except CLIENT_ERRORS as error:
             self._failed = True
@@ -332,7 +332,7 @@ class Feeder:
         except CLIENT_ERRORS as error:
             self._failed = True
             raise self._failure(error, topic) from error
-        # Last, so that Ctrl-C during the wait leaves the record to be counted by `close`.
+        # Last, so that after Ctrl-C during the wait, caught inside the `with` block, `close` counts the record.
         self._in_flight.popleft()
         self._in_flight_bytes -= size_bytes
         self.delivered_count += 1
@@ -366,6 +366,6 @@ def _refuse_missing_topic(error: Exception, options: KafkaOptions, topic: str) -
 
 
 def abandon(producer: Any, options: KafkaOptions) -> None:
-    """Close ``producer`` without sending anything more; never raises."""
+    """Close ``producer`` without sending anything more, by force where ``close`` fails or hangs; never raises."""
     if not close_quietly("close the producer", lambda: producer.close(timeout=0), options.close_timeout_s):
         compat.force_close(producer)

@@ -114,7 +114,7 @@ class Batch:
         return iter(sorted([*positions, *(record.position for record in self.unreadable)]))
 
     def in_incarnations(self, incarnations: Mapping[Partition, int]) -> "Batch":
-        """Return the batch with the topic incarnation, by partition, in each position."""
+        """Return the batch with the incarnation of the topic, given by partition, in each position."""
         if not any(incarnations.values()):
             return self  # 0, the first incarnation, is the default
 
@@ -155,7 +155,10 @@ class SourceStats:
 
 
 class Source(Protocol):
-    """Batches of records for one member of a consumer group, delivered at least once from the committed offset on."""
+    """Batches of records for one member of a consumer group, delivered at least once from the committed offset on.
+
+    Each method that asks Kafka also raises ``FatalError`` if the broker refuses the client permanently.
+    """
 
     def poll(self, timeout_s: float, max_records: int | None = None) -> Batch:
         """Return the next records, or an empty batch after ``timeout_s``.
@@ -172,7 +175,6 @@ class Source(Protocol):
             BrokerSilent: The message system has stopped answering; poll or hold again, the source goes on by itself.
             BrokerUnavailable: This source is unusable; close it and open a new one.
             Rejoin: A topic was deleted and created again; close the source and open a new one.
-            FatalError: The broker refuses the client permanently.
         """
 
     def rewind(self, batch: Batch) -> None:
@@ -204,7 +206,6 @@ class Source(Protocol):
 
         Raises:
             BrokerUnavailable: This source is unusable; close it and open a new one.
-            FatalError: The broker refuses the client permanently.
         """
 
     def committed(self, partition: Partition) -> CommittedOffset | None:
@@ -225,7 +226,7 @@ class Source(Protocol):
         """
 
     def end(self, partition: Partition) -> int | None:
-        """Return the last known end offset of a partition; None if unknown. Sends no request."""
+        """Return the last known offset behind the last record of a partition; None if unknown. Sends no request."""
 
     def confirm(self) -> None:
         """Check that the group counts this process among its members at this moment.

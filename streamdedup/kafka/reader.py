@@ -56,6 +56,7 @@ class _Reader:
         self._options = options
         config = options.reader() | changes
         self._consumer = compat.build(KafkaConsumer, config, options)
+        # The parser of the client fills the list during a poll; each method that polls empties it before.
         self._unreadable = compat.step_past_unreadable(self._consumer, config["max_poll_records"])
 
     def close(self) -> None:
@@ -96,7 +97,8 @@ class TopicReader(_Reader):
 
     def __init__(self, options: KafkaOptions, *, from_beginning: bool = False) -> None:
         counts = check_topics(options)
-        super().__init__(options, auto_offset_reset="earliest")  # passes over expired records, also with "halt"
+        # Passes over records that expire meanwhile, also with `on_out_of_range = "halt"`.
+        super().__init__(options, auto_offset_reset="earliest")
         partitions = [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)]
         with self._closed_on_error("find the ends of the topics"):
             self._consumer.assign(partitions)
@@ -128,9 +130,6 @@ class TopicReader(_Reader):
 
 class SpanReader(TopicReader):
     """Reads all committed records that the topics hold when it is constructed, any number of times.
-
-    Args:
-        options: How to connect, and ``topics`` to read. Group, delivery and transactional id are not used.
 
     Attributes:
         beginnings: First offset by partition at construction.
@@ -234,10 +233,8 @@ class KafkaSpan(SpanReader):
 
     Args:
         options: How to connect, and ``topics`` to read. Group, delivery and transactional id are not used.
-        since_ms: See ``kafka.protocols.History.open``.
-        ends: See ``kafka.protocols.History.open``.
+        since_ms, ends, starts: See ``kafka.protocols.History.open``.
         most_count: Largest number of offsets to read, the newest ones; the same percentage of each partition.
-        starts: See ``kafka.protocols.History.open``.
     """
 
     def __init__(
@@ -253,6 +250,7 @@ class KafkaSpan(SpanReader):
             since = since_ms if isinstance(since_ms, Mapping) else dict.fromkeys(self.beginnings, since_ms)
             self._starts = self._starts_by_time(since) if starts is None else self._existing_starts(starts)
         if ends is not None:
+            # A partition that `ends` lacks ends at 0: it is not read.
             self.ends = {partition: min(end, ends.get(partition, 0)) for partition, end in self.ends.items()}
         if most_count is not None:
             self._starts = self._newest_starts(most_count)
@@ -324,6 +322,7 @@ class _ProgressReader(SpanReader):
             partition: max(first, offsets.get(partition, first)) for partition, first in self.beginnings.items()
         }
         self._now_ms = now_ms
+        #: The record time that counts, as far as `_search` has found any.
         self._times_ms: dict[Partition, int] = {}
         #: Number of records that the searches have read.
         self._searched: Counter[Partition] = Counter()
@@ -336,15 +335,15 @@ class _ProgressReader(SpanReader):
             FatalError: The broker refuses the client permanently.
         """
         filled = {partition for partition, beginning in self.beginnings.items() if beginning < self.ends[partition]}
-        read = {partition for partition in filled if self._offsets[partition] >= self.ends[partition]}
-        self._search({partition: self._offsets[partition] for partition in filled - read}, of_next=True)
+        at_end = {partition for partition in filled if self._offsets[partition] >= self.ends[partition]}
+        self._search({partition: self._offsets[partition] for partition in filled - at_end}, of_next=True)
         # The unread offsets of a partition may all be markers of transactions, or records that were compacted away.
-        read |= {partition for partition in filled - read if not self._searched[partition]}
+        at_end |= {partition for partition in filled - at_end if not self._searched[partition]}
         self._search(
-            {partition: max(self.beginnings[partition], self.ends[partition] - LOOK_BACK) for partition in read},
+            {partition: max(self.beginnings[partition], self.ends[partition] - LOOK_BACK) for partition in at_end},
             of_next=False,
         )
-        return {partition: ReadProgress(partition in read, self._times_ms.get(partition)) for partition in filled}
+        return {partition: ReadProgress(partition in at_end, self._times_ms.get(partition)) for partition in filled}
 
     def _search(self, starts: Mapping[Partition, int], *, of_next: bool) -> None:
         """Store a record time by partition, from ``starts`` on: the first one with ``of_next``, otherwise the last."""
@@ -385,7 +384,7 @@ class RecordFetcher(_Reader):
         )
 
     def fetch(self, position: Position) -> Record | None:
-        """Return the record at ``position``; None when it has expired, was compacted away, or never existed.
+        """Return the record at ``position``; None when it or its topic is gone, or never existed.
 
         Raises:
             BrokerUnavailable: Kafka did not answer within ``fetch_timeout_s``.
@@ -402,8 +401,6 @@ class RecordFetcher(_Reader):
             return self._await(partition, position)
         except (OffsetOutOfRangeError, UnknownTopicOrPartitionError):
             return None
-        except StreamdedupError:
-            raise
         except CLIENT_ERRORS as error:
             raise self._failure(error, f"fetch {position}") from error
 
@@ -420,7 +417,7 @@ class RecordFetcher(_Reader):
             if unreadable and unreadable[0].position == position:
                 raise DecodeError("unreadable", f"cannot read {position}: {unreadable[0].reason}")
             if unreadable:
-                return None
+                return None  # a later record: the one at `position` is gone
             if records:
                 return records[0] if records[0].position == position else None
             end = self._consumer.highwater(partition)

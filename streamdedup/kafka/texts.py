@@ -30,7 +30,7 @@ def fetch_text(fetcher: RecordFetcher, decoder: Decoder, document_id: str, diges
             raise TextMissingError(f"Kafka no longer has the record of {document_id}, {position}: expired or compacted")
         document = decoder.decode(record.position, record.timestamp_ms, record.key, record.value, record.headers)
     except MessageError as error:
-        # The daemon indexed this document, so the record or the settings have changed since.
+        # The daemon indexed this document, so the record or the settings have changed, or the client cannot parse it.
         raise TextMissingError(f"the record of {document_id}, {position}, cannot be decoded: {error.code}") from None
     if document.id != document_id or content_digest(document.text, document.scope).hex() != digest:
         raise TextMissingError(

@@ -1,7 +1,8 @@
 """Alerts: a document and its matches, encoded as one or more JSON messages and decoded from them.
 
 ``daemon.publisher`` encodes; rebuilds, ``serve`` and commands decode. A new field needs a default, because alerts of
-earlier releases are decoded too, and a row in ``schemas/alert.schema.json`` and ``docs/messages.md``.
+earlier releases are decoded too, and a row in ``schemas/alert.schema.json`` and ``docs/messages.md``; one of ``Match``
+also ``Meta``.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,8 +29,8 @@ ALERT_VERSION: Final = 1
 DEFAULT_MAX_MATCHES: Final = 100
 #: Bytes in one alert message, key and framing included; well below Kafka's default limit, 1,048,576.
 DEFAULT_MAX_ALERT_BYTES: Final = 900_000
-#: Smallest limit on an alert message. One match always fits: ids, source and publication time with every byte escaped,
-#: and copied headers.
+#: Smallest limit on an alert message. One match always fits, also when every byte of its ids, source and publication
+#: time is escaped and the copied headers are the longest.
 MIN_ALERT_BYTES: Final = 65_536
 
 # Record bytes in a batch beside key and value: lengths, time, offset and the batch header.
@@ -46,9 +47,7 @@ class DocumentVersion(msgspec.Struct, frozen=True):
     Attributes:
         id: Document id.
         digest: Content digest, as hexadecimal text.
-        topic: Topic of the record.
-        partition: Partition of the record.
-        offset: Offset of the record.
+        topic, partition, offset: Position of the record.
     """
 
     id: str
@@ -66,16 +65,18 @@ class DocumentVersion(msgspec.Struct, frozen=True):
 class Match(DocumentVersion, frozen=True, omit_defaults=True):
     """A near-duplicate: the compared version, and the comparison.
 
+    ``serve`` also answers with matches of a text, which has no id and so no pair key. ``Meta`` is for its OpenAPI
+    document.
+
     Attributes:
         similarity: Similarity, 0 to 1.
         method: Whether the similarity was computed from the shingles or estimated from signatures.
-        standard_error: Standard error of an estimate; 0 when exact.
+        standard_error: Standard error of an estimate; 0 when exact, because each alert has this field.
         shared_bands: Number of shared band keys.
-        pair: Pair key, 32 hexadecimal digits, the same for both documents; empty in alerts from releases without pair
-            keys.
+        pair: Pair key, 32 hexadecimal digits, the same for both documents; empty in alerts from releases without it.
         containment: Share of the smaller document's shingles that the other document has, 0 to 1; None in alerts from
             releases without it.
-        containment_error: Standard error of an estimated containment; None when exact.
+        containment_error: Standard error of an estimated containment; None, and absent from the alert, when exact.
         contained: The smaller document; None without a containment.
         reason: Reason for the match; None without a containment.
         label: First words of the document; empty without a label.
@@ -122,10 +123,8 @@ class AlertDocument(DocumentVersion, frozen=True, omit_defaults=True):
 
     Attributes:
         record_time: Record time, RFC 3339.
-        published_at: Publication time, as in ``Document``.
-        source: Source, as in ``Document``.
-        label: First words of the document, as in ``Match``.
-        incarnation: Incarnation of the document, as in ``Match``.
+        published_at, source: As in ``wire.documents.Document``.
+        label, incarnation: As in ``Match``.
     """
 
     record_time: str
@@ -158,8 +157,8 @@ class Alert(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         complete: Whether all candidates were compared; false where a bucket was full, or the candidates were too many.
         suppressed: Further near-duplicates that profile rules suppress, counted by rule.
         cluster_label: First words of the first document in the cluster; empty without a label.
-        cluster_size: Documents in the cluster when the alert was made; 1,000 means 1,000 or more. None in alerts from
-            releases without it.
+        cluster_size: Documents in the cluster when the alert was made; 1,000 (``index.values.CLUSTER_SIZE_CAP``) means
+            1,000 or more. None in alerts from releases without it.
     """
 
     schema_version: Literal[1]

@@ -13,7 +13,7 @@ SentHeaders = tuple[tuple[str, bytes], ...]
 
 
 def copied_headers(headers: Iterable[tuple[str, bytes | None]], names: Collection[str]) -> SentHeaders:
-    """Return the record headers that have one of these names, in order; equal headers give an equal result.
+    """Return the record headers that have one of these names, in order; the same when the record is read again.
 
     A header that would exceed ``MAX_COPIED_BYTES`` together with the headers copied before is left out. A null value
     becomes an empty one, because the Kafka client cannot send null.

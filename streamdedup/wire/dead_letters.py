@@ -36,7 +36,7 @@ UNKNOWN: Final = "?"
 
 # Bytes that a record needs beside its contents: lengths, time and offset as variable-length numbers.
 _RECORD_OVERHEAD_BYTES = 96
-# Headers about the bytes, not about the failure: they stay true when a dead letter is replayed and fails again.
+# Headers about the bytes, not about the failure: they stay true when a replayed dead letter fails once more.
 _LASTING = (
     "null-headers",
     "null-value",
@@ -234,7 +234,7 @@ class DeadLetter:
 
     @property
     def attempts(self) -> int:
-        """Failure count."""
+        """How often the record has failed; 0 if unknown."""
         return whole_number(self.facts.get("attempts", "")) or 0
 
     @property
@@ -258,7 +258,7 @@ class DeadLetter:
 
 def _facts(record: KafkaRecord, failure: Failure, daemon: DaemonInfo, time_ms: int) -> dict[str, str]:
     """Return the headers ``streamdedup.dlq.*`` about a failure, by name without the prefix."""
-    topic, partition, offset, _ = record.position
+    topic, partition, offset, _incarnation = record.position
     return {
         "topic": topic,
         "partition": str(partition),
@@ -278,10 +278,11 @@ def _facts(record: KafkaRecord, failure: Failure, daemon: DaemonInfo, time_ms: i
 def _earlier(record: KafkaRecord) -> dict[str, str]:
     """Return the ``streamdedup.dlq.*`` headers if the record is a replayed dead letter, else none.
 
-    A replay goes to the partition in which the record failed, so the headers name an earlier position in the partition.
-    Otherwise headers with these names are from a producer: in the dead letter they would prevent its replay.
+    A replay goes to the partition in which the record failed, so its headers name an earlier offset of this partition.
+    Other headers with these names are from a producer: in the dead letter they would prevent its replay.
     """
-    earlier, (topic, partition, offset, _) = read_headers(record.headers), record.position
+    earlier = read_headers(record.headers)
+    topic, partition, offset, _incarnation = record.position
     failed_offset = whole_number(earlier.get("offset", ""))
     is_same_partition = (earlier.get("topic"), earlier.get("partition")) == (topic, str(partition))
     is_replay = is_same_partition and failed_offset is not None and failed_offset < offset
@@ -296,7 +297,7 @@ def whole_number(text: str) -> int | None:
 def _name_list(names: Sequence[str]) -> str:
     """Format header names as a JSON array, without the last ones if they do not fit one header."""
     while len((text := json.dumps(names)).encode()) > MAX_HEADER_BYTES:
-        names = [*names[: len(names) // 2], "..."]
+        names = [*names[: len(names) // 2], "..."]  # "..." shows that names are left out
     return text
 
 
@@ -328,7 +329,7 @@ def _fit(
         if len(headers) < len(all_headers):
             facts["dropped-headers"] = str(len(all_headers) - len(headers))
         if value:
-            # Not set again: the headers of an earlier truncation describe the original value.
+            # `setdefault`: headers of an earlier truncation, before a replay, describe the original value.
             facts.setdefault("truncated", "true")
             facts.setdefault("original-length", str(len(value)))
             facts.setdefault("sha256", sha256(value).hexdigest())
@@ -339,4 +340,4 @@ def _fit(
     facts["truncated-key"] = "true"
     facts.setdefault("original-key-length", str(len(key)))
     room = max_bytes - _size_bytes(None, None, _encoded(facts))
-    return key[:room], value and b"", ()  # a tombstone stays None
+    return key[:room], value and b"", ()

@@ -8,7 +8,14 @@ from kafka.errors import InvalidConfigurationError, InvalidReplicationFactorErro
 
 from streamdedup.errors import BrokerMisconfigured
 from streamdedup.findings import Level
-from streamdedup.kafka.admin import TopicNeed, _missing_topics, _not_created, alter_topic, duration_text, judge_topic
+from streamdedup.kafka.admin import (
+    TopicNeed,
+    _missing_topic_findings,
+    _not_created,
+    alter_topic,
+    duration_text,
+    judge_topic,
+)
 from streamdedup.kafka.options import KafkaOptions
 
 DAY_MS = 86_400_000
@@ -50,13 +57,13 @@ def test_retention_is_compared_with_the_needed_time(settings, level):
 )
 def test_a_missing_input_topic_is_a_warning_while_another_one_exists(missing, levels):
     operations = {"a": "READ", "b": "READ", "output": "WRITE"}
-    findings = list(_missing_topics(replace(OPTIONS, create_command="create"), operations, missing))
+    findings = list(_missing_topic_findings(replace(OPTIONS, create_command="create"), operations, missing))
     assert [finding.level for finding in findings] == levels
     assert all(finding.sentence.endswith("; create with: create") for finding in findings)
     assert all(
         finding.text.startswith(f"no such topic: {name}") for finding, name in zip(findings, missing, strict=True)
     )
-    assert all("create" not in finding.sentence for finding in _missing_topics(OPTIONS, operations, ["output"]))
+    assert all("create" not in finding.sentence for finding in _missing_topic_findings(OPTIONS, operations, ["output"]))
 
 
 @pytest.mark.parametrize("kind", [InvalidConfigurationError, InvalidReplicationFactorError])

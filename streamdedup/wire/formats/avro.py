@@ -41,8 +41,8 @@ MAX_DECIMAL_BYTES: Final = 128
 # original logical type.
 _DEFERRED, _LOGICAL = "streamdedup", "streamdedup.logicalType"
 
-# The whole value becomes the only field of a record, which has the same bytes: fastavro finds referenced schemas in
-# records alone, and a value may be a union. Without a namespace, which names inside would inherit.
+# Name of a record and of its only field, which is the whole value; the bytes stay the same. fastavro finds referenced
+# schemas in records alone, and a value may be a union. Without a namespace, because names inside would inherit it.
 _WHOLE = "streamdedup_value"
 
 
@@ -57,7 +57,7 @@ class _Unconverted(NamedTuple):
             raise _damaged(f"a decimal has more than {MAX_DECIMAL_BYTES} bytes")
         convert = LOGICAL_READERS.get(f"{self.schema['type']}-{self.schema[_LOGICAL]}")
         try:
-            return self.value if convert is None else convert(self.value, self.schema, None)
+            return self.value if convert is None else convert(self.value, self.schema, None)  # no reader schema
         except (ValueError, TypeError, KeyError, ArithmeticError) as error:
             raise _damaged(type(error).__name__) from None
 
@@ -217,7 +217,7 @@ def _nodes(node: Any, path: Sequence[str], named: Mapping[str, Any]) -> Iterator
 
 
 def _depth(node: Any, named: Mapping[str, Any], known: dict[str, float]) -> float:
-    """Return the most nesting levels of a value; infinite for a schema that contains itself.
+    """Return the most nesting levels of a value; infinite for a schema that contains itself. ``known``: depths by name.
 
     Raises:
         ValueError: An array has items of no bytes; a short value could then have any number of them.

@@ -30,7 +30,7 @@ class Schema:
     Attributes:
         struct: Class whose instances hold the fields.
         names: Field name for each attribute.
-        texts: Text attributes, in order.
+        texts: Text attributes (``text_0``, ...), in order.
 
     Raises:
         ValueError: No text field, a name used twice, or a name with quotes, backslashes or control characters.

@@ -1,6 +1,7 @@
 """JSON: an object with the document fields; other fields are skipped without validation.
 
-A repeated field has its last value. A byte order mark is blanked, and a lone surrogate becomes U+FFFD.
+A repeated field has its last value. A byte order mark is blanked, and a lone surrogate becomes U+FFFD, except in the
+id, which is refused. ``json_schema`` uses ``JsonFormat`` with ``decode``; ``serve`` and ``corpora`` use the functions.
 """
 
 import re
@@ -26,6 +27,7 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff", b"{\0", b"\0{")
 _ESCAPE = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
 )
+# A JSON string, also one without its end; possessive, so that the time of a search is linear.
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))  # all bytes but brackets
 
@@ -36,7 +38,7 @@ class JsonFormat:
     Args:
         schema: Fields to return.
         decode: Returns an instance of ``schema.struct``, raises as ``msgspec`` does. None where all fields are at the
-            top level.
+            top level; of ``json_schema`` for nested fields.
     """
 
     def __init__(self, schema: Schema, decode: Callable[[bytes], Any] | None = None) -> None:
@@ -55,15 +57,15 @@ class JsonFormat:
             return self._decode(value)
         except msgspec.ValidationError as error:
             raise self._schema.wrong_type(error) from None
-        except ValueError as error:
-            # No JSON begins with a zero byte, and the repair would change the schema id of a framed value.
+        except ValueError as error:  # of msgspec, which refuses a byte order mark and lone surrogates
+            # A value that begins with a zero byte is no JSON, but framed: `_malformed` reports its schema id unchanged.
             repaired = value if value[:1] == b"\0" else repair_json(value)
             if repaired == value:
                 raise _malformed(value, error) from None
+        # Ids that differ after two different replacements have a lone surrogate. After the repair two such ids could be
+        # equal. These calls go no deeper: a repaired value is its own repair.
         fields, control = self.fields(repaired, headers), self.fields(repair_json(value, b"u0000"), headers)
         if fields.id != control.id:
-            # Another replacement gives another id, so the id has a lone surrogate. After the repair two such ids could
-            # be equal.
             raise self._schema.bad_id("contains half of a surrogate pair")
         return fields
 
@@ -97,7 +99,7 @@ def repair_json(value: bytes, replacement: bytes = b"ufffd") -> bytes:
 
 
 def _malformed(value: bytes, error: ValueError) -> DecodeError:
-    """Return the most helpful error for malformed JSON; msgspec names a position and quotes nothing."""
+    """Return the most helpful error for malformed JSON; the text of msgspec quotes nothing of the value."""
     code, reason = ErrorCode.NOT_JSON, f"the value is not JSON: {error}" if value else "the value is empty"
     if value.startswith(_UTF16):
         code, reason = ErrorCode.NOT_UTF8, "the value is UTF-16; UTF-8 is wanted"

@@ -43,7 +43,7 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
 
 def _nested_decode(schema: Schema, paths: Mapping[str, Sequence[str]]) -> Callable[[bytes], Any]:
     """Return a decoder of fields in nested objects; a path through a missing value or another type leads to None."""
-    attributes = {
+    attributes = {  # by top-level property, whose name may be no name of an attribute
         root: f"root_{number}" for number, root in enumerate(dict.fromkeys(path[0] for path in paths.values()))
     }
     roots = [(attribute, Any, None) for attribute in attributes.values()]
@@ -70,7 +70,7 @@ def _may_have(declared: Any, path: Sequence[str]) -> bool:
     for step in path:
         is_closed = isinstance(declared, dict) and declared.get("additionalProperties") is False
         properties = declared.get("properties", {}) if is_closed and _OPEN.isdisjoint(declared) else None
-        if not isinstance(properties, dict):
+        if not isinstance(properties, dict):  # any name may occur, or the schema is invalid
             return True
         if step not in properties:
             return False

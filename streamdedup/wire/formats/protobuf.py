@@ -35,7 +35,7 @@ from streamdedup.wire.formats.registry import CompiledSchema, RegisteredSchema, 
 #: Time limit of protoc, in seconds; it compiles a file of 4 MB in less than two.
 PROTOC_TIMEOUT_S: Final = 60.0
 
-# Largest number of bytes of a file name, and of characters of an error of protoc that is passed on.
+# Most bytes of a file name, and most characters of an error of protoc that are passed on.
 _MOST_NAME, _MOST_REASON = 200, 200
 # Number of messages whose index in the file takes one byte in the frame, as a zigzag varint.
 _MOST_WRITTEN = 64
@@ -64,7 +64,7 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
     texts = {schema.names[attribute] for attribute in schema.texts}
 
     @cache
-    def message_reader(indexes: Sequence[int]) -> Callable[[bytes], Any]:
+    def message_reader(indexes: tuple[int, ...]) -> Callable[[bytes], Any]:
         descriptor = _message(file, indexes)
         paths = dict(_paths(descriptor, schema.names.values()))
         message_class = GetMessageClass(descriptor)
@@ -114,7 +114,7 @@ def _compiled(registered: RegisteredSchema) -> FileDescriptor:
     _check_names(texts)
     try:
         files = [_descriptor(name, text) for name, text in texts.items()]
-    except (ValueError, DamagedError):  # texts, not descriptors
+    except (ValueError, DamagedError):  # sources of schemas, not descriptors
         files = _run_protoc(texts, [_MAIN])
     else:
         included = sorted({name for file in files for name in file.dependency} - texts.keys())
@@ -132,7 +132,7 @@ def _compiled(registered: RegisteredSchema) -> FileDescriptor:
 
 
 def _check_names(names: Collection[str]) -> None:
-    """Raise ``DecodeError`` for names that are no relative paths, that a folder cannot have together, or options."""
+    """Raise ``DecodeError`` for names that are no paths of files in one folder, or that protoc takes for options."""
     folders = {name[:position] for name in names for position, letter in enumerate(name) if letter == "/"}
     for name in names:
         is_path = name.isprintable() and not {"", ".", ".."} & set(name.split("/"))
@@ -205,20 +205,21 @@ def _split_indexes(value: bytes) -> tuple[tuple[int, ...], int]:
 
 
 def _varint(value: bytes, position: int) -> tuple[int, int]:
+    """Return a zigzag varint, and the position behind it; raise ``IndexError`` for one that is cut or too long."""
     number = shift = 0
     while shift < _MOST_VARINT_BITS:
         byte = value[position]
         number |= (byte & 0x7F) << shift
         position, shift = position + 1, shift + 7
         if byte < 0x80:
-            return (number >> 1) ^ -(number & 1), position  # zigzag
+            return (number >> 1) ^ -(number & 1), position
     raise IndexError(position)
 
 
 def _message(file: FileDescriptor, indexes: Sequence[int]) -> Descriptor:
-    first, *nested = indexes
+    first, *inner_indexes = indexes
     message: Descriptor = _at(list(file.message_types_by_name.values()), first)
-    for index in nested:
+    for index in inner_indexes:
         message = _at(message.nested_types, index)
     return message
 

@@ -1,4 +1,4 @@
-"""The schema registry: schemas by id and by subject, over the HTTP API of Confluent, which other registries serve too.
+"""The schema registry: schemas by id and by subject, over the HTTP API of Confluent, which other registries also serve.
 
 ``RegistryFormat`` is the value format of every profile with schemas; the modules ``avro``, ``json_schema`` and
 ``protobuf`` compile its schemas. ``produce`` writes values with ``writer``, the checks call ``missing_fields``.
@@ -67,12 +67,12 @@ class CompiledSchema(NamedTuple):
     names: Collection[str]
 
 
-#: Makes a value without its frame of the fields of a JSON object.
+#: Makes a value of the fields of a JSON object: without its frame by a compiler, with it by ``RegistryFormat.writer``.
 Write = Callable[[Mapping[str, Any]], bytes]
 
 
 class SchemaCompiler(Protocol):
-    """The module of a format."""
+    """The module of a format: ``avro``, ``json_schema`` or ``protobuf``."""
 
     def compile_schema(self, registered: RegisteredSchema, schema: Schema) -> CompiledSchema:
         """Return a reader for the values of a schema; raise ``DecodeError`` for an invalid schema."""
@@ -149,7 +149,7 @@ class RegistrySession:
         """
         answer = None
         if isinstance(schema_id, UUID):
-            answer = self._get(f"schemas/guids/{schema_id}", is_optional=True)
+            answer = self._get(f"schemas/guids/{schema_id}", may_be_unknown=True)
         elif schema_id <= _MAX_ID:
             answer = self._get(f"schemas/ids/{schema_id}")
         if answer is None:
@@ -164,9 +164,11 @@ class RegistrySession:
     def _with_references(self, answer: _Answer) -> RegisteredSchema:
         texts: dict[str, str] = {}
         self._collect(answer, texts, set())
-        return RegisteredSchema(answer.schema_type or "AVRO", answer.schema, texts, answer.id)
+        kind = answer.schema_type or "AVRO"  # the API leaves this type out
+        return RegisteredSchema(kind, answer.schema, texts, answer.id)
 
     def _collect(self, answer: _Answer, texts: dict[str, str], visited: set[str]) -> None:
+        """Add the schemas that an answer refers to, each after those that it refers to; ``visited`` ends cycles."""
         for reference in answer.references or ():
             if reference.name not in visited:
                 visited.add(reference.name)
@@ -177,8 +179,8 @@ class RegistrySession:
                 self._collect(referred, texts, visited)
                 texts[reference.name] = referred.schema
 
-    def _get(self, path: str, *, is_optional: bool = False) -> _Answer | None:
-        """Return an answer; None for a missing subject, version or schema, and where the path may be unknown."""
+    def _get(self, path: str, *, may_be_unknown: bool = False) -> _Answer | None:
+        """Return an answer; None for a missing subject, version or schema, and for an unknown path if it may be."""
         url, authorization = self._registry.url, self._registry.authorization()
         headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         headers |= {} if authorization is None else {"Authorization": authorization}
@@ -189,7 +191,7 @@ class RegistrySession:
         if status == HTTPStatus.NOT_FOUND and _error_code(body) in _MISSING:
             self._registry.has_answered.set()
             return None
-        if status == HTTPStatus.NOT_FOUND and is_optional:
+        if status == HTTPStatus.NOT_FOUND and may_be_unknown:
             # A registry without ids of this kind answers as for an unknown path, and so does any other server. This
             # request, whose path every registry knows, raises an error for another server.
             self._get(f"schemas/ids/{_MAX_ID}")
@@ -203,6 +205,7 @@ class RegistrySession:
                 answer = msgspec.json.decode(body, type=_Answer)
                 self._registry.has_answered.set()
                 return answer
+        # Another status, or a body that is no answer of the API.
         kind = RegistryUnavailable if self._registry.has_answered.is_set() else RegistryMisconfigured
         raise kind(self._advice(status))
 
@@ -210,7 +213,9 @@ class RegistrySession:
         """Return status and body; try again where the registry has closed a connection that was used before."""
         timeout_s = self._registry.timeout_s
         is_used = self._connection is not None and self._connection.sock is not None
-        connection = self._connection = self._connection or self._registry.connection()
+        if self._connection is None:
+            self._connection = self._registry.connection()
+        connection = self._connection
         # The time-out of a socket counts for each read, so a timer ends a request that takes too long as a whole.
         ends_at = time.monotonic() + timeout_s
         timer = Timer(timeout_s, _interrupt, [connection])
@@ -224,13 +229,13 @@ class RegistrySession:
                 if response.length and len(body) <= MAX_ANSWER_BYTES:
                     raise IncompleteRead(body, response.length)
             if len(body) > MAX_ANSWER_BYTES:
-                connection.close()  # with the rest of the answer
+                connection.close()  # with the unread part of the answer
         except (OSError, HTTPException) as error:
             connection.close()
             if time.monotonic() >= ends_at:
                 raise TimeoutError("its answer takes too long") from error
             if is_used:
-                return self._request(path, headers)
+                return self._request(path, headers)  # once more: the connection is new now
             raise
         finally:
             timer.cancel()
@@ -274,7 +279,7 @@ class RegistryFormat:
         self._registry = registry
         self._kind = kind
         self._compiler = compiler
-        self._readers: dict[int | UUID, Callable[[bytes], Any]] = {}
+        self._readers: dict[int | UUID, Callable[[bytes], Any]] = {}  # never removed: a schema does not change
         #: Connection and unknown ids of the present batch; None and empty between batches.
         self._session: RegistrySession | None = None
         self._unknown: dict[int | UUID, DecodeError] = {}
@@ -302,6 +307,7 @@ class RegistryFormat:
         error = self._unknown.get(schema_id)
         if error is not None:
             raise DecodeError(error.code, str(error))
+        # Outside a batch, a session for this request alone.
         with RegistrySession(self._registry) if self._session is None else nullcontext(self._session) as session:
             try:
                 return session.by_id(schema_id)
@@ -327,7 +333,7 @@ class RegistryFormat:
             raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"its type is {registered.kind}, not {self._kind}")
         compiled = self._compiler.compile_schema(registered, self._schema)
         texts = [self._schema.names[attribute] for attribute in self._schema.texts]
-        # A schema without text fields may be one of deletions.
+        # A schema without text fields, but with the field of the operation, may be one of deletions.
         if not any(name in compiled.names for name in (*texts, self._schema.names["op"])):
             raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"it has none of the text fields: {', '.join(texts)}")
         return compiled
@@ -355,7 +361,8 @@ class RegistryFormat:
             return None
         self._compiled(registered)  # raises if the daemon could not read the values
         write = self._compiler.compile_writer(registered, self._schema)
-        frame = bytes([_NUMBER[0]]) + registered.schema_id.to_bytes(_NUMBER[1], "big")
+        magic, id_bytes = _NUMBER
+        frame = bytes([magic]) + registered.schema_id.to_bytes(id_bytes, "big")
         return lambda fields: frame + write(fields)
 
 
@@ -374,7 +381,7 @@ def nested(fields: Mapping[str, Any]) -> dict[str, Any]:
 def split_frame(value: bytes, headers: Headers) -> tuple[int | UUID, bytes]:
     """Return the schema id of a value, from the record header or from the frame, and the value without the id.
 
-    A path to a Protobuf message follows the id in the frame and in the header. It is returned in front of the value.
+    A path to a Protobuf message follows the id in the frame and in the header. The path is returned before the value.
     """
     for name, content in headers:
         if name == ID_HEADER and content is not None:
