@@ -290,12 +290,9 @@ class Feeder:
     def flush(self) -> None:
         """Wait until every record is stored, at most ``delivery_timeout_s``; raise as ``send``."""
         self._raise_if_unusable()
-        try:
-            # An error ends the feeder, also for a batch that is split and then stored: a caller may send records twice.
+        # Only the futures tell whether records are stored: see ``_send`` of the sinks.
+        with contextlib.suppress(KafkaError):
             self._producer.flush(timeout=self._options.delivery_timeout_s)
-        except CLIENT_ERRORS as error:
-            self._failed = True
-            raise self._failure(error) from error
         while self._in_flight:
             self._await_oldest()
 

@@ -10,7 +10,7 @@ from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, DecodeErr
 from streamdedup.kafka.producer import Feeder
 from streamdedup.kafka.reader import RecordFetcher, TopicReader
 from streamdedup.position import Position
-from tests.servers import DEADLINE_S, NotUtf8, kafka_options, produce, produce_in_transactions, wait_until
+from tests.servers import DEADLINE_S, NotUtf8, kafka_options, produce, produce_in_transactions, read_topic, wait_until
 
 
 @pytest.fixture
@@ -149,6 +149,16 @@ def test_a_feeder_names_a_missing_topic(kafka):
     options = kafka_options(kafka, "nowhere", produce_timeout_s=1.0)
     with pytest.raises(BrokerMisconfigured, match="no such topic: nowhere"), Feeder(options) as feeder:
         feeder.send("nowhere", b"key", b"value")
+
+
+def test_records_of_a_batch_that_the_broker_refuses_as_too_large_are_all_stored(kafka, new_topic):
+    """The client splits such a batch; its ``flush`` raises although the parts are stored."""
+    topic = new_topic(max_message_bytes="2000")
+    with Feeder(kafka_options(kafka, topic, compression=None)) as feeder:
+        for number in range(40):
+            feeder.send(topic, None, b"%d" % number + b"x" * 400)
+    assert feeder.delivered_count == 40
+    assert sorted(int(record.value.rstrip(b"x")) for record in read_topic(kafka, topic)) == list(range(40))
 
 
 def test_a_feeder_reports_a_record_that_is_too_large_for_the_topic(kafka, new_topic):
