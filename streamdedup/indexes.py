@@ -1,6 +1,6 @@
-"""Builds the index and the detector of a profile from settings, for the command line and the library.
+"""Turns settings into detector options, index parameters and the store of the indexes.
 
-Only this module constructs indexes in Redis. ``library`` and ``cli.collection`` also construct indexes in memory.
+Only this module opens indexes in Redis. Indexes in memory are constructed by ``library`` and ``cli.collection``.
 """
 
 from collections.abc import Callable, Mapping
@@ -81,7 +81,7 @@ def redis_backend(settings: Settings, connections: Servers) -> RedisBackend:
         address=redis.shown_url,
         shards=redis.shards,
         bucket_layout=redis.bucket_layout,
-        tcp_addresses=redis.addresses,
+        tcp_addresses=redis.addresses,  # this line and the next are for error texts only
         uses_tls=redis.uses_tls,
     )
     indexes = {name: index_parameters(profile) for name, profile in settings.profiles.items()}
@@ -136,7 +136,8 @@ def _login_arguments(read: Callable[[], tuple[str, ...]], file_key: str | None) 
     """Return the arguments for a login.
 
     Args:
-        read: Returns the password, or user and password, or nothing; called for each connection if there is a file.
+        read: Returns the password, or user and password, or nothing; if there is a file, also called for each
+            connection.
         file_key: Key in the settings of the file that has the login; None for a login in the settings themselves.
     """
     login = read()

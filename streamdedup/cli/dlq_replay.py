@@ -1,7 +1,7 @@
 """Dead-letter replay for ``cli.dlq``: restores failed records, sends them to their topics, and commits the progress.
 
 The dead-letter topic is read without a consumer group; a separate group (``group_of``) stores only the progress
-(``dlq_progress``).
+(``dlq_progress``): an offset, and later offsets of some kinds, because a filter may leave other kinds for a later run.
 """
 
 import time
@@ -116,7 +116,7 @@ def message_of_fetched(letter: DeadLetter, origin: Position, record: Record) -> 
         return None
     # A dead letter without bytes has only headers with facts. The record may have older ones, of an earlier replay.
     user_headers = [(name, value) for name, value in record.headers if not name.startswith(PREFIX)]
-    # If the message fails again, its dead letter has bytes: it is not `unread`.
+    # A further dead letter would inherit `unread`, although it has bytes.
     fact_headers = [(name, value) for name, value in letter.record.headers if name != f"{PREFIX}unread"]
     return message_of(DeadLetter(structs.replace(record, headers=(*user_headers, *fact_headers))), origin)
 
@@ -149,8 +149,8 @@ class DeadLetterReplay:
         partition_counts: Partition counts by input topic.
 
     Attributes:
-        is_recreated: Whether the dead-letter topic was created again since the last run, so that the stored progress is
-            void.
+        is_recreated: Whether the dead-letter topic was created again since the last run. The stored progress of a
+            partition is void where the offset is after the end of the partition.
 
     Raises:
         BrokerUnavailable: Kafka did not answer.
@@ -257,7 +257,7 @@ class DeadLetterReplay:
     def _stored_progress(self) -> dict[Partition, ReplayProgress]:
         progress = {partition: ReplayProgress() for partition in self._reader.ends}
         for partition, stored in self._offsets.read(self._reader.ends).items():
-            # Progress behind the end of the partition is that of an earlier topic with this name.
+            # A stored offset after the end of the partition is from an earlier topic with this name.
             if stored.offset > self._reader.ends[partition]:
                 self.is_recreated = True
             else:

@@ -25,9 +25,11 @@ from streamdedup.tuning.comparison import Question
 from streamdedup.tuning.rounds import TIME_S, rounds
 from streamdedup.tuning.sample import Sample, draw_sample
 
-#: Thresholds and shingle sizes (by unit) to try without options, and the minimum recalls, which are always tried.
+#: Thresholds to try without ``--threshold``.
 THRESHOLDS: Final = (0.5, 0.6, 0.7, 0.8, 0.9)
+#: Shingle sizes to try without ``--size``, by unit.
 SIZES: Final = {"word": (3, 5), "char": (5, 9)}
+#: Minimum recalls, which are always tried.
 RECALLS: Final = (0.95, 0.99, 0.997)
 
 
@@ -109,13 +111,13 @@ def _question(options: CorpusOptions, study: StudyOptions) -> Question:
         raise SettingsError(f"--documents-per-day {study.documents_per_day:g}: must be at least 1 and at most 10^12")
     has_servers = options.config is not None  # a settings file names the servers
     # Values of a settings file are also tried. Without a file the profile has only defaults.
-    thresholds: tuple[float, ...] = (*THRESHOLDS, profile.threshold) if has_servers else THRESHOLDS
+    default_thresholds: tuple[float, ...] = (*THRESHOLDS, profile.threshold) if has_servers else THRESHOLDS
     recalls: tuple[float, ...] = (*RECALLS, profile.min_recall) if has_servers else RECALLS
     question = Question(
         name=name,
         profile=profile,
         kinds=_kinds(profile, study.unit, study.size),
-        thresholds=_thresholds(study.threshold, thresholds),
+        thresholds=_thresholds(study.threshold, default_thresholds),
         recalls=tuple(sorted(set(recalls))),
         documents_per_day=study.documents_per_day,
         bucket_layout=redis.bucket_layout,
@@ -138,8 +140,8 @@ def _profile(options: CorpusOptions) -> tuple[Profile, Redis]:
         SettingsError: The profile does not exist, or an option is wrong.
     """
     if options.config is None:
-        # Without a settings file the topic has the name of the profile, and Redis has defaults but no URL, so that the
-        # section is not validated.
+        # Without a settings file the topic has the name of the profile. Redis has its defaults; `model_construct` does
+        # not validate, because validation would demand a URL.
         return chosen_profile(options, topics=options.profile), Redis.model_construct()
     return chosen_profile(options), Settings.load(options.config).redis
 

@@ -1,9 +1,10 @@
 """Crash points: steps of the daemon at which a test ends the process as ``kill -9`` does.
 
-Each step of the loop that has an effect outside the process has two points, ``before_<step>`` and ``after_<step>``.
-Wrappers around index, source and producer report the points. ``cli.assembly`` makes a ``StepObserver`` of the wrappers
-only if an environment variable sets a crash point; without one nothing is wrapped. The loop and the detector do not
-know the wrappers. A new method of the index that writes or reads entries gets a row in ``STORE_STEPS``.
+Each call of the loop to Kafka or the index, except questions about the state of a server, is a step with two points,
+``before_<step>`` and ``after_<step>``. Wrappers around index, source and producer report the points. ``cli.assembly``
+makes a ``StepObserver`` of the wrappers only if an environment variable sets a crash point; without one nothing is
+wrapped. The loop and the detector do not know the wrappers. A new method of the index that writes or reads entries gets
+a row in ``STORE_STEPS``.
 """
 
 import os

@@ -1,9 +1,10 @@
 """Captions: the label, source and publication time in an index entry, by which people recognise a document.
 
-``preparation`` makes captions; detector, look-ups and the HTTP service read them for alerts and replies. A label is the
-first words of the text: those of the first text field, usually the title, where a profile has several. Line breaks
-separate the three parts. No part contains an invisible character, except joiners between letters. A caption has at most
-``label_bytes`` + 66 bytes in UTF-8 (two parts of ``PART_BYTES`` and two line breaks), however long the fields are.
+``preparation`` makes captions; ``comparison``, detector, look-ups and the HTTP service read them for alerts and
+replies. A label is the first line of the text, which is the first text field, usually the title; further lines are
+added while the label is short. Line breaks separate the three parts. No part contains an invisible character, except
+joiners between letters. A caption has at most ``label_bytes`` + 66 bytes in UTF-8 (two parts of ``PART_BYTES`` and two
+line breaks), however long the fields are.
 """
 
 import unicodedata
@@ -73,7 +74,7 @@ def read_caption(stored: bytes | None, label_bytes: int) -> Caption:
 
 
 def label_of(text: str, limit_bytes: int) -> str:
-    """Return the first words of a text, at most ``limit_bytes`` in UTF-8.
+    """Return the first line of a text, and further lines while it is short, at most ``limit_bytes`` in UTF-8.
 
     A label is cut between two words, unless that would leave less than half of the limit; then within a word.
     """

@@ -47,7 +47,7 @@ class Skip(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DetectorOptions:
-    """Definition of a near-duplicate in one profile.
+    """Rules and limits of one profile, as the detector uses them.
 
     Attributes:
         profile: Profile name; part of the document numbers.
@@ -61,7 +61,7 @@ class DetectorOptions:
         window_ms: Greatest difference between the record times in a pair, in milliseconds; None for no limit.
         silent_until_ms: Documents with earlier record times, in milliseconds since the epoch, form no pairs among
             themselves; None for no such time.
-        max_candidates: Most verified candidates for a document; None for no limit.
+        max_candidates: Most candidates that are compared with a document; None for no limit.
         suppression: Rules by which near-duplicates are not alerted; None for no rule.
         keep_sources: Whether index entries have their documents' sources; needed by rules about sources.
         label_bytes: Most UTF-8 bytes in a label; 0 for no captions (``captions``).
@@ -149,9 +149,9 @@ class Prepared:
 class InsertedBatch(Prepared):
     """A prepared batch whose entries are in the index, with further rows for the appends.
 
-    Some entries differ from the prepared ones (``lifecycle``). A version that replaces another has the incarnation of
-    the document; a replayed one has time and content of the first attempt; where another partition has inserted the
-    same content, the entry is the stored one.
+    Some entries differ from the prepared ones (``lifecycle``): a version that replaces another has the incarnation of
+    the document; a replayed version has the time and content that the first attempt stored; a redelivery of content
+    that another partition has inserted has the whole stored entry.
 
     Attributes:
         states: Insertion state by row.
@@ -206,8 +206,8 @@ class DetectionResult:
         replayed_count: Indexed documents that an earlier attempt had inserted.
         silent_count: Indexed documents below the high-water mark, which emit nothing; and warm-up documents (record
             time before ``silent_until_ms``), which form no pairs with each other.
-        unexplained_count: Indexed documents below the high-water mark of a partition without a committed offset. An
-            operator who sets an offset back commits an offset, so Kafka has lost the committed offset here.
+        unexplained_count: Indexed documents below the high-water mark that the index has for a partition for which
+            Kafka has no committed offset. An operator who sets an offset back commits one, so Kafka has lost it here.
         deleted_count: Requests to delete a document, in the index or not.
         candidates_count: Candidates that documents at or above the high-water mark have in buckets.
         dropped_candidates_count: Of these candidates, those that are not compared: beyond ``max_candidates``, or beyond

@@ -58,7 +58,7 @@ class DetectorRun:
         self.seconds = 0.0
 
     def index(self, documents: Sequence[Document]) -> DetectionResult:
-        """Index documents of ``document_at`` by ascending number; ``StoreUnavailable`` if its server is away."""
+        """Index documents of ``document_at``, numbered without gaps; raise ``StoreUnavailable`` as the index."""
         started = time.perf_counter()
         result = self._detector.index(self._detector.prepare(documents), {PARTITION: self._fence})
         # Deletes the pending matches, which serve only a replay. Without a replay no high-water mark is needed.

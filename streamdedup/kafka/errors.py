@@ -2,8 +2,8 @@
 
 The other modules of ``kafka/`` catch ``CLIENT_ERRORS`` and raise ``translated``. The type of a client error does not
 tell the state of the client: a producer is unusable after any error. So errors are sorted by one question: do new
-clients solve the problem (``BrokerUnavailable``), or must an operator (``BrokerMisconfigured``; ``ADVICE`` has a row)?
-Only a lost membership, a fenced producer and a missing codec have classes of their own.
+clients solve the problem (``BrokerUnavailable``), or must an operator (``BrokerMisconfigured``; ``_advice`` has a
+text)? A lost membership, a fenced producer, a missing codec and a lost offset have errors of their own.
 """
 
 import logging
@@ -171,7 +171,8 @@ def translated(
             f"cannot {doing}: the group's offset is not in the topic (expired, or none was ever committed); set the "
             f"group's offset, or allow going on at the earliest record [{text}]"
         )
-    advice = None if login.may_pass(error) else _advice(error, text)  # the next login may be accepted
+    # A login that changes, and was accepted before, may be accepted again.
+    advice = None if login.may_pass(error) else _advice(error, text)
     if advice is not None:
         return BrokerMisconfigured(f"cannot {doing}{suffix}: {advice} [{text}]")
     return BrokerUnavailable(f"cannot {doing}{suffix}: {text}")
@@ -235,7 +236,7 @@ def _is_of_kind(error: Exception, kind: type[Exception]) -> bool:
 
 
 def is_retriable(error: Exception) -> bool:
-    """Return whether the same call of the same client may succeed later."""
+    """Return whether the same call of a consumer or reader may succeed later; producers end with any error."""
     return isinstance(error, kafka_errors.KafkaError) and bool(error.retriable)
 
 

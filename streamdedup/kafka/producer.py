@@ -210,8 +210,9 @@ class Feeder:
     ``with`` block flushes and closes; an exception in the block drops unsent records. Used from one thread.
 
     Args:
-        options: How to connect, and the limits of the producer. Of ``delivery`` only this is used: a broker for
-            ``at-least-once`` may lack producer ids. Group, input topics and transactional id are not used.
+        options: How to connect, and the limits of the producer. With ``exactly-once`` as ``delivery`` the producer is
+            idempotent, otherwise not, because the broker may lack producer ids. Group, input topics and transactional
+            id are not used.
         max_in_flight_records: Largest number of unacknowledged records.
         max_in_flight_bytes: Limit of unacknowledged bytes of keys, values and headers; a longer record goes alone.
 

@@ -4,8 +4,9 @@ Nothing is committed and no partition of a group is taken. Only committed record
 
 ``TopicReader`` follows topics (``tail``). ``SpanReader`` reads them to their present ends (``dlq``), or follows them
 with known ends (``serve``); ``KafkaSpan`` begins at a time (commands on topics; rebuilds, by ``KafkaHistory``).
-``RecordFetcher`` fetches texts (``kafka.texts``). Opening a reader raises ``BrokerUnavailable`` if no broker answers,
-and ``FatalError`` if the broker refuses the client permanently or a topic does not exist.
+``RecordFetcher`` fetches records by position (``kafka.texts``, ``dlq replay``). Opening a reader raises
+``BrokerUnavailable`` if no broker answers, and ``FatalError`` if the broker refuses the client permanently or a topic
+does not exist; a ``RecordFetcher`` has no topics to check.
 """
 
 import time
@@ -57,7 +58,7 @@ class _Reader:
         config = options.reader() | changes
         self._consumer = compat.build(KafkaConsumer, config, options)
         # The parser of the client fills the list during a poll; each method that polls empties it before.
-        self._unreadable = compat.step_past_unreadable(self._consumer, config["max_poll_records"])
+        self._unreadable = compat.step_past_unreadable(self._consumer, max_offsets=config["max_poll_records"])
 
     def close(self) -> None:
         """Close the client; takes at most ``close_timeout_s``, never raises, may be called twice."""
@@ -233,7 +234,8 @@ class KafkaSpan(SpanReader):
 
     Args:
         options: How to connect, and ``topics`` to read. Group, delivery and transactional id are not used.
-        since_ms, ends, starts: See ``kafka.protocols.History.open``.
+        since_ms, ends, starts: See ``kafka.protocols.History.open``. None: the oldest record, the present ends, and
+            starts by ``since_ms``.
         most_count: Largest number of offsets to read, the newest ones; the same percentage of each partition.
     """
 
@@ -314,7 +316,11 @@ class WholeSpan(KafkaSpan):
 
 
 class _ProgressReader(SpanReader):
-    """Determines how far a group has read, by the times of records; see ``kafka.protocols.History.progress``."""
+    """Determines how far a group has read, by the times of records; see ``kafka.protocols.History.progress``.
+
+    The time of a partition is that of the first unread record, or of the last record if all are read. A time in the
+    future is not credible: it counts as now, and the search goes on with the next record.
+    """
 
     def __init__(self, options: KafkaOptions, offsets: Mapping[Partition, int], now_ms: int) -> None:
         super().__init__(options)
@@ -322,7 +328,7 @@ class _ProgressReader(SpanReader):
             partition: max(first, offsets.get(partition, first)) for partition, first in self.beginnings.items()
         }
         self._now_ms = now_ms
-        #: The record time that counts, as far as `_search` has found any.
+        #: Record time by partition; partitions in which `_search` has found none are absent.
         self._times_ms: dict[Partition, int] = {}
         #: Number of records that the searches have read.
         self._searched: Counter[Partition] = Counter()

@@ -1,8 +1,8 @@
 """Reads settings from one TOML file, the environment and the command line; the later source replaces the earlier.
 
-The only reader of the environment in the package. ``Settings.load`` calls ``read_sources``. The resulting ``Sources``
-holds a tree of plain values, the variable that set each value, and the mistakes so far; ``validation`` then checks the
-values, and adds its mistakes. ``KeyPath`` and the table of all keys are in ``schema``.
+The only module that takes settings from the environment. ``Settings.load`` calls ``read_sources``. The resulting
+``Sources`` holds a tree of plain values, the variable that set each value, and the mistakes so far; ``validation`` then
+checks the values, and adds its mistakes. ``KeyPath`` and the table of all keys are in ``schema``.
 
 pydantic-settings 2.16 does not replace this module. It reads ``os.environ`` only, ignores unknown variables, does not
 report the variable that holds a wrong value, cannot address profiles whose name contains a hyphen or two underscores,

@@ -1,10 +1,11 @@
 """Dead letters: records that can never be processed, unchanged, with the reason in headers.
 
 Key, value, headers and record time stay as they were, so that the record can be replayed to a corrected daemon. The
-headers ``streamdedup.dlq.*`` name the reason and the position, and any record part that was cut off. No header
+headers ``streamdedup.dlq.*`` name the reason and the position, and any record part that was cut off. None of them
 contains document text. The format is specified in ``docs/messages.md``.
 
-``daemon.publisher`` calls ``dead_letter``. The ``dlq`` commands and ``serve`` read dead letters as ``DeadLetter``.
+``daemon.publisher`` calls ``dead_letter``. The commands ``dlq`` and ``demo`` read dead letters as ``DeadLetter``, and
+``serve`` with ``read_headers``.
 """
 
 import json
@@ -279,7 +280,8 @@ def _earlier(record: KafkaRecord) -> dict[str, str]:
     """Return the ``streamdedup.dlq.*`` headers if the record is a replayed dead letter, else none.
 
     A replay goes to the partition in which the record failed, so its headers name an earlier offset of this partition.
-    Other headers with these names are from a producer: in the dead letter they would prevent its replay.
+    Other headers with these names are from a producer: ``truncated`` or many ``attempts`` among them would make
+    ``dlq replay`` leave the record out.
     """
     earlier = read_headers(record.headers)
     topic, partition, offset, _incarnation = record.position

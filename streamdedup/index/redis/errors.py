@@ -46,7 +46,8 @@ _KEYS_REFUSED = re.compile(r"\baccess (a|the|one of the|at least one of the) (\S
 _SCRIPT_NOISE = re.compile(r"ACL failure in script: |\.? script: .*?on @user_script:[0-9]+\.?$")
 #: Advice for a user without the rights that docs/redis.md lists.
 GRANT = "grant what docs/redis.md lists under User and rights"
-#: Texts of a server whose append-only file cannot be written, to a command and to a script, with the system's error.
+#: The two texts (for a command, for a script) of a server that cannot write its append-only file; the group is the
+#: error of the system.
 _NO_APPEND_ONLY_FILE = re.compile(
     r"MISCONF (?:Errors writing to the AOF file|.* persist data to AOF.* AOF error): (.*)"
 )
@@ -165,8 +166,9 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     cause: BaseException | None = error
     while cause is not None:
         yield cause
-        inner = cause.__cause__ or cause.__context__
-        cause = inner if isinstance(cause, exceptions.RedisClusterException) else None
+        if not isinstance(cause, exceptions.RedisClusterException):
+            return
+        cause = cause.__cause__ or cause.__context__
 
 
 @contextmanager

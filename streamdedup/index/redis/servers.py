@@ -1,8 +1,8 @@
 """Redis servers: one server, a master that Sentinel names, or the masters in a cluster.
 
 All commands go through ``Servers``. Other modules know nothing of the deployment but ``Servers.mode``, except
-``redis.connection``, which opens the connections. No call waits longer than its time-out for an absent server; the
-daemon's loop repeats the batch. In this module a slot is a hash slot of Redis Cluster.
+``redis.connection``, which opens the connections, and ``redis.errors``. No call waits longer than its time-out for an
+absent server; the daemon's loop repeats the batch. In this module a slot is a hash slot of Redis Cluster.
 """
 
 from abc import ABC, abstractmethod
@@ -45,6 +45,9 @@ class Command(NamedTuple):
 class Connections:
     """Counts the opened connections to servers.
 
+    ``redis.connection`` passes ``set_up_and_count`` or ``count_one`` to the client as ``redis_connect_func``, which the
+    client calls for each new connection.
+
     Args:
         login_source: Key of the setting from which each connection reads its login; None for a fixed login.
 
@@ -59,7 +62,8 @@ class Connections:
     def new_login_setting(self) -> str | None:
         """Return the setting that will bring a new login after a refusal; None if the refusal is final.
 
-        A refusal is final for a fixed login, and before any connection: the login was wrong from the beginning.
+        A refusal is final for a fixed login, and before any connection: the login was wrong from the beginning. After
+        another refusal the daemon waits (``errors.translated``).
         """
         return self._login_source if self.count else None
 
