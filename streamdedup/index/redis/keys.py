@@ -172,8 +172,9 @@ class Keys:
 
         ``writer`` is the random name of the index object; the number of its last call is in ``call_slot``.
         """
-        fences = map((self._tags[slot] + b"f").__add__, partitions)
-        return [self.guard(slot), *fences, self._tags[call_slot] + b"o" + writer]
+        tag = self._tags[slot]
+        # `guard` and `fence`, written out: each call of a batch has these keys.
+        return [tag + b"x", *map((tag + b"f").__add__, partitions), self._tags[call_slot] + b"o" + writer]
 
     def high_water_mark(self, partition: Partition) -> bytes:
         """Return the high-water-mark key for a partition."""
