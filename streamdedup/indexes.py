@@ -81,7 +81,8 @@ def redis_backend(settings: Settings, connections: Servers) -> RedisBackend:
         address=redis.shown_url,
         shards=redis.shards,
         bucket_layout=redis.bucket_layout,
-        tcp_addresses=redis.addresses,  # this line and the next are for error texts only
+        # For the check that client and server agree about TLS.
+        tcp_addresses=redis.addresses,
         uses_tls=redis.uses_tls,
     )
     indexes = {name: index_parameters(profile) for name, profile in settings.profiles.items()}

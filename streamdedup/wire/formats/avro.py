@@ -216,22 +216,22 @@ def _nodes(node: Any, path: Sequence[str], named: Mapping[str, Any]) -> Iterator
             yield from _nodes(inner[path[0]], path[1:], named)
 
 
-def _depth(node: Any, named: Mapping[str, Any], known: dict[str, float]) -> float:
-    """Return the most nesting levels of a value; infinite for a schema that contains itself. ``known``: depths by name.
+def _depth(node: Any, named: Mapping[str, Any], depths: dict[str, float]) -> float:
+    """Return the most nesting levels of a value; infinite if a schema contains itself. ``depths``: results by name.
 
     Raises:
         ValueError: An array has items of no bytes; a short value could then have any number of them.
     """
     name = node if isinstance(node, str) else node.get("name", "") if isinstance(node, dict) else ""
     if name in named:
-        if name not in known:
-            known[name] = math.inf  # found again inside, the schema contains itself
-            known[name] = _inner_depth(named[name], named, known)
-        return known[name]
-    return _inner_depth(node, named, known)
+        if name not in depths:
+            depths[name] = math.inf  # found again inside, the schema contains itself
+            depths[name] = _inner_depth(named[name], named, depths)
+        return depths[name]
+    return _inner_depth(node, named, depths)
 
 
-def _inner_depth(node: Any, named: Mapping[str, Any], known: dict[str, float]) -> float:
+def _inner_depth(node: Any, named: Mapping[str, Any], depths: dict[str, float]) -> float:
     if isinstance(node, list):
         inner = node
     elif not isinstance(node, dict):
@@ -241,7 +241,7 @@ def _inner_depth(node: Any, named: Mapping[str, Any], known: dict[str, float]) -
     else:
         inner = [field["type"] for field in node.get("fields", ())]
         inner += [node[key] for key in ("items", "values") if key in node]
-    return 1 + max((_depth(child, named, known) for child in inner), default=0)
+    return 1 + max((_depth(child, named, depths) for child in inner), default=0)
 
 
 def _is_empty(node: Any, named: Mapping[str, Any]) -> bool:
