@@ -3,7 +3,6 @@
     base        sections: immutable, strict, contradictions reported together
     units       kinds of values: durations, sizes, lists, secrets
     kafka, redis, schema_registry, service, api, profile    the sections; ``tls`` has keys that three of them share
-    removed     keys of earlier versions, refused with what applies instead
     schema      all keys and their environment variables
     sources     file, environment, overrides and files of secrets, as one tree of values
     validation  mistakes of values and unknown keys

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from streamdedup.settings.base import names_file, secrets_of
-from streamdedup.settings.removed import removal
 from streamdedup.settings.schema import PREFIX, SEPARATOR, KeyPath, field_at, tables, variables
 from streamdedup.settings.units import read_utf8
 
@@ -171,7 +170,7 @@ def _read_environment(sources: Sources, environ: Mapping[str, str]) -> None:
         path = _path_of(name, sources.tree)
         # ``_path_of`` ignores case, and an empty profile name or key is no key.
         if name != name.upper() or not all(path) or field_at(path) is None:
-            sources.report_line(f"{name}: {removal(path) or f'unknown variable{_did_you_mean(name)}'}")
+            sources.report_line(f"{name}: unknown variable{_did_you_mean(name)}")
         elif environ[name]:  # an empty variable counts as absent
             sources.assign(path, environ[name])
             sources.origins[path] = name

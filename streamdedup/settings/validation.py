@@ -19,7 +19,6 @@ from pydantic_core import ErrorDetails
 from streamdedup.errors import SettingsError
 from streamdedup.settings.base import VALUES_ONLY, Section, describe_allowed, is_secret, key_of, keys_of
 from streamdedup.settings.profile import Profile
-from streamdedup.settings.removed import removal
 from streamdedup.settings.schema import SECTIONS, KeyPath, section_at, tables
 from streamdedup.settings.sources import Sources
 from streamdedup.settings.units import write_text
@@ -148,9 +147,7 @@ def _describe_value(declared: FieldInfo, error: ErrorDetails) -> tuple[str, str]
 
 
 def describe_unknown(path: KeyPath) -> str:
-    """Describe an unknown key: a removed one with what applies instead, any other with a similar known key."""
-    if text := removal(path):
-        return text
+    """Describe an unknown key, with a similar known key."""
     section = section_at(path)
     siblings = [*SECTIONS, "profiles"] if section is None else list(keys_of(section))
     close = get_close_matches(path[-1], siblings, n=1, cutoff=0.6)

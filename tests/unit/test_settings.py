@@ -15,10 +15,9 @@ from streamdedup.cli.assembly import decoder_of, kafka_options, pipeline
 from streamdedup.errors import SettingsError
 from streamdedup.index.fingerprints import ADVISORY_PARAMETERS
 from streamdedup.index.memory import MemoryIndex
-from streamdedup.settings import Profile, Settings, describe_banding, removed, show
+from streamdedup.settings import Profile, Settings, describe_banding, show
 from streamdedup.settings.base import keys_of, secrets_of
 from streamdedup.settings.presets import named_profile
-from streamdedup.settings.removed import REMOVED
 from streamdedup.settings.schema import SECTIONS
 from streamdedup.settings.units import (
     BYTES,
@@ -192,24 +191,6 @@ def test_a_mistake_of_a_value_over_a_variable_names_the_key():
 )
 def test_an_unknown_variable_is_a_mistake_that_names_the_one_meant(name, meant):
     assert mistakes({}, {name: CANARY}) == [f"{name}: unknown variable; did you mean {meant}?"]
-
-
-def test_a_removed_key_is_refused_with_what_applies_instead(tmp_path, monkeypatch):
-    monkeypatch.setattr(removed, "REMOVED", {"kafka.pace": "brokers set it", "profiles.depth": "use min_words"})
-    path = write(tmp_path, f"{SMALLEST}\n[profiles.b-c]\ntopics = ['b']\ndepth = 3\n")
-    variables = {"STREAMDEDUP_KAFKA__PACE": CANARY, "STREAMDEDUP_PROFILES__B_C__DEPTH": CANARY}
-    assert sorted(refused(Settings.load, path, {"kafka.pace": 1}, variables)) == [
-        "STREAMDEDUP_KAFKA__PACE: was removed: brokers set it",
-        "STREAMDEDUP_PROFILES__B_C__DEPTH: was removed: use min_words",
-        "kafka.pace: was removed: brokers set it",
-        "profiles.b-c.depth: was removed: use min_words",
-    ]
-
-
-@pytest.mark.parametrize("name", REMOVED)
-def test_a_removed_key_was_in_a_section_and_is_no_key_now(name):
-    section, _, key = name.partition(".")
-    assert key not in keys_of({**SECTIONS, "profiles": Profile}[section])
 
 
 def test_every_mistake_is_one_line_with_the_keys_full_name_or_the_variable(tmp_path):
