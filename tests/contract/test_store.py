@@ -923,6 +923,36 @@ class TestDrafts:
         other.complete(FINGERPRINT)
         assert store.open(FINGERPRINT, create=False) == Opening(created=False)
 
+    @pytest.mark.parametrize("moment", ["before the first key", "between two keys", "before the end"])
+    def test_a_process_that_has_lost_its_lease_deletes_nothing_of_the_next_index(
+        self, store, staging_indexes, redis_client, monkeypatch, moment
+    ):
+        staging, other = staging_indexes
+        store.insert_entries([an_entry()], [store.fence(PARTITION, 1, 0)])
+
+        def take_over():
+            redis_client.delete(staging._keys.staging)  # the lease has expired
+            begin(other)
+            other.store.insert_entries([an_entry(8)], [other.store.fence(PARTITION, 2, 0)])
+            other.complete(FINGERPRINT)
+
+        def scanned_then_frozen(scan=staging._upkeep._scan):
+            keys = list(scan())
+            if moment == "between two keys":
+                take_over()
+            yield from keys
+            if moment == "before the end":
+                take_over()
+
+        monkeypatch.setattr(staging._upkeep, "_scan", scanned_then_frozen)
+        staging.hold()
+        if moment == "before the first key":
+            take_over()
+        with pytest.raises(BatchRefused, match="taken over"):
+            staging.clear()
+        assert store.open(FINGERPRINT) == Opening(created=False)
+        assert list(store.get_entries([an_entry(8).number])) == [an_entry(8).number]
+
     def test_the_gap_of_an_index_that_has_gone_back_is_filled_in_the_index_itself(self, store, staging, redis_client):
         store.insert_entries([an_entry()], [store.fence(PARTITION, 1, 0)])
         store.announce(EARLIER, [store.fence(PARTITION, 1, 0)], {PARTITION: 5})

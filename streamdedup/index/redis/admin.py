@@ -42,6 +42,9 @@ _SAMPLE_COUNT = 500
 #: Partitions that are looked up for a topic, because the partition count in Kafka is not known here.
 _PARTITIONS_COUNT = 1024
 
+#: Deletes keys, and sets the marker of a deletion, or removes it with the last keys; returns how many keys existed.
+Delete = Callable[[Sequence[bytes], bool], int]
+
 
 class RedisUpkeep:
     """An ``IndexUpkeep`` in Redis; ``namespace`` is prefix and profile, joined by a colon."""
@@ -110,7 +113,12 @@ class RedisUpkeep:
         """See ``IndexUpkeep.is_staging``."""
         return bool(self._servers.ask(self._keys.staging, "EXISTS", self._keys.staging))
 
-    def drop(self, on_keys: Callable[[int], None] = lambda _count: None, lease_key: bytes | None = None) -> int:
+    def drop(
+        self,
+        on_keys: Callable[[int], None] = lambda _count: None,
+        delete: Delete | None = None,
+        lease_key: bytes | None = None,
+    ) -> int:
         """Delete the index in small steps; daemons that still write to the index end.
 
         A marker key exists until the deletion is complete. Without the marker, remains from an interrupted deletion
@@ -118,30 +126,32 @@ class RedisUpkeep:
 
         Args:
             on_keys: Called with the number of keys deleted since the last call.
+            delete: Deletes keys; ``delete`` of this object unless a rebuild passes its own.
             lease_key: Key that is not deleted: the lease of a rebuild, which alone passes one.
 
         Returns:
             Deleted keys.
         """
-        dropping, fingerprint = self._keys.dropping, self._keys.fingerprint
+        delete = delete or self.delete
         # 0. Before the first change: a user without the right to scan is refused here.
         self._servers.ask_masters("SCAN", 0, "COUNT", 1)
-        # 1. No process opens the index any more; a daemon that has it open ends at the first missing fence. Both keys
-        #    are in slot 0, whose commands are executed in order.
-        self._servers.ask_all(
-            [Command(dropping, ("SET", dropping, b"1")), Command(fingerprint, ("UNLINK", fingerprint))]
-        )
+        # 1. No process opens the index any more; a daemon that has it open ends at the first missing fence.
+        total = delete([self._keys.fingerprint], False)
         # 2. All keys.
-        total = 0
-        for keys in self._scan():
-            replies = self._servers.ask_all(
-                [Command(key, ("UNLINK", key)) for key in keys if key not in {dropping, lease_key}]
-            )
-            total += sum(replies)
-            on_keys(len(replies))
+        for scanned in self._scan():
+            keys = [key for key in scanned if key not in {self._keys.dropping, lease_key}]
+            total += delete(keys, False)
+            on_keys(len(keys))
         # 3. The deletion is complete.
-        self._servers.ask(dropping, "UNLINK", dropping)
-        return total
+        return total + delete([], True)
+
+    def delete(self, keys: Sequence[bytes], is_last: bool) -> int:
+        """Set the marker of a deletion, or remove it after the last key; delete keys, and return how many existed."""
+        marker = self._keys.dropping
+        # The marker and the fingerprint are in slot 0, whose commands are executed in order.
+        set_marker = Command(marker, ("UNLINK", marker) if is_last else ("SET", marker, b"1"))
+        _, *replies = self._servers.ask_all([set_marker, *(Command(key, ("UNLINK", key)) for key in keys)])
+        return sum(replies)
 
     def _scan(self) -> Iterator[list[bytes]]:
         """Yield all keys, some at a time; a key whose slot moves meanwhile may be yielded twice."""

@@ -5,7 +5,7 @@
 
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -19,6 +19,7 @@ from streamdedup.index.values import Fingerprint
 
 #: Length of the lease on a staging index, in milliseconds.
 LEASE_MS = 60_000
+_TAKEN_OVER = "the rebuilding of the index was taken over by another process"
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ class RedisStagingIndex:
         self._on_keys = on_keys
         self._name = secrets.token_hex(8).encode()
         self._runner = ScriptRunner(servers, self._keys.staging)
+        self._upkeep = RedisUpkeep(servers, self._namespace)
 
     def hold(self) -> None:
         """See ``StagingIndex.hold``."""
@@ -55,8 +57,23 @@ class RedisStagingIndex:
             self._on_keys(count)
             tick()
 
-        RedisUpkeep(self._servers, self._namespace).drop(deleted, lease_key=self._keys.staging)
+        self._upkeep.drop(deleted, self._delete, lease_key=self._keys.staging)
         self.store.forget_calls()
+
+    def _delete(self, keys: Sequence[bytes], is_last: bool) -> int:
+        """Delete keys as ``RedisUpkeep.delete``, in one step with the question whether this process has the lease.
+
+        On a cluster the keys are in other slots than the lease: a process that is frozen for longer than the lease
+        between question and deletion deletes up to 1,000 keys of the index that another process has built meanwhile.
+        """
+        if self._servers.mode == "cluster":
+            self.extend_lease()
+            return self._upkeep.delete(keys, is_last)
+        declared = [self._keys.guard(0), self._keys.staging, self._keys.dropping, *keys]
+        (deleted,) = self._runner.run([Call("delete_in_staging", declared, [self._name, int(is_last)])])
+        if deleted < 0:
+            raise BatchRefused(_TAKEN_OVER)
+        return int(deleted)
 
     def _extend_or_complete(self, fingerprint: bytes = b"") -> bool:
         """Extend the lease, or complete the index if there is a fingerprint; return whether this process has the lease.
@@ -70,13 +87,13 @@ class RedisStagingIndex:
     def extend_lease(self) -> None:
         """See ``StagingIndex.extend_lease``."""
         if not self._extend_or_complete():
-            raise BatchRefused("the rebuilding of the index was taken over by another process")
+            raise BatchRefused(_TAKEN_OVER)
 
     def complete(self, fingerprint: Fingerprint) -> None:
         """See ``StagingIndex.complete``."""
         # The same value that ``RedisIndex.open`` writes.
         if not self._extend_or_complete(msgspec.json.encode(self.store.options.stored_fingerprint(fingerprint))):
-            raise BatchRefused("the rebuilding of the index was taken over by another process")
+            raise BatchRefused(_TAKEN_OVER)
 
     def abandon(self) -> None:
         """See ``StagingIndex.abandon``."""
