@@ -1,5 +1,6 @@
-"""All benchmarks, as short as they can be: they run and leave results. What they measure is not looked at."""
+"""The runner of the benchmarks: two short ones leave their tables, and every other one can be started."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -7,54 +8,39 @@ import sys
 import pytest
 
 from benchmarks import datasets
-from benchmarks.__main__ import AGAINST, names_of
+from benchmarks.__main__ import names_of
 
-#: Seconds that all together may take; 300 were measured.
-DEADLINE_S = 3600
+#: Seconds that a run may take; 30 were measured.
+DEADLINE_S = 600
 
 
 def run(*arguments):
-    """Run benchmarks in their short form."""
+    """Run benchmarks in their short form; return the completed process."""
     command = [sys.executable, "-m", "benchmarks", "--quick", *arguments]
-    ended = subprocess.run(
+    return subprocess.run(
         command, cwd=datasets.REPOSITORY, capture_output=True, text=True, timeout=DEADLINE_S, check=False
     )
-    assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-2000:]
-    return ended.stderr
 
 
 @pytest.mark.timeout(DEADLINE_S + 30)
-def test_every_benchmark_runs_and_leaves_its_tables(tmp_path):
-    absent = run("--output", str(tmp_path)).rpartition("without their open sets: ")[2].strip().split(", ")
+def test_the_runner_runs_benchmarks_and_leaves_their_tables(tmp_path):
+    ended = run("worked", "stages", "--output", str(tmp_path))
+    assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-2000:]
     results = {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
-    assert set(results) == set(names_of()) - {AGAINST, *absent}
+    assert set(results) == {"worked", "stages"}
     for result in results.values():
         assert result["quick"]
         assert result["tables"]
-        assert all(table["rows"] for name, table in result["tables"].items() if name != "limits")
-    # Of one server: each has hash tables of its own, which are large for so few keys and grow at different times.
-    growth = {row["layout"]: row for row in results["growth"]["results"] if row["server"].startswith("Redis ")}
-    # The entry of an article of the sample has some hundred bytes; without its shingles it has less than a hundred.
-    assert growth["sets"]["bytes_a_document"] > growth["bare commands"]["bytes_a_document"] + 300
-    assert results["storm"]["setting"]["alerts of exact copies that name none"].startswith("0 of ")
-    # On the sample the daemon finds what scan finds, and all of it is right.
-    quality = results["quality"]["results"]
-    assert [(row["set"], row["profile"]) for row in quality] == [
-        ("articles", "articles"),
-        ("reviews", "reviews"),
-        ("reviews", "articles"),
-    ]
-    for row in quality:
-        assert row["daemon_differs_in"] == 0
-        assert row["daemon_pairs"] == row["recall"][0] > 10
-        hits, total = row["exact_precision"]
-        assert hits == total
+        assert all(table["rows"] for table in result["tables"].values())
 
 
-@pytest.mark.skipif(not (datasets.REPOSITORY / ".venv").exists(), reason="the other checkout needs an environment")
-def test_a_checkout_is_compared_with_itself(tmp_path):
-    run("--against", str(datasets.REPOSITORY), "--output", str(tmp_path))
-    assert [path.name for path in tmp_path.iterdir()] == ["against.json"]
-    other, ours = json.loads((tmp_path / "against.json").read_text())["results"]
-    assert (other["name"], ours["name"]) == ("the other", "this checkout")
-    assert ours["best"]["documents_per_s"] > 0
+def test_a_benchmark_that_fails_is_named_and_fails_the_run(tmp_path):
+    (tmp_path / "a-file").touch()
+    ended = run("worked", "--output", str(tmp_path / "a-file"))
+    assert ended.returncode == 1
+    assert "failed: worked" in ended.stderr
+
+
+@pytest.mark.parametrize("name", names_of())
+def test_a_benchmark_can_be_started(name):
+    assert callable(importlib.import_module(f"benchmarks.{name}").main)
