@@ -144,7 +144,8 @@ class PartitionOwnership:
 
         Raises:
             BatchRefused: A later generation owns a partition.
-            IndexLost: The index does not know a committed offset.
+            IndexLost: The index does not know a committed offset, or is gone.
+            IndexMismatch: The index was rebuilt with other parameters than those of this process.
             BrokerUnavailable: A partition was read from below its committed offset: open new clients.
             BrokerMisconfigured: New clients read from below the committed offset again.
         """
@@ -159,10 +160,12 @@ class PartitionOwnership:
             state = BrokerState(topic_id=batch.topic_ids.get(partition.topic, ""), end=source.end(partition))
             self._fences[partition] = self._fence(partition, batch.generation, starts[partition], source, state)
         if unfenced:
-            # Does the group still count this process as a member? Asked after the fences: a process that was frozen and
-            # replaced between question and fences would take the partitions of its successor over, unnoticed.
+            # Both questions are asked after the fences, because a process may be frozen between question and fences.
+            # Does the group still count this process as a member? If not, a successor has its partitions.
             with self._asking_kafka():
                 source.confirm()
+            for pipeline, _ in self._by_pipeline(unfenced):
+                _confirm_index(pipeline)
         self._refusals = None  # further refusals are not consecutive
         return {partition: self._fences[partition] for partition in starts}
 
@@ -317,6 +320,17 @@ class PartitionOwnership:
             attempt_id = committed_attempt(loss.committed)
             if attempt_id:
                 index.announce(attempt_id, [fence], {partition: offset}, committed=True)
+
+
+def _confirm_index(pipeline: Pipeline) -> None:
+    """Compare the parameters again with which the index was built: another process may have rebuilt the index.
+
+    Raises:
+        IndexLost: The index is gone.
+        IndexMismatch: The index was rebuilt with other parameters.
+    """
+    if pipeline.index.open(pipeline.fingerprint, create=False) is None:
+        raise IndexLost("the index is gone")
 
 
 def find_losses(index: PartitionStore, committed: Mapping[Partition, CommittedOffset]) -> list[Loss]:

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from streamdedup.daemon import rebuild
 from streamdedup.daemon.partitions import Gap, Loss, PartitionOwnership, committed_attempt, find_losses
 from streamdedup.daemon.recovery import Recovery
-from streamdedup.errors import BatchRefused, IndexLost, Rejoin, StoreUnavailable
+from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch, Rejoin, StoreUnavailable
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.values import Opening
 from streamdedup.kafka.protocols import Batch, CommittedOffset
@@ -458,6 +458,58 @@ def test_an_index_whose_rebuild_another_daemon_has_completed_is_used():
     world.run()
     met = [{document for document, _ in pair} - {"late"} for pair in world.published() if "late" in dict(pair)]
     assert sorted(met, key=min) == [{sent.id} for sent in records]
+
+
+OTHER_PARAMETERS = {"bands": 5}
+
+
+def built_anew(world: World, parameters: dict) -> None:
+    """Freeze the daemon, and let another process, a member of the group for a while, rebuild the index."""
+    world.daemons[0].leave_group()
+    flush(world)
+    world.index.open(parameters)
+    for partition in world.broker.committed(GROUP):
+        committed = world.broker.committed_offset(GROUP, partition)
+        fence = world.index.fence(partition, world.broker.groups[GROUP].generation, committed.offset)
+        attempt_id = committed_attempt(committed)
+        world.index.announce(attempt_id, [fence], {partition: committed.offset}, committed=True)
+
+
+def test_a_daemon_whose_index_is_built_anew_with_other_parameters_ends_and_publishes_nothing_more():
+    endings = []
+    for moment in itertools.count():
+        world = World(BEFORE, names="a").run()
+        published = []
+
+        def change(*_, world=world, published=published):
+            built_anew(world, OTHER_PARAMETERS)
+            published.append(len(world.broker.records(DUPLICATES)))
+
+        world.plan = {len(world.trace) + moment: change}.get
+        world.send(Sent("d", OTHER_TEXT, 0), Sent("e", TEXT, 1))
+        try:
+            world.run()
+            endings.append("done")  # and idle; the next batch ends the daemon
+        except IndexMismatch as error:
+            endings.append(str(error))
+        if not published:
+            break
+        assert published == [len(world.broker.records(DUPLICATES))]
+    refusals = [ending for ending in endings if "bands is 5 in the index and 6 in the settings" in ending]
+    assert len(refusals) > 15
+
+
+def test_a_daemon_without_records_ends_too_when_its_index_was_built_anew_with_other_parameters():
+    world = World(BEFORE, names="a").run()
+    built_anew(world, OTHER_PARAMETERS)
+    with pytest.raises(IndexMismatch):
+        world.turn(world.daemons[0])
+
+
+def test_a_daemon_goes_on_with_an_index_that_was_built_anew_with_its_parameters():
+    world = World(BEFORE, names="a").run()
+    built_anew(world, {**world.index._fingerprint, "rebuilt_s": 1.5})
+    assert world.send(Sent("d", OTHER_TEXT, 0)).run().done
 
 
 def test_a_rebuild_ends_as_soon_as_a_connection_to_the_store_was_lost(monkeypatch):

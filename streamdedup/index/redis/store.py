@@ -26,7 +26,6 @@ class RedisIndex(RedisPartitions, RedisEntries, RedisBuckets, RedisPairs):
 
     def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Opening | None:
         """See ``StoreHealth.open``."""
-        self._runner.load()
         key = self._keys.fingerprint
         # In one command, because a rebuild may end at any moment. The key ``dropping`` exists while an index is being
         # deleted: by `index drop`, which has no lease, or by a rebuild, which takes the lease before the deletion and

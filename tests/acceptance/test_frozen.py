@@ -1,0 +1,46 @@
+"""A daemon that sleeps past its session while operators change the index, and then wakes up."""
+
+import signal
+
+import pytest
+
+from tests.daemons import streamdedup, wait_no_members
+
+pytestmark = pytest.mark.long
+
+#: Settings of the index that is built while the daemon sleeps.
+CHANGES = {"profiles.articles.shingle_size": "3", "profiles.articles.seed": "7"}
+
+
+def text(number: int) -> str:
+    return " ".join(f"w{number}x{at}" for at in range(20))
+
+
+def changed(installation, *arguments, **changes):
+    """Call a command with changed settings."""
+    settings = [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
+    ended = streamdedup(*arguments, "--config", installation.config, *settings)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_a_daemon_that_slept_through_a_rebuild_with_other_parameters_ends_and_no_pair_is_lost(install):
+    installation = install(2, threshold=0.9)
+    with installation.daemon("old") as old:
+        old.wait_ready()
+        installation.send([(f"a{number}", text(number)) for number in range(20)])
+        installation.wait_committed(20)
+        old.signal(signal.SIGSTOP)
+        wait_no_members(installation.kafka, installation.group)
+        changed(installation, "index", "rebuild", "--yes", **CHANGES)
+        with installation.daemon("new", **CHANGES) as new:
+            new.wait_ready()
+            old.signal(signal.SIGCONT)
+            installation.send([(f"p{number}", text(1000 + number)) for number in range(40)])
+            assert old.wait() == 78
+            reason = old.events("fatal")[-1]["reason"]
+            assert "seed is 7 in the index and" in reason
+            assert "shingle_size is 3 in the index and" in reason
+            installation.send([(f"q{number}", text(1000 + number)) for number in range(40)])
+            installation.wait_committed(100)
+            assert installation.pairs() == sorted((f"p{number}", f"q{number}") for number in range(40))
+            assert new.stop() == 0
