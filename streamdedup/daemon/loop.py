@@ -222,7 +222,7 @@ class Loop:
                 the batch.
         """
         with self._statistics.timed("index"):
-            attempt_id = self._ownership.announce(batch.generation, fences, batch.starts)
+            attempt_id = self._ownership.announce(fences, batch.starts)
             self._recovery.check_connections()
         return attempt_id
 

@@ -10,7 +10,6 @@ failures ``refused`` and ``reset``. ``read_ahead`` and ``window_start`` call ``h
 ``accept_losses``; ``rebuild`` and ``streamdedup index`` use the functions of the module.
 """
 
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -19,6 +18,7 @@ from typing import NamedTuple, NoReturn
 
 import structlog
 
+from streamdedup.daemon.attempts import AttemptIds, attempt_ms, committed_attempt, lineage_of
 from streamdedup.daemon.batch import Pipeline
 from streamdedup.detection.model import DetectionResult
 from streamdedup.errors import (
@@ -34,8 +34,6 @@ from streamdedup.index.values import BrokerState, Fence, PartitionState
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Source
 from streamdedup.position import Partition
 
-#: Form of an attempt id: generation, microseconds. Committed metadata of any other form is by another program.
-_ATTEMPT_ID = re.compile(r"[0-9]{10}\.[0-9]{17}")
 #: Refusals for longer than this, in seconds, are no rebalance in progress: the later generation in the fence belongs to
 #: a consumer group that was deleted, and generations count from 1 again.
 _STALE_FENCE_S = 60.0
@@ -92,11 +90,6 @@ def gaps(losses: Iterable[Loss]) -> dict[Partition, Gap] | None:
     return gaps_only if len(gaps_only) == len(by_partition) else None
 
 
-def committed_attempt(committed: CommittedOffset | None) -> str:
-    """Return the attempt id that is committed with an offset; empty if another program committed the offset."""
-    return committed.metadata if committed is not None and _ATTEMPT_ID.fullmatch(committed.metadata) else ""
-
-
 class PartitionOwnership:
     """Fences partitions before their first batch, announces batches, and detects a lost index.
 
@@ -130,7 +123,7 @@ class PartitionOwnership:
         self._read_behind: dict[Partition, int] = {}
         #: None after a batch that was not refused.
         self._refusals: _Refusals | None = None
-        self._last_attempt_us = 0  # microseconds in the last attempt id
+        self._attempt_ids = AttemptIds()
 
     def reset(self) -> None:
         """Forget all fences: fence every partition again before its next batch, and check for losses again."""
@@ -190,6 +183,8 @@ class PartitionOwnership:
         self._ends.pop(partition, None)  # belongs to the earlier fence
         index = self._pipelines[partition.topic].index
         state_in_index = index.partition_states([partition])[partition]
+        self._attempt_ids.observe(committed_attempt(committed))
+        self._attempt_ids.observe(state_in_index.announced)
         loss = None if committed is None else _loss(partition, committed, state_in_index)
         if loss is not None:
             raise IndexLost(loss.reason)
@@ -237,15 +232,9 @@ class PartitionOwnership:
 
     # Attempts at batches
 
-    def announce(self, generation: int, fences: Mapping[Partition, Fence], starts: Mapping[Partition, int]) -> str:
-        """Announce to the indexes that a batch from ``starts`` on is completely written; return the attempt id.
-
-        Attempt ids have 28 characters, and ascend with the generation, then with time.
-        """
-        # Microseconds ascend also if the clock is set back. So ids are unique in a process, and almost unique among the
-        # processes of a generation.
-        self._last_attempt_us = max(self._last_attempt_us + 1, time.time_ns() // 1000)
-        attempt_id = f"{generation:010d}.{self._last_attempt_us:017d}"
+    def announce(self, fences: Mapping[Partition, Fence], starts: Mapping[Partition, int]) -> str:
+        """Announce to the indexes that a batch from ``starts`` on is completely written; return the attempt id."""
+        attempt_id = self._attempt_ids.next()
         for pipeline, partitions in self._by_pipeline(fences):
             pipeline.index.announce(attempt_id, [fences[partition] for partition in partitions], starts)
         return attempt_id
@@ -296,11 +285,12 @@ class PartitionOwnership:
             return []
         with self._asking_kafka():
             committed = source.all_committed()
-        losses = [
-            loss
-            for pipeline, partitions in self._by_pipeline(committed)
-            for loss in find_losses(pipeline.index, {partition: committed[partition] for partition in partitions})
-        ]
+        losses: list[Loss] = []
+        for pipeline, partitions in self._by_pipeline(committed):
+            states = pipeline.index.partition_states(sorted(partitions))
+            for state in states.values():
+                self._attempt_ids.observe(state.announced)
+            losses += _losses({partition: committed[partition] for partition in partitions}, states)
         if not losses:
             self._checked = assigned
         return losses
@@ -335,48 +325,69 @@ def _confirm_index(pipeline: Pipeline) -> None:
 
 def find_losses(index: PartitionStore, committed: Mapping[Partition, CommittedOffset]) -> list[Loss]:
     """Return the committed offsets that an index does not know."""
-    states = index.partition_states(sorted(committed))
-    latest = max((state.committed_attempt for state in states.values()), default="")
-    losses = (_loss(partition, committed[partition], state, latest) for partition, state in states.items())
+    return _losses(committed, index.partition_states(sorted(committed)))
+
+
+class _KnownCommits(NamedTuple):
+    """The commits that an index knows, of all partitions.
+
+    Attributes:
+        lineage: The latest lineage of an announced attempt.
+        latest_ms: Time of the latest attempt that is known to be committed; None when there is none.
+    """
+
+    lineage: int = 0
+    latest_ms: int | None = None
+
+
+_NO_COMMITS = _KnownCommits()
+
+
+def _losses(committed: Mapping[Partition, CommittedOffset], states: Mapping[Partition, PartitionState]) -> list[Loss]:
+    known = _KnownCommits(
+        max((lineage_of(state.announced) for state in states.values()), default=0),
+        max(
+            (attempt_ms(state.committed_attempt) for state in states.values() if state.committed_attempt), default=None
+        ),
+    )
+    losses = (_loss(partition, committed[partition], state, known) for partition, state in states.items())
     return [loss for loss in losses if loss is not None]
 
 
-def _loss(partition: Partition, committed: CommittedOffset, state: PartitionState, latest: str = "") -> Loss | None:
+def _loss(
+    partition: Partition, committed: CommittedOffset, state: PartitionState, known: _KnownCommits = _NO_COMMITS
+) -> Loss | None:
     """Describe how the index shows that a committed offset was lost; None without a loss.
 
-    ``latest`` is the latest attempt of any partition that the index knows to be committed; empty when there is none.
-    Without ``latest`` the loss has no gap, as in the check before a fence, which only needs the reason.
+    Without ``known`` the loss has no gap, as in the check before a fence, which only needs the reason.
     """
     if not committed.offset:
         return None  # nothing was read: an operator has set the offset to 0
     offset_text = f"offset {committed.offset} of {partition} is committed, but the index"
     if state.high_water_mark is None:
         reason = f"{offset_text} has never seen this partition: it was lost, or it is another one"
-        # An index with committed attempts of other partitions has gone back to a time before this partition was read.
-        # After a crash during the refilling, only the committed attempt id shows that the gap is still open. An offset
-        # of another program has no such id, so the whole index is rebuilt.
-        has_gap = bool(latest and committed_attempt(committed))
-        gap = Gap(start=0, since_ms=_attempt_ms(latest)) if has_gap else None
-        return Loss(partition, committed, reason, gap)
-    if state.announced < committed_attempt(committed):
+    elif state.announced < committed_attempt(committed):
         reason = f"{offset_text} does not know of it: it has gone back to an earlier time"
-        return Loss(partition, committed, reason, _gap(committed, state, latest) if latest else None)
-    return None
-
-
-def _gap(committed: CommittedOffset, state: PartitionState, latest: str) -> Gap | None:
-    """Return the gap, which begins with the last announced attempt.
-
-    None without such an attempt, or if the attempt belongs to an earlier incarnation of the topic; without topic ids, a
-    committed offset below the start of the attempt shows that.
-    """
-    is_other_topic = bool(committed.topic_id and state.topic_id) and committed.topic_id != state.topic_id
-    if state.announced_start is None or is_other_topic or committed.offset < state.announced_start:
+    else:
         return None
-    return Gap(state.announced_start, _attempt_ms(latest))
+    return Loss(partition, committed, reason, _gap(committed, state, known))
 
 
-def _attempt_ms(attempt_id: str) -> int:
-    """Return the time of an attempt, milliseconds since the epoch."""
-    _, _, time_us = attempt_id.partition(".")
-    return int(time_us) // 1000
+def _gap(committed: CommittedOffset, state: PartitionState, known: _KnownCommits) -> Gap | None:
+    """Return the gap; None if the index as a whole is lost.
+
+    The gap begins with the last announced attempt, or at the beginning of a partition without such an attempt, because
+    the index has gone back to a time before the partition was read. The whole index is lost in these cases:
+
+    * It knows of no commit.
+    * Another program has committed the offset, without an attempt id.
+    * The index is from before a complete rebuild: its claims are older than those that the rebuild restored.
+    * The announced attempt belongs to an earlier incarnation of the topic; without topic ids, a committed offset below
+      the start of the attempt shows that.
+    """
+    attempt_id = committed_attempt(committed)
+    if known.latest_ms is None or not attempt_id or lineage_of(attempt_id) > known.lineage:
+        return None
+    start = state.announced_start or 0
+    is_other_topic = bool(committed.topic_id and state.topic_id) and committed.topic_id != state.topic_id
+    return None if is_other_topic or committed.offset < start else Gap(start, known.latest_ms)

@@ -29,8 +29,9 @@ from dataclasses import dataclass, replace
 
 import structlog
 
+from streamdedup.daemon.attempts import committed_attempt, in_lineage, new_lineage
 from streamdedup.daemon.batch import BatchProcessor, Pipeline, decode_batch, now_ms
-from streamdedup.daemon.partitions import Gap, Loss, committed_attempt, gaps
+from streamdedup.daemon.partitions import Gap, Loss, gaps
 from streamdedup.daemon.rebuild_seeds import SEED_PAIRS, Seeds
 from streamdedup.daemon.rebuild_window import WindowFilter, rebuild_window, with_earliest_start
 from streamdedup.detection.model import document_number
@@ -283,7 +284,7 @@ class _Rebuild:
             self._seed(duplicates_topic, list(fences.values()))
             # 5. Announce and complete. After the announcement no process sees a gap.
             self._check_connections()
-            self._announce(fences)
+            self._announce(fences, now_ms)
         self._check_connections()
         self._staging.extend_lease()
         if self._gap is None:
@@ -304,11 +305,15 @@ class _Rebuild:
             fences[partition] = index.fence(partition, self._generation, committed.offset, announced, state)
         return fences
 
-    def _announce(self, fences: Mapping[Partition, Fence]) -> None:
-        """Announce the committed attempts of the partitions that were replayed."""
+    def _announce(self, fences: Mapping[Partition, Fence], now_ms: int) -> None:
+        """Announce the committed attempts of the partitions that were replayed; a complete rebuild begins a lineage."""
+        committed_ids = {partition: committed_attempt(committed) for partition, committed in self._committed.items()}
+        lineage = new_lineage(committed_ids.values(), now_ms)
         for partition, committed in self._committed.items():
-            attempt_id = committed_attempt(committed)
+            attempt_id = committed_ids[partition]
             if attempt_id and (self._gap is None or partition in self._gap):
+                if self._gap is None:
+                    attempt_id = in_lineage(attempt_id, lineage)
                 starts = {partition: committed.offset}  # all earlier records are in the index
                 self._pipeline.index.announce(attempt_id, [fences[partition]], starts, committed=True)
 

@@ -54,10 +54,6 @@ class MemoryPartitions:
             raise BatchRefused(f"{partition} is fenced by generation {stored}, the batch has {generation}")
         # Before the checks that may raise, as in Redis: from now on the previous owner's writes are refused.
         self._fences[partition] = generation
-        # Neither commit nor fence: a new consumer group. It counts generations, with which attempt ids begin, from 1
-        # again, so its ids would be smaller than the announced one.
-        if not attempt_id and stored is None:
-            self._announced.pop(partition, None)
         if self._announced_id(partition) < attempt_id:
             raise IndexLost(f"the index has gone back to an earlier time: it lacks committed batches of {partition}")
         if state.topic_id in self._earlier_topic_ids.get(partition, ()):

@@ -10,7 +10,8 @@ from loop_world import DUPLICATES, GROUP, INPUT, Killed, Moment, Sent, World, a_
 from structlog.testing import capture_logs
 
 from streamdedup.daemon import rebuild
-from streamdedup.daemon.partitions import Gap, Loss, PartitionOwnership, committed_attempt, find_losses
+from streamdedup.daemon.attempts import committed_attempt
+from streamdedup.daemon.partitions import Gap, Loss, find_losses, gaps
 from streamdedup.daemon.recovery import Recovery
 from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch, Rejoin, StoreUnavailable
 from streamdedup.index.memory import MemoryIndex
@@ -547,23 +548,10 @@ def staging_expires_with_its_process(world: World) -> None:
     world.restart = restarted
 
 
-def test_attempt_ids_ascend_with_the_generation_and_with_time():
-    ownership = PartitionOwnership({}, "g")
-    attempt_ids = [ownership.announce(generation, {}, {}) for generation in (1, 1, 2, 9, 10, 10, 1_000_000)]
-    assert attempt_ids == sorted(set(attempt_ids))
-    assert all(committed_attempt(CommittedOffset(7, attempt_id)) == attempt_id for attempt_id in attempt_ids)
-
-
-@pytest.mark.parametrize("note", ["", "consumer-1", "1.2", "0000000001.00000000000000001 "])
-def test_metadata_of_other_programs_is_no_attempt_id(note):
-    assert committed_attempt(CommittedOffset(7, note)) == ""
-    assert committed_attempt(None) == ""
-
-
 def test_a_gap_reaches_back_to_the_last_known_commit_and_not_to_an_announcement():
     index = MemoryIndex()
     index.open({})
-    ids = [f"0000000001.{at * 1_000_000:017d}" for at in range(1, 5)]
+    ids = [f"{0:010d}.{at:010d}.{at * 1_000_000:017d}" for at in range(1, 5)]
     lost, other = Partition("articles", 0), Partition("articles", 1)
     index.announce(ids[0], [index.fence(lost, 1, 0)], {lost: 0})
     index.announce(ids[1], [replace(index.fence(lost, 1, 3), attempt_id=ids[0])], {lost: 3})
@@ -577,3 +565,67 @@ def test_a_gap_reaches_back_to_the_last_known_commit_and_not_to_an_announcement(
     assert [
         find_losses(index, {lost: committed[lost], new: CommittedOffset(5, known)})[1].gap for known in (ids[2], "")
     ] == [Gap(0, 1_000), None]
+
+
+def losses_of(world: World) -> list[Loss]:
+    return find_losses(
+        world.index, {partition: world.broker.committed_offset(GROUP, partition) for partition in world.ends}
+    )
+
+
+def test_a_copy_from_before_the_group_was_deleted_is_noticed():
+    world = World(BEFORE, on_index_lost="rebuild", batch_size=1, joined=False)
+    world.broker.groups[GROUP].generation = 50
+    world.run()
+    kept = snapshot(world)
+    world.stop_all()
+    del world.broker.groups[GROUP]
+    for partition in world.ends:
+        world.index.unfence(partition)
+    world.start("later")
+    world.send(Sent("d", OTHER_TEXT, 0), Sent("e", TEXT, 1)).run()
+    world.stop_all()
+    go_back(world, kept)
+    assert len(losses_of(world)) == 2
+    world.start("again")
+    assert world.send(Sent("f", TEXT, 1)).run().wrong() == []
+
+
+def test_a_copy_from_before_a_complete_rebuild_is_rebuilt_as_a_whole():
+    world = World(BEFORE, on_index_lost="rebuild").run()
+    kept = snapshot(world)
+    flush(world)
+    world.send(Sent("d", OTHER_TEXT, 0), Sent("new", TEXT, 2)).run()
+    world.stop_all()
+    go_back(world, kept)
+    assert gaps(losses_of(world)) is None
+    world.start("again")
+    world.send(Sent("e", TEXT, 1)).run()
+    assert world.wrong() == []
+    assert gaps(losses_of(world)) == {}
+
+
+def test_a_gap_that_is_cut_short_stays_a_gap():
+    world = World([BEFORE[0], BEFORE[2]], partitions=2, on_index_lost="rebuild", batch_size=1).run()
+    kept = snapshot(world)
+    world.send(Sent("b", TEXT, 1), Sent("d", OTHER_TEXT, 0)).run()
+    world.stop_all()
+    go_back(world, kept)
+    gap = gaps(losses_of(world))
+    assert gap is not None
+    assert len(gap) == 2
+    staging_expires_with_its_process(world)
+    killed_at = []
+
+    def die(world: World, moment: Moment) -> None:
+        if moment.effect == "insert_entries" and not killed_at:
+            killed_at.append(gaps(losses_of(world)))
+            killed(world, moment)
+
+    world.plan = lambda _number: die
+    world.start("later")
+    with capture_logs() as events:
+        world.send(Sent("e", TEXT, 1)).run()
+    assert killed_at == [gap]
+    assert [event["gap"] for event in events if event["event"] == "index_rebuild_begun"] == [True, True]
+    assert world.wrong() == []

@@ -43,7 +43,7 @@ class RedisPartitions(RedisPart):
     ) -> Fence:
         """See ``PartitionStore.fence``."""
         self._refuse_if_gone()
-        announced = self._set_fences(partition, generation, keep_announced=bool(attempt_id))
+        announced = self._set_fences(partition, generation)
         # Again, now that the fence is set: the index may have been deleted just before, and a staging index is not for
         # this caller.
         self._refuse_if_gone()
@@ -63,19 +63,15 @@ class RedisPartitions(RedisPart):
             self._drop_pending_matches(map(cleared.position_at, offsets))
         return Fence(partition, generation, offset, attempt_id, incarnation, bool(recreated))
 
-    def _set_fences(self, partition: Partition, generation: int, *, keep_announced: bool) -> str:
-        """Set a partition fence in every slot; return the id of the earliest announced attempt.
-
-        ``keep_announced`` is false when no attempt is committed. If the slot has no fence either, the consumer group is
-        new, and the announced attempt of the previous group is deleted.
-        """
+    def _set_fences(self, partition: Partition, generation: int) -> str:
+        """Set a partition fence in every slot; return the id of the earliest announced attempt."""
         value = encode_fence(generation, self._writer)
         replies = self._run(
             [
                 Call(
                     "set_fence",
                     [self._keys.guard(slot), self._keys.fence(slot, partition)],
-                    [value, FENCE_LIFETIME_MS, self._keys.announced(slot, partition), int(keep_announced)],
+                    [value, FENCE_LIFETIME_MS, self._keys.announced(slot, partition)],
                 )
                 for slot in self._slots
             ]

@@ -6,8 +6,6 @@
 --          so the generation alone would not distinguish the two.
 -- ARGV[2]  time to live in milliseconds: a deleted consumer group counts its generations from one again
 -- ARGV[3]  key of the announced attempt
--- ARGV[4]  '0' when no attempt is known to be committed. If the partition has no fence either, the consumer group is new, and the
---          announced attempt is deleted.
 -- Returns the id of the announced attempt ('' for none).
 local stored = redis.call('GET', KEYS[2])
 local function generation(fence)
@@ -17,7 +15,4 @@ if stored and generation(stored) > generation(ARGV[1]) then
   return redis.error_reply('FENCED ' .. stored .. ' ' .. ARGV[1])
 end
 redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
-if ARGV[4] == '0' and not stored then
-  redis.call('UNLINK', ARGV[3])
-end
 return redis.call('GET', ARGV[3]) or ''

@@ -1,0 +1,75 @@
+"""Attempt ids: the names of attempts at batches, announced in the index and committed with the offsets (rule 11).
+
+An id has the form ``LINEAGE.SEQUENCE.TIME``, digits of fixed lengths, so that ids compare as texts:
+
+=========  ======  ==========================================================================================
+part       digits  content
+=========  ======  ==========================================================================================
+lineage    10      second of the last complete rebuild before the attempt; 0 before the first rebuild
+sequence   10      greater than that of any earlier attempt at a partition in the batch
+time       17      clock of the daemon, microseconds since the epoch
+=========  ======  ==========================================================================================
+
+Clocks may be set back, and a consumer group that was deleted counts its generations from 1 again; neither changes the
+order of ids.
+"""
+
+import re
+import time
+from collections.abc import Iterable
+
+from streamdedup.kafka.protocols import CommittedOffset
+
+#: Committed metadata of any other form is by another program.
+_ATTEMPT_ID = re.compile(r"([0-9]{10})\.([0-9]{10})\.([0-9]{17})")
+
+
+class AttemptIds:
+    """Makes attempt ids, each greater than the ids before and than all observed ids."""
+
+    def __init__(self) -> None:
+        self._lineage = 0
+        self._sequence = 0
+
+    def observe(self, attempt_id: str) -> None:
+        """Continue after the id of another process; an empty text is no id."""
+        if attempt_id:
+            self._lineage = max(self._lineage, lineage_of(attempt_id))
+            self._sequence = max(self._sequence, int(_part(attempt_id, 2)))
+
+    def next(self) -> str:
+        """Return the id of a new attempt."""
+        self._sequence += 1
+        return f"{self._lineage:010d}.{self._sequence:010d}.{time.time_ns() // 1000:017d}"
+
+
+def committed_attempt(committed: CommittedOffset | None) -> str:
+    """Return the attempt id that was committed with an offset; empty when there is none."""
+    return committed.metadata if committed is not None and _ATTEMPT_ID.fullmatch(committed.metadata) else ""
+
+
+def lineage_of(attempt_id: str) -> int:
+    """Return the lineage of an attempt; 0 without an attempt (an empty id)."""
+    return int(_part(attempt_id, 1)) if attempt_id else 0
+
+
+def new_lineage(attempt_ids: Iterable[str], now_ms: int) -> int:
+    """Return the lineage that a complete rebuild begins: later than those of the committed attempts."""
+    return max([now_ms // 1000, *(lineage_of(attempt_id) + 1 for attempt_id in attempt_ids)])
+
+
+def in_lineage(attempt_id: str, lineage: int) -> str:
+    """Return the id of the same attempt in a later lineage."""
+    return f"{lineage:010d}{attempt_id[10:]}"
+
+
+def attempt_ms(attempt_id: str) -> int:
+    """Return the time of an attempt, milliseconds since the epoch."""
+    return int(_part(attempt_id, 3)) // 1000
+
+
+def _part(attempt_id: str, number: int) -> str:
+    match = _ATTEMPT_ID.fullmatch(attempt_id)
+    if match is None:
+        raise ValueError(f"{attempt_id!r} is no attempt id")
+    return match[number]
