@@ -306,7 +306,8 @@ class PartitionOwnership:
             partition, offset = loss.partition, loss.committed.offset
             index: PartitionStore = self._pipelines[partition.topic].index
             # Without the attempt id: `fence` raises IndexLost for an id that was not announced. `announce` stores it.
-            fence = index.fence(partition, generation, offset)
+            state = BrokerState(loss.committed.topic_id, incarnation=loss.committed.incarnation)
+            fence = index.fence(partition, generation, offset, state=state)
             attempt_id = committed_attempt(loss.committed)
             if attempt_id:
                 index.announce(attempt_id, [fence], {partition: offset}, committed=True)

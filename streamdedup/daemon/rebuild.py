@@ -301,7 +301,8 @@ class _Rebuild:
         for partition, committed in self._committed.items():
             # `fence` would refuse the committed attempt, which is not announced. The announced attempt stays, and shows
             # the gap to the next process if this one ends now.
-            announced, state = states[partition].announced, BrokerState(committed.topic_id)
+            announced = states[partition].announced
+            state = BrokerState(committed.topic_id, incarnation=committed.incarnation)
             fences[partition] = index.fence(partition, self._generation, committed.offset, announced, state)
         return fences
 

@@ -72,7 +72,7 @@ class MemoryPartitions:
 
     def _count_incarnation(self, partition: Partition, state: BrokerState) -> bool:
         """Begin the next incarnation if the topic was created again; return whether it was."""
-        incarnation, topic_id = self._incarnations.get(partition, (0, ""))
+        incarnation, topic_id = self._incarnations.get(partition, (state.incarnation, ""))
         high_water_mark = self._high_water_marks.get(partition)
         recreated = high_water_mark is not None and is_recreated(high_water_mark, topic_id, state)
         if recreated:

@@ -5,8 +5,8 @@ whether topics are missing or were created again; ``fetch_committed`` and ``offs
 the source. ``refuse_other_indexes`` is for ``producer.KafkaTransport``. The other functions and ``GroupOffsets`` ask
 about a group without joining it, for the commands; of these, ``committed_offsets`` alone compares topic ids.
 
-The metadata of a committed offset is the attempt id (``daemon.partitions``) and the topic id, because a deleted topic
-may leave its offsets to a new topic of the same name.
+The metadata of a committed offset is the attempt id (``daemon.attempts``), the topic incarnation and the topic id. A
+deleted topic may leave its offsets to a new topic of the same name; and an index that is lost counts incarnations anew.
 """
 
 import logging
@@ -51,8 +51,10 @@ ANSWER_S = 1.0
 #: time to read the answers that have arrived. A waiting loop checks more often.
 LONGEST_CHECK_S = 3.0
 
-#: Metadata of a committed offset: the attempt id or another text, then the topic id.
-_METADATA = re.compile(r"(?P<text>.*?) ?(?P<topic_id>[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})")
+#: Metadata of a committed offset: the attempt id or another text, then the topic incarnation and the topic id.
+_METADATA = re.compile(
+    r"(?P<text>.*?) ?(?P<incarnation>[0-9]+) (?P<topic_id>[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})"
+)
 #: Topic id in the metadata of a topic that does not exist.
 _NO_ID = str(UUID(int=0))
 #: Number of an error in a text of the client.
@@ -253,11 +255,11 @@ def fetch_committed(
     offsets, outdated = {}, set()
     for client_partition, committed in fetched.items():
         partition = Partition(*client_partition)
-        text, topic_id = _parse_metadata(committed.metadata or "")
-        if _is_outdated(topic_id, topic_ids.get(partition.topic, "")):
+        offset = _with_parsed_metadata(committed.offset, committed.metadata or "")
+        if _is_outdated(offset.topic_id, topic_ids.get(partition.topic, "")):
             outdated.add(partition)
         else:
-            offsets[partition] = CommittedOffset(committed.offset, text, topic_id)
+            offsets[partition] = offset
     return offsets, frozenset(outdated)
 
 
@@ -265,8 +267,10 @@ def offsets_of(batch: Batch) -> dict[Any, Any]:
     """Return the offsets to commit for ``batch``, as the client takes them."""
     offsets = {}
     for partition, offset in batch.ends.items():
-        text = f"{batch.metadata} {batch.topic_ids.get(partition.topic, '')}".strip()  # as `_METADATA`
-        offsets[TopicPartition(*partition)] = OffsetAndMetadata(offset, text, leader_epoch=-1)  # the epoch is unknown
+        metadata, topic_id = batch.metadata, batch.topic_ids.get(partition.topic, "")
+        if topic_id:
+            metadata = f"{metadata} {batch.incarnations[partition]} {topic_id}".lstrip()  # as `_METADATA`
+        offsets[TopicPartition(*partition)] = OffsetAndMetadata(offset, metadata, leader_epoch=-1)  # epoch unknown
     return offsets
 
 
@@ -275,10 +279,12 @@ def _is_outdated(topic_id: str, present_id: str) -> bool:
     return bool(topic_id and present_id) and topic_id != present_id
 
 
-def _parse_metadata(metadata: str) -> tuple[str, str]:
-    """Return text and topic id from committed metadata; each is empty if absent."""
+def _with_parsed_metadata(offset: int, metadata: str) -> CommittedOffset:
+    """Return a committed offset; metadata of another program has neither incarnation nor topic id."""
     match = _METADATA.fullmatch(metadata)
-    return (metadata, "") if match is None else (match["text"], match["topic_id"])
+    if match is None:
+        return CommittedOffset(offset, metadata)
+    return CommittedOffset(offset, match["text"], match["topic_id"], int(match["incarnation"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,9 +327,9 @@ def committed_offsets(options: KafkaOptions) -> dict[Partition, CommittedOffset]
         topic = topics.get(partition.topic)
         if topic is None or is_missing(topic["error_code"]):
             continue
-        text, topic_id = _parse_metadata(commit.metadata)
-        if not _is_outdated(topic_id, topic_id_of(topic["topic_id"])):
-            offsets[partition] = CommittedOffset(commit.offset, text, topic_id)
+        offset = _with_parsed_metadata(commit.offset, commit.metadata)
+        if not _is_outdated(offset.topic_id, topic_id_of(topic["topic_id"])):
+            offsets[partition] = offset
     return offsets
 
 

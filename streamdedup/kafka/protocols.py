@@ -73,11 +73,13 @@ class CommittedOffset:
         offset: Next offset to read.
         metadata: Text committed with the offset; at most 4,096 bytes, the usual limit of brokers.
         topic_id: Topic id committed with the offset; empty if another program committed it.
+        incarnation: Topic incarnation committed with the topic id.
     """
 
     offset: int
     metadata: str = ""
     topic_id: str = ""
+    incarnation: int = 0
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,8 @@ class Batch:
         generation: Consumer group generation at the poll; never negative.
         membership: Membership for the commit; opaque to the loop.
         metadata: Attempt id, committed as text with each offset; the loop sets it before publishing.
-        topic_ids: Kafka's topic ids at the poll, as far as known; appended to ``metadata`` in the commit.
+        topic_ids: Kafka's topic ids at the poll, as far as known; appended to ``metadata`` in the commit, with the
+            incarnations in the positions.
     """
 
     records: tuple[Record, ...] = ()
@@ -126,6 +129,11 @@ class Batch:
         ]
         unreadable = [replace(entry, position=with_incarnation(entry.position)) for entry in self.unreadable]
         return replace(self, records=tuple(records), unreadable=tuple(unreadable))
+
+    @cached_property
+    def incarnations(self) -> Mapping[Partition, int]:
+        """The topic incarnation by partition in the batch."""
+        return {position.topic_partition: position.incarnation for position in self.positions()}
 
     @cached_property
     def starts(self) -> Mapping[Partition, int]:

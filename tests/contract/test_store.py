@@ -703,6 +703,12 @@ class TestIncarnations:
         assert store.fence(PARTITION, 2, 0, state=BrokerState(NEXT_TOPIC_ID, 500)) == fence
         assert store.partition_states([PARTITION]) == {PARTITION: PartitionState(0, "", 1, NEXT_TOPIC_ID)}
 
+    def test_a_partition_that_was_never_seen_counts_on_from_the_committed_incarnation(self, store):
+        state = BrokerState(TOPIC_ID, incarnation=3)
+        assert store.fence(PARTITION, 1, 5, state=state).incarnation == 3
+        assert store.fence(PARTITION, 1, 5, state=BrokerState(TOPIC_ID, incarnation=7)).incarnation == 3
+        assert store.fence(PARTITION, 1, 0, state=BrokerState(NEXT_TOPIC_ID)).incarnation == 4
+
     def test_it_is_counted_once(self, store):
         store.fence(PARTITION, 1, 100, state=BrokerState(TOPIC_ID))
         fences = [store.fence(PARTITION, 2, offset, state=BrokerState(NEXT_TOPIC_ID)) for offset in (0, 5, 3)]

@@ -66,6 +66,7 @@ class Group:
         committed: Committed offset, by partition.
         metadata: Metadata committed with the offset.
         topic_ids: Id of the topic committed with the offset; empty if another program committed it.
+        incarnations: Incarnation of the topic committed with the offset.
     """
 
     topics: tuple[str, ...]
@@ -75,6 +76,7 @@ class Group:
     committed: dict[Partition, int] = field(default_factory=dict)
     metadata: dict[Partition, str] = field(default_factory=dict)
     topic_ids: dict[Partition, str] = field(default_factory=dict)
+    incarnations: dict[Partition, int] = field(default_factory=dict)
 
 
 class MemoryBroker:
@@ -157,6 +159,7 @@ class MemoryBroker:
         self.groups[group].metadata.update(dict.fromkeys(offsets, ""))
         for partition in offsets:
             self.groups[group].topic_ids.pop(partition, None)
+            self.groups[group].incarnations.pop(partition, None)
 
     def recreate(self, topic: str, partitions: int | None = None, *, offsets_deleted: bool = True) -> None:
         """Delete a topic and create it again, empty.
@@ -206,7 +209,7 @@ class MemoryBroker:
     def delete_offsets(self, topic: str) -> None:
         """Delete the committed offsets of a topic."""
         for state in self.groups.values():
-            for of_group in (state.committed, state.metadata, state.topic_ids):
+            for of_group in (state.committed, state.metadata, state.topic_ids, state.incarnations):
                 for partition in [each for each in of_group if each.topic == topic]:
                     del of_group[partition]
 
@@ -224,7 +227,8 @@ class MemoryBroker:
         offset = state.committed.get(partition)
         if offset is None:
             return None
-        return CommittedOffset(offset, state.metadata.get(partition, ""), state.topic_ids.get(partition, ""))
+        metadata, topic_id = state.metadata.get(partition, ""), state.topic_ids.get(partition, "")
+        return CommittedOffset(offset, metadata, topic_id, state.incarnations.get(partition, 0))
 
     def start(self, group: str, partition: Partition) -> int:
         """Offset at which a member of a group starts to read a partition."""
@@ -338,6 +342,7 @@ class MemoryBroker:
         state.committed.update(batch.ends)
         state.metadata.update(dict.fromkeys(batch.ends, batch.metadata))
         state.topic_ids.update({each: batch.topic_ids[each.topic] for each in batch.ends if batch.topic_ids})
+        state.incarnations.update(batch.incarnations)
 
     def partitions(self, topic: str) -> list[Partition]:
         """Partitions of a topic."""

@@ -37,8 +37,8 @@ class GroupConsumer:
         self.owned = {DELETED, HEALTHY}
         self.offsets = {DELETED: 7, HEALTHY: 40}
         self.committed = {
-            DELETED: OffsetAndMetadata(7, f"attempt {BEFORE}", -1),
-            HEALTHY: OffsetAndMetadata(40, f"attempt {OTHER}", -1),
+            DELETED: OffsetAndMetadata(7, f"attempt 0 {BEFORE}", -1),
+            HEALTHY: OffsetAndMetadata(40, f"attempt 3 {OTHER}", -1),
         }
         self.revoked_by_poll: set[TopicPartition] = set()
         self._fetcher = SimpleNamespace(_completed_fetches=[], _next_partition_records=None)
@@ -115,19 +115,19 @@ def test_the_next_batch_goes_on_behind_the_one_of_the_topic_that_was_created_aga
 
 def test_an_offset_that_was_committed_for_an_earlier_topic_is_no_committed_offset(source, consumer):
     assert source.committed(Partition("deleted", 0)) is None
-    assert source.committed(Partition("healthy", 0)) == CommittedOffset(40, "attempt", str(OTHER))
-    consumer.committed[DELETED] = OffsetAndMetadata(2, f"attempt {PRESENT}", -1)
-    assert source.committed(Partition("deleted", 0)) == CommittedOffset(2, "attempt", str(PRESENT))
+    assert source.committed(Partition("healthy", 0)) == CommittedOffset(40, "attempt", str(OTHER), 3)
+    consumer.committed[DELETED] = OffsetAndMetadata(2, f"attempt 1 {PRESENT}", -1)
+    assert source.committed(Partition("deleted", 0)) == CommittedOffset(2, "attempt", str(PRESENT), 1)
 
 
 @pytest.mark.parametrize(
     ("metadata", "present", "earlier"),
     [
-        (f"attempt {BEFORE}", str(PRESENT), True),
-        (f"attempt {PRESENT}", str(PRESENT), False),
-        (str(BEFORE), str(PRESENT), True),
+        (f"attempt 1 {BEFORE}", str(PRESENT), True),
+        (f"attempt 1 {PRESENT}", str(PRESENT), False),
+        (f"0 {BEFORE}", str(PRESENT), True),
         ("attempt", str(PRESENT), False),
-        (f"attempt {BEFORE}", "", False),
+        (f"attempt 1 {BEFORE}", "", False),
     ],
     ids=["other id", "same id", "id alone", "no id committed", "present id unknown"],
 )
@@ -180,7 +180,7 @@ class TestMissingTopics:
         with pytest.raises(BrokerUnavailable, match="which partitions deleted has"):
             source.all_committed()
         consumer._cluster.update_metadata(metadata_of(deleted=None, healthy=OTHER))
-        assert source.all_committed() == {Partition("healthy", 0): CommittedOffset(40, "attempt", str(OTHER))}
+        assert source.all_committed() == {Partition("healthy", 0): CommittedOffset(40, "attempt", str(OTHER), 3)}
         consumer._cluster.update_metadata(metadata_of(deleted=None, healthy=None))
         assert source.all_committed() == {}
 

@@ -181,3 +181,37 @@ def test_the_mark_of_a_partition_of_unknown_state_stays():
     store.open({})
     store.fence(Partition(INPUT, 0), 1, 7)
     assert store.fence(Partition(INPUT, 0), 2, 0, state=UNKNOWN_BROKER_STATE).high_water_mark == 7
+
+
+def test_a_rebuilt_index_names_the_records_of_the_new_topic_as_before():
+    """Their positions are the ids of documents without an id."""
+    world = World(BEFORE, names=("one", "two"), on_index_lost="rebuild").run()
+    world.recreate([Sent("q", OTHER_TEXT, 0, time_ms=5)])
+    world.run()
+    lost = []
+
+    def lose(world: World, moment: Moment) -> None:
+        """Let another daemon publish the pair of a batch in progress, then lose the index and this daemon."""
+        if lost or (moment.effect, moment.after) != ("publish", False):
+            return
+        lost.append(moment)
+        world.send(Sent(None, NEW_TEXT, 0, time_ms=8))
+        world.others_work(6)
+        world.index.__init__()
+        raise Killed
+
+    world.plan = lambda _number: lose
+    world.send(Sent("y", NEW_TEXT, 1, time_ms=7)).run()
+    assert lost
+    pairs = [{document for document, _ in pair} for pair in world.published().elements()]
+    assert [pair for pair in pairs if "y" in pair] == [{"articles@1:0:1", "y"}]
+
+
+def test_an_index_that_is_lost_and_not_rebuilt_counts_on_from_the_committed_incarnation():
+    world = World(BEFORE, on_index_lost="continue").run()
+    world.recreate([Sent("q", OTHER_TEXT, 0, time_ms=5)])
+    world.run()
+    world.index.__init__()
+    world.send(*(Sent(None, NEW_TEXT, partition, time_ms=8) for partition in (0, 0, 1))).run()
+    pairs = [{document for document, _ in pair} for pair in world.published()]
+    assert {"articles@1:0:1", "articles@1:0:2"} in pairs

@@ -84,7 +84,7 @@ class RedisPartitions(RedisPart):
 
     def _high_water_mark_call(self, fence: Fence, offset: int, state: BrokerState = UNKNOWN_BROKER_STATE) -> Call:
         end = "" if state.end is None else state.end
-        arguments = [self._keys.high_water_mark(fence.partition), offset, state.topic_id, end]
+        arguments = [self._keys.high_water_mark(fence.partition), offset, state.topic_id, end, state.incarnation]
         slot = 0  # of all high-water marks
         return self._fenced_call("raise_high_water_mark", slot, self._encode_fences([fence]), arguments)
 

@@ -5,13 +5,14 @@
 -- ARGV[used+2]  committed offset
 -- ARGV[used+3]  id of the topic ('' when unknown)
 -- ARGV[used+4]  offset after the last record of the partition ('' when unknown)
+-- ARGV[used+5]  incarnation of the topic where no high-water mark is stored
 -- Returns {high-water mark before (-1 for none), high-water mark, incarnation, 1 when this call began the incarnation}.
 -- Error RECREATED: the topic id is an earlier one, so the caller has polled before the topic was deleted.
 local key, offset = ARGV[used + 1], tonumber(ARGV[used + 2])
 local topic_id, log_end = ARGV[used + 3], tonumber(ARGV[used + 4])
 local pattern = '^(%d+) ?(%d*) ?(%S*) ?(.*)$'
 local previous, incarnation, known_id, earlier = string.match(redis.call('GET', key) or '', pattern)
-previous, incarnation, known_id, earlier = tonumber(previous or -1), tonumber(incarnation or 0), known_id or '', earlier or ''
+previous, incarnation, known_id, earlier = tonumber(previous or -1), tonumber(incarnation or ARGV[used + 5]), known_id or '', earlier or ''
 if topic_id ~= '' and string.find(' ' .. earlier .. ' ', ' ' .. topic_id .. ' ', 1, true) then
   return redis.error_reply('RECREATED ' .. known_id .. ' ' .. topic_id)
 end
