@@ -20,7 +20,15 @@ from streamdedup.errors import BrokerUnavailable, FatalError, MembershipEnded, S
 from streamdedup.kafka import compat
 from streamdedup.kafka.compat import UnreadableRange
 from streamdedup.kafka.errors import CLIENT_ERRORS, close_quietly, is_retriable, translated
-from streamdedup.kafka.group import FencingWatch, SilenceWatch, TopicWatch, fetch_committed, offsets_of, partitions_of
+from streamdedup.kafka.group import (
+    FencingWatch,
+    IndexWatch,
+    SilenceWatch,
+    TopicWatch,
+    fetch_committed,
+    offsets_of,
+    partitions_of,
+)
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Record, SourceStats, Unreadable
 from streamdedup.position import Partition, Position
@@ -63,6 +71,7 @@ class KafkaSource:
         #: Unreadable ranges. The parser of the client fills the list during a poll; `_poll` empties it before.
         self._unreadable = compat.step_past_unreadable(consumer, options.max_poll_records)
         self._topics = TopicWatch(consumer, options)
+        self._indexes = IndexWatch(consumer, options)
         #: Partitions whose position belongs to the present topic.
         self._verified: frozenset[Partition] = frozenset()
         #: Why this source is unusable; None while it is usable.
@@ -131,6 +140,7 @@ class KafkaSource:
     def _in_present_topics(self, batch: Batch) -> Batch:
         """Return the batch; an empty one, after a seek to the oldest record, where a commit is of a deleted topic."""
         self._topics.check()
+        self._indexes.check()
         assigned = self.assigned()
         new_partitions = assigned - self._verified
         if new_partitions:

@@ -1,9 +1,10 @@
 """The consumer group: membership, committed offsets, and the topics that the offsets belong to.
 
-Three watches check for ``consumer.KafkaSource`` whether Kafka answers, whether the membership is still held, and
-whether topics are missing or were created again; ``fetch_committed`` and ``offsets_of`` read and write the offsets of
-the source. ``refuse_other_indexes`` is for ``producer.KafkaTransport``. The other functions and ``GroupOffsets`` ask
-about a group without joining it, for the commands; of these, ``committed_offsets`` alone compares topic ids.
+Four watches check for ``consumer.KafkaSource`` whether Kafka answers, whether the membership is still held, whether
+topics are missing or were created again, and whether other members use other indexes; ``fetch_committed`` and
+``offsets_of`` read and write the offsets of the source. ``producer.KafkaTransport`` also calls
+``refuse_other_indexes``. The other functions and ``GroupOffsets`` ask about a group without joining it, for the
+commands; of these, ``committed_offsets`` alone compares topic ids.
 
 The metadata of a committed offset is the attempt id (``daemon.attempts``), the topic incarnation and the topic id. A
 deleted topic may leave its offsets to a new topic of the same name; and an index that is lost counts incarnations anew.
@@ -208,6 +209,26 @@ class TopicWatch:
             raise Rejoin(f"topic {self._recreated} was deleted and created again: the group is joined anew")
 
 
+class IndexWatch:
+    """Detects members that use indexes with another name, whenever this process has joined the group.
+
+    A process that was frozen beyond its session joins again by itself; daemons with another index may have taken over
+    meanwhile. Of processes that join at the same moment the later one sees the earlier one, or both see each other.
+    """
+
+    def __init__(self, consumer: Any, options: KafkaOptions) -> None:
+        self._consumer = consumer
+        self._options = options
+        self._member_id = ""  # at the last check; a process that was no member for a while has another one
+
+    def check(self) -> None:
+        """Raise ``BrokerUnavailable`` if other members use other indexes: new clients wait until those have left."""
+        membership = self._consumer.group_metadata()
+        if membership.state == MemberState.STABLE and membership.member_id != self._member_id:
+            refuse_other_indexes(self._options)
+            self._member_id = membership.member_id
+
+
 def topic_id_of(topic_id: UUID | str | None) -> str:
     """Return a topic id as text; empty for a topic that does not exist, and from a broker before Kafka 2.8."""
     text = "" if topic_id is None else str(topic_id)
@@ -336,8 +357,8 @@ def committed_offsets(options: KafkaOptions) -> dict[Partition, CommittedOffset]
 def refuse_other_indexes(options: KafkaOptions) -> None:
     """Check that no member of the group uses indexes with another name (``KafkaOptions.index_name``).
 
-    Called before joining. Documents that two members insert in different indexes are never compared. The name is a
-    part of the client id (``KafkaOptions.member_client_id``); a member without a name in its client id is not refused.
+    Called before joining and after. Documents that two members insert in different indexes are never compared. The name
+    is a part of the client id (``KafkaOptions.member_client_id``); a member without a name is not refused.
 
     Raises:
         BrokerUnavailable: A member uses another name, or no broker answers.

@@ -8,6 +8,7 @@ from kafka.errors import KafkaTimeoutError
 from kafka.structs import ConsumerGroupMetadata, MemberState, OffsetAndMetadata, TopicPartition
 
 from streamdedup.errors import BrokerUnavailable, MembershipEnded, Rejoin
+from streamdedup.kafka import group
 from streamdedup.kafka.consumer import KafkaSource, RebalanceListener
 from streamdedup.kafka.group import fetch_committed
 from streamdedup.kafka.options import KafkaOptions
@@ -28,12 +29,14 @@ class GroupConsumer:
     """A member of a group that owns two partitions; a topic is a list of offsets.
 
     Attributes:
+        member_id: Id that the group has given to the member.
         owned: Assigned partitions.
         offsets: Next offset of each partition.
         committed: Committed offsets, with their metadata.
     """
 
     def __init__(self) -> None:
+        self.member_id = "member"
         self.owned = {DELETED, HEALTHY}
         self.offsets = {DELETED: 7, HEALTHY: 40}
         self.committed = {
@@ -74,7 +77,7 @@ class GroupConsumer:
         pass
 
     def group_metadata(self):
-        return ConsumerGroupMetadata("g", 3, "member", None, MemberState.STABLE)
+        return ConsumerGroupMetadata("g", 3, self.member_id, None, self._coordinator.state)
 
 
 def a_record(partition, offset):
@@ -139,6 +142,31 @@ def test_a_committed_offset_is_ignored_where_it_names_another_id_than_that_of_th
     offsets, of_earlier_topic = fetch_committed(consumer, OPTIONS, {"deleted": present}, [partition])
     assert of_earlier_topic == ({partition} if earlier else set())
     assert {each: committed.offset for each, committed in offsets.items()} == ({} if earlier else {partition: 7})
+
+
+class TestOtherIndexes:
+    def test_after_each_joining_the_group_is_asked_once_for_members_with_other_indexes(self, consumer, monkeypatch):
+        asked, watch = [], group.IndexWatch(consumer, OPTIONS)
+        monkeypatch.setattr(group, "refuse_other_indexes", asked.append)
+        for member_id, state, count in (
+            ("first", MemberState.STABLE, 1),
+            ("first", MemberState.STABLE, 1),
+            ("second", MemberState.UNJOINED, 1),
+            ("second", MemberState.STABLE, 2),
+        ):
+            consumer.member_id, consumer._coordinator.state = member_id, state
+            watch.check()
+            assert asked == [OPTIONS] * count
+
+    def test_nothing_is_processed_beside_members_with_other_indexes(self, source, consumer, monkeypatch):
+        def refuse(_options):
+            raise BrokerUnavailable("another index")
+
+        monkeypatch.setattr(group, "refuse_other_indexes", refuse)
+        for _ in range(2):
+            with pytest.raises(BrokerUnavailable, match="another index"):
+                source.poll(0.0)
+            assert consumer.offsets == {DELETED: 7, HEALTHY: 40}
 
 
 class TestMissingTopics:
