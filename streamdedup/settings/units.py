@@ -196,13 +196,14 @@ def format_moment(time_ms: int) -> str:
 
 
 def read_utf8(path: Path) -> str:
-    """Read a text file; ``ValueError`` if it is unreadable or not UTF-8. Messages put the file name before its text."""
+    """Read a text file, without a byte order mark; the text of a ``ValueError`` follows the file name in messages."""
     try:
-        return path.read_bytes().decode("utf-8")
+        return path.read_bytes().decode("utf-8").removeprefix("\ufeff")
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise ValueError(f"is not UTF-8 at byte {error.start}") from None
+        is_utf16 = error.object.startswith((b"\xff\xfe", b"\xfe\xff"))
+        raise ValueError("is UTF-16, not UTF-8" if is_utf16 else f"is not UTF-8 at byte {error.start}") from None
     except ValueError:  # a NUL character or a lone surrogate in the path
         raise ValueError("is not a path") from None
 
