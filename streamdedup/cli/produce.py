@@ -86,7 +86,9 @@ def produce(  # noqa: PLR0913  one argument per option
     ]
     inputs, too_large, started = FileEntries(), Reports("too large"), time.monotonic()
     entries = islice(_entries(readers, inputs, skip_unreadable=skip_unreadable), limit)
-    records = ((f"{entry.file}:{entry.line}", *_key_and_value(entry, decoder, write)) for entry in entries)
+    records = (
+        (f"{entry.file}:{entry.line} (id {entry.id})", *_key_and_value(entry, decoder, write)) for entry in entries
+    )
     sent_count, is_interrupted = _send(kafka_options(settings), topic, records, Pace(rate), too_large)
     duration_s = time.monotonic() - started
     end = ", until the interruption" if is_interrupted else ""

@@ -28,7 +28,6 @@ class FileFormat:
     """One file format.
 
     Attributes:
-        parse: Parser for a file's bytes.
         title: Name in help texts; empty for "tsv-unquoted", a variant of TSV.
         suffixes: File name suffixes that select the format, in lower case.
         starts: First bytes that select the format before the file name does, in lower case. A binary file is selected
@@ -134,10 +133,8 @@ def _detected(file: str, head: bytes) -> Format:
         return by_name
     if not head.strip() or text_start(head).startswith((b"{", b"[")):
         return "jsonl"
-    raise UnknownFormat(
-        f"{file}: its format is not recognised by name or first bytes; say it with --format, such as --format csv, or "
-        "--format text for a document in each line"
-    )
+    advice = "say it with --format, such as --format csv, or --format text for a document in each line"
+    raise UnknownFormat(f"{file}: its format is not recognised by name or first bytes; {advice}")
 
 
 def _refuse(file: str, head: bytes, patterns: Mapping[bytes, str]) -> None:

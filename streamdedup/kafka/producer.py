@@ -340,25 +340,23 @@ class Feeder:
     def _await_oldest(self) -> None:
         """Wait for the oldest unacknowledged record, and raise if its delivery failed."""
         future, topic, size_bytes, name = self._in_flight[0]
-        is_stored = True
         try:
             future.get(timeout=self._options.delivery_timeout_s)
         except CLIENT_ERRORS as error:
             if not self._is_left_out(error, topic, name):
                 self._failed = True
                 raise self._failure(error, topic) from error
-            is_stored = False
         # Last, so that after Ctrl-C during the wait, caught inside the `with` block, `close` counts the record.
         self._in_flight.popleft()
         self._in_flight_bytes -= size_bytes
-        self.delivered_count += is_stored
+        self.delivered_count += future.succeeded()
 
     def _is_left_out(self, error: Exception, topic: str, name: str) -> bool:
         """Report a record that is too large, and return whether the feeder goes on without it."""
-        is_left_out = self._on_too_large is not None and isinstance(error, TOO_LARGE)
-        if self._on_too_large is not None and is_left_out:
-            self._on_too_large(name, str(translated(error, "send it", topic=topic)))
-        return is_left_out
+        if self._on_too_large is None or not isinstance(error, TOO_LARGE):
+            return False
+        self._on_too_large(name, str(translated(error, "send it", topic=topic)))
+        return True
 
     def _raise_if_unusable(self) -> None:
         if self._failed or self._closed:

@@ -18,10 +18,9 @@ _PRESETS: Final[Mapping[str, Mapping[str, object]]] = {
 
 def default_profile(config: Path | None) -> str:
     """Return the name of the profile where none is named: ``articles``, or the only one of a settings file."""
-    # Not validated: an option may replace a wrong value.
-    tree = {} if config is None else read_sources(config, None, None, has_servers=False).tree
-    names = list(profiles) if isinstance(profiles := tree.get("profiles"), Mapping) else []
-    return names[0] if len(names) == 1 else "articles"
+    tree = {} if config is None else read_sources(config, None, None, has_servers=False).tree  # not validated yet
+    profiles = tree.get("profiles")
+    return next(iter(profiles)) if isinstance(profiles, dict) and len(profiles) == 1 else "articles"
 
 
 def named_profile(config: Path | None, name: str, overrides: Mapping[str, Any]) -> Profile:

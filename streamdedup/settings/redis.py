@@ -30,7 +30,7 @@ def _check_url(url: SecretStr) -> SecretStr:
     try:
         mistake = _url_mistake(text)
     except ValueError:  # of ``urlsplit`` or ``idna``, whose text may repeat a part of a password
-        mistake = "its host is not valid"
+        mistake = "its host or port is not valid"
     if mistake is not None:
         encoding = "; in user and password, write % / ? # as %25 %2F %3F %23" if "@" in text else ""
         raise ValueError(mistake + encoding)
@@ -38,22 +38,18 @@ def _check_url(url: SecretStr) -> SecretStr:
 
 
 def _url_mistake(url: str) -> str | None:
-    """Return which part of a URL is refused, or None; ``ValueError`` for a host that cannot exist."""
+    """Return which part of a URL is refused, or None; ``ValueError`` for a host or a port that cannot exist."""
     parts = urlsplit(url)
     query = parse_qsl(parts.query, keep_blank_values=True)
-    database = parts.path.strip("/") if parts.scheme != "unix" else ""
-    try:
-        has_port = parts.port != 0
-    except ValueError:
-        has_port = False
+    is_socket = parts.scheme == "unix"
+    database = "" if is_socket else parts.path.strip("/")
     checks = {
         "it does not begin with redis://, rediss:// or unix://": parts.scheme in SCHEMES,
         "it has a part behind #": not parts.fragment,
         "it has an option behind ?; other options than db are keys of [redis]": all(key == "db" for key, _ in query),
-        "its socket is not an absolute path, as in unix:///PATH": parts.scheme != "unix"
-        or (parts.path.startswith("/") and not parts.hostname),
-        "its host is missing": parts.scheme == "unix" or (parts.hostname or "").encode("idna"),
-        "its port is not a number from 1 to 65535": has_port,
+        "its socket is no absolute path": not is_socket or (parts.path.startswith("/") and not parts.hostname),
+        "its host is missing": is_socket or (parts.hostname or "").encode("idna"),
+        "its host or port is not valid": parts.port != 0,
         "its database is not a number": all(map(_is_number, [database or "0", *(value for _, value in query)])),
     }
     return next((mistake for mistake, is_right in checks.items() if not is_right), None)

@@ -4,10 +4,8 @@ The only module that takes settings from the environment. ``Settings.load`` call
 ``Sources`` holds a tree of plain values, the variable that set each value, and the mistakes so far; ``validation`` then
 checks the values, and adds its mistakes. ``KeyPath`` and the table of all keys are in ``schema``.
 
-pydantic-settings 2.16 does not replace this module. It reads ``os.environ`` only, ignores unknown variables, does not
-report the variable that holds a wrong value, cannot address profiles whose name contains a hyphen or two underscores,
-ignores an absent settings file, and supports secrets as files in one folder, not as files named by a key. It would only
-assign variables to sections.
+pydantic-settings 2.16 does not replace this module: it ignores unknown variables and an absent settings file, does not
+name the variable of a wrong value, and has neither profiles with a hyphen in their name nor secrets in named files.
 """
 
 import os
@@ -64,7 +62,7 @@ class Sources:
     has_servers: bool = True
 
     def checks(self, path: KeyPath) -> bool:
-        """Return whether absent keys and contradictions of a table are mistakes; () is the table of all sections."""
+        """Return whether absent keys and contradictions of a table, or of the whole tree, are mistakes."""
         return not self.is_unread and (self.has_servers or path[:1] == ("profiles",))
 
     def assign(self, path: KeyPath, value: object) -> None:

@@ -8,9 +8,8 @@ never guess (no number without its unit, no truth value for a number), and raise
 without repeating the value. Readers of optional keys accept None, which code may pass. A settings file states the None
 of ``OptionalNumber`` and ``Limit`` as ``"none"``; the None of other kinds means an absent key.
 
-Two types in pydantic 2.14 are not used here, because both guess. ``ByteSize`` reads "1,5MiB" and ``True`` as 1 byte,
-ignores the end of "1MiB and more", and computes with floats: "32.120kB" is 32,119 bytes. ``AwareDatetime`` reads
-"20260501" as seconds (August 1970) and refuses ISO 8601 forms that Python reads, such as "20260501T060000Z".
+Two types of pydantic 2.14 guess, so no key has them: ``ByteSize`` reads "1,5MiB" and ``True`` as 1 byte, "32.120kB" as
+32,119 bytes; ``AwareDatetime`` reads "20260501" as seconds (August 1970), and not "20260501T060000Z".
 """
 
 import contextlib

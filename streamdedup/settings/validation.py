@@ -145,7 +145,6 @@ def _describe_value(declared: FieldInfo, error: ErrorDetails) -> tuple[str, str]
         return index, f"is empty; needed: {describe_allowed(declared)}"
     if not is_secret(declared):
         return index, f"{shown(value)} is not valid; allowed: {describe_allowed(declared)}"
-    # The errors of the readers of this package repeat no value.
     reason = f": {error['ctx']['error']}" if error["type"] == "value_error" else ""
     return index, f"the value (not shown) is not valid{reason}; allowed: {describe_allowed(declared)}"
 

@@ -115,7 +115,8 @@ def test_a_record_that_is_too_large_is_named_and_the_others_are_sent(world, new_
     said = world.produce(world.file("long.txt", "\n".join(lines)), *options, exit_code=EXIT_FAILED)
     assert [key for key, _ in world.arrived()] == ["long.txt:1", "long.txt:3", "long.txt:5"]
     assert said.count("too large: ") == 2
-    assert f"too large: {world.folder}/long.txt:4: cannot send it (topic {world.topic}): a record is larger" in said
+    place = f"{world.folder}/long.txt:4 (id long.txt:4)"
+    assert f"too large: {place}: cannot send it (topic {world.topic}): a record is larger" in said
     assert advice in said
     assert re.search(r"^3 records sent to .*; 2 records left out: too large$", said, re.MULTILINE)
 
