@@ -38,7 +38,7 @@ class FileEntries:
             else:
                 self._document_count += 1
                 if number < _COMPARED_LINES and (first := self._files.setdefault(entry.id, file)) != file:
-                    text = f"{printable(entry.id)} is an id in {first} too; documents with one id are versions of one"
+                    text = f"{printable(entry.id)} is an id in {first} too, so both are one document"
                     self._shared.report(f"{file}:{entry.line}", text)
             yield entry
 

@@ -106,6 +106,7 @@ def test_bad_lines_are_left_out_on_request_and_counted(world):
 @pytest.mark.parametrize(
     ("limit", "advice"), [("kafka.max_message_bytes=64KiB", "kafka.max_message_bytes"), (None, "max.message.bytes")]
 )
+@pytest.mark.short
 def test_a_record_that_is_too_large_is_named_and_the_others_are_sent(world, new_topic, limit, advice):
     if limit is None:
         world.use(new_topic(max_message_bytes="65536"))
@@ -121,6 +122,7 @@ def test_a_record_that_is_too_large_is_named_and_the_others_are_sent(world, new_
     assert re.search(r"^3 records sent to .*; 2 records left out: too large$", said, re.MULTILINE)
 
 
+@pytest.mark.short
 def test_a_file_of_which_no_document_is_left_is_a_failure(world):
     bad = world.file("bad.jsonl", "no\nno\n")
     with pytest.raises(CorpusError, match="no document is left: 2 lines, all malformed"):

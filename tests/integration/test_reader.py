@@ -169,8 +169,14 @@ def test_a_feeder_reports_a_record_that_is_too_large_for_the_topic(kafka, new_to
         feeder.close()
 
 
-@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
-@pytest.mark.parametrize("limits", [{}, {"max_request_bytes": 1_500}], ids=["of the topic", "of the settings"])
+@pytest.mark.parametrize(
+    ("delivery", "limits"),
+    [
+        pytest.param("exactly-once", {}, marks=pytest.mark.short),
+        ("at-least-once", {}),
+        pytest.param("exactly-once", {"max_request_bytes": 1_500}, marks=pytest.mark.short),
+    ],
+)
 def test_a_feeder_goes_on_after_records_that_are_too_large_and_names_them(kafka, new_topic, delivery, limits):
     topic, refused = new_topic(partitions=2, max_message_bytes="1000"), []
     options = kafka_options(kafka, topic, compression=None, delivery=delivery, **limits)

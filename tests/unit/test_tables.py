@@ -213,8 +213,9 @@ def test_the_delimiter_is_that_of_the_header(tmp_path, content, expected):
 
 def test_the_delimiter_fits_the_columns_that_options_name(tmp_path):
     path = write(tmp_path, "t.csv", "nr,body,a;b;c;d\n7,one,x\n")
-    (entry,) = CorpusReader(path, columns=Columns("nr", ("body",)))
-    assert (entry.id, entry.text) == ("7", "one")
+    for columns, expected in ((Columns("nr", ("body",)), "7"), (Columns(text=("body",)), "t.csv:2")):
+        (entry,) = CorpusReader(path, columns=columns)
+        assert (entry.id, entry.text) == (expected, "one")
 
 
 def test_a_row_has_a_greatest_length_like_a_line(tmp_path, monkeypatch):
