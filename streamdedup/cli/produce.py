@@ -84,34 +84,30 @@ def produce(  # noqa: PLR0913  one argument per option
     readers = [
         (file, CorpusReader(file, format=corpus_format, decoder=decoder, columns=columns)) for file in files or ()
     ]
-    inputs, too_large, started = FileEntries(), Reports("too large"), time.monotonic()
+    inputs, started = FileEntries(), time.monotonic()
     entries = islice(_entries(readers, inputs, skip_unreadable=skip_unreadable), limit)
     records = (
         (f"{entry.file}:{entry.line} (id {entry.id})", *_key_and_value(entry, decoder, write)) for entry in entries
     )
-    sent_count, is_interrupted = _send(kafka_options(settings), topic, records, Pace(rate), too_large)
+    sent_count, large_count, is_interrupted = _send(kafka_options(settings), topic, records, Pace(rate))
     duration_s = time.monotonic() - started
     end = ", until the interruption" if is_interrupted else ""
     if count := inputs.malformed.count:
         end += f"; {counted(count, 'line')} {'left out' if skip_unreadable else 'sent'}: no documents"
-    if too_large.count:
-        end += f"; {counted(too_large.count, 'record')} left out: too large"
+    if large_count:
+        end += f"; {counted(large_count, 'record')} left out: too large"
     tell(f"{counted(sent_count, 'record')} sent to {topic} in {duration_s:.1f} s{end}", err=True)
     if is_interrupted:
         raise KeyboardInterrupt
-    if too_large.count:
+    if large_count:
         raise typer.Exit(EXIT_FAILED)
 
 
 def _send(
-    options: KafkaOptions,
-    topic: str,
-    records: Iterable[tuple[str, bytes | None, bytes | None]],
-    pace: Pace,
-    too_large: Reports,
-) -> tuple[int, bool]:
-    """Send records (name, key and value); return the count of stored ones, and whether Ctrl-C has ended the work."""
-    is_interrupted = False
+    options: KafkaOptions, topic: str, records: Iterable[tuple[str, bytes | None, bytes | None]], pace: Pace
+) -> tuple[int, int, bool]:
+    """Send records (name, key, value); return how many are stored and too large, and whether Ctrl-C ended the work."""
+    is_interrupted, too_large = False, Reports("too large")
     with Feeder(options, on_too_large=too_large.report) as feeder:
         try:
             for name, key, value in records:
@@ -119,7 +115,7 @@ def _send(
                 feeder.send(topic, key, value, name=name)
         except KeyboardInterrupt:
             is_interrupted = True  # not raised: the feeder flushes at its end, and `produce` reports before it raises
-    return feeder.delivered_count, is_interrupted
+    return feeder.delivered_count, too_large.count, is_interrupted
 
 
 def _erase(settings: Settings, profile: Profile, topic: str, scope: str) -> None:

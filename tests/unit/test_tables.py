@@ -101,6 +101,7 @@ def test_in_a_tsv_without_quoting_every_quotation_mark_is_text(tmp_path):
             "nr,body\n1,x\n",
             ":1: there is no column `text`; the columns are `nr`, `body`; name those of the text (--text-column)",
         ),
+        ("nr;body\n1;x\n", ":1: there is no column `text`; the columns are `nr`, `body`; name those of the text"),
         ("id,text,text\n", ":1: two columns are called `text`"),
         ('"id,text\n1,one\n', ":1: the names of the columns cannot be read: a quotation mark is not closed"),
         (b"id,te\xffxt\n", ":1: the names of the columns cannot be read: not UTF-8"),
