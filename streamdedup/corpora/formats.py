@@ -92,7 +92,7 @@ _TEXTS: Final = {
     rb"<[?!a-z]": f"XML or other markup; {_ITEMS.replace('item as', 'item, as here of a feed, as')}",
     rb"warc/\d": "a web archive (WARC); write the text of each page as a line of JSON, for instance with warcio",
     rb"from \S+ [^\n]*\d\d:\d\d": "mails (mbox); write each as a line of JSON, for instance with Python's mailbox",
-    rb"--\s|/\*|(create|drop|insert|pragma) ": "SQL; load it, and export a query as CSV with a header",
+    rb"--\s|/\*|(create|drop) (table|data)|insert into |pragma ": "SQL; load it, and export a query as CSV",
     rb"%yaml|---\s|- ?\w+:\s": "YAML; write its list as JSON lines: yq -c '.[]' FILE",
     rb"%pdf-": f"PDF; {_DOCUMENT.replace('pandoc -t plain FILE', 'pdftotext FILE -')}",
     rb"\{\\rtf": f"RTF; {_DOCUMENT}",

@@ -253,6 +253,7 @@ def test_a_parser_of_a_binary_format_gets_bytes(tmp_path, monkeypatch, packed, c
         ("d", b'\xef\xbb\xbf[\n{"text": "one"}]', "a JSON array"),
         ("d.json", b'{\n  "text": "one"\n}', "JSON over several lines; write each object on one: jq -c . FILE"),
         ("d.jsonl", b'{ "articles": [\r\n', "JSON over several lines"),
+        ("notes", b"Create a poem. Drop a line.", "its format is not recognised"),
         ("notes.md", b"one two", "its format is not recognised by name or first bytes; say it with --format"),
         ("d.psv", b"id|text\n1|one", "its format is not recognised"),
     ],
