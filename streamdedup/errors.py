@@ -6,6 +6,7 @@
     │   ├── DecodeError
     │   └── DocumentTooLarge
     ├── CorpusError              a file cannot be read as a corpus; commands report it, exit 1
+    │   └── UnknownFormat        its format is none that is read, exit 2
     ├── TransientError           undo the batch, back off, repeat it:
     │   ├── StoreUnavailable
     │   ├── RegistryUnavailable
@@ -58,6 +59,10 @@ class SettingsError(StreamdedupError):
 
 class CorpusError(StreamdedupError):
     """A file cannot be read in the expected format; the text names the file and, if known, the line."""
+
+
+class UnknownFormat(CorpusError):
+    """A file's format is none that is read, or is not recognised; the text names a way to convert it."""
 
 
 class MessageError(StreamdedupError):
@@ -158,6 +163,6 @@ class ProducerFenced(FatalError):
 
 def exit_code(error: StreamdedupError) -> int:
     """Return the documented exit code for an error that ends a command."""
-    if isinstance(error, SettingsError):
+    if isinstance(error, (SettingsError, UnknownFormat)):
         return EXIT_USAGE
     return EXIT_FATAL if isinstance(error, FatalError) else EXIT_FAILED

@@ -8,10 +8,12 @@ record time of its documents. The package exports ``LibraryIndex`` and ``Library
 import re
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Literal, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack
+
+import msgspec
 
 from streamdedup import settings
 from streamdedup.detection.lookup import IndexLookup, LookupQuery
@@ -37,6 +39,18 @@ KEY_PREFIX = "streamdedup-library"
 _NAME = re.compile(r"[a-z0-9_-]{1,32}")
 
 _Result = TypeVar("_Result")
+#: An id, a source or a scope.
+_Name = str | int
+_Tuple = tuple[_Name, str] | tuple[_Name, str, _Name | None] | tuple[_Name, str, _Name | None, _Name | None]
+
+
+class _Document(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """A document as a program passes it, in a tuple; the types are those of a record."""
+
+    id: _Name
+    text: str
+    source: _Name | None = None
+    scope: _Name | None = None
 
 
 class ProfileKeys(TypedDict, total=False):
@@ -80,11 +94,7 @@ class ProfileKeys(TypedDict, total=False):
 class LibraryProfile:
     """The definition of a near-duplicate: the keys of ``[profiles.NAME]`` of the settings file (``ProfileKeys``).
 
-    Attributes:
-        section: The validated profile with all values.
-
-    Raises:
-        SettingsError: One line for each mistake.
+    ``section`` is the validated profile with all values. ``SettingsError`` has a line for each mistake.
     """
 
     __slots__ = ("_keys", "section")
@@ -163,15 +173,8 @@ class LibraryIndex:
         A program that has the index open gets ``IndexLost`` at its next ``add`` or ``remove``. If the call fails,
         repeat it: until then no program can open the index, of which a part may be left.
 
-        Args:
-            url: As for ``connect``.
-            name: Name of the index.
-
-        Raises:
-            SettingsError: The URL or the name cannot be used.
-            StoreUnavailable: The server does not answer.
-            StoreMisconfigured: The server refuses the client.
-            IndexNotWritable: Daemons maintain the index.
+        Arguments and errors are those of ``connect``, but ``IndexMismatch``; and ``IndexNotWritable`` for an index that
+        daemons maintain.
         """
         _check_name(name)
         with backend_at(url, KEY_PREFIX, {}) as backend:
@@ -217,10 +220,7 @@ class LibraryIndex:
         options, fingerprint = detector_options(name, section), {**section.fingerprint(), **MAINTAINED_BY_PROGRAMS}
         return cls(section, options, reader, fingerprint, IndexWriter(options, store, fingerprint))
 
-    def add(
-        self,
-        documents: Iterable[tuple[str, str] | tuple[str, str, str | None] | tuple[str, str, str | None, str | None]],
-    ) -> list[tuple[Match, ...]]:
+    def add(self, documents: Iterable[_Tuple]) -> list[tuple[Match, ...]]:
         """Insert documents and find their near-duplicates among those that were inserted before.
 
         Each pair is returned once, for the document that is inserted later, also within one call. A document whose id
@@ -230,12 +230,13 @@ class LibraryIndex:
 
         Args:
             documents: Id and text of each document; its source where rules of the profile need it; its scope, by which
-                a profile with ``scope_field`` compares.
+                a profile with ``scope_field`` compares. An integer as id, source or scope is its decimal text.
 
         Returns:
             The matches of each document, the most similar first.
 
         Raises:
+            TypeError, ValueError: A document is not such a tuple: nothing was inserted.
             MessageError: An id, text, source or scope is not valid, or a scope is missing: nothing was inserted. Or two
                 ids share a document number: the other documents were inserted without a result.
             IndexNotWritable: Daemons maintain the index, or another program has taken the right to write.
@@ -243,7 +244,7 @@ class LibraryIndex:
             StoreUnavailable: The server does not answer; repeat the call.
             IndexLost: The index was deleted; connect again.
         """
-        valid = [self._valid_document(*document) for document in documents]
+        valid = [self._valid_document(document) for document in _converted("documents", documents, _Document)]
         with self._lock:
             return self._write(lambda writer: writer.add(valid))
 
@@ -251,8 +252,8 @@ class LibraryIndex:
         self,
         texts: Iterable[str],
         *,
-        sources: Iterable[str | None] | None = None,
-        scopes: Iterable[str | None] | None = None,
+        sources: Iterable[_Name | None] | None = None,
+        scopes: Iterable[_Name | None] | None = None,
     ) -> list[tuple[Match, ...]]:
         """Find the near-duplicates of texts without inserting them; the texts do not find each other.
 
@@ -265,15 +266,15 @@ class LibraryIndex:
             The matches of each text, the most similar first.
 
         Raises:
-            TypeError: ``texts``, ``sources`` or ``scopes`` is one text.
+            TypeError: ``texts``, ``sources`` or ``scopes`` is one text, or has an item of a wrong type.
             ValueError: There are not as many sources or scopes as texts.
             MessageError: A source or scope is not valid, a scope is missing, or the profile has no scopes.
             DocumentTooLarge: A text is longer than ``max_text_bytes``.
             StoreUnavailable: The server does not answer, or the index is being rebuilt.
             IndexMismatch: The index was built anew with another profile.
         """
-        _refuse_one_text(texts)
-        valid = [self._valid_text(f"number {number}", text) for number, text in enumerate(texts)]
+        items = enumerate(_converted("texts", texts, str))
+        valid = [self._valid_text(f"number {number}", text) for number, text in items]
         columns = zip(valid, _column("source", sources, valid), _column("scope", scopes, valid), strict=True)
         queries = [LookupQuery(text, source=source, scope=scope) for text, source, scope in columns]
         with self._lock:
@@ -287,10 +288,9 @@ class LibraryIndex:
                     matches.append(result.matches)
             return matches
 
-    def remove(self, ids: Iterable[str]) -> None:
+    def remove(self, ids: Iterable[_Name]) -> None:
         """Remove documents; ids that the index does not have are ignored. Errors: as for ``add``, and ``TypeError``."""
-        _refuse_one_text(ids)
-        valid = [self._valid_id(document_id) for document_id in ids]
+        valid = [self._valid_id(document_id) for document_id in _converted("ids", ids, _Name)]
         with self._lock:
             self._write(lambda writer: writer.remove(valid))
 
@@ -317,9 +317,7 @@ class LibraryIndex:
     def _check(self) -> bool:
         """Make sure that the index was built with the profile; tell whether it exists.
 
-        Raises:
-            IndexMismatch: The index was built with another profile.
-            StoreUnavailable: Daemons have not created the index yet, or rebuild it.
+        Errors: ``IndexMismatch``, and ``StoreUnavailable`` where daemons have not created the index yet, or rebuild it.
         """
         opening = self._reader.check(self._fingerprint)
         if opening is None and self._writer is None:
@@ -328,13 +326,14 @@ class LibraryIndex:
             )
         return opening is not None
 
-    def _valid_document(
-        self, document_id: str, text: str, source: str | None = None, scope: str | None = None
-    ) -> tuple[str, str, str | None, str | None]:
-        scope = query_scope(self._options, _valid_name("scope", scope))
-        return self._valid_id(document_id), self._valid_text(document_id, text), _valid_name("source", source), scope
+    def _valid_document(self, document: _Document) -> tuple[str, str, str | None, str | None]:
+        document_id = self._valid_id(document.id)
+        scope = query_scope(self._options, _valid_name("scope", document.scope))
+        text = self._valid_text(document_id, document.text)
+        return document_id, text, _valid_name("source", document.source), scope
 
-    def _valid_id(self, document_id: str) -> str:
+    def _valid_id(self, name: _Name) -> str:
+        document_id = str(name)
         try:
             mistake = id_mistake(document_id, len(document_id.encode()))
         except UnicodeEncodeError:
@@ -346,10 +345,8 @@ class LibraryIndex:
     def _valid_text(self, name: str, text: str) -> str:
         text, length = _repaired(text)
         if length > self._max_text_bytes:
-            raise DocumentTooLarge(
-                ErrorCode.TOO_LARGE,
-                f"the text of {name} is {length:,} bytes long; max_text_bytes is {self._max_text_bytes:,}",
-            )
+            limit = f"max_text_bytes is {self._max_text_bytes:,}"
+            raise DocumentTooLarge(ErrorCode.TOO_LARGE, f"the text of {name} is {length:,} bytes long; {limit}")
         return text
 
 
@@ -359,22 +356,37 @@ def _check_name(name: str) -> None:
         raise SettingsError(f"name: {name!r} is not the name of an index; allowed: 1 to 32 of a-z, 0-9, _ and -")
 
 
-def _column(noun: str, names: Iterable[str | None] | None, texts: Sequence[str]) -> Iterable[str | None]:
+def _converted(argument: str, values: Iterable[object], kind: Any) -> Iterator[Any]:
+    """Yield the items of an argument; ``TypeError`` or ``ValueError`` names the first that is not of a kind."""
+    if isinstance(values, (str, bytes)):  # would be taken as the list of its characters
+        raise TypeError(f"{argument}: a list of texts is needed, not one text")
+    for at, value in enumerate(values):
+        try:
+            yield msgspec.convert(value, kind)
+        except msgspec.ValidationError as error:
+            reason, _, path = str(error).replace("null", "None").replace("`array`", "tuple").partition(" - at `$")
+            place = f"{argument}[{at}]"
+            if path and isinstance(value, (tuple, list)):  # of an item of a document, such as [1]
+                known_id = "" if path[1] == "0" else f" (id {value[0]!r:.40})"
+                place = f"the {_Document.__struct_fields__[int(path[1])]} of {place}{known_id}"
+            raise (ValueError if "length" in reason else TypeError)(f"{place}: {reason}") from None
+
+
+def _column(noun: str, names: Iterable[_Name | None] | None, texts: Sequence[str]) -> Iterable[str | None]:
     """Return the sources or scopes of texts, or None for each text; a wrong number is found by the caller's ``zip``."""
     if names is None:
         return [None] * len(texts)
-    _refuse_one_text(names)
-    return [_valid_name(noun, name) for name in names]
+    return [_valid_name(noun, name) for name in _converted(f"{noun}s", names, _Name | None)]
 
 
-def _valid_name(noun: str, name: str | None) -> str | None:
+def _valid_name(noun: str, name: _Name | None) -> str | None:
     """Return a source or a scope, repaired as in a record."""
     if name is None:
         return None
-    name, length = _repaired(name)
+    name, length = _repaired(str(name))
     if length > MAX_ID_BYTES:
-        reason = f"a {noun} is {length:,} bytes long; at most {MAX_ID_BYTES:,} are allowed"
-        raise DecodeError(ErrorCode.INVALID_FIELD, reason)
+        limit = f"at most {MAX_ID_BYTES:,} are allowed"
+        raise DecodeError(ErrorCode.INVALID_FIELD, f"a {noun} is {length:,} bytes long; {limit}")
     return name
 
 
@@ -385,9 +397,3 @@ def _repaired(text: str) -> tuple[str, int]:
     except UnicodeEncodeError:
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         return text, len(text.encode())
-
-
-def _refuse_one_text(texts: Iterable[str | None]) -> None:
-    """Raise ``TypeError`` for one text in place of a list of texts: it would be taken as the list of its characters."""
-    if isinstance(texts, str):
-        raise TypeError("a list of texts is needed, not one text")

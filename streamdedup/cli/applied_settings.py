@@ -47,7 +47,7 @@ def check_target(path: Path, profile: str, config: Path | None) -> None:
         text = with_section(text, profile, f'[profiles.{profile}]\ntopics = ["{profile}"]')
     # A trial: the file, with a minimal section for a new profile, is written beside the target, validated and deleted.
     with _temporary_file(path, text) as temporary:
-        Settings.load(temporary)
+        Settings.load(temporary, has_servers=False)
 
 
 def apply_section(path: Path, profile: str, proposed: Mapping[str, Any]) -> None:
@@ -71,7 +71,7 @@ def apply_section(path: Path, profile: str, proposed: Mapping[str, Any]) -> None
         section = "\n".join([*lines, f"stop_shingles = {json.dumps(str(stops), ensure_ascii=False)}"])
         written_files.append(stops)
     with _temporary_file(path, with_section(_text_of(path), profile, section)) as temporary:
-        Settings.load(temporary)
+        Settings.load(temporary, has_servers=False)
         temporary.replace(path)
     tell_prefixed(f"written: {', '.join(map(str, written_files))}")
 
@@ -115,7 +115,7 @@ def _headings(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _text_of(path: Path) -> str:
     """Return the text of a settings file; for a missing file, sections with placeholder addresses of servers."""
-    return path.read_text(encoding="utf-8") if path.exists() else SERVERS
+    return path.read_text(encoding="utf-8-sig") if path.exists() else SERVERS
 
 
 def _parsed(path: Path, text: str) -> dict[str, Any]:

@@ -1,10 +1,12 @@
-"""Documents without repeated ids, and an empty index in memory, for the commands on files or on a part of a topic."""
+"""The entries of files, documents without repeated ids, and an empty index in memory, for the commands on files."""
 
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from streamdedup.cli.output import tell
-from streamdedup.corpora import Entry
+from streamdedup.cli.output import Reports, read_with_progress, tell
+from streamdedup.cli.rendering.terminal import printable
+from streamdedup.corpora import CorpusReader, Entry
+from streamdedup.errors import CorpusError
 from streamdedup.index.contract import Index
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.settings import Profile
@@ -15,6 +17,35 @@ from streamdedup.wire import Document
 Versioned = TypeVar("Versioned", Entry, Document)
 #: Documents that the commands compare at once.
 BATCH_DOCUMENTS = 500
+#: Lines at the beginning of each file whose ids are compared with those of other files, of any number and size.
+_COMPARED_LINES = 1_000
+
+
+class FileEntries:
+    """The entries of a command's files; reports malformed lines, which it counts, and ids that two files have."""
+
+    def __init__(self) -> None:
+        self.malformed = Reports("no document")
+        self._shared = Reports("same id")
+        self._document_count = 0
+        self._files: dict[str, str] = {}  # by id
+
+    def read(self, file: str, reader: CorpusReader) -> Iterator[Entry]:
+        """Yield all entries of a file, malformed ones included, with a progress bar."""
+        for number, entry in enumerate(read_with_progress(reader, file)):
+            if entry.problem is not None:
+                self.malformed.report(f"{entry.file}:{entry.line}", entry.problem)
+            else:
+                self._document_count += 1
+                if number < _COMPARED_LINES and (first := self._files.setdefault(entry.id, file)) != file:
+                    text = f"{printable(entry.id)} is an id in {first} too, so both are one document"
+                    self._shared.report(f"{file}:{entry.line}", text)
+            yield entry
+
+    def require_document(self) -> None:
+        """Raise ``CorpusError`` if all lines are malformed."""
+        if self.malformed.count and not self._document_count:
+            raise CorpusError(f"no document is left: {counted(self.malformed.count, 'line')}, all malformed")
 
 
 def first_versions(entries: Iterable[Versioned]) -> Iterator[Versioned]:

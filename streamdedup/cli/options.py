@@ -10,31 +10,30 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from streamdedup.cli.assembly import decoder_of
-from streamdedup.cli.output import BadLines, read_with_progress, tell, tell_prefixed
+from streamdedup.cli.collection import FileEntries
+from streamdedup.cli.output import tell, tell_prefixed
 from streamdedup.corpora import FORMAT_TITLES, Columns, CorpusReader, Entry, Format, shown_name
 from streamdedup.errors import CorpusError
 from streamdedup.settings import Profile
-from streamdedup.settings.presets import named_profile
+from streamdedup.settings.presets import default_profile, named_profile
 from streamdedup.settings.profile import ENGLISH, NO_STOPS
 from streamdedup.settings.units import counted
 
 FilesArgument = Annotated[list[str], typer.Argument(help=f"Corpora: {FORMAT_TITLES}; - for stdin.")]
 OutputOption = Annotated[str | None, typer.Option("--output", "-o", help="Where to write; default: standard output.")]
-# Options of ``produce``, which has no ``CorpusOptions``; ``FormatOption`` and ``SkipUnreadableOption`` are in both.
+# Options of ``produce``, which has no ``CorpusOptions``; ``FormatOption`` is in both.
 OptionalFilesArgument = Annotated[list[str] | None, typer.Argument(help=f"Corpora: {FORMAT_TITLES}; - for stdin.")]
 FormatOption = Annotated[Format, typer.Option("--format", help="Format of the files.")]
 IdColumnOption = Annotated[str | None, typer.Option("--id-column", help="Column of the id, in a table.")]
 TextColumnOption = Annotated[
     list[str] | None, typer.Option("--text-column", help="Column of the text, in a table; may be repeated.")
-]
-SkipUnreadableOption = Annotated[
-    bool, typer.Option("--skip-unreadable", help="Leave out malformed lines, and report the first of them.")
 ]
 
 
@@ -47,8 +46,8 @@ class CorpusOptions:
         Path | None, typer.Option("--config", "-c", readable=False, help="Take the profile from this settings file.")
     ] = None
     profile: Annotated[
-        str, typer.Option("--profile", "-p", help="articles (words), reviews (characters), or one of --config.")
-    ] = "articles"
+        str | None, typer.Option("--profile", "-p", help="articles (words), reviews (characters), or one of --config.")
+    ] = None
     id_field: Annotated[str | None, typer.Option("--id-field", "--id-column", help="Field or column of the id.")] = None
     text_fields: Annotated[
         list[str] | None,
@@ -62,7 +61,11 @@ class CorpusOptions:
         typer.Option("--scope-field", "--scope-column", help="Field or column of the scope to compare within."),
     ] = None
     corpus_format: FormatOption = "auto"
-    skip_unreadable: SkipUnreadableOption = False
+
+    @cached_property
+    def profile_name(self) -> str:
+        """The name of the profile, which may not exist."""
+        return self.profile or default_profile(self.config)
 
     def inputs(self, profile: Profile) -> tuple[str | Path | None, ...]:
         """Return all files that the command reads, which its output must not replace; None for an absent option."""
@@ -77,33 +80,27 @@ class CorpusOptions:
         """
         values = {"--config": self.config, "--profile": self.profile, "--id-field": self.id_field}
         values |= {"--source-field": self.source_field, "--scope-field": self.scope_field}
-        values |= {"--format": self.corpus_format}
-        defaults = {"--profile": "articles", "--format": "auto"}  # that of other options is None
-        options = [(name, str(value)) for name, value in values.items() if value != defaults.get(name)]
+        values |= {"--format": None if self.corpus_format == "auto" else self.corpus_format}
+        options = [(name, str(value)) for name, value in values.items() if value is not None]
         options += [("--text-field", field) for field in self.text_fields or ()]
-        words = [*self.files, *(word for option in options for word in option)]
-        return tuple(map(shown_name, [*words, "--skip-unreadable"] if self.skip_unreadable else words))
+        return tuple(map(shown_name, [*self.files, *(word for option in options for word in option)]))
 
     def entries(self, profile: Profile, command: str) -> Iterator[Entry]:
-        """Yield the files' documents, with a progress bar on standard error; malformed lines are reported there.
+        """Yield the files' documents, with a progress bar on standard error; malformed lines are reported and left out.
 
         Raises:
-            CorpusError: A file cannot be read, or a line is malformed and ``skip_unreadable`` is not set.
+            CorpusError: A file cannot be read, or no document is left.
         """
         # `tables_only=False`: the same options name fields of JSON.
         columns = Columns(self.id_field, tuple(self.text_fields or ()), self.source_field, tables_only=False)
-        decoder, bad_lines = decoder_of(profile), BadLines()
+        decoder, files = decoder_of(profile), FileEntries()
         for file in self.files:
             document_count = id_count = source_count = 0
             reader = CorpusReader(file, format=self.corpus_format, decoder=decoder, columns=columns)
-            for entry in read_with_progress(reader, file):
+            for entry in files.read(file, reader):
                 if entry.problem is not None:
-                    if not self.skip_unreadable:
-                        raise CorpusError(
-                            f"{entry.file}:{entry.line}: {entry.problem}; --skip-unreadable leaves such lines out"
-                        )
-                    bad_lines.report(entry)
-                elif entry.op != "upsert":
+                    continue
+                if entry.op != "upsert":
                     tell(f"{entry.file}:{entry.line}: op {entry.op} is passed over by {command}", err=True)
                 else:
                     document_count += 1
@@ -115,8 +112,9 @@ class CorpusOptions:
                 tell_prefixed(f"{file}: no document has --id-field {self.id_field}; files and lines are the ids")
             if document_count and self.source_field is not None and not source_count:
                 tell_prefixed(f"{file}: no document has --source-field {self.source_field}")
-        if bad_lines.count:
-            tell(f"{counted(bad_lines.count, 'line')} left out: no documents", err=True)
+        files.require_document()
+        if files.malformed.count:
+            tell(f"{counted(files.malformed.count, 'line')} left out: no documents", err=True)
 
 
 def _scoped(entry: Entry, profile: Profile) -> Entry:
@@ -168,7 +166,7 @@ def chosen_profile(options: CorpusOptions, **overrides: object) -> Profile:
         for field in dataclasses.fields(options)
         if field.name in Profile.model_fields
     }
-    return named_profile(options.config, options.profile, overridden | overrides)
+    return named_profile(options.config, options.profile_name, overridden | overrides)
 
 
 def with_options(function: Callable[..., None]) -> Callable[..., None]:

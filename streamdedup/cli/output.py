@@ -30,8 +30,8 @@ from streamdedup.errors import CorpusError, SettingsError
 Item = TypeVar("Item")
 
 _TITLE = TextColumn("{task.description}")
-#: Malformed lines that are reported one by one.
-_REPORTED_LINES = 5
+#: Mistakes of a kind that are reported one by one.
+_REPORTED_MISTAKES = 5
 
 
 def tell_prefixed(text: str) -> None:
@@ -111,19 +111,20 @@ def json_text(value: object) -> str:
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
 
 
-class BadLines:
-    """Reports the first malformed lines on standard error and counts all (``count``)."""
+class Reports:
+    """Reports the first mistakes of a kind on standard error and counts all (``count``)."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str) -> None:
         self.count = 0
+        self._kind = kind
 
-    def report(self, entry: Entry) -> None:
-        """Count a line, and report it if it is one of the first."""
+    def report(self, place: str, mistake: str) -> None:
+        """Count a mistake, and report it if it is one of the first."""
         self.count += 1
-        if self.count <= _REPORTED_LINES:
-            tell_prefixed(f"no document: {entry.file}:{entry.line}: {entry.problem}")
-        elif self.count == _REPORTED_LINES + 1:
-            tell_prefixed("further ones are only counted")
+        if self.count <= _REPORTED_MISTAKES:
+            tell_prefixed(f"{self._kind}: {place}: {mistake}")
+        elif self.count == _REPORTED_MISTAKES + 1:
+            tell_prefixed(f"{self._kind}: further ones are only counted")
 
 
 def progress_bar(*columns: ProgressColumn) -> Progress:

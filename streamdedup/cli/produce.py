@@ -10,18 +10,18 @@ from typing import Annotated
 import typer
 
 from streamdedup.cli.assembly import decoder_of, kafka_options, topic_decoder
+from streamdedup.cli.collection import FileEntries
 from streamdedup.cli.options import (
     FormatOption,
     IdColumnOption,
     OptionalFilesArgument,
-    SkipUnreadableOption,
     TextColumnOption,
 )
-from streamdedup.cli.output import BadLines, read_with_progress, tell
+from streamdedup.cli.output import Reports, tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.cli.topic_reading import reading_options
 from streamdedup.corpora import Columns, CorpusReader, Entry
-from streamdedup.errors import CorpusError, DecodeError, MessageError, SettingsError
+from streamdedup.errors import EXIT_FAILED, CorpusError, DecodeError, MessageError, SettingsError
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.pace import Pace
 from streamdedup.kafka.producer import Feeder
@@ -47,7 +47,9 @@ def produce(  # noqa: PLR0913  one argument per option
     text_column: TextColumnOption = None,
     source_column: Annotated[str | None, typer.Option(help="Column of the source, in a table.")] = None,
     published_at_column: Annotated[str | None, typer.Option(help="Column of the time of publication.")] = None,
-    skip_unreadable: SkipUnreadableOption = False,
+    skip_unreadable: Annotated[
+        bool, typer.Option("--skip-unreadable", help="Leave malformed lines out, instead of sending them.")
+    ] = False,
     erase_scope: Annotated[
         str | None,
         typer.Option(metavar="SCOPE", help="Instead of files: a tombstone for each document of the topic in a scope."),
@@ -82,31 +84,38 @@ def produce(  # noqa: PLR0913  one argument per option
     readers = [
         (file, CorpusReader(file, format=corpus_format, decoder=decoder, columns=columns)) for file in files or ()
     ]
-    bad_lines, started = BadLines(), time.monotonic()
-    entries = islice(_entries(readers, bad_lines, skip_unreadable=skip_unreadable), limit)
-    records = (_key_and_value(entry, decoder, write) for entry in entries)
-    sent_count, is_interrupted = _send(kafka_options(settings), topic, records, Pace(rate))
+    inputs, started = FileEntries(), time.monotonic()
+    entries = islice(_entries(readers, inputs, skip_unreadable=skip_unreadable), limit)
+    records = (
+        (f"{entry.file}:{entry.line} (id {entry.id})", *_key_and_value(entry, decoder, write)) for entry in entries
+    )
+    sent_count, large_count, is_interrupted = _send(kafka_options(settings), topic, records, Pace(rate))
     duration_s = time.monotonic() - started
-    bad = _bad_lines_text(bad_lines.count, left_out=skip_unreadable)
     end = ", until the interruption" if is_interrupted else ""
-    tell(f"{counted(sent_count, 'record')} sent to {topic} in {duration_s:.1f} s{end}{bad}", err=True)
+    if count := inputs.malformed.count:
+        end += f"; {counted(count, 'line')} {'left out' if skip_unreadable else 'sent'}: no documents"
+    if large_count:
+        end += f"; {counted(large_count, 'record')} left out: too large"
+    tell(f"{counted(sent_count, 'record')} sent to {topic} in {duration_s:.1f} s{end}", err=True)
     if is_interrupted:
         raise KeyboardInterrupt
+    if large_count:
+        raise typer.Exit(EXIT_FAILED)
 
 
 def _send(
-    options: KafkaOptions, topic: str, records: Iterable[tuple[bytes | None, bytes | None]], pace: Pace
-) -> tuple[int, bool]:
-    """Send records (key and value); return the count of stored ones, and whether Ctrl-C has ended the work."""
-    is_interrupted = False
-    with Feeder(options) as feeder:
+    options: KafkaOptions, topic: str, records: Iterable[tuple[str, bytes | None, bytes | None]], pace: Pace
+) -> tuple[int, int, bool]:
+    """Send records (name, key, value); return how many are stored and too large, and whether Ctrl-C ended the work."""
+    is_interrupted, too_large = False, Reports("too large")
+    with Feeder(options, on_too_large=too_large.report) as feeder:
         try:
-            for key, value in records:
+            for name, key, value in records:
                 pace.wait()
-                feeder.send(topic, key, value)
+                feeder.send(topic, key, value, name=name)
         except KeyboardInterrupt:
             is_interrupted = True  # not raised: the feeder flushes at its end, and `produce` reports before it raises
-    return feeder.delivered_count, is_interrupted
+    return feeder.delivered_count, too_large.count, is_interrupted
 
 
 def _erase(settings: Settings, profile: Profile, topic: str, scope: str) -> None:
@@ -161,20 +170,11 @@ def _key_and_value(entry: Entry, decoder: Decoder, write: Write | None) -> tuple
         raise CorpusError(f"{entry.file}:{entry.line}: {error}") from error
 
 
-def _entries(readers: list[tuple[str, CorpusReader]], bad_lines: BadLines, *, skip_unreadable: bool) -> Iterator[Entry]:
-    """Yield the entries of all files; malformed lines are reported, and also sent unless ``skip_unreadable``."""
+def _entries(readers: list[tuple[str, CorpusReader]], inputs: FileEntries, *, skip_unreadable: bool) -> Iterator[Entry]:
+    """Yield the entries of all files; malformed ones are reported, and left out if ``skip_unreadable``."""
     for file, reader in readers:
-        for entry in read_with_progress(reader, file):
-            if entry.problem is not None:
-                bad_lines.report(entry)
-                if skip_unreadable:
-                    continue
-            yield entry
-
-
-def _bad_lines_text(count: int, *, left_out: bool) -> str:
-    if not count:
-        return ""
-    if left_out:
-        return f"; {counted(count, 'line')} left out: no documents"
-    return f"; {count:,} of them {'is no document' if count == 1 else 'are no documents'}"
+        for entry in inputs.read(file, reader):
+            if entry.problem is None or not skip_unreadable:
+                yield entry
+    if skip_unreadable:
+        inputs.require_document()

@@ -72,7 +72,7 @@ def tune(
     question = _question(options, study)
     page = None if report is None else _report_page()
     if apply is not None:
-        check_target(apply, options.profile, options.config)
+        check_target(apply, options.profile_name, options.config)
     with contextlib.ExitStack() as stack:
         entries = first_versions(options.entries(question.profile, "tune"))
         documents = ((entry.id, entry.text, entry.source, entry.scope) for entry in entries)
@@ -91,7 +91,7 @@ def tune(
         if report_file is not None and page is not None:
             report_file.write(page(results, sample))
     if apply is not None:
-        apply_section(apply, options.profile, results["proposed"])
+        apply_section(apply, options.profile_name, results["proposed"])
 
 
 def _question(options: CorpusOptions, study: StudyOptions) -> Question:
@@ -100,7 +100,7 @@ def _question(options: CorpusOptions, study: StudyOptions) -> Question:
     Raises:
         SettingsError: The profile does not exist, or an option is wrong or contradicts the profile.
     """
-    name = options.profile
+    name = options.profile_name
     profile, redis = _profile(options)
     if profile.min_shared_bands > 1:
         raise SettingsError(
@@ -142,8 +142,8 @@ def _profile(options: CorpusOptions) -> tuple[Profile, Redis]:
     if options.config is None:
         # Without a settings file the topic has the name of the profile. Redis has its defaults; `model_construct` does
         # not validate, because validation would demand a URL.
-        return chosen_profile(options, topics=options.profile), Redis.model_construct()
-    return chosen_profile(options), Settings.load(options.config).redis
+        return chosen_profile(options, topics=options.profile_name), Redis.model_construct()
+    return chosen_profile(options), Settings.load(options.config, has_servers=False).redis
 
 
 def _kinds(profile: Profile, units: list[str] | None, sizes: list[int] | None) -> tuple[ShingleOptions, ...]:

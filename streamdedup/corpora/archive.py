@@ -9,7 +9,7 @@ import tarfile
 from collections.abc import Iterator
 
 from streamdedup.corpora.reuters import REUTERS_STARTS, is_reuters_name
-from streamdedup.corpora.sources import CHUNK_BYTES, ByteStream, starts_with, unzipped
+from streamdedup.corpora.sources import CHUNK_BYTES, ByteStream, text_start, unzipped
 from streamdedup.errors import CorpusError
 
 
@@ -25,7 +25,7 @@ def sgml_members(archive: ByteStream) -> Iterator[ByteStream]:
     while (header := _next_header(archive)) is not None:
         member = _Member(archive, header.size)
         stream = ByteStream(member.read, f"{archive.name}:{header.name}")
-        if header.isreg() and (is_reuters_name(header.name) or starts_with(stream.head(), REUTERS_STARTS)):
+        if header.isreg() and (is_reuters_name(header.name) or text_start(stream.head()).startswith(REUTERS_STARTS)):
             has_sgml = True
             yield unzipped(stream)
         member.skip()

@@ -23,12 +23,10 @@ class Entry:
         line: Number of the first line in the file, from 1.
         raw: Record value that ``produce`` sends. JSON lines: the line without its end. Tables: the row as a JSON
             object. Unreadable lines and rows: their bytes. Documents in other formats: None; ``value`` makes it.
-        source: Source, unchanged.
-        published_at: Publication time, unchanged and not interpreted.
+        source, published_at: Unchanged and not interpreted.
         op: Operation; always "upsert" except in JSON lines, whose ``raw`` has it.
         problem: Why the line is not a document; ``text`` is empty then. None for a document.
         code: Error code that its dead letter would have.
-        scope: Scope; None without one.
     """
 
     id: str

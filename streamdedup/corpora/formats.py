@@ -4,7 +4,8 @@
 ``FORMATS``. Detection uses a file's first bytes, then its name.
 """
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,9 +13,9 @@ from typing import Final, Literal
 
 from streamdedup.corpora.entries import Entry, decode_entry, line_id
 from streamdedup.corpora.reuters import REUTERS_STARTS, REUTERS_SUFFIXES, read_reuters
-from streamdedup.corpora.sources import ByteStream, Lines, starts_with
+from streamdedup.corpora.sources import ByteStream, Lines, text_start
 from streamdedup.corpora.tables import Columns, read_table
-from streamdedup.errors import CorpusError
+from streamdedup.errors import UnknownFormat
 from streamdedup.wire import Decoder, ErrorCode
 
 Format = Literal["auto", "jsonl", "csv", "tsv", "tsv-unquoted", "text", "reuters"]
@@ -27,7 +28,6 @@ class FileFormat:
     """One file format.
 
     Attributes:
-        parse: Parser for a file's bytes.
         title: Name in help texts; empty for "tsv-unquoted", a variant of TSV.
         suffixes: File name suffixes that select the format, in lower case.
         starts: First bytes that select the format before the file name does, in lower case. A binary file is selected
@@ -61,7 +61,7 @@ def _read_text(stream: ByteStream, _: Decoder, __: Columns) -> Iterator[Entry]:
 
 FORMATS: Final[dict[Format, FileFormat]] = {
     "jsonl": FileFormat(_read_jsonl, "JSON lines", (".jsonl", ".ndjson", ".json")),
-    "csv": FileFormat(partial(read_table, delimiter=","), "CSV", (".csv",), is_table=True),
+    "csv": FileFormat(read_table, "CSV", (".csv",), is_table=True),
     "tsv": FileFormat(partial(read_table, delimiter="\t"), "TSV", (".tsv", ".tab"), is_table=True),
     "tsv-unquoted": FileFormat(partial(read_table, delimiter="\t", quoted=False), is_table=True),
     "text": FileFormat(_read_text, "plain text", (".txt",)),
@@ -70,17 +70,37 @@ FORMATS: Final[dict[Format, FileFormat]] = {
 #: All formats, for help texts.
 FORMAT_TITLES: Final = ", ".join(form.title for form in FORMATS.values() if form.title)
 
-#: First bytes in files that cannot be read, with advice. UTF-32 precedes UTF-16, because the byte order mark of
-#: little-endian UTF-32 begins with that of UTF-16.
-_FOREIGN: Final = {
-    b"PK\x03\x04": "a zip archive; unpack it first",
-    b"\x28\xb5\x2f\xfd": "compressed with zstd; only gzip is read",
-    b"\xfd7zXZ\x00": "compressed with xz; only gzip is read",
-    b"BZh91AY&SY": "compressed with bzip2; only gzip is read",
-    b"\xff\xfe\x00\x00": "UTF-32 text; convert it to UTF-8",
-    b"\x00\x00\xfe\xff": "UTF-32 text; convert it to UTF-8",
-    b"\xff\xfe": "UTF-16 text; convert it to UTF-8",
-    b"\xfe\xff": "UTF-16 text; convert it to UTF-8",
+_DOCUMENT: Final = """write its text as a line of JSON: pandoc -t plain FILE | jq -Rsc '{id: "FILE", text: .}'"""
+_ITEMS: Final = "write each item as a line of JSON: xq -c '.rss.channel.item[] | {id: .link, text: .description}' FILE"
+#: Patterns of the first bytes of binary files that are not read, with their names and a way to convert them.
+_BINARY: Final = {
+    rb"PK\x03\x04|\xd0\xcf\x11\xe0": "a zip archive or an office document; unpack it, or save it as CSV or text",
+    rb"\x28\xb5\x2f\xfd": "compressed with zstd; only gzip is read: zstd -dc FILE | gzip > FILE.gz",
+    rb"\xfd7zXZ\x00": "compressed with xz; only gzip is read: xz -dc FILE | gzip > FILE.gz",
+    rb"BZh91AY&SY": "compressed with bzip2; only gzip is read: bzip2 -dc FILE | gzip > FILE.gz",
+    rb"\xff\xfe\x00\x00|\x00\x00\xfe\xff": "UTF-32 text; convert it to UTF-8: iconv -f UTF-32 -t UTF-8 FILE",
+    rb"\xff\xfe|\xfe\xff": "UTF-16 text; convert it to UTF-8: iconv -f UTF-16 -t UTF-8 FILE",
+    rb"SQLite format 3": "SQLite; export a query as CSV: sqlite3 -csv -header FILE 'SELECT id, text FROM ...'",
+    rb"Obj\x01": "Avro; write its records as JSON lines: fastavro FILE",
+    rb"PAR1": "Parquet; convert it in DuckDB: COPY (FROM 'FILE') TO 'FILE.jsonl' (FORMAT json)",
+}
+#: The same for text, in lower case, after a byte order mark and blanks; the first row that fits counts.
+_TEXTS: Final = {
+    rb"<(\?xml.*<)?rss\b": f"an RSS feed; {_ITEMS}",
+    rb"<(\?xml.*<)?feed\b": "an Atom feed; write each entry so: xq -c '.feed.entry[] | {id, text: .summary}' FILE",
+    rb"<(\?xml.*<)?(!doctype )?html\b": f"HTML; {_DOCUMENT}",
+    rb"<[?!a-z]": f"XML or other markup; {_ITEMS.replace('item as', 'item, as here of a feed, as')}",
+    rb"warc/\d": "a web archive (WARC); write the text of each page as a line of JSON, for instance with warcio",
+    rb"from \S+ [^\n]*\d\d:\d\d": "mails (mbox); write each as a line of JSON, for instance with Python's mailbox",
+    rb"--\s|/\*|(create|drop) (table|data)|insert into |pragma ": "SQL; load it, and export a query as CSV",
+    rb"%yaml|---\s|- ?\w+:\s": "YAML; write its list as JSON lines: yq -c '.[]' FILE",
+    rb"%pdf-": f"PDF; {_DOCUMENT.replace('pandoc -t plain FILE', 'pdftotext FILE -')}",
+    rb"\{\\rtf": f"RTF; {_DOCUMENT}",
+}
+#: The same for JSON of which the first line is not an object.
+_JSON: Final = {
+    rb"\[": "a JSON array; write one object on each line: jq -c '.[]' FILE",
+    rb"\{([^\n]*[{\[,:])?\s*\n": "JSON over several lines; write each object on one: jq -c . FILE (a list: '.NAME[]')",
 }
 
 
@@ -88,21 +108,37 @@ def detect_format(stream: ByteStream, requested: Format) -> Format:
     """Return a file's format: the requested one, or the detected one for "auto".
 
     Raises:
-        CorpusError: The first bytes are those of an unsupported format, or, for "auto", of an unknown binary file.
+        UnknownFormat: The file is in a format that is not read, or none is recognised.
     """
     head = stream.head()
-    for magic, advice in _FOREIGN.items():
-        if head.startswith(magic):
-            raise CorpusError(f"{stream.name}: {advice}")
-    if requested != "auto":
-        return requested
-    for name, form in FORMATS.items():
-        if starts_with(head, form.starts):
-            return name
+    _refuse(stream.name, head, _BINARY)
+    name = _detected(stream.name, head) if requested == "auto" else requested
+    if name == "jsonl":
+        _refuse(stream.name, text_start(head), _JSON)
+    return name
+
+
+def _detected(file: str, head: bytes) -> Format:
+    """Return the format by first bytes or name; errors as for ``detect_format``."""
+    by_start = next((name for name, form in FORMATS.items() if text_start(head).startswith(form.starts)), None)
+    if by_start is not None:
+        return by_start
     if b"\0" in head:
-        raise CorpusError(f"{stream.name}: a binary file, neither text nor gzip-compressed text")
-    suffix = Path(stream.name.lower().removesuffix(".gz")).suffix
-    for name, form in FORMATS.items():
-        if suffix in form.suffixes:
-            return name
-    return "jsonl" if starts_with(head, (b"{",)) else "text"  # an unknown suffix, or none
+        raise UnknownFormat(f"{file}: a binary file, neither text nor gzip-compressed text")
+    suffix = Path(file.lower().removesuffix(".gz")).suffix
+    by_name = next((name for name, form in FORMATS.items() if suffix in form.suffixes), None)
+    if by_name not in ("text", "reuters"):
+        _refuse(file, text_start(head), _TEXTS)
+    if by_name is not None:
+        return by_name
+    if not head.strip() or text_start(head).startswith((b"{", b"[")):
+        return "jsonl"
+    advice = "say it with --format, such as --format csv, or --format text for a document in each line"
+    raise UnknownFormat(f"{file}: its format is not recognised by name or first bytes; {advice}")
+
+
+def _refuse(file: str, head: bytes, patterns: Mapping[bytes, str]) -> None:
+    """Raise ``UnknownFormat`` if the first bytes of a file match one of the patterns."""
+    for pattern, advice in patterns.items():
+        if re.match(pattern, head, re.DOTALL):
+            raise UnknownFormat(f"{file}: {advice}")

@@ -3,6 +3,7 @@
 The commands on files, ``produce`` and ``demo`` read documents with ``CorpusReader``.
 """
 
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,7 +37,8 @@ class CorpusReader:
         bytes_read: Stored bytes that were read; grows during an iteration, for a progress bar.
 
     Raises:
-        CorpusError: There is no such file, no ``.sgm`` file in the folder, or another format is requested for a folder.
+        CorpusError: There is no such file, or it is a URL; the folder has no ``.sgm`` file; or another format is
+            requested for a folder.
     """
 
     def __init__(
@@ -91,7 +93,10 @@ def _reuters_format(container: str, requested: Format) -> Format:
 
 
 def corpus_files(path: str) -> list[str]:
-    """Return a folder's ``.sgm`` files in reading order, ``CorpusError`` if it has none; of another path the path."""
+    """Return a folder's ``.sgm`` files in order, or a file itself; ``CorpusError`` for a folder without, or a URL."""
+    if url := re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", path):
+        # A URL may hold a login or a token.
+        raise CorpusError(f"{url[0]}...: a URL; only files are read: download it, or pipe it into - (standard input)")
     if path == STDIN or not Path(path).is_dir():
         return [path]
     try:

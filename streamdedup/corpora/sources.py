@@ -23,7 +23,7 @@ MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 #: Bytes of one read.
 CHUNK_BYTES: Final = 64 * 1024
 #: Byte order mark of UTF-8, which some editors write.
-_BOM: Final = b"\xef\xbb\xbf"
+BOM: Final = b"\xef\xbb\xbf"
 #: First bytes that identify a file: one block of a tar archive, whose magic bytes are at offset 257.
 _HEAD_BYTES: Final = tarfile.BLOCKSIZE
 _GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -40,6 +40,8 @@ def shown_name(file: str) -> str:
 def open_file(file: str) -> AbstractContextManager[io.BufferedReader]:
     """Open a file; standard input stays open afterwards."""
     if file == STDIN:
+        if sys.stdin is None:
+            raise CorpusError("stdin: closed, so there is nothing to read")
         return nullcontext(cast("io.BufferedReader", sys.stdin.buffer))
     try:
         return Path(file).open("rb")
@@ -54,9 +56,9 @@ def unzipped(stream: "ByteStream") -> "ByteStream":
     return ByteStream(gzip.GzipFile(fileobj=io.BufferedReader(stream, CHUNK_BYTES)).read1, stream.name)
 
 
-def starts_with(head: bytes, starts: tuple[bytes, ...]) -> bool:
-    """Return whether text begins with an item of ``starts``; upper case, a byte order mark and blanks are ignored."""
-    return head.removeprefix(_BOM).lstrip().lower().startswith(starts)
+def text_start(head: bytes) -> bytes:
+    """Return the first bytes of a text in lower case, without a byte order mark and blanks before them."""
+    return head.removeprefix(BOM).lstrip().lower()
 
 
 class ByteStream(io.RawIOBase):
@@ -132,7 +134,7 @@ class Lines:
             self.number += 1
             if len(line) > MAX_LINE_BYTES:
                 raise self.error(f"longer than {MAX_LINE_BYTES:,} bytes")
-            yield line.removeprefix(_BOM) if self.number == 1 else line
+            yield line.removeprefix(BOM) if self.number == 1 else line
 
     def filled(self) -> Iterator[tuple[int, bytes]]:
         """Yield number and content, without the line end, for each line that is not blank."""

@@ -5,9 +5,10 @@ quotation marks. A malformed row is one entry with a problem; reading continues 
 """
 
 import csv
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from streamdedup.corpora import sources
 from streamdedup.corpora.entries import Entry, decode_entry, line_id
@@ -23,6 +24,11 @@ _EXPLANATIONS: Final = (
     ("expected after", "text behind a closing quotation mark; one inside a field is written twice"),
     ("new-line character", "a carriage return without a line feed, outside of quotation marks"),
 )
+#: Characters between fields that a header is tried with, and the line before it that some programs write.
+_DELIMITERS: Final = (",", ";", "\t", "|")
+_SEPARATOR_LINE: Final = re.compile(rb'"?sep=([^"\r\n])"?', re.IGNORECASE)
+#: So many lines in one row, each with the field count of a row, are rows: no text has as many by chance.
+_SWALLOWED_LINES: Final = 10
 #: Error code of a malformed row, the same as the daemon's: `produce` sends the bytes of the row, which are no JSON.
 _MALFORMED: Final = ErrorCode.NOT_JSON
 
@@ -49,17 +55,19 @@ class Columns:
 
 
 def read_table(
-    stream: ByteStream, decoder: Decoder, columns: Columns, *, delimiter: Literal[",", "\t"], quoted: bool = True
+    stream: ByteStream, decoder: Decoder, columns: Columns, *, delimiter: str | None = None, quoted: bool = True
 ) -> Iterator[Entry]:
     """Yield the rows except blank ones; the first row names the columns.
 
-    ``quoted``: whether quotation marks enclose fields; without them a quotation mark is text.
+    ``delimiter``: None for the character that fits the header. ``quoted``: whether quotation marks enclose fields;
+    without them a quotation mark is text.
 
     Raises:
         CorpusError: The header is missing or malformed, a column is missing or occurs twice, or a row is too long.
     """
     # ``csv`` refuses cells above 128 KiB by default. The limit applies to the whole process.
     csv.field_size_limit(sources.MAX_LINE_BYTES)
+    delimiter = delimiter or _delimiter(stream.head(), decoder, columns)
     feed = _RowLines(Lines(stream))
     # ``strict``: a malformed row raises an error; otherwise ``csv`` guesses its cells.
     parser = csv.reader(
@@ -78,8 +86,11 @@ def read_table(
         if problem is None and _is_blank(cells):
             continue
         if header is None:
-            header = _read_header(feed, cells, problem, columns, decoder)
+            if not _SEPARATOR_LINE.fullmatch(feed.raw):
+                header = _read_header(feed, cells, problem, columns, decoder)
             continue
+        if unclosed := _unclosed_text(feed.raw, delimiter, header.width):
+            problem, code = unclosed, _MALFORMED
         if problem is None:
             yield decode_entry(decoder, stream.name, feed.line, encode_fields(header.document(cells)))
         else:
@@ -87,6 +98,20 @@ def read_table(
             yield Entry(default_id, "", stream.name, feed.line, feed.raw, problem=problem, code=code)
     if header is None:
         raise CorpusError(f"{stream.name}: empty; a table begins with a row that names its columns")
+
+
+def _delimiter(head: bytes, decoder: Decoder, columns: Columns) -> str:
+    """Return the delimiter of a line ``sep=``, else that by which the header has most columns, id and text first."""
+    first = next(iter(head.removeprefix(sources.BOM).lstrip().splitlines()), b"")
+    if line := _SEPARATOR_LINE.fullmatch(first):
+        return line[1].decode("ascii", "replace")
+    wanted = {columns.id or decoder.id_field, *(columns.text or decoder.text_fields)}
+
+    def fit(delimiter: str) -> tuple[int, int]:
+        names = next(csv.reader([first.decode(errors="replace")], delimiter=delimiter), [])
+        return len(wanted.intersection(name.strip() for name in names)), len(names)
+
+    return max(_DELIMITERS, key=fit)  # the first of several that fit equally
 
 
 class _RowLines:
@@ -127,13 +152,7 @@ class _RowLines:
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """Column numbers, from 0, by the decoder's field names.
-
-    Attributes:
-        width: Column count.
-        single: Column number for each field besides the text fields.
-        texts: Column numbers for each text field; several only where ``Columns`` names them.
-    """
+    """Column numbers, from 0, by the decoder's field names; several for a text only where ``Columns`` names them."""
 
     width: int
     single: Mapping[str, int]
@@ -158,6 +177,16 @@ def _problem(cells: list[str], header: _Header | None) -> tuple[str | None, Erro
     if header is not None and not _is_blank(cells) and len(cells) != header.width:
         return f"{_fields(len(cells))}, but the header has {_fields(header.width)}", _MALFORMED
     return None, None
+
+
+def _unclosed_text(row: bytes, delimiter: str, width: int) -> str | None:
+    """Return the problem of a row whose further lines are rows themselves; None for any other row."""
+    lines = row.split(b"\n")[1:]
+    # The last line closes the quotation mark by one of its own, or by the end of the file.
+    are_rows = width > 1 and all(line.count(delimiter.encode()) == width - 1 for line in lines[:-1])
+    if not are_rows or len(lines) <= _SWALLOWED_LINES:
+        return None
+    return f"a quotation mark that opens here swallows the {len(lines):,} rows below it; close it, or write it twice"
 
 
 def _is_blank(cells: list[str]) -> bool:

@@ -20,7 +20,14 @@ from streamdedup.errors import BrokerUnavailable, StreamdedupError
 from streamdedup.kafka import compat
 from streamdedup.kafka.admin import check_topics
 from streamdedup.kafka.consumer import KafkaSource
-from streamdedup.kafka.errors import CLIENT_ERRORS, call_within, cap_client_logging, close_quietly, translated
+from streamdedup.kafka.errors import (
+    CLIENT_ERRORS,
+    TOO_LARGE,
+    call_within,
+    cap_client_logging,
+    close_quietly,
+    translated,
+)
 from streamdedup.kafka.group import offsets_of, refuse_other_indexes
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.protocols import Batch, Message
@@ -215,6 +222,8 @@ class Feeder:
             id are not used.
         max_in_flight_records: Largest number of unacknowledged records.
         max_in_flight_bytes: Limit of unacknowledged bytes of keys, values and headers; a longer record goes alone.
+        on_too_large: Called with name and reason for a record that is too large, which then is no error. Needs a
+            producer that is not idempotent: after a refused record, that of kafka-python 3.0 fails all further ones.
 
     Attributes:
         delivered_count: Records known to be stored.
@@ -230,13 +239,15 @@ class Feeder:
         *,
         max_in_flight_records: int = MAX_IN_FLIGHT_RECORDS,
         max_in_flight_bytes: int = MAX_IN_FLIGHT_BYTES,
+        on_too_large: Callable[[str, str], None] | None = None,
     ) -> None:
         cap_client_logging()
         self._options = options
         self._max_records = max_in_flight_records
         self._max_bytes = max_in_flight_bytes
-        #: Future, topic and size of each unacknowledged record, the oldest first.
-        self._in_flight: deque[tuple[Any, str, int]] = deque()
+        self._on_too_large = on_too_large
+        #: Future, topic, size and name of each unacknowledged record, the oldest first.
+        self._in_flight: deque[tuple[Any, str, int, str]] = deque()
         self._in_flight_bytes = 0
         self._sent_count = 0
         self._closed = False
@@ -244,7 +255,7 @@ class Feeder:
         self.delivered_count = 0
         # Always without transactions, by this value of `delivery`; producer ids are added below if the broker has them.
         config = replace(options, delivery="at-least-once", transactional_id=None).producer()
-        if options.delivery == "exactly-once":
+        if options.delivery == "exactly-once" and on_too_large is None:
             # A request that is repeated after a timeout is stored once, and in order, with up to 5 requests in flight.
             config |= {"enable_idempotence": True, "max_in_flight_requests_per_connection": 5}
         self._producer = compat.build(KafkaProducer, config, options)
@@ -258,6 +269,7 @@ class Feeder:
         *,
         headers: Sequence[tuple[str, bytes]] = (),
         partition: int | None = None,
+        name: str = "",
     ) -> None:
         """Send one record; return before it is stored, and wait at the limits of unacknowledged records.
 
@@ -268,6 +280,7 @@ class Feeder:
             timestamp_ms: Record time in milliseconds since the epoch; None is now.
             headers: Name and value of each header.
             partition: Number of the partition.
+            name: Name of the record for ``on_too_large``.
 
         Raises:
             BrokerUnavailable: This record, or an earlier one, could not be delivered; nothing more can be sent.
@@ -281,11 +294,13 @@ class Feeder:
                 topic, value=value, key=key, headers=list(headers), partition=partition, timestamp_ms=timestamp_ms
             )
         except CLIENT_ERRORS as error:
+            if self._is_left_out(error, topic, name):
+                return
             self._failed = True
             _refuse_missing_topic(error, self._options, topic)
             raise self._failure(error, topic) from error
         self._sent_count += 1
-        self._in_flight.append((future, topic, size_bytes))
+        self._in_flight.append((future, topic, size_bytes, name))
         self._in_flight_bytes += size_bytes
 
     def flush(self) -> None:
@@ -324,16 +339,24 @@ class Feeder:
 
     def _await_oldest(self) -> None:
         """Wait for the oldest unacknowledged record, and raise if its delivery failed."""
-        future, topic, size_bytes = self._in_flight[0]
+        future, topic, size_bytes, name = self._in_flight[0]
         try:
             future.get(timeout=self._options.delivery_timeout_s)
         except CLIENT_ERRORS as error:
-            self._failed = True
-            raise self._failure(error, topic) from error
+            if not self._is_left_out(error, topic, name):
+                self._failed = True
+                raise self._failure(error, topic) from error
         # Last, so that after Ctrl-C during the wait, caught inside the `with` block, `close` counts the record.
         self._in_flight.popleft()
         self._in_flight_bytes -= size_bytes
-        self.delivered_count += 1
+        self.delivered_count += future.succeeded()
+
+    def _is_left_out(self, error: Exception, topic: str, name: str) -> bool:
+        """Report a record that is too large, and return whether the feeder goes on without it."""
+        if self._on_too_large is None or not isinstance(error, TOO_LARGE):
+            return False
+        self._on_too_large(name, str(translated(error, "send it", topic=topic)))
+        return True
 
     def _raise_if_unusable(self) -> None:
         if self._failed or self._closed:
@@ -342,7 +365,7 @@ class Feeder:
     def _failure(self, error: Exception, topic: str | None = None) -> StreamdedupError:
         """Return the translated error with the numbers of records taken and stored."""
         result = translated(error, "send records", self._options.secrets(), topic)
-        stored_count = self.delivered_count + sum(future.succeeded() for future, _, _ in self._in_flight)
+        stored_count = self.delivered_count + sum(future.succeeded() for future, *_ in self._in_flight)
         return type(result)(f"{result}; records taken: {self._sent_count:,}, known to be stored: {stored_count:,}")
 
     def __enter__(self) -> Self:

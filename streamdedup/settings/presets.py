@@ -7,14 +7,20 @@ from typing import Any, Final
 from streamdedup.errors import SettingsError
 from streamdedup.settings.profile import Profile
 from streamdedup.settings.root import Settings
+from streamdedup.settings.sources import read_sources
 
 #: Settings of the profiles that need no settings file.
 _PRESETS: Final[Mapping[str, Mapping[str, object]]] = {
     "articles": {"shingle_unit": "word"},
     "reviews": {"shingle_unit": "char"},
 }
-#: Settings that ``Settings.load`` requires, as it does topics of a profile; commands on files use none of them.
-_SERVERS: Final = {"kafka.bootstrap_servers": "localhost:9092", "redis.url": "redis://localhost:6379/0"}
+
+
+def default_profile(config: Path | None) -> str:
+    """Return the name of the profile where none is named: ``articles``, or the only one of a settings file."""
+    tree = {} if config is None else read_sources(config, None, None, has_servers=False).tree  # not validated yet
+    profiles = tree.get("profiles")
+    return next(iter(profiles)) if isinstance(profiles, dict) and len(profiles) == 1 else "articles"
 
 
 def named_profile(config: Path | None, name: str, overrides: Mapping[str, Any]) -> Profile:
@@ -25,7 +31,7 @@ def named_profile(config: Path | None, name: str, overrides: Mapping[str, Any]) 
     """
     changes = {f"profiles.{name}.{key}": value for key, value in overrides.items() if value is not None}
     if config is not None:
-        settings = Settings.load(config, changes)
+        settings = Settings.load(config, changes, has_servers=False)
         if name not in settings.profiles:  # only without overrides: with them ``load`` reports missing topics
             raise SettingsError(f"{config} has no profile {name}; it has {', '.join(sorted(settings.profiles))}")
         return settings.profiles[name]
@@ -33,6 +39,6 @@ def named_profile(config: Path | None, name: str, overrides: Mapping[str, Any]) 
         raise SettingsError(f"--profile {name}: without --config it is one of {', '.join(_PRESETS)}")
     preset = {f"profiles.{name}.{key}": value for key, value in _PRESETS[name].items()}
     # The topic is a placeholder, which the section that ``tune`` prints shows.
-    required = _SERVERS | {f"profiles.{name}.topics": "scan"}
+    topics = {f"profiles.{name}.topics": "scan"}
     # Environment variables are for a daemon, so they do not change a preset.
-    return Settings.load(None, required | preset | changes, environ={}).profiles[name]
+    return Settings.load(None, topics | preset | changes, environ={}, has_servers=False).profiles[name]

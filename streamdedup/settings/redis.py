@@ -24,28 +24,35 @@ URL_ALLOWED = '"redis://HOST:PORT/DB", "rediss://HOST:PORT/DB" or "unix:///PATH?
 def _check_url(url: SecretStr) -> SecretStr:
     """Accept URLs of the Redis client without query options except ``db``; ``ValueError`` for others.
 
-    The options that the client reads from a query are keys of their own here.
+    The options that the client reads from a query are keys of their own here. The error names the refused part.
     """
-    parts = urlsplit(url.get_secret_value())
-    query = parse_qsl(parts.query, keep_blank_values=True)
-    if (
-        parts.scheme not in SCHEMES
-        or parts.fragment
-        or any(key != "db" or not _is_number(value) for key, value in query)
-    ):
-        raise ValueError("not a URL of Redis")
-    if parts.scheme == "unix":
-        if not parts.path.startswith("/"):
-            raise ValueError("no socket")
-    elif not parts.hostname or not _is_number(parts.path.strip("/") or "0"):  # no path: database 0
-        raise ValueError("no host, or a database that is not a number")
-    else:
-        # Raises ValueError for an empty part of the name, or one of more than 63 characters.
-        parts.hostname.encode("idna")
-    # ``port`` raises ValueError itself for a port that cannot exist.
-    if parts.port == 0:
-        raise ValueError("no port")
+    text = url.get_secret_value()
+    try:
+        mistake = _url_mistake(text)
+    except ValueError:  # of ``urlsplit`` or ``idna``, whose text may repeat a part of a password
+        mistake = "its host or port is not valid"
+    if mistake is not None:
+        encoding = "; in user and password, write % / ? # as %25 %2F %3F %23" if "@" in text else ""
+        raise ValueError(mistake + encoding)
     return url
+
+
+def _url_mistake(url: str) -> str | None:
+    """Return which part of a URL is refused, or None; ``ValueError`` for a host or a port that cannot exist."""
+    parts = urlsplit(url)
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    is_socket = parts.scheme == "unix"
+    database = "" if is_socket else parts.path.strip("/")
+    checks = {
+        "it does not begin with redis://, rediss:// or unix://": parts.scheme in SCHEMES,
+        "it has a part behind #": not parts.fragment,
+        "it has an option behind ?; other options than db are keys of [redis]": all(key == "db" for key, _ in query),
+        "its socket is no absolute path": not is_socket or (parts.path.startswith("/") and not parts.hostname),
+        "its host is missing": is_socket or (parts.hostname or "").encode("idna"),
+        "its host or port is not valid": parts.port != 0,
+        "its database is not a number": all(map(_is_number, [database or "0", *(value for _, value in query)])),
+    }
+    return next((mistake for mistake, is_right in checks.items() if not is_right), None)
 
 
 def _is_number(text: str) -> bool:

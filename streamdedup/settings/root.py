@@ -41,6 +41,8 @@ class Settings(Section):
         path: Path | None = None,
         overrides: Mapping[str, Any] | None = None,
         environ: Mapping[str, str] | None = None,
+        *,
+        has_servers: bool = True,
     ) -> Self:
         """Read settings from a file, below the environment, below overrides.
 
@@ -48,11 +50,12 @@ class Settings(Section):
             path: The TOML file; None for the file that STREAMDEDUP_CONFIG names, if any.
             overrides: Values by dotted key (``{"kafka.batch_records": 100}``) or nested; None values count as absent.
             environ: The environment; None for the process environment.
+            has_servers: Whether the sections of servers are used; if not, they may be absent or lack keys.
 
         Raises:
             SettingsError: One line for each mistake.
         """
-        sources = read_sources(path, overrides, environ)
+        sources = read_sources(path, overrides, environ, has_servers=has_servers)
         # Without validation: ``read_sections`` has validated each value, so that no mistake hides another. None means
         # that the sections passed here are those that count as set.
         settings = cls.model_construct(None, **read_sections(sources))

@@ -4,10 +4,8 @@ The only module that takes settings from the environment. ``Settings.load`` call
 ``Sources`` holds a tree of plain values, the variable that set each value, and the mistakes so far; ``validation`` then
 checks the values, and adds its mistakes. ``KeyPath`` and the table of all keys are in ``schema``.
 
-pydantic-settings 2.16 does not replace this module. It reads ``os.environ`` only, ignores unknown variables, does not
-report the variable that holds a wrong value, cannot address profiles whose name contains a hyphen or two underscores,
-ignores an absent settings file, and supports secrets as files in one folder, not as files named by a key. It would only
-assign variables to sections.
+pydantic-settings 2.16 does not replace this module: it ignores unknown variables and an absent settings file, does not
+name the variable of a wrong value, and has neither profiles with a hyphen in their name nor secrets in named files.
 """
 
 import os
@@ -51,6 +49,7 @@ class Sources:
         settled: Key paths with a mistake, whose further mistakes are left out.
         has_file: Whether a settings file is named.
         is_unread: Whether the file could not be read: its content is unknown, so absent keys are no mistakes.
+        has_servers: Whether sections of servers are used; if not, they may lack keys, and no secret is read.
     """
 
     tree: dict[str, Any] = field(default_factory=dict)
@@ -59,6 +58,11 @@ class Sources:
     settled: set[KeyPath] = field(default_factory=set)
     has_file: bool = False
     is_unread: bool = False
+    has_servers: bool = True
+
+    def checks(self, path: KeyPath) -> bool:
+        """Return whether absent keys and contradictions of a table, or of the whole tree, are mistakes."""
+        return not self.is_unread and (self.has_servers or path[:1] == ("profiles",))
 
     def assign(self, path: KeyPath, value: object) -> None:
         """Set or replace one value, unless the file has a value in place of a table, which the validation refuses."""
@@ -76,8 +80,8 @@ class Sources:
             self.report_line(f"{self._name_of(path)}{item}: {text}")
 
     def report_missing(self, path: KeyPath, needed: str) -> None:
-        """Add the mistake for an absent key, unless the settings file could not be read."""
-        if self.is_unread:
+        """Add the mistake for an absent key, if it is ``checks`` for its table."""
+        if not self.checks(path):
             return
         if not self.has_file and _NO_FILE not in self.mistakes:
             self.mistakes.insert(0, _NO_FILE)
@@ -116,14 +120,16 @@ def settings_file(path: Path | None, environ: Mapping[str, str] | None = None) -
     return Path(name) if path is None and name else path
 
 
-def read_sources(path: Path | None, overrides: Mapping[str, Any] | None, environ: Mapping[str, str] | None) -> Sources:
+def read_sources(
+    path: Path | None, overrides: Mapping[str, Any] | None, environ: Mapping[str, str] | None, *, has_servers: bool
+) -> Sources:
     """Read file, environment and overrides, the later over the earlier, and then the files that hold secrets.
 
     The arguments are those of ``Settings.load``.
     """
     if environ is None:
         environ = os.environ
-    sources = Sources()
+    sources = Sources(has_servers=has_servers)
     path = settings_file(path, environ)
     if path is not None:
         sources.has_file = True
@@ -135,7 +141,8 @@ def read_sources(path: Path | None, overrides: Mapping[str, Any] | None, environ
         sources.assign(key_path, value)
         # A mistake about the value must not name a variable whose value was replaced.
         sources.origins.pop(key_path, None)
-    _read_secrets(sources)
+    if has_servers:
+        _read_secrets(sources)
     return sources
 
 
@@ -171,9 +178,12 @@ def _read_environment(sources: Sources, environ: Mapping[str, str]) -> None:
         # ``_path_of`` ignores case, and an empty profile name or key is no key.
         if name != name.upper() or not all(path) or field_at(path) is None:
             sources.report_line(f"{name}: unknown variable{_did_you_mean(name)}")
-        elif environ[name]:  # an empty variable counts as absent
-            sources.assign(path, environ[name])
+        elif value := environ[name]:  # an empty variable counts as absent
+            sources.assign(path, value)
             sources.origins[path] = name
+            if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+                sources.report(path, f"has {value[0]} around its value, as an env file leaves them; remove both")
+                sources.settled.add(path)
 
 
 def _is_no_setting(name: str) -> bool:

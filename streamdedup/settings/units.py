@@ -8,9 +8,8 @@ never guess (no number without its unit, no truth value for a number), and raise
 without repeating the value. Readers of optional keys accept None, which code may pass. A settings file states the None
 of ``OptionalNumber`` and ``Limit`` as ``"none"``; the None of other kinds means an absent key.
 
-Two types in pydantic 2.14 are not used here, because both guess. ``ByteSize`` reads "1,5MiB" and ``True`` as 1 byte,
-ignores the end of "1MiB and more", and computes with floats: "32.120kB" is 32,119 bytes. ``AwareDatetime`` reads
-"20260501" as seconds (August 1970) and refuses ISO 8601 forms that Python reads, such as "20260501T060000Z".
+Two types of pydantic 2.14 guess, so no key has them: ``ByteSize`` reads "1,5MiB" and ``True`` as 1 byte, "32.120kB" as
+32,119 bytes; ``AwareDatetime`` reads "20260501" as seconds (August 1970), and not "20260501T060000Z".
 """
 
 import contextlib
@@ -196,13 +195,14 @@ def format_moment(time_ms: int) -> str:
 
 
 def read_utf8(path: Path) -> str:
-    """Read a text file; ``ValueError`` if it is unreadable or not UTF-8. Messages put the file name before its text."""
+    """Read a text file, without a byte order mark; the text of a ``ValueError`` follows the file name in messages."""
     try:
-        return path.read_bytes().decode("utf-8")
+        return path.read_bytes().decode("utf-8").removeprefix("\ufeff")
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise ValueError(f"is not UTF-8 at byte {error.start}") from None
+        is_utf16 = error.object.startswith((b"\xff\xfe", b"\xfe\xff"))
+        raise ValueError("is UTF-16, not UTF-8" if is_utf16 else f"is not UTF-8 at byte {error.start}") from None
     except ValueError:  # a NUL character or a lone surrogate in the path
         raise ValueError("is not a path") from None
 

@@ -81,8 +81,8 @@ def read_profile(keywords: Mapping[str, object], allowed_keys: Collection[str]) 
 
 
 def report_contradictions(sources: Sources, section: Section, above: KeyPath = ()) -> None:
-    """Report the contradictions within a section; none if the settings file could not be read."""
-    if not sources.is_unread:
+    """Report the contradictions within a section, if ``sources`` checks it."""
+    if sources.checks(above):
         for key, text in section.contradictions():
             sources.report((*above, *key.split(".")), text)  # ``Settings`` names keys by section and key
 
@@ -142,8 +142,10 @@ def _describe_value(declared: FieldInfo, error: ErrorDetails) -> tuple[str, str]
     value = error["input"]
     if value == []:
         return index, f"is empty; needed: {describe_allowed(declared)}"
-    value_text = "the value (not shown)" if is_secret(declared) else shown(value)
-    return index, f"{value_text} is not valid; allowed: {describe_allowed(declared)}"
+    if not is_secret(declared):
+        return index, f"{shown(value)} is not valid; allowed: {describe_allowed(declared)}"
+    reason = f": {error['ctx']['error']}" if error["type"] == "value_error" else ""
+    return index, f"the value (not shown) is not valid{reason}; allowed: {describe_allowed(declared)}"
 
 
 def describe_unknown(path: KeyPath) -> str:

@@ -110,21 +110,21 @@ class TestStopShingles:
 class TestScan:
     @pytest.mark.parametrize("profile", ["articles", "reviews"])
     def test_it_finds_exactly_the_copies_of_the_sample(self, profile):
-        done = streamdedup("scan", SAMPLE / f"{profile}.jsonl", "--profile", profile, "--skip-unreadable")
+        done = streamdedup("scan", SAMPLE / f"{profile}.jsonl", "--profile", profile)
         assert done.returncode == 0, done.stderr
         assert [(a, b) for a, b, _ in rows(done.stdout)] == expected_sample_pairs(profile)
         assert "pairs with similarity of at least 0.8" in done.stderr
         assert "left out: no documents" in done.stderr
 
     def test_left_out_lines_are_reported_only_if_there_are_some(self):
-        done = streamdedup("scan", "-", "--skip-unreadable", text='{"id": "a", "text": "all readable"}\n')
+        done = streamdedup("scan", "-", text='{"id": "a", "text": "all readable"}\n')
         assert (done.returncode, "left out" in done.stderr) == (0, False)
 
-    def test_a_malformed_line_is_named_and_ends_the_command_by_default(self):
-        done = streamdedup("scan", SAMPLE / "articles.jsonl")
-        assert done.returncode == 1
-        assert "articles.jsonl:" in done.stderr
-        assert "Traceback" not in done.stderr
+    def test_a_file_in_a_format_that_is_not_read_is_wrong_use(self, tmp_path):
+        feed = tmp_path / "feed.xml"
+        feed.write_text("<rss><channel></channel></rss>", encoding="utf-8")
+        for done in (streamdedup("scan", feed), streamdedup("scan", "-", text="one two three\n")):
+            assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
 
     def test_pairs_go_to_a_file_sorted_and_as_json_lines_on_request(self, tmp_path):
         corpus = tmp_path / "texts.txt"

@@ -174,7 +174,7 @@ def test_a_report_without_its_libraries_names_the_extra(corpus, tmp_path):
 
 
 def test_tables_are_for_people_and_name_the_recommendation():
-    done = streamdedup("tune", SAMPLE / "reviews.jsonl", "--profile", "reviews", "--skip-unreadable")
+    done = streamdedup("tune", SAMPLE / "reviews.jsonl", "--profile", "reviews")
     assert done.returncode == 0, done.stderr
     assert "Recommended: char 5" in done.stdout
     assert "[profiles.reviews]" in done.stdout
@@ -228,7 +228,7 @@ def test_a_file_name_that_is_not_utf8_is_shown_with_escapes(tmp_path):
 def test_the_example_of_the_page_is_the_output():
     page = Path(__file__).parents[2] / "docs" / "tuning.md"
     example = re.search(r"## Example.*?```text\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)[1]
-    options = ["--skip-unreadable", "--unit", "word"]
+    options = ["--unit", "word"]
     printed = streamdedup("tune", SAMPLE / "articles.jsonl", *options).stdout
     for line in example.splitlines():
         # Without what depends on the server and the machine: the last three columns.
@@ -241,7 +241,7 @@ def test_the_example_of_the_page_is_the_output():
 @pytest.mark.long
 @pytest.mark.parametrize("text", ["!!!\n...\n", "one single text\n", "the same words again\n" * 40])
 def test_an_uninformative_sample_does_not_choose_bands_that_make_every_pair_a_candidate(text):
-    done = streamdedup("tune", "-", "--json", "--unit", "word", "--size", 3, text=text)
+    done = streamdedup("tune", "-", "--format", "text", "--json", "--unit", "word", "--size", 3, text=text)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["recommendation"]["rows"] >= 4
 

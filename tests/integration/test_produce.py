@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import random
 import re
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from streamdedup.cli import main as cli
-from streamdedup.errors import BrokerMisconfigured, CorpusError
+from streamdedup.errors import EXIT_FAILED, EXIT_OK, CorpusError
 from tests import servers
 
 SETTINGS = """
@@ -34,19 +35,25 @@ class World:
     """An input topic and a settings file whose profile has field names of its own."""
 
     def __init__(self, folder, kafka, topic):
-        self.folder, self.kafka, self.topic = folder, kafka, topic
-        self.config = self.file("streamdedup.toml", SETTINGS.format(kafka=kafka, topic=topic))
+        self.folder, self.kafka = folder, kafka
+        self.use(topic)
         self.corpus = self.file("d.jsonl", "".join(json.dumps(line) + "\n" for line in LINES))
 
     def file(self, name, content):
         (self.folder / name).write_text(content, encoding="utf-8")
         return str(self.folder / name)
 
-    def produce(self, *arguments):
+    def use(self, topic):
+        """Send into this topic from now on."""
+        self.topic = topic
+        self.config = self.file("streamdedup.toml", SETTINGS.format(kafka=self.kafka, topic=topic))
+
+    def produce(self, *arguments, exit_code=EXIT_OK):
         """Standard error of ``produce`` into the topic."""
         done = CliRunner().invoke(cli.app, ["produce", *arguments, "--topic", self.topic, "--config", self.config])
-        if done.exception is not None:
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
             raise done.exception
+        assert done.exit_code == exit_code
         assert done.stdout == ""
         return done.stderr
 
@@ -81,8 +88,8 @@ def test_json_lines_arrive_untouched_bad_ones_too_and_these_are_named(world):
     said = world.produce(world.file("bad.jsonl", "\n".join(lines)))
     assert sorted(value for _, value in world.arrived()) == sorted(lines)
     assert "8 records sent" in said
-    assert said.rstrip().endswith("; 7 of them are no documents")
-    assert said.count("no document: ") == 5
+    assert said.rstrip().endswith("; 7 lines sent: no documents")
+    assert said.count("the value is not JSON") == 5
     assert "bad.jsonl:2: the value is not JSON" in said
     assert "further ones are only counted" in said
 
@@ -96,10 +103,31 @@ def test_bad_lines_are_left_out_on_request_and_counted(world):
     assert "bad.jsonl:2: the value is not JSON" in said
 
 
-def test_a_record_beyond_the_limit_of_the_settings_names_the_setting(world):
-    long = world.file("long.txt", "word " * 20_000)
-    with pytest.raises(BrokerMisconfigured, match=r"kafka\.max_message_bytes"):
-        world.produce(long, "--set", "kafka.max_message_bytes=64KiB")
+@pytest.mark.parametrize(
+    ("limit", "advice"), [("kafka.max_message_bytes=64KiB", "kafka.max_message_bytes"), (None, "max.message.bytes")]
+)
+@pytest.mark.short
+def test_a_record_that_is_too_large_is_named_and_the_others_are_sent(world, new_topic, limit, advice):
+    if limit is None:
+        world.use(new_topic(max_message_bytes="65536"))
+    long = random.Random(1).randbytes(120_000).hex()  # above the limit compressed too
+    lines = ["short", long, "shorter", long, "last"]
+    options = [] if limit is None else ["--set", limit]
+    said = world.produce(world.file("long.txt", "\n".join(lines)), *options, exit_code=EXIT_FAILED)
+    assert [key for key, _ in world.arrived()] == ["long.txt:1", "long.txt:3", "long.txt:5"]
+    assert said.count("too large: ") == 2
+    place = f"{world.folder}/long.txt:4 (id long.txt:4)"
+    assert f"too large: {place}: cannot send it (topic {world.topic}): a record is larger" in said
+    assert advice in said
+    assert re.search(r"^3 records sent to .*; 2 records left out: too large$", said, re.MULTILINE)
+
+
+@pytest.mark.short
+def test_a_file_of_which_no_document_is_left_is_a_failure(world):
+    bad = world.file("bad.jsonl", "no\nno\n")
+    with pytest.raises(CorpusError, match="no document is left: 2 lines, all malformed"):
+        world.produce(bad, "--skip-unreadable")
+    assert world.arrived() == []
 
 
 def test_no_rate_is_no_limit(world):

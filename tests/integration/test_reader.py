@@ -169,6 +169,29 @@ def test_a_feeder_reports_a_record_that_is_too_large_for_the_topic(kafka, new_to
         feeder.close()
 
 
+@pytest.mark.parametrize(
+    ("delivery", "limits"),
+    [
+        pytest.param("exactly-once", {}, marks=pytest.mark.short),
+        ("at-least-once", {}),
+        pytest.param("exactly-once", {"max_request_bytes": 1_500}, marks=pytest.mark.short),
+    ],
+)
+def test_a_feeder_goes_on_after_records_that_are_too_large_and_names_them(kafka, new_topic, delivery, limits):
+    topic, refused = new_topic(partitions=2, max_message_bytes="1000"), []
+    options = kafka_options(kafka, topic, compression=None, delivery=delivery, **limits)
+    too_large = {7, 8, 50, 300, 399}
+    with Feeder(options, on_too_large=lambda name, reason: refused.append((int(name), reason))) as feeder:
+        for number in range(400):
+            value = b"x" * (5_000 if number in too_large else 20)
+            feeder.send(topic, b"%d" % number, value, name=str(number))
+    assert {number for number, _ in refused} == too_large
+    assert len(refused) == len(too_large)
+    assert all(f"cannot send it (topic {topic}): a record is larger than" in reason for _, reason in refused)
+    assert feeder.delivered_count == 395
+    assert sorted(int(record.key) for record in read_topic(kafka, topic)) == sorted({*range(400)} - too_large)
+
+
 def test_a_feeder_without_broker_reports_it_and_is_unusable(mock):
     broker, options = mock
     feeder = Feeder(replace(options, delivery_timeout_s=6.0, produce_timeout_s=3.0))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from streamdedup.corpora import FORMAT_TITLES, CorpusReader, Entry, Format, sources
 from streamdedup.corpora.entries import line_id
 from streamdedup.corpora.formats import FORMATS, FileFormat
-from streamdedup.errors import CorpusError
+from streamdedup.errors import EXIT_USAGE, CorpusError, UnknownFormat, exit_code
 from streamdedup.position import Position
 from streamdedup.wire import Decoder
 from tests.thoroughness import examples
@@ -222,6 +222,82 @@ def test_a_parser_of_a_binary_format_gets_bytes(tmp_path, monkeypatch, packed, c
     reader = CorpusReader(path, format=corpus_format)
     assert [(entry.id, entry.text) for entry in reader] == [("d.bin:1", "a\0\nb"), ("d.bin:2", "\r\n")]
     assert reader.bytes_read == reader.total_bytes
+
+
+# Formats that are not read
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("feed.xml", b'<?xml version="1.0"?>\n<rss version="2.0">', "an RSS feed; write each item"),
+        ("feed.xml", b"\xef\xbb\xbf\n<feed xmlns='http://www.w3.org/2005/Atom'>", "an Atom feed"),
+        ("page.HTM", b"<!DOCTYPE html>\n<html>", "HTML; write its text as a line of JSON: pandoc"),
+        ("page", b"<?xml version='1.0'?><!DOCTYPE html PUBLIC '-//W3C//DTD XHTML 1.0//EN'>", "HTML"),
+        ("dump.jsonl", b"<!doctype html><title>404</title>", "HTML"),
+        ("wiki.csv", b"<mediawiki>", "XML or other markup; write each item, as here of a feed, as"),
+        ("a.warc.gz", gzip.compress(b"WARC/1.0\r\nWARC-Type: warcinfo"), "a web archive (WARC)"),
+        ("inbox", b"From a@b.example Mon Jan  5 09:15:00 2026\nSubject: x", "mails (mbox)"),
+        ("d.yml", b"---\n- id: 1", "YAML; write its list as JSON lines: yq"),
+        ("d", b"- id: 1\n  text: one", "YAML"),
+        ("dump.sql", b"--\n-- PostgreSQL database dump", "SQL; load it"),
+        ("dump", b"INSERT INTO d VALUES (1, 'one')", "SQL"),
+        ("d.pdf", b"%PDF-1.7", "PDF; write its text as a line of JSON: pdftotext"),
+        ("d.rtf", rb"{\rtf1\ansi one}", "RTF"),
+        ("d.docx", b"PK\x03\x04", "a zip archive or an office document"),
+        ("d.doc", b"\xd0\xcf\x11\xe0", "a zip archive or an office document"),
+        ("d.parquet", b"PAR1\x15\0", "Parquet; convert it in DuckDB: COPY"),
+        ("d.avro", b"Obj\x01\x04", "Avro; write its records as JSON lines: fastavro FILE"),
+        ("d.db", b"SQLite format 3\0", "SQLite; export a query as CSV: sqlite3 -csv -header"),
+        ("d.json", b' [{"text": "one"}]', "a JSON array; write one object on each line: jq -c '.[]' FILE"),
+        ("d", b'\xef\xbb\xbf[\n{"text": "one"}]', "a JSON array"),
+        ("d.json", b'{\n  "text": "one"\n}', "JSON over several lines; write each object on one: jq -c . FILE"),
+        ("d.jsonl", b'{ "articles": [\r\n', "JSON over several lines"),
+        ("notes", b"Create a poem. Drop a line.", "its format is not recognised"),
+        ("notes.md", b"one two", "its format is not recognised by name or first bytes; say it with --format"),
+        ("d.psv", b"id|text\n1|one", "its format is not recognised"),
+    ],
+)
+def test_a_format_that_is_not_read_is_named_with_a_way_to_convert_it(tmp_path, name, content, said):
+    path = write(tmp_path, name, content)
+    with pytest.raises(UnknownFormat) as raised:
+        list(CorpusReader(path))
+    assert str(raised.value).startswith(f"{path}: {said}")
+    assert exit_code(raised.value) == EXIT_USAGE
+
+
+def test_a_named_format_is_read_and_so_is_plain_text_by_its_name(tmp_path):
+    for content in (b"one two", b"<html>", b"--- ", b"From a b 09:15"):
+        assert len(list(CorpusReader(write(tmp_path, "notes.md", content), format="text"))) == 1
+        assert len(list(CorpusReader(write(tmp_path, "notes.TXT.gz", gzip.compress(content))))) == 1
+    array = write(tmp_path, "d", b'[{"text": "one"}]')
+    assert "a JSON array" in failure(array, format="jsonl")
+
+
+def test_a_line_of_json_that_is_cut_short_is_no_format_of_its_own(tmp_path):
+    lines = b'{"text": "one"\n{"text": "two"}\n'
+    first, second = CorpusReader(write(tmp_path, "d.jsonl", lines))
+    assert first.problem is not None
+    assert second.text == "two"
+
+
+def test_plain_text_from_standard_input_is_read_where_the_format_is_named(monkeypatch):
+    stdin(monkeypatch, b"one two\n")
+    assert failure("-").startswith("stdin: its format is not recognised")
+    stdin(monkeypatch, b"one two\n")
+    assert [entry.text for entry in CorpusReader("-", format="text")] == ["one two"]
+
+
+def test_a_closed_standard_input_is_named(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    assert failure("-") == "stdin: closed, so there is nothing to read"
+
+
+@pytest.mark.parametrize("url", ["https://user:secret@example.org/d.jsonl?token=secret", "s3://secret/d.csv"])
+def test_a_url_in_place_of_a_file_is_named_without_its_secrets(url):
+    message = failure(url)
+    assert message.startswith(f"{url.partition(':')[0]}://...: a URL; only files are read")
+    assert "secret" not in message
 
 
 # Reuters-21578
@@ -465,12 +541,13 @@ def test_a_cut_gzip_file_gives_its_documents_first(tmp_path):
 )
 def test_lines_and_articles_have_a_greatest_length(tmp_path, monkeypatch, content, place):
     monkeypatch.setattr(sources, "MAX_LINE_BYTES", 1_000)
-    assert failure(write(tmp_path, "d", content)).endswith(place)
+    name = "d.sgm" if content.startswith(b"<") else "d.txt"
+    assert failure(write(tmp_path, name, content)).endswith(place)
 
 
 def test_a_line_of_the_greatest_length_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "MAX_LINE_BYTES", 10)
-    assert [e.text for e in CorpusReader(write(tmp_path, "d", b"123456789\n123456789"))] == ["123456789"] * 2
+    assert [e.text for e in CorpusReader(write(tmp_path, "d.txt", b"123456789\n123456789"))] == ["123456789"] * 2
 
 
 def test_a_file_that_cannot_be_opened_is_an_error(tmp_path):

@@ -161,6 +161,54 @@ class TestValues:
             with pytest.raises(DocumentTooLarge):
                 index.lookup(["a" * 11])
 
+    @pytest.mark.parametrize(
+        ("document", "kind", "said"),
+        [
+            (("b", float("nan")), TypeError, "the text of documents[1] (id 'b'): Expected `str`, got `float`"),
+            (("b", None), TypeError, "the text of documents[1] (id 'b'): Expected `str`, got `None`"),
+            ((7, b"text"), TypeError, "the text of documents[1] (id 7): Expected `str`, got `bytes`"),
+            ((b"b", TEXT), TypeError, "the id of documents[1]: Expected `int | str`, got `bytes`"),
+            ((None, TEXT), TypeError, "the id of documents[1]: Expected `int | str`, got `None`"),
+            ((True, TEXT), TypeError, "the id of documents[1]: Expected `int | str`, got `bool`"),
+            (("b", TEXT, float("nan")), TypeError, "the source of documents[1] (id 'b'): Expected"),
+            (("b", TEXT, None, 1.5), TypeError, "the scope of documents[1] (id 'b'): Expected"),
+            (("x" * 99, None), TypeError, "the text of documents[1] (id 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx): "),
+            (("b",), ValueError, "documents[1]: Expected tuple of at least length 2, got 1"),
+            (("b", TEXT, None, None, 1), ValueError, "documents[1]: Expected tuple of at most length 4, got 5"),
+            ("ab", TypeError, "documents[1]: Expected tuple, got `str`"),
+            ({"id": "b", "text": TEXT}, TypeError, "documents[1]: Expected tuple, got `object`"),
+        ],
+    )
+    def test_a_value_of_a_wrong_type_is_named_and_nothing_is_inserted(self, index, document, kind, said):
+        with pytest.raises(kind) as raised:
+            index.add([("a", TEXT), document])
+        assert str(raised.value).startswith(said)
+        assert ids(index.lookup([TEXT])) == [[]]
+
+    @pytest.mark.parametrize(
+        ("call", "said"),
+        [
+            (lambda index: index.lookup([TEXT, None]), "texts[1]: Expected `str`, got `None`"),
+            (lambda index: index.lookup([TEXT], sources=[1.5]), "sources[0]: Expected"),
+            (lambda index: index.lookup([TEXT], scopes=[b"x"]), "scopes[0]: Expected"),
+            (lambda index: index.remove(["a", None]), "ids[1]: Expected `int | str`, got `None`"),
+            (lambda index: index.remove(b"ab"), "ids: a list of texts is needed, not one text"),
+            (lambda index: index.add(("a", TEXT)), "documents[0]: Expected tuple, got `str`"),
+        ],
+    )
+    def test_an_item_of_a_wrong_type_is_named_by_its_index(self, index, call, said):
+        with pytest.raises(TypeError) as raised:
+            call(index)
+        assert str(raised.value).startswith(said)
+
+    def test_an_integer_is_its_decimal_text_as_in_a_record(self, index):
+        index.add([(42, TEXT, 7), ("b", TEXT)])
+        assert ids(index.lookup([TEXT])) == [["42", "b"]]
+        assert index.lookup([TEXT], sources=[7])[0][0].source == "7"
+        assert ids(index.add([("42", TEXT, "7")])) == [[]]
+        index.remove([42])
+        assert ids(index.lookup([TEXT])) == [["b"]]
+
     def test_half_of_a_surrogate_pair_is_replaced(self, index):
         index.add([("a", f"{TEXT} \ud800")])
         assert ids(index.lookup([f"{TEXT} \ufffd"])) == [["a"]]

@@ -90,6 +90,25 @@ def test_scan_obeys_the_rules_of_the_profile_and_counts_them(run, tmp_path):
     assert "suppressed" not in err
 
 
+@pytest.mark.parametrize(
+    "command", [("scan",), ("evaluate",), ("neighbours", "--id", "a"), ("stop-shingles",), ("tune", "--time", "1")]
+)
+def test_the_section_that_an_example_prints_is_a_settings_file_for_commands_on_files(run, corpus, tmp_path, command):
+    config = tmp_path / "news.toml"
+    config.write_text(run("config", "example", "news")[1], encoding="utf-8")
+    code, out, _ = run(*command, corpus, "--config", config)
+    assert code == 0
+    assert out
+    assert run(*command, corpus, "--config", config, "--profile", "articles")[0] == EXIT_USAGE
+
+
+def test_a_recommendation_is_applied_to_a_file_without_servers(run, corpus, tmp_path):
+    config = tmp_path / "news.toml"
+    config.write_text("\ufeff" + run("config", "example", "news")[1], encoding="utf-8")
+    assert run("tune", corpus, "--time", "1", "--config", config, "--apply", config)[0] == 0
+    assert "bands = " in config.read_text(encoding="utf-8")
+
+
 # evaluate
 
 

@@ -17,7 +17,7 @@ from streamdedup.index.fingerprints import ADVISORY_PARAMETERS
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.settings import Profile, Settings, describe_banding, show
 from streamdedup.settings.base import keys_of, secrets_of
-from streamdedup.settings.presets import named_profile
+from streamdedup.settings.presets import default_profile, named_profile
 from streamdedup.settings.schema import SECTIONS
 from streamdedup.settings.units import (
     BYTES,
@@ -67,6 +67,7 @@ CANARY = KEY_PASSWORD
 #: Allowed values in messages.
 EXAMPLES = ', such as "500ms", "90s", "5m", "12h" or "30d"'
 URLS = '"redis://HOST:PORT/DB", "rediss://HOST:PORT/DB" or "unix:///PATH?db=DB"'
+NO_SCHEME = "it does not begin with redis://, rediss:// or unix://"
 SERVERS = 'servers as "host:port", as a list or with commas between them'
 TOPICS = "one or more names of topics, none twice, as a list or with commas between them"
 
@@ -221,7 +222,7 @@ topics = "y"
             f'STREAMDEDUP_KAFKA__SESSION_TIMEOUT: "45" is not valid; allowed: a duration from 1s up to 30m{EXAMPLES}',
             "kafka.bootstrap_server: unknown key; did you mean bootstrap_servers?",
             "kafka.threshold: unknown key here; did you mean profiles.NAME.threshold?",
-            f"redis.url: the value (not shown) is not valid; allowed: {URLS}",
+            f"redis.url: the value (not shown) is not valid: {NO_SCHEME}; allowed: {URLS}",
             f"profiles.a.topics[1]: 3 is not valid; allowed: {TOPICS}",
             "profiles.a.threshold: 1.5 is not valid; allowed: a number above 0 up to 1",
             f"profiles.a.retention: 30 is not valid; allowed: a duration from 1s up to 36500d{EXAMPLES}",
@@ -547,6 +548,76 @@ def test_secrets_come_from_files_without_the_line_break_at_their_end(tmp_path):
     assert loaded.redis.password_file == tmp_path / "password"
 
 
+def test_a_byte_order_mark_belongs_to_no_text(tmp_path):
+    write(tmp_path, "\ufeffund\r\n", "words")
+    write(tmp_path, "\ufeffpass", "password")
+    text = SMALLEST.replace("[redis]", '[redis]\npassword_file = "password"') + 'stop_words = "words"\n'
+    loaded = Settings.load(write(tmp_path, f"\ufeff{text}"), {}, {})
+    assert loaded.redis.login() == (loaded.redis.password.get_secret_value(),) == ("pass",)
+    assert loaded.profiles["articles"].shingle_options().stop_words == {"und"}
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_a_file_in_utf_16_is_named(tmp_path, encoding):
+    path = tmp_path / "streamdedup.toml"
+    path.write_bytes(f"\ufeff{SMALLEST}".encode(encoding))
+    assert mistakes(path=path) == [f"{path}: is UTF-16, not UTF-8"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "mark"),
+    [
+        ("KAFKA__BOOTSTRAP_SERVERS", '"localhost:9092"', '"'),
+        ("KAFKA__GROUP_ID", "'group'", "'"),
+        ("REDIS__PASSWORD", f'"{CANARY}"', '"'),
+        ("PROFILES__A__THRESHOLD", '"0.7"', '"'),
+    ],
+)
+def test_quotation_marks_that_an_env_file_leaves_are_named(key, value, mark):
+    name = f"STREAMDEDUP_{key}"
+    (line,) = mistakes(environ={name: value})
+    assert line == f"{name}: has {mark} around its value, as an env file leaves them; remove both"
+
+
+@pytest.mark.parametrize("value", ['"', "a'", "'a\"", '["a"]'])
+def test_a_value_with_other_quotation_marks_is_kept(value):
+    assert load(environ={"STREAMDEDUP_KAFKA__GROUP_ID": value}).kafka.group_id == value
+
+
+def test_a_command_on_files_needs_a_profile_and_no_server(tmp_path):
+    text = """
+[kafka]
+security_protocol = "SASL_SSL"
+sasl_password_file = "absent"
+[redis]
+ssl_ca_file = "absent"
+[api]
+allow_anonymous = true
+[profiles.own]
+topics = ["duplicates"]
+threshold = 0.6
+"""
+    path = write(tmp_path, text)
+    assert len(refused(Settings.load, path, {}, {})) > 5
+    assert named_profile(path, "own", {"min_words": 3}).threshold == 0.6
+    assert default_profile(path) == "own"
+    # Wrong values, unknown keys and contradictions of the profile are mistakes nevertheless.
+    wrong = write(tmp_path, text.replace("[redis]", "group_ip = 1\n[redis]") + "bands = 3\n")
+    with pytest.raises(SettingsError) as raised:
+        named_profile(wrong, "own", {})
+    assert keys_named(str(raised.value).splitlines()) == ["kafka.group_ip", "profiles.own.rows"]
+
+
+@pytest.mark.parametrize(
+    ("profiles", "expected"),
+    [(["a"], "a"), (["a", "b"], "articles"), ([], "articles"), (["articles", "b"], "articles")],
+)
+def test_the_only_profile_of_a_file_need_not_be_named(tmp_path, profiles, expected):
+    path = write(tmp_path, "".join(f'[profiles.{name}]\nthreshold = "wrong"\n' for name in profiles))
+    assert default_profile(path) == expected
+    assert default_profile(None) == default_profile(tmp_path / "absent.toml") == "articles"
+
+
 def test_a_secret_and_its_file_together_are_a_mistake(tmp_path):
     path = write(tmp_path, CANARY, "password")
     assert mistakes({"redis.password": CANARY}, {"STREAMDEDUP_REDIS__PASSWORD_FILE": str(path)}) == [
@@ -558,7 +629,7 @@ def test_a_secret_and_its_file_together_are_a_mistake(tmp_path):
     ("content", "said"),
     [
         (None, "{file} cannot be read: No such file or directory"),
-        (b"\xff\xfe", "{file} is not UTF-8 at byte 0"),
+        (b"\xff", "{file} is not UTF-8 at byte 0"),
         (b"\n", "the value (not shown) is not valid; allowed: a text that is not empty"),
     ],
 )
@@ -662,24 +733,38 @@ def test_urls_of_redis_are_accepted(url):
     assert load({"redis.url": url}).redis.url.get_secret_value() == url
 
 
+#: Advice for a URL with a login.
+ENCODE = "; in user and password, write % / ? # as %25 %2F %3F %23"
+
+
 @pytest.mark.parametrize(
-    "url",
+    ("url", "part"),
     [
-        "localhost:6379",
-        "redis://",
-        "redis://localhost/x",
-        "redis://localhost:0/0",
-        "redis://localhost:70000/0",
-        "redis://[::1/0",
-        "redis://localhost/0?password=p",
-        "redis://localhost/0#x",
-        "unix://run/redis.sock?db=x",
-        "unix:",
-        "",
+        ("localhost:6379", NO_SCHEME),
+        ("", NO_SCHEME),
+        ("redis://", "its host is missing"),
+        ("redis://:secret/x@localhost/0", f"its host or port is not valid{ENCODE}"),
+        ("redis://[::1/0", "its host or port is not valid"),
+        ("redis://local..host/0", "its host or port is not valid"),
+        ("redis://u:sec[ret@localhost/0", f"its host or port is not valid{ENCODE}"),
+        ("redis://localhost:0/0", "its host or port is not valid"),
+        ("redis://localhost:70000/0", "its host or port is not valid"),
+        ("redis://localhost:secret/0", "its host or port is not valid"),
+        ("redis://localhost/x", "its database is not a number"),
+        ("redis://localhost/1/2", "its database is not a number"),
+        ("redis://localhost/?db=x", "its database is not a number"),
+        ("unix:///run/redis.sock?db=x", "its database is not a number"),
+        ("redis://localhost/0?password=secret", "it has an option behind ?; other options than db are keys of [redis]"),
+        ("redis://localhost/0#x", "it has a part behind #"),
+        ("redis://u:secret#x@localhost/0", f"its host or port is not valid{ENCODE}"),
+        ("redis://secret#x@localhost/0", f"it has a part behind #{ENCODE}"),
+        ("unix://run/redis.sock", "its socket is no absolute path"),
+        ("unix:", "its socket is no absolute path"),
     ],
 )
-def test_other_urls_are_refused(url):
-    assert mistakes({"redis.url": url})[0].startswith("redis.url: the value (not shown) is not valid")
+def test_the_refused_part_of_a_url_is_named_and_not_shown(url, part):
+    (line,) = mistakes({"redis.url": url})
+    assert line == f"redis.url: the value (not shown) is not valid: {part}; allowed: {URLS}"
 
 
 # Secrets are never shown

@@ -101,6 +101,7 @@ def test_in_a_tsv_without_quoting_every_quotation_mark_is_text(tmp_path):
             "nr,body\n1,x\n",
             ":1: there is no column `text`; the columns are `nr`, `body`; name those of the text (--text-column)",
         ),
+        ("nr;body\n1;x\n", ":1: there is no column `text`; the columns are `nr`, `body`; name those of the text"),
         ("id,text,text\n", ":1: two columns are called `text`"),
         ('"id,text\n1,one\n', ":1: the names of the columns cannot be read: a quotation mark is not closed"),
         (b"id,te\xffxt\n", ":1: the names of the columns cannot be read: not UTF-8"),
@@ -166,7 +167,56 @@ def test_an_unclosed_quotation_mark_invalidates_the_following_rows_and_its_line_
     path = write(tmp_path, "t.csv", 'id,text\n1,one\n2,"two\n' + "3,three\n" * 1_000)
     entries = list(CorpusReader(path))
     assert [entry.line for entry in entries] == [2, 3]
-    assert "not closed before the end of the file" in entries[1].problem
+    assert entries[1].problem.startswith("a quotation mark that opens here swallows the 1,000 rows below it")
+
+
+@pytest.mark.parametrize(
+    ("last", "rows"), [('53,closed"\n', 51), ('53,"closed"\n', 51), ('53,"closed",x\n', 51), ("", 50)]
+)
+def test_a_quotation_mark_that_swallows_rows_is_named_by_the_line_on_which_it_opens(tmp_path, last, rows):
+    swallowed = "".join(f"{number},row\n" for number in range(3, 53))
+    path = write(tmp_path, "t.csv", f'id,text\n1,one\n2,"two\n{swallowed}{last}')
+    one, bad = CorpusReader(path)
+    assert (one.text, bad.line, bad.key) == ("one", 3, None)
+    assert bad.problem == (
+        f"a quotation mark that opens here swallows the {rows} rows below it; close it, or write it twice"
+    )
+
+
+@pytest.mark.parametrize("lines", [["a verse, and", "another"] * 20, ["a verse, and"] * 10, ["no comma"] * 40])
+def test_a_long_text_of_many_lines_is_no_row_that_swallows_others(tmp_path, lines):
+    verses = "\n".join(lines)
+    assert texts(write(tmp_path, "t.csv", f'id,text\n1,"{verses}"\n')) == [verses]
+    assert texts(write(tmp_path, "u.csv", f'text\n"{verses}"\n')) == [verses]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("id;text;n\n1;one, two;x\n", ("1", "one, two")),
+        ("id|text\n1|one;two\n", ("1", "one;two")),
+        ("id\ttext\n1\tone\n", ("1", "one")),
+        ('\ufeff"id";"text"\r\n1;"one;two"\r\n', ("1", "one;two")),
+        ("\n\nid;text\n1;one\n", ("1", "one")),
+        # The columns of documents decide, before the number of columns.
+        ("id,text,tags;a;b;c\n1,one,x\n", ("1", "one")),
+        ('id,text,"a;b;c;d;e"\n1,one,x\n', ("1", "one")),
+        ("text\none\n", ("t.csv:2", "one")),
+        ("sep=;\r\nid;text\r\n1;one\r\n", ("1", "one")),
+        ('"sep=^"\nid^text\n1^one, two\n', ("1", "one, two")),
+        ("\ufeffSEP=\t\nid\ttext\n1\tone\n", ("1", "one")),
+    ],
+)
+def test_the_delimiter_is_that_of_the_header(tmp_path, content, expected):
+    (entry,) = CorpusReader(write(tmp_path, "t.csv", content))
+    assert (entry.id, entry.text) == expected
+
+
+def test_the_delimiter_fits_the_columns_that_options_name(tmp_path):
+    path = write(tmp_path, "t.csv", "nr,body,a;b;c;d\n7,one,x\n")
+    for columns, expected in ((Columns("nr", ("body",)), "7"), (Columns(text=("body",)), "t.csv:2")):
+        (entry,) = CorpusReader(path, columns=columns)
+        assert (entry.id, entry.text) == (expected, "one")
 
 
 def test_a_row_has_a_greatest_length_like_a_line(tmp_path, monkeypatch):
