@@ -205,6 +205,13 @@ class Metrics(MetricSet):
         "profile",
     )
 
+    documents_hidden = DeclaredMetric(
+        Counter,
+        "Documents whose buckets were full in all bands, and for which no near-duplicate was found.",
+        "Any: their near-duplicates are missed too; [texts that fill buckets](operating.md#buckets-are-full).",
+        "profile",
+    )
+
     # Times
 
     batch_records = DeclaredMetric(
