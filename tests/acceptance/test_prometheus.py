@@ -24,6 +24,7 @@ from streamdedup.settings import Settings
 from tests import servers
 from tests.daemons import DEADLINE_S, Daemon, Installation, delete_offsets, produce_keyed, set_offsets, values_of
 from tests.dashboard import PANELS, metrics_of, substituted
+from tests.floods import a_story, decoys
 from tests.made_corpus import a_corpus
 from tests.prometheus import RULES, PrometheusServer, Watch
 from tests.support.ports import free_ports
@@ -86,6 +87,7 @@ EVENTS: dict[str, dict[Shown, str]] = {
         ("Candidates of a document", "rejected"): "more",
         ("Candidates of a document", "dropped, never compared"): "more",
         ("Full buckets by profile", "{{profile}}"): "more",
+        ("Full buckets by profile", "documents hidden {{profile}}"): "more",
         ("Since the last commit", "{{instance}}"): "more",
         ("Process CPU", "{{instance}}"): "more",
     },
@@ -141,7 +143,7 @@ EVENTS: dict[str, dict[Shown, str]] = {
 #: Alerts that fire after an event.
 ALERTS: dict[str, tuple[str, ...]] = {
     "a daemon starts": ("StreamdedupNothingComesIn",),
-    "documents come in": ("StreamdedupBucketsFull", "StreamdedupLatencyHigh"),
+    "documents come in": ("StreamdedupBucketsFull", "StreamdedupDocumentsHidden", "StreamdedupLatencyHigh"),
     "some of them are bad": ("StreamdedupDeadLetters", "StreamdedupFutureTimes"),
     "Redis freezes while documents come in": ("StreamdedupStoreAway", "StreamdedupNotReady"),
     "a topic turns bad": ("StreamdedupHalted",),
@@ -325,6 +327,9 @@ class Life:
                 [*a_corpus(1, 300), *storm(60), ("short-1", "three short words"), ("short-2", "three short words")]
             )
         )
+        # In one partition, so that the text comes after the decoys.
+        text = a_story()
+        self.send(values_of([*decoys(text, 400, 85), ("story", text)]), partition=0)
         self.send([(f"copy-{number}".encode(), b'{"op": "delete"}') for number in range(50, 60)])
         self.send(values_of(words(20, 0)), timestamp_ms=(int(time.time()) - 1800) * 1000)
 

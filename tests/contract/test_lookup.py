@@ -27,6 +27,7 @@ from streamdedup.position import Partition, Position
 from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.wire import Document
 from tests import served
+from tests.floods import a_story, decoys, edited
 from tests.thoroughness import examples
 
 OPTIONS = replace(served.OPTIONS, window_ms=1_000)
@@ -204,6 +205,24 @@ class TestBuckets:
             daemon.index(daemon.document(f"d{at}", f"{TEXT} {'iris' if at < 6 else 'jade'}"))
         (answer,) = looked_up(world, LookupQuery(f"{TEXT} jade"))
         assert answer.matches[0].similarity == 1.0
+
+    def test_a_text_whose_buckets_decoys_fill_has_no_match_and_its_answer_is_not_complete(self, make_world):
+        world = make_world(bucket_cap=4)
+        daemon = Daemon(world)
+        story = a_story()
+        for document_id, text in decoys(story, 80, 85):
+            daemon.index(daemon.document(document_id, text))
+        before = looked_up(world, LookupQuery(story))[0]
+        document = daemon.document("story", story)
+        assert daemon.index(document).hidden_positions == (document.position,)
+        near, copy, stored = looked_up(
+            world, LookupQuery(edited(story, 1, 99)), LookupQuery(story), LookupQuery(story, "story")
+        )
+        assert [match.id for match in copy.matches] == ["story"]
+        assert not any(answer.matches or answer.complete for answer in (before, near, stored))
+        assert not copy.complete
+        entry, _ = IndexLookup(OPTIONS, world.reader).document("story")
+        assert not IndexLookup(OPTIONS, world.reader).matches_of(entry).complete
 
     def test_a_lookup_changes_nothing(self, world, daemon):
         daemon.index(daemon.document("d0", TEXT))
