@@ -207,8 +207,8 @@ class Metrics(MetricSet):
 
     documents_hidden = DeclaredMetric(
         Counter,
-        "Documents whose buckets were full in all bands, and for which no near-duplicate was found.",
-        "Any: their near-duplicates are missed too; [texts that fill buckets](operating.md#buckets-are-full).",
+        "Documents without a match whose buckets were full in all bands; suppressed pairs are no matches.",
+        "Any: near-duplicates of them are missed; [texts that fill buckets](operating.md#buckets-are-full).",
         "profile",
     )
 
