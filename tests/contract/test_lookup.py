@@ -98,8 +98,11 @@ class Daemon:
         position = Position("articles", partition, next(self._offsets[partition]))
         return Document(document_id, text, position, time_ms, **fields)
 
+    def prepare(self, *documents: Document):
+        return self._detector.prepare(documents)
+
     def index(self, *documents: Document):
-        return self._detector.index(self._detector.prepare(documents), self._fences)
+        return self._detector.index(self.prepare(*documents), self._fences)
 
     def delete(self, *documents: Document):
         return self._detector.delete(documents, self._fences)
@@ -193,7 +196,9 @@ class TestBuckets:
         for at in range(6):
             daemon.index(daemon.document(f"d{at}", TEXT))
         (answer,) = looked_up(world, LookupQuery(TEXT))
-        result = daemon.index(daemon.document("new", TEXT))
+        new = daemon.document("new", TEXT)
+        assert world.reader.look_up([1], daemon.prepare(new).band_keys).full == {0: OPTIONS.banding.bands}
+        result = daemon.index(new)
         assert not answer.complete
         assert answer.matches
         assert len(answer.matches) == result.verified_count
