@@ -17,7 +17,7 @@ import msgspec
 
 from streamdedup import settings
 from streamdedup.detection.lookup import IndexLookup, LookupQuery
-from streamdedup.detection.model import DetectorOptions
+from streamdedup.detection.model import DetectorOptions, Matches
 from streamdedup.detection.scope import query_scope
 from streamdedup.detection.writing import IndexWriter, chunks
 from streamdedup.errors import DecodeError, DocumentTooLarge, IndexNotWritable, SettingsError, StoreUnavailable
@@ -220,7 +220,7 @@ class LibraryIndex:
         options, fingerprint = detector_options(name, section), {**section.fingerprint(), **MAINTAINED_BY_PROGRAMS}
         return cls(section, options, reader, fingerprint, IndexWriter(options, store, fingerprint))
 
-    def add(self, documents: Iterable[_Tuple]) -> list[tuple[Match, ...]]:
+    def add(self, documents: Iterable[_Tuple]) -> list[Matches]:
         """Insert documents and find their near-duplicates among those that were inserted before.
 
         Each pair is returned once, for the document that is inserted later, also within one call. A document whose id
@@ -233,7 +233,7 @@ class LibraryIndex:
                 a profile with ``scope_field`` compares. An integer as id, source or scope is its decimal text.
 
         Returns:
-            The matches of each document, the most similar first.
+            The matches of each document, the most similar first; ``complete`` is false where pairs may be missed.
 
         Raises:
             TypeError, ValueError: A document is not such a tuple: nothing was inserted.
@@ -254,7 +254,7 @@ class LibraryIndex:
         *,
         sources: Iterable[_Name | None] | None = None,
         scopes: Iterable[_Name | None] | None = None,
-    ) -> list[tuple[Match, ...]]:
+    ) -> list[Matches]:
         """Find the near-duplicates of texts without inserting them; the texts do not find each other.
 
         Args:
@@ -263,7 +263,7 @@ class LibraryIndex:
             scopes: Scope of each text, in a profile with ``scope_field``; without one, the default scope.
 
         Returns:
-            The matches of each text, the most similar first.
+            The matches of each text, the most similar first; ``complete`` is false where matches may be missed.
 
         Raises:
             TypeError: ``texts``, ``sources`` or ``scopes`` is one text, or has an item of a wrong type.
@@ -279,13 +279,13 @@ class LibraryIndex:
         queries = [LookupQuery(text, source=source, scope=scope) for text, source, scope in columns]
         with self._lock:
             if not self._check():
-                return [()] * len(queries)  # no document was added yet
+                return [Matches()] * len(queries)  # no document was added yet
             now_ms, matches = int(wall_clock_ms()), []
             for chunk in chunks(queries):
                 for result in self._lookup.look_up(chunk, now_ms):
                     if isinstance(result, Exception):  # the scope is missing, or the profile has no scopes
                         raise result
-                    matches.append(result.matches)
+                    matches.append(Matches(result.matches, complete=result.complete))
             return matches
 
     def remove(self, ids: Iterable[_Name]) -> None:

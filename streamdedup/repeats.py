@@ -1,7 +1,8 @@
 """A limit on log lines that are written once per record, so that a thousand bad records do not fill the log.
 
-For each level, event and code the first lines in a period are written. The others are counted, and the count is one
-line after the period. Lines and counts add up to the event count. ``daemon.statistics`` and ``kafka.consumer`` use it.
+For each level, event and code the first lines in a period are written, of warnings the first one alone. The others are
+counted, and the count is one line after the period. Lines and counts add up to the event count. ``daemon.statistics``
+and ``kafka.consumer`` use it.
 """
 
 import time
@@ -31,7 +32,7 @@ class _Period:
 
 
 class RepeatLimit:
-    """Writes the first ``FIRST_LINES`` lines per event, level and code in each ``PERIOD_S``, then a count.
+    """Writes the first ``FIRST_LINES`` lines (of warnings one) per event, level, code and ``PERIOD_S``, then a count.
 
     The count's line has the same level as the event that it counts, the event name as ``of``, the lines that were not
     written as ``count``, and the other fields from the last such line. Not thread-safe.
@@ -58,11 +59,17 @@ class RepeatLimit:
         """Write a line with level error, or count it; the arguments are as for ``info``."""
         self._log("error", event, code, fields)
 
-    def _log(self, level: str, event: str, code: str, fields: dict[str, object]) -> None:
+    def warning(self, event: str, **fields: object) -> None:
+        """Write a line with level warning, the first in each period only, or count it."""
+        self._log("warning", event, "", fields, first_lines=1)
+
+    def _log(
+        self, level: str, event: str, code: str, fields: dict[str, object], first_lines: int = FIRST_LINES
+    ) -> None:
         self.write_counts()
         period = self._periods.setdefault((level, event, code), _Period(self._clock()))
         line_fields = {"code": code} | fields if code else fields
-        if period.lines_count < FIRST_LINES:
+        if period.lines_count < first_lines:
             period.lines_count += 1
             getattr(self._logger, level)(event, **line_fields)
         else:

@@ -89,7 +89,7 @@ def refuse_members(settings: Settings, advice: str, *, of_index: bool = False) -
         BrokerUnavailable: Kafka did not answer.
     """
     options = kafka_options(settings)
-    members = members_of_index(options) if of_index else describe_group(options).members
+    members = members_of_index(options, unnamed=True) if of_index else describe_group(options).members
     if members:
         raise _members_error(settings, members, advice)
 

@@ -226,7 +226,7 @@ def prepare(config: ConfigOption = None, assignments: SetOption = None, profile:
     options = kafka_options(settings)
     if settings.service.on_index_lost != "rebuild":
         raise SettingsError('service.on_index_lost: must be "rebuild", by which daemons replay the rest at the switch')
-    if members := members_of_index(options):
+    if members := members_of_index(options, unnamed=False):
         raise SettingsError(
             f"redis.key_prefix: daemons use the indexes of this prefix: {', '.join(members)}; choose another one "
             "for the settings to come"

@@ -205,6 +205,13 @@ class Metrics(MetricSet):
         "profile",
     )
 
+    documents_hidden = DeclaredMetric(
+        Counter,
+        "Documents without a match whose buckets were full in all bands; suppressed pairs are no matches.",
+        "Any: near-duplicates of them are missed; [texts that fill buckets](operating.md#buckets-are-full).",
+        "profile",
+    )
+
     # Times
 
     batch_records = DeclaredMetric(

@@ -49,7 +49,7 @@ class Statistics:
     def __init__(self, metrics: Metrics, indexes: Mapping[str, StoreHealth]) -> None:
         self._metrics = metrics
         self._indexes = indexes
-        #: Limits the lines that are written once for each dead letter.
+        #: Limits the lines that are written once for each dead letter or hidden document.
         self._repeats = RepeatLimit(log)
         self._summary: Counter[str] = Counter()  # counts since the last summary
         self._summary_at = time.monotonic()
@@ -116,8 +116,11 @@ class Statistics:
             (metrics.candidates_rejected, detected.rejected_count),
             (metrics.candidates_dropped, detected.dropped_candidates_count),
             (metrics.full_buckets, detected.full_buckets_count),
+            (metrics.documents_hidden, len(detected.hidden_positions)),
         ):
             counter.labels(profile).inc(count)
+        for position in detected.hidden_positions:
+            self._repeats.warning("document_hidden", profile=profile, position=str(position))
 
     def _observe_latency(self, batch: Batch) -> None:
         """Observe the time from each record time to the present, all records of a topic at once."""

@@ -29,12 +29,12 @@ class BucketHits(NamedTuple):
     Attributes:
         candidates: Shared band count by document number.
         near_capacity: Whether other documents filled a bucket at least by half; true also for a full bucket.
-        full: Whether a bucket was full, so that only some bucket members are candidates.
+        full: Number of full buckets, of which only some members are candidates.
     """
 
     candidates: Mapping[int, int]
     near_capacity: bool = False
-    full: bool = False
+    full: int = 0
 
 
 class Copies(NamedTuple):
@@ -52,7 +52,7 @@ class Copies(NamedTuple):
 def hits_by_row(rows: Sequence[int], hits: Hits) -> dict[int, BucketHits]:
     """Return the candidates by batch row, for documents that have any; ``hits`` is the look-up of ``rows``."""
     return {
-        row: BucketHits(candidates, near_capacity=index in hits.near_capacity, full=index in hits.full)
+        row: BucketHits(candidates, near_capacity=index in hits.near_capacity, full=hits.full.get(index, 0))
         for index, (row, candidates) in enumerate(zip(rows, hits.candidates, strict=True))
         if candidates
     }

@@ -112,11 +112,13 @@ class Detector:
         # 5. Claim.
         owned = self._claim(batch, pending, verified.pairs_without_match, fence_list)
         # 6. Clusters.
-        positions_with_matches = [batch.documents[row].position for row, saved in pending.items() if saved.matches]
+        with_matches = {row for row, saved in pending.items() if saved.matches}
+        hidden = {row for row, hit in emitting_hits.items() if hit.full == batch.band_keys.shape[1]} - with_matches
         return counts + DetectionResult(
             detections=self._detections(batch, pending, owned, verified, fence_list),
             refused=tuple(batch.refused),
-            pending_positions=(*batch.missing_positions, *positions_with_matches),
+            pending_positions=(*batch.missing_positions, *(batch.documents[row].position for row in with_matches)),
+            hidden_positions=tuple(batch.documents[row].position for row in sorted(hidden)),
         )
 
     def delete(self, documents: Sequence[Document], fences: Mapping[Partition, Fence]) -> DetectionResult:
@@ -141,7 +143,7 @@ class Detector:
         numbers = [batch.entries[row].number for row in rows]
         hits = self._store.insert_and_look_up(numbers, batch.band_keys[rows], fences)
         full = tuple(batch.documents[rows[index]].position for index in sorted(hits.full))
-        counts = DetectionResult(full_buckets_count=hits.full_buckets_count, full_bucket_positions=full)
+        counts = DetectionResult(full_buckets_count=sum(hits.full.values()), full_bucket_positions=full)
         return hits_by_row(rows, hits), counts
 
     def _emission(self, batch: InsertedBatch, fences: Mapping[Partition, Fence]) -> tuple[list[int], DetectionResult]:

@@ -5,11 +5,12 @@ share the batch, and the callers of the detector, such as ``daemon.batch``, read
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from hashlib import blake2b
 from operator import add, attrgetter
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -166,6 +167,22 @@ class InsertedBatch(Prepared):
     missing_positions: Sequence[Position]
 
 
+class Matches(tuple[Match, ...]):  # noqa: SLOT001  a tuple subclass with slots has no further attribute
+    """The matches of a document or text, the most similar first, for programs.
+
+    Attributes:
+        complete: Whether all candidates were compared; not where a bucket was full, or beyond ``max_candidates``.
+    """
+
+    complete: bool
+
+    def __new__(cls, matches: Iterable[Match] = (), *, complete: bool = True) -> Self:
+        """Return the tuple with the attribute."""
+        self = super().__new__(cls, matches)
+        self.complete = complete
+        return self
+
+
 @dataclass(frozen=True, slots=True)
 class Detection:
     """A document with near-duplicates.
@@ -219,6 +236,8 @@ class DetectionResult:
         full_bucket_positions: Positions of documents with a full bucket.
         over_candidates_positions: Positions of documents with more than ``max_candidates`` candidates and no full
             bucket.
+        hidden_positions: Positions, at or above the high-water mark, of documents without a match whose buckets were
+            full in all bands: such a document is in no bucket, so that later near-duplicates miss it too.
     """
 
     detections: tuple[Detection, ...] = ()
@@ -238,6 +257,7 @@ class DetectionResult:
     full_buckets_count: int = 0
     full_bucket_positions: tuple[Position, ...] = ()
     over_candidates_positions: tuple[Position, ...] = ()
+    hidden_positions: tuple[Position, ...] = ()
 
     def __add__(self, added: "DetectionResult") -> "DetectionResult":
         """Return the result of two steps, or of two chunks: numbers and counters are added, tuples joined."""

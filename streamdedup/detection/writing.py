@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from streamdedup.detection.detector import Detector
-from streamdedup.detection.model import DetectionResult, DetectorOptions
+from streamdedup.detection.model import DetectionResult, DetectorOptions, Matches
 from streamdedup.errors import BatchRefused, IndexNotWritable
 from streamdedup.index.contract import Index
 from streamdedup.index.values import Fence, Fingerprint, wall_clock_ms
 from streamdedup.position import Partition
-from streamdedup.wire import Document, Match, Op
+from streamdedup.wire import Document, Op
 
 #: The one partition of all documents.
 _PARTITION = Partition("library", 0)
@@ -56,7 +56,7 @@ class IndexWriter:
         #: Documents of the last ``add`` if it failed.
         self._unfinished: list[Document] = []
 
-    def add(self, added: Sequence[Added]) -> list[tuple[Match, ...]]:
+    def add(self, added: Sequence[Added]) -> list[Matches]:
         """See ``library.Index.add``; ids, texts, sources and scopes are valid."""
         if not added:
             return []
@@ -78,7 +78,11 @@ class IndexWriter:
             _, error = result.refused[0]
             raise error
         matches = {detection.document.position: detection.matches for detection in result.detections}
-        return [matches.get(document.position, ()) for document in documents]
+        incomplete = {*result.full_bucket_positions, *result.over_candidates_positions}
+        return [
+            Matches(matches.get(document.position, ()), complete=document.position not in incomplete)
+            for document in documents
+        ]
 
     def remove(self, ids: Sequence[str]) -> None:
         """See ``library.Index.remove``; the ids are valid."""

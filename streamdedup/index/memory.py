@@ -144,7 +144,7 @@ class MemoryIndex(MemoryPartitions):
                     self._buckets.set(band_and_key, members)
                 for member in others:
                     hits[member] = hits.get(member, 0) + 1
-        return Hits(candidates, full.total(), frozenset(full), frozenset(near_capacity))
+        return Hits(candidates, full, frozenset(near_capacity))
 
     def remove_from_buckets(
         self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]

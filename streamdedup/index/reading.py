@@ -84,4 +84,4 @@ def hits_of_members(numbers: Sequence[int], buckets: Sequence[Sequence[Sequence[
             for member in others:
                 band_counts[member] = band_counts.get(member, 0) + 1
         candidates.append(band_counts)
-    return Hits(candidates, full.total(), frozenset(full), frozenset(near_capacity))
+    return Hits(candidates, full, frozenset(near_capacity))

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from streamdedup.position import Partition, Position
@@ -128,14 +128,12 @@ class Hits:
     Attributes:
         candidates: For each document the other members of its buckets: document number, and in how many bands the
             member shares a bucket with the document.
-        full_buckets_count: Full buckets, each counted for every document that it refused.
-        full: Documents with at least one full bucket.
+        full: Number of full buckets by document, for documents with at least one.
         near_capacity: Documents with a bucket that other members fill at least by half; contains ``full``.
     """
 
     candidates: list[dict[int, int]]
-    full_buckets_count: int = 0
-    full: frozenset[int] = frozenset()
+    full: Mapping[int, int] = field(default_factory=dict)
     near_capacity: frozenset[int] = frozenset()
 
 

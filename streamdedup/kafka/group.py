@@ -355,13 +355,14 @@ def committed_offsets(options: KafkaOptions) -> dict[Partition, CommittedOffset]
 
 
 def refuse_other_indexes(options: KafkaOptions) -> None:
-    """Check that no member of the group uses indexes with another name (``KafkaOptions.index_name``).
+    """Check that all members of the group use indexes with the same name (``KafkaOptions.index_name``).
 
     Called before joining and after. Documents that two members insert in different indexes are never compared. The name
-    is a part of the client id (``KafkaOptions.member_client_id``); a member without a name is not refused.
+    is a part of the client id (``KafkaOptions.member_client_id``); a member without a name may use any index, or be
+    another program.
 
     Raises:
-        BrokerUnavailable: A member uses another name, or no broker answers.
+        BrokerUnavailable: A member uses another name or none, or no broker answers.
         BrokerMisconfigured: Kafka refuses the client.
     """
     if not options.index_name or options.api_version is not None:
@@ -374,27 +375,23 @@ def refuse_other_indexes(options: KafkaOptions) -> None:
             return group
 
         group = _retrying(options, f"look up the group {options.group_id}", describe)
-    with_other_index = [
-        _named(member)
-        for member in group["members"]
-        if member["client_id"].startswith(f"{CLIENT_ID}-") and member["client_id"] != options.member_client_id
-    ]
-    if with_other_index:
+    strangers = [_named(member) for member in group["members"] if member["client_id"] != options.member_client_id]
+    if strangers:
         raise BrokerUnavailable(
             f"members of the group {options.group_id} have another index, by their redis.key_prefix, than this daemon "
-            f"({options.member_client_id}): {', '.join(sorted(with_other_index))}. Stop them first; one that ended "
-            "without leaving the group stays a member for kafka.session_timeout"
+            f"({options.member_client_id}), or their client id names none: {', '.join(sorted(strangers))}. Stop them "
+            "first; one that ended without leaving the group stays a member for kafka.session_timeout"
         )
 
 
-def members_of_index(options: KafkaOptions) -> tuple[str, ...]:
-    """Return the members that may use the same indexes: whose client id has the same index name, or no index name."""
+def members_of_index(options: KafkaOptions, *, unnamed: bool) -> tuple[str, ...]:
+    """Return the members whose client id has the same index name; with ``unnamed`` also those that name no index."""
     prefix = f"{CLIENT_ID}-"  # of a client id with an index name
     return tuple(
         member
         for member in describe_group(options).members
-        if not member.startswith(prefix)
-        or member.startswith((f"{options.member_client_id} ", f"{options.member_client_id},"))  # see `_named`
+        if member.startswith((f"{options.member_client_id} ", f"{options.member_client_id},"))  # see `_named`
+        or (unnamed and not member.startswith(prefix))
     )
 
 

@@ -76,7 +76,7 @@ class KafkaOptions:
         close_timeout_s: Time limit for closing a client.
         create_command: Command line that creates the topics, for error texts; None without settings.
         index_name: Name of the indexes (``redis.key_prefix``), part of the client id of group members. A daemon does
-            not join members with another name. Empty for no name.
+            not join members with another name or none. Empty for no name.
     """
 
     bootstrap_servers: str

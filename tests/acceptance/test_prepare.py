@@ -3,9 +3,12 @@
 import random
 import re
 import threading
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
 
 import pytest
+from kafka import KafkaConsumer
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
 from tests import servers
 from tests.daemons import PATIENT, Installation, wait_no_members
@@ -123,6 +126,57 @@ def test_parameters_change_without_a_pair_lost_or_doubled_while_documents_flow(i
     assert sorted(set(seen)) == seen
     status = index("status", "--config", installation.config, *changes)
     assert "fits the settings" in status.stdout
+
+
+@contextmanager
+def a_member(installation: Installation, client_id: str):
+    """Keep a member with this client id in the group until the end of the context."""
+    ended = threading.Event()
+    consumer = KafkaConsumer(
+        installation.topic,
+        bootstrap_servers=installation.kafka.split(","),
+        group_id=installation.group,
+        client_id=client_id,
+        enable_auto_commit=False,
+        partition_assignment_strategy=[CooperativeStickyAssignor],
+    )
+
+    def poll() -> None:
+        while not ended.is_set():
+            consumer.poll(100)
+
+    with closing(consumer), ThreadPoolExecutor(1) as pool:
+        polling = pool.submit(poll)
+        try:
+            servers.wait_until(lambda: consumer.assignment() or polling.done(), what="the partitions of the member")
+            yield
+        finally:
+            ended.set()
+        polling.result()
+
+
+def test_a_member_that_names_no_index_is_waited_for_by_daemons_and_hinders_no_preparation(installation, index):
+    stream = Stream(installation)
+    installation.send(stream.batch(40))
+    installation.run_until_committed(40)
+    wait_no_members(installation.kafka, installation.group)
+    changes = [word for item in CHANGES.items() for word in ("--set", "=".join(item))]
+    with ExitStack() as membership:
+        membership.enter_context(a_member(installation, "streamdedup"))
+        prepared = index("prepare", "--config", installation.config, *changes)
+        assert prepared.returncode == 0, prepared.stderr
+        refused = index("drop", "--yes", "--config", installation.config, *changes)
+        assert "are running: streamdedup at" in refused.stderr
+        with installation.daemon("new", **PATIENT, **CHANGES) as new:
+            waiting = new.wait_event("waiting")
+            while "names none: streamdedup at" not in waiting["reason"]:
+                waiting = new.wait_event("waiting")
+            membership.close()
+            new.wait_ready()
+            assert not new.events("index_rebuild_begun")
+            installation.wait_committed(stream.finish())
+            assert new.stop() == 0
+    assert installation.pairs() == sorted(stream.pairs)
 
 
 def test_an_index_is_prepared_beside_another_one_only(installation, index):

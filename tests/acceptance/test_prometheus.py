@@ -24,6 +24,7 @@ from streamdedup.settings import Settings
 from tests import servers
 from tests.daemons import DEADLINE_S, Daemon, Installation, delete_offsets, produce_keyed, set_offsets, values_of
 from tests.dashboard import PANELS, metrics_of, substituted
+from tests.floods import a_story, decoys
 from tests.made_corpus import a_corpus
 from tests.prometheus import RULES, PrometheusServer, Watch
 from tests.support.ports import free_ports
@@ -104,6 +105,7 @@ EVENTS: dict[str, dict[Shown, str]] = {
         ("Alerts that fire", "{{alertname}}"): "more",
     },
     "Redis goes on": {
+        ("Full buckets by profile", "documents hidden {{profile}}"): "more",
         ("Lag", "records"): "more",
         ("Lag by partition", "{{topic}}:{{partition}}"): "more",
     },
@@ -144,6 +146,7 @@ ALERTS: dict[str, tuple[str, ...]] = {
     "documents come in": ("StreamdedupBucketsFull", "StreamdedupLatencyHigh"),
     "some of them are bad": ("StreamdedupDeadLetters", "StreamdedupFutureTimes"),
     "Redis freezes while documents come in": ("StreamdedupStoreAway", "StreamdedupNotReady"),
+    "Redis goes on": ("StreamdedupDocumentsHidden",),
     "a topic turns bad": ("StreamdedupHalted",),
     "its committed offsets are deleted": ("StreamdedupDocumentsSilent",),
     "its topic is deleted and created again": ("StreamdedupTopicMissing",),
@@ -340,6 +343,9 @@ class Life:
         self.send(values_of([(f"third-{i}", text) for i, text in a_corpus(3, 3000)]))
 
     def redis_goes_on(self) -> None:
+        # In one partition, so that the text comes after the decoys.
+        text = a_story()
+        self.send(values_of([*decoys(text, 400, 85), ("story", text)]), partition=0)
         resume(self._redis)
 
     def kafka_freezes(self) -> None:

@@ -27,6 +27,7 @@ from streamdedup.position import Partition, Position
 from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.wire import Document
 from tests import served
+from tests.floods import a_story, decoys, edited
 from tests.thoroughness import examples
 
 OPTIONS = replace(served.OPTIONS, window_ms=1_000)
@@ -97,8 +98,11 @@ class Daemon:
         position = Position("articles", partition, next(self._offsets[partition]))
         return Document(document_id, text, position, time_ms, **fields)
 
+    def prepare(self, *documents: Document):
+        return self._detector.prepare(documents)
+
     def index(self, *documents: Document):
-        return self._detector.index(self._detector.prepare(documents), self._fences)
+        return self._detector.index(self.prepare(*documents), self._fences)
 
     def delete(self, *documents: Document):
         return self._detector.delete(documents, self._fences)
@@ -192,7 +196,9 @@ class TestBuckets:
         for at in range(6):
             daemon.index(daemon.document(f"d{at}", TEXT))
         (answer,) = looked_up(world, LookupQuery(TEXT))
-        result = daemon.index(daemon.document("new", TEXT))
+        new = daemon.document("new", TEXT)
+        assert world.reader.look_up([1], daemon.prepare(new).band_keys).full == {0: OPTIONS.banding.bands}
+        result = daemon.index(new)
         assert not answer.complete
         assert answer.matches
         assert len(answer.matches) == result.verified_count
@@ -204,6 +210,24 @@ class TestBuckets:
             daemon.index(daemon.document(f"d{at}", f"{TEXT} {'iris' if at < 6 else 'jade'}"))
         (answer,) = looked_up(world, LookupQuery(f"{TEXT} jade"))
         assert answer.matches[0].similarity == 1.0
+
+    def test_a_text_whose_buckets_decoys_fill_has_no_match_and_its_answer_is_not_complete(self, make_world):
+        world = make_world(bucket_cap=4)
+        daemon = Daemon(world)
+        story = a_story()
+        for document_id, text in decoys(story, 80, 85):
+            daemon.index(daemon.document(document_id, text))
+        before = looked_up(world, LookupQuery(story))[0]
+        document = daemon.document("story", story)
+        assert daemon.index(document).hidden_positions == (document.position,)
+        near, copy, stored = looked_up(
+            world, LookupQuery(edited(story, 1, 99)), LookupQuery(story), LookupQuery(story, "story")
+        )
+        assert [match.id for match in copy.matches] == ["story"]
+        assert not any(answer.matches or answer.complete for answer in (before, near, stored))
+        assert not copy.complete
+        entry, _ = IndexLookup(OPTIONS, world.reader).document("story")
+        assert not IndexLookup(OPTIONS, world.reader).matches_of(entry).complete
 
     def test_a_lookup_changes_nothing(self, world, daemon):
         daemon.index(daemon.document("d0", TEXT))

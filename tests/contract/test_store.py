@@ -295,17 +295,25 @@ class TestBuckets:
     def test_a_full_bucket_takes_no_more_but_shows_its_members(self, make_store):
         store, fence = fenced(make_store(bucket_cap=2))
         hits = store.insert_and_look_up([1, 2, 3], keys((1, 10, 20), (1, 11, 21), (1, 12, 22)), [fence])
-        assert hits.full_buckets_count == 1
+        assert hits.full == {2: 1}
         assert store.insert_and_look_up([4], keys((1, 13, 23)), [fence]).candidates == [{1: 1, 2: 1}]
-        assert store.insert_and_look_up([2], keys((1, 11, 21)), [fence]).full_buckets_count == 0
+        assert store.insert_and_look_up([2], keys((1, 11, 21)), [fence]).full == {}
+
+    def test_the_full_buckets_of_a_document_are_counted_over_all_bands(self, make_store):
+        store, fence = fenced(make_store(bucket_cap=2))
+        store.insert_and_look_up([1, 2], keys((1, 2, 3), (1, 2, 3)), [fence])
+        hits = store.insert_and_look_up([3, 4, 5, 1], keys((1, 2, 3), (1, 2, 9), (7, 8, 9), (1, 2, 3)), [fence])
+        assert hits.full == {0: BANDS, 1: BANDS - 1}
+        again = store.insert_and_look_up([3, 4], keys((1, 2, 3), (1, 2, 9)), [fence])
+        assert again.full == hits.full, "a repeated call finds the same"
 
     def test_documents_with_full_and_half_full_buckets_are_named(self, make_store):
         store, fence = fenced(make_store(bucket_cap=4))
         rows = [(1, 10, 20), (1, 11, 21), (1, 12, 22), (1, 13, 23), (1, 14, 24), (1, 10, 25)]
         hits = store.insert_and_look_up([1, 2, 3, 4, 5, 6], keys(*rows), [fence])
-        assert (hits.full, hits.near_capacity) == ({4, 5}, {2, 3, 4, 5})
+        assert (hits.full, hits.near_capacity) == ({4: 1, 5: 1}, {2, 3, 4, 5})
         again = store.insert_and_look_up([1, 9], keys((1, 10, 20), (9, 9, 9)), [fence])
-        assert (again.full, again.near_capacity) == (frozenset(), {0})
+        assert (again.full, again.near_capacity) == ({}, {0})
 
     def test_a_full_bucket_shows_only_some_of_its_members(self, make_store):
         store, fence = fenced(make_store(bucket_cap=30))
@@ -319,7 +327,7 @@ class TestBuckets:
 
     def test_without_a_cap_no_bucket_is_crowded(self, store, fence):
         hits = store.insert_and_look_up([1, 2, 3], keys(*[(1, 2, 3)] * 3), [fence])
-        assert (hits.full, hits.near_capacity) == (frozenset(), frozenset())
+        assert (hits.full, hits.near_capacity) == ({}, frozenset())
 
 
 class TestLeaving:

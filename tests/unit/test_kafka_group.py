@@ -1,13 +1,15 @@
 """Committed offsets and members of a consumer group, and waiting for the members to leave."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from streamdedup.cli import guards
-from streamdedup.errors import BrokerUnavailable, StreamdedupError
+from streamdedup.cli import index as index_commands
+from streamdedup.errors import BrokerUnavailable, SettingsError, StreamdedupError
 from streamdedup.kafka import group
 from streamdedup.kafka.group import GroupState, _named, committed_if_listed, fetch_committed, partitions_of
 from streamdedup.kafka.options import KafkaOptions
@@ -110,3 +112,73 @@ def test_without_waiting_a_member_is_refused_at_once(monkeypatch, settings):
     leaving_at(monkeypatch, ManualClock(), 1e9)
     with pytest.raises(StreamdedupError, match=r"are running: streamdedup at .*\nstop them first"):
         guards.refuse_while_daemons_run(settings)
+
+
+class TestMembersByIndex:
+    """Which members use the index "next", by their client ids."""
+
+    OPTIONS = replace(OPTIONS, index_name="next")
+    SAME = "streamdedup-next"
+    OTHERS = ("streamdedup", "streamdedup-next2", "streamdedup-old", "console-consumer", "rdkafka", "")
+
+    @pytest.fixture(autouse=True)
+    def group_of(self, monkeypatch):
+        """Set the client ids of the members of the group."""
+
+        def set_members(*client_ids: str, static: str | None = None) -> None:
+            members = [{"client_id": i, "client_host": "/10.0.0.7", "group_instance_id": static} for i in client_ids]
+            admin = SimpleNamespace(
+                describe_groups=lambda groups: {key: {"error": None, "members": members} for key in groups},
+                list_group_offsets=lambda asked: {key: {} for key in asked},
+                describe_topics=lambda _topics: [],
+            )
+            monkeypatch.setattr(group, "admin_client", lambda _options: nullcontext(admin))
+
+        return set_members
+
+    @pytest.mark.parametrize("other", OTHERS)
+    def test_a_daemon_waits_while_a_member_has_another_index_or_names_none(self, group_of, other):
+        group_of(self.SAME, other, self.SAME)
+        with pytest.raises(BrokerUnavailable) as raised:
+            group.refuse_other_indexes(self.OPTIONS)
+        assert f"(streamdedup-next), or their client id names none: {other} at /10.0.0.7. Stop" in str(raised.value)
+
+    def test_a_daemon_joins_members_of_its_index_and_without_a_name_any_members(self, group_of):
+        group_of()
+        group.refuse_other_indexes(self.OPTIONS)
+        group_of(self.SAME, self.SAME, static="a-0")
+        group.refuse_other_indexes(self.OPTIONS)
+        group_of(*self.OTHERS)
+        group.refuse_other_indexes(OPTIONS)
+        group.refuse_other_indexes(replace(self.OPTIONS, api_version=(2, 0)))
+
+    @pytest.mark.parametrize("static", [None, "a-0"])
+    def test_a_member_that_names_no_index_may_have_this_one_for_a_deletion_only(self, group_of, static):
+        group_of(self.SAME, *self.OTHERS, static=static)
+
+        def client_ids(*, unnamed: bool) -> list[str]:
+            members = group.members_of_index(self.OPTIONS, unnamed=unnamed)
+            return [member.partition(" at ")[0].partition(",")[0] for member in members]
+
+        assert client_ids(unnamed=False) == [self.SAME]
+        assert client_ids(unnamed=True) == ["", "console-consumer", "rdkafka", "streamdedup", self.SAME]
+
+    def test_an_index_is_prepared_beside_a_member_that_names_none_and_not_dropped(
+        self, group_of, monkeypatch, settings
+    ):
+        class Reached(Exception):
+            """The check of the members has passed."""
+
+        def connect(_settings):
+            raise Reached
+
+        monkeypatch.setattr(index_commands, "connect_backend", connect)
+        monkeypatch.setattr(index_commands, "load_settings", lambda _config, _assignments: settings)
+        group_of("streamdedup")
+        with pytest.raises(Reached):
+            index_commands.prepare()
+        with pytest.raises(StreamdedupError, match="are running: streamdedup at"):
+            index_commands.drop(yes=True)
+        group_of(f"streamdedup-{settings.redis.key_prefix}")
+        with pytest.raises(SettingsError, match="daemons use the indexes of this prefix"):
+            index_commands.prepare()

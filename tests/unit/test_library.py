@@ -23,6 +23,7 @@ from streamdedup.indexes import detector_options
 from streamdedup.library import ProfileKeys
 from streamdedup.settings import Profile as ProfileSection
 from streamdedup.settings.base import keys_of
+from tests.floods import a_story, decoys, edited
 from tests.thoroughness import examples
 
 ROOT = Path(__file__).parents[2]
@@ -90,6 +91,26 @@ class TestAdd:
         assert ids(index.add([("a", TEXT)])) == [[]]
         assert ids(index.add([("b", TEXT)])) == [["a"]]
         assert ids(index.lookup(["something else entirely here"])) == [[]]
+
+    def test_the_answers_about_a_text_whose_buckets_decoys_fill_are_not_complete(self):
+        story, calm = a_story(), "something else entirely here"
+        with Index.in_memory(Profile(bucket_cap=10)) as index:
+            assert not any(index.add(decoys(story, 300, 22)))
+            added = index.add([("story", story), ("calm", calm), ("copy", story)])
+            assert ids(added) == [[], [], ["story"]]
+            assert [matches.complete for matches in added] == [False, True, False]
+            found = index.lookup([edited(story, 1, 999), story, calm])
+            assert ids(found) == [[], ["copy", "story"], ["calm"]]
+            assert [matches.complete for matches in found] == [False, False, True]
+
+    def test_more_candidates_than_are_compared_make_an_answer_incomplete(self):
+        with Index.in_memory(Profile(max_candidates=2)) as index:
+            added = index.add([(f"d{at}", TEXT) for at in range(4)])
+            assert [matches.complete for matches in added] == [True, True, True, False]
+            assert not index.lookup([TEXT])[0].complete
+
+    def test_an_index_without_documents_answers_completely(self, index):
+        assert [matches.complete for matches in index.lookup([TEXT])] == [True]
 
     def test_many_documents_are_added_in_one_call(self, index):
         documents = [(f"d{at}", f"one{at} two{at} three{at} four{at}") for at in range(2_500)]

@@ -56,6 +56,7 @@ from streamdedup.index.memory import MemoryIndex
 from streamdedup.position import Partition
 from streamdedup.wire import Decoder, content_digest
 from streamdedup.wire.dead_letters import read_headers
+from tests.floods import a_story, decoys
 from tests.thoroughness import examples
 
 TEXT = "amber birch cedar delta ember fjord grove"
@@ -325,6 +326,21 @@ def test_a_rebalance_brings_nothing_back_that_another_has_committed_meanwhile():
         world.turn(daemon)
     assert world.wrong() == []
     assert len(world.published()) == 1
+
+
+@pytest.mark.parametrize(
+    ("effect", "act"), [("insert_copies", store_fails), ("announce", store_fails), ("publish", broker_fails)]
+)
+def test_a_document_that_full_buckets_hide_is_counted_once_for_its_committed_record(effect, act):
+    story = a_story()
+    records = [Sent(document_id, text) for document_id, text in decoys(story, 120, 85)]
+    records += [Sent("story", story), Sent("story", story)]
+    world = World(records, batch_size=500, make_index=lambda _world: MemoryIndex(bucket_cap=5))
+    world.plan = plan_once(effect, act)
+    (daemon,) = world.run().daemons
+    assert not world.published()
+    assert daemon.metric("documents_replayed_total") == 121
+    assert daemon.metric("documents_hidden_total", profile="articles") == 1
 
 
 # Offsets, index, fencing

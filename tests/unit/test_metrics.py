@@ -132,6 +132,7 @@ def a_committed_batch() -> tuple[BatchResult, Publication]:
         verified_count=3,
         rejected_count=6,
         full_buckets_count=5,
+        hidden_positions=tuple(a_document(offset).position for offset in (1, 2, 4)),
     )
     kinds = [("articles", "upsert")] * 6 + [("articles", "invalid")]
     failed = FailedRecord(batch.records[6], DecodeError("not_json", "not JSON"), Stage.DECODE)
@@ -155,6 +156,7 @@ def test_a_committed_batch_is_counted_once_under_the_right_labels(metrics):
         ("candidates_verified_total", {"profile": "news"}, 3),
         ("candidates_rejected_total", {"profile": "news"}, 6),
         ("full_buckets_total", {"profile": "news"}, 5),
+        ("documents_hidden_total", {"profile": "news"}, 3),
         ("batch_records_count", {}, 1),
         ("batch_records_sum", {}, 7),
         ("latency_seconds_count", {"topic": "articles"}, 7),
@@ -312,6 +314,20 @@ def test_the_limits_that_documents_reached_are_logged_at_the_end_with_the_cure(m
     assert (line["over_candidates"], line["dropped_candidates"]) == (0, 4)
     assert "bucket_cap" in line["reason"]
     assert "stop-shingles" in line["reason"]
+
+
+def test_of_hidden_documents_one_a_minute_is_logged_by_its_position(metrics):
+    statistics = Statistics(metrics, {})
+    with capture_logs() as logged:
+        for _ in range(2):
+            statistics.committed(*a_committed_batch())
+        first = [line for line in logged if line["event"] == "document_hidden"]
+        statistics.close()
+    assert first == [
+        {"event": "document_hidden", "log_level": "warning", "profile": "news", "position": "articles:0:1"}
+    ]
+    (rest,) = [line for line in logged if line.get("of") == "document_hidden"]
+    assert (rest["log_level"], rest["count"], rest["position"]) == ("warning", 5, "articles:0:4")
 
 
 def test_the_exposition_can_be_parsed(metrics):

@@ -75,6 +75,18 @@ def test_the_first_lines_of_a_period_are_written_and_the_rest_is_one_count(limit
     ]
 
 
+def test_of_warnings_one_is_written_in_each_period(limit, clock):
+    with capture_logs() as logs:
+        for _ in range(2):
+            for number in range(3):
+                limit.warning("document_hidden", position=number)
+            clock.now_s += PERIOD_S
+        limit.write_counts()
+    line = {"log_level": "warning", "event": "document_hidden", "position": 0}
+    count = {"log_level": "warning", "event": REPEATS_EVENT, "of": "document_hidden", "count": 2, "position": 2}
+    assert logs == [line, count] * 2
+
+
 def test_codes_and_levels_are_limited_apart(limit):
     with capture_logs() as logs:
         for _ in range(7):

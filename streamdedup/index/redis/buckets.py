@@ -91,7 +91,7 @@ class RedisBuckets(RedisPart):
                 if 0 < cap <= 2 * others_count:
                     near_capacity.add(row)
         # A full bucket returns few members, so their number does not show that the bucket is near capacity.
-        return Hits(candidates, full.total(), frozenset(full), frozenset(near_capacity | full.keys()))
+        return Hits(candidates, full, frozenset(near_capacity | full.keys()))
 
     def remove_from_buckets(
         self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
