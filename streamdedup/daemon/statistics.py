@@ -116,11 +116,11 @@ class Statistics:
             (metrics.candidates_rejected, detected.rejected_count),
             (metrics.candidates_dropped, detected.dropped_candidates_count),
             (metrics.full_buckets, detected.full_buckets_count),
-            (metrics.documents_hidden, len(detected.hidden_positions)),
+            (metrics.documents_hidden, len(detected.hidden)),
         ):
             counter.labels(profile).inc(count)
-        for position in detected.hidden_positions:
-            self._repeats.warning("document_hidden", profile=profile, position=str(position))
+        for document in detected.hidden:
+            self._repeats.warning("document_hidden", profile=profile, id=document.id, position=str(document.position))
 
     def _observe_latency(self, batch: Batch) -> None:
         """Observe the time from each record time to the present, all records of a topic at once."""

@@ -118,7 +118,7 @@ class Detector:
             detections=self._detections(batch, pending, owned, verified, fence_list),
             refused=tuple(batch.refused),
             pending_positions=(*batch.missing_positions, *(batch.documents[row].position for row in with_matches)),
-            hidden_positions=tuple(batch.documents[row].position for row in sorted(hidden)),
+            hidden=tuple(batch.documents[row] for row in sorted(hidden)),
         )
 
     def delete(self, documents: Sequence[Document], fences: Mapping[Partition, Fence]) -> DetectionResult:

@@ -236,8 +236,8 @@ class DetectionResult:
         full_bucket_positions: Positions of documents with a full bucket.
         over_candidates_positions: Positions of documents with more than ``max_candidates`` candidates and no full
             bucket.
-        hidden_positions: Positions, at or above the high-water mark, of documents without a match whose buckets were
-            full in all bands: such a document is in no bucket, so that later near-duplicates miss it too.
+        hidden: Documents, at or above the high-water mark, without a match, whose buckets were full in all bands: such
+            a document is in no bucket, so that later near-duplicates miss it too.
     """
 
     detections: tuple[Detection, ...] = ()
@@ -257,7 +257,7 @@ class DetectionResult:
     full_buckets_count: int = 0
     full_bucket_positions: tuple[Position, ...] = ()
     over_candidates_positions: tuple[Position, ...] = ()
-    hidden_positions: tuple[Position, ...] = ()
+    hidden: tuple[Document, ...] = ()
 
     def __add__(self, added: "DetectionResult") -> "DetectionResult":
         """Return the result of two steps, or of two chunks: numbers and counters are added, tuples joined."""

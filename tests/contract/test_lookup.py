@@ -219,7 +219,7 @@ class TestBuckets:
             daemon.index(daemon.document(document_id, text))
         before = looked_up(world, LookupQuery(story))[0]
         document = daemon.document("story", story)
-        assert daemon.index(document).hidden_positions == (document.position,)
+        assert daemon.index(document).hidden == (document,)
         near, copy, stored = looked_up(
             world, LookupQuery(edited(story, 1, 99)), LookupQuery(story), LookupQuery(story, "story")
         )

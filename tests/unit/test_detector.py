@@ -611,7 +611,7 @@ class TestHidden:
         stream = Stream(replace(OPTIONS, keep_sources=True), MemoryIndex(bucket_cap=5))
         result = stream.index(*(a_document(i, text, at, source="press") for at, (i, text) in enumerate(self.EDITS)))
         assert not result.detections
-        assert not result.hidden_positions
+        assert not result.hidden
         return Stream(replace(OPTIONS, **options), stream.store)
 
     def story(self, offset: int, text: str | None = None, **fields) -> Document:
@@ -620,53 +620,53 @@ class TestHidden:
     def test_a_text_without_a_match_is_hidden_and_its_exact_copy_names_it(self):
         stream = self.flooded()
         story, near, copy = self.story(150), self.story(151, edited_by(self.STORY, 1, 7)), self.story(152)
-        assert stream.index(story).hidden_positions == (story.position,)
+        assert stream.index(story).hidden == (story,)
         assert not stream.index(near).detections
         result = stream.index(copy)
         assert [match.id for match in result.detections[0].matches] == ["story-150"]
-        assert not result.hidden_positions
+        assert not result.hidden
 
     def test_several_texts_of_a_batch_are_hidden_and_a_storm_of_near_copies_is_not(self):
         stream = self.flooded()
         documents = [self.story(150), a_document("calm", OTHER_TEXT, 151), self.story(152, f"{self.STORY} ... ")]
-        assert stream.index(*documents).hidden_positions == (documents[0].position, documents[2].position)
+        assert stream.index(*documents).hidden == (documents[0], documents[2])
         stream = Stream(OPTIONS, MemoryIndex(bucket_cap=5))
         result = stream.index(*(a_document(f"d{at}", TEXT, at) for at in range(50)))
         assert len(result.full_bucket_positions) == 45
-        assert not result.hidden_positions
+        assert not result.hidden
 
     def test_a_text_with_one_bucket_that_is_not_full_is_not_hidden(self):
         stream = self.flooded()
         in_fewer_bands = self.story(150, edited_by(self.STORY, 20, 7))
         result = stream.index(in_fewer_bands)
         assert 1 < result.full_buckets_count < OPTIONS.banding.bands
-        assert not result.hidden_positions
+        assert not result.hidden
 
     def test_a_pair_by_containment_counts_as_a_match_and_a_suppressed_pair_does_not(self):
-        assert not self.flooded(containment=ContainmentRule(0.3, 0.1, 5)).index(self.story(150)).hidden_positions
+        assert not self.flooded(containment=ContainmentRule(0.3, 0.1, 5)).index(self.story(150)).hidden
         suppression = Suppression(ignore_same_source=True)
         stream = self.flooded(threshold=0.35, suppression=suppression, keep_sources=True)
         result = stream.index(self.story(150, source="press"))
         assert result.suppressed.total()
-        assert result.hidden_positions
+        assert result.hidden
 
     def test_each_attempt_at_a_text_finds_it_hidden_and_a_redelivery_or_a_silent_one_does_not(self):
         stream = self.flooded()
-        assert [len(stream.index(self.story(150)).hidden_positions) for _ in range(2)] == [1, 1]
-        assert not stream.index(a_document("story-150", self.STORY, 151)).hidden_positions
+        assert [len(stream.index(self.story(150)).hidden) for _ in range(2)] == [1, 1]
+        assert not stream.index(a_document("story-150", self.STORY, 151)).hidden
         stream.fence(generation=2, committed=160)
-        assert not stream.index(self.story(159)).hidden_positions
-        assert stream.index(self.story(160, f"{self.STORY} .")).hidden_positions
+        assert not stream.index(self.story(159)).hidden
+        assert stream.index(self.story(160, f"{self.STORY} .")).hidden
 
     def test_a_text_is_hidden_by_the_append_that_completes_it_and_by_an_update(self):
         stream = self.flooded()
         words = self.STORY.split()
-        assert not stream.index(self.story(150, " ".join(words[:200]))).hidden_positions
+        assert not stream.index(self.story(150, " ".join(words[:200]))).hidden
         rest = a_document("story-150", " ".join(words[200:]), 151, op="append")
-        assert stream.index(rest).hidden_positions == (rest.position,)
+        assert stream.index(rest).hidden == (rest,)
         stream.index(a_document("changed", OTHER_TEXT, 152))
         changed = a_document("changed", self.STORY.upper(), 153)
-        assert stream.index(changed).hidden_positions == (changed.position,)
+        assert stream.index(changed).hidden == (changed,)
 
 
 @pytest.mark.parametrize(("limit", "count"), [(None, 3), (500, 3), (3, 3), (2, 2), (1, 1)])

@@ -132,7 +132,7 @@ def a_committed_batch() -> tuple[BatchResult, Publication]:
         verified_count=3,
         rejected_count=6,
         full_buckets_count=5,
-        hidden_positions=tuple(a_document(offset).position for offset in (1, 2, 4)),
+        hidden=tuple(a_document(offset) for offset in (1, 2, 4)),
     )
     kinds = [("articles", "upsert")] * 6 + [("articles", "invalid")]
     failed = FailedRecord(batch.records[6], DecodeError("not_json", "not JSON"), Stage.DECODE)
@@ -316,7 +316,7 @@ def test_the_limits_that_documents_reached_are_logged_at_the_end_with_the_cure(m
     assert "stop-shingles" in line["reason"]
 
 
-def test_of_hidden_documents_one_a_minute_is_logged_by_its_position(metrics):
+def test_of_hidden_documents_one_a_minute_is_logged_by_its_id_and_position(metrics):
     statistics = Statistics(metrics, {})
     with capture_logs() as logged:
         for _ in range(2):
@@ -324,7 +324,7 @@ def test_of_hidden_documents_one_a_minute_is_logged_by_its_position(metrics):
         first = [line for line in logged if line["event"] == "document_hidden"]
         statistics.close()
     assert first == [
-        {"event": "document_hidden", "log_level": "warning", "profile": "news", "position": "articles:0:1"}
+        {"event": "document_hidden", "log_level": "warning", "profile": "news", "id": "d1", "position": "articles:0:1"}
     ]
     (rest,) = [line for line in logged if line.get("of") == "document_hidden"]
     assert (rest["log_level"], rest["count"], rest["position"]) == ("warning", 5, "articles:0:4")
