@@ -631,20 +631,47 @@ def test_no_import_of_a_descriptor_becomes_an_option_of_protoc(answers, decode, 
         assert not proof.exists()
 
 
-@pytest.mark.parametrize(
-    ("program", "reason"),
-    [("import time; time.sleep(60)", "within 0.5 s"), ("import os; os.kill(os.getpid(), 9)", "signal 9")],
-)
-def test_a_protoc_that_does_not_end_by_itself_makes_no_dead_letter(
-    decode_proto, monkeypatch, tmp_path, program, reason
-):
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{program}"\n')
-    python.chmod(0o755)
-    monkeypatch.setattr("sys.executable", str(python))
-    monkeypatch.setattr("streamdedup.wire.formats.protobuf.PROTOC_TIMEOUT_S", 0.5)
-    with pytest.raises(RegistryUnavailable, match=reason):
+@pytest.fixture
+def as_protoc(monkeypatch, tmp_path):
+    """Return what makes a program take the place of protoc."""
+
+    def use(program):
+        python = tmp_path / "python"
+        python.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{program}"\n')
+        python.chmod(0o755)
+        monkeypatch.setattr("sys.executable", str(python))
+
+    return use
+
+
+@pytest.mark.parametrize("signal", [9, 15])
+def test_a_protoc_that_another_process_ends_makes_no_dead_letter(decode_proto, as_protoc, signal):
+    as_protoc(f"import os; os.kill(os.getpid(), {signal})")
+    with pytest.raises(RegistryUnavailable, match=f"signal {signal}"):
         decode_proto(b"\0\0\0\0\7\0\x0a\3abc")
+
+
+@pytest.mark.parametrize(
+    "program",
+    ["import time; time.sleep(60)", "import os; os.abort()", "import os; os.kill(os.getpid(), 11)", "bytes(-1)"],
+)
+def test_a_schema_at_which_protoc_ends_without_a_result_is_unusable(
+    answers, decode_proto, as_protoc, monkeypatch, program
+):
+    as_protoc(program)
+    monkeypatch.setattr("streamdedup.wire.formats.protobuf.PROTOC_TIMEOUT_S", 0.5)
+    for _ in range(2):
+        assert refused(decode_proto, b"\0\0\0\0\7\0\x0a\3abc")[0] == ErrorCode.UNUSABLE_SCHEMA
+    assert len(answers.asked) == 2
+
+
+def test_the_memory_of_protoc_is_bounded(answers, decode, monkeypatch):
+    messages = "".join(f"message M{number} {{ string text = 1; }}" for number in range(3_000))
+    answers.add(7, f'syntax = "proto3"; {messages}', "PROTOBUF")
+    answers.add(8, f'syntax = "proto3"; {messages}', "PROTOBUF")
+    assert decode(b"\0\0\0\0\7\0\x0a\1a", format="protobuf").text == "a"
+    monkeypatch.setattr("streamdedup.wire.formats.protobuf.PROTOC_BYTES", 32 * 2**20)
+    assert refused(decode, b"\0\0\0\0\x08\0\x0a\1a", format="protobuf")[0] == ErrorCode.UNUSABLE_SCHEMA
 
 
 def test_an_error_of_protoc_is_part_of_the_reason(answers, decode, capfd):
