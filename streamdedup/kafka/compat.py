@@ -6,7 +6,7 @@ client parts, and that each named test exists.
 
     build, force_close, ClosingSelector
                             clients that leave no thread and no socket behind
-    step_past_unreadable    record batches that the client cannot parse
+    step_past_unreadable    record batches that the client cannot parse, and the bytes of a poll
     bound_decompression     record batches that decompress to gigabytes
     all others              state and actions of a client without a public method
 """
@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 #: Longest error text of an unreadable record, in characters.
 MAX_REASON_CHARS = 200
+#: Bytes of records beyond which a poll begins no further record batch: 2,000 records, the default batch, of 16 kB each.
+POLL_BYTES = 32 * 2**20
 
 
 # Building and closing clients
@@ -216,18 +218,48 @@ def step_past_unreadable(consumer: Any, max_offsets: int) -> list[UnreadableRang
         need not search the records of the poll for ranges.
     """
     ranges: list[UnreadableRange] = []
-    consumer._fetcher.PartitionRecords = partial(_PartitionRecords, ranges, max_offsets)
+    bound = _PollBound()
+    fetched_records = consumer._fetcher.fetched_records
+
+    def bounded_records(*arguments: Any, **options: Any) -> Any:
+        bound.left_bytes = POLL_BYTES
+        return fetched_records(*arguments, **options)
+
+    consumer._fetcher.fetched_records = bounded_records
+    consumer._fetcher.PartitionRecords = partial(_PartitionRecords, ranges, max_offsets, bound)
     return ranges
 
 
-class _RecordBatches:
-    """The record batches of one fetch, with the one that is being parsed as ``current``."""
+@dataclass(slots=True)
+class _PollBound:
+    """Bytes of records that the present poll may still have before it begins another record batch."""
 
-    def __init__(self, records: Any) -> None:
+    left_bytes: int = POLL_BYTES
+
+
+class _RecordBatches:
+    """The record batches of one fetch, with the one that is being parsed as ``current``.
+
+    A poll takes all fetched records up to a number. 2,000 record batches of 64 MiB, which are some kilobytes when
+    compressed, would take 125 GiB. Beyond ``POLL_BYTES`` the batches of a fetch seem to end; the next fetch begins
+    behind the last one.
+
+    Test: ``test_a_poll_begins_no_record_batch_beyond_its_bytes``.
+    """
+
+    def __init__(self, records: Any, bound: _PollBound, bytes_read: Callable[[], int]) -> None:
         self._records = records
+        self._bound = bound
+        self._bytes_read = bytes_read
+        self._counted = 0
         self.current: Any = None
 
     def next_batch(self) -> Any:
+        read = self._bytes_read()
+        self._bound.left_bytes -= read - self._counted
+        self._counted = read
+        if self._bound.left_bytes <= 0:
+            return None
         self.current = self._records.next_batch()
         return self.current
 
@@ -236,11 +268,18 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
     """The client's parser of one fetched partition; adds nothing to the work per record."""
 
     def __init__(
-        self, ranges: list[UnreadableRange], max_offsets: int, offset: int, tp: Any, records: Any, **options: Any
+        self,
+        ranges: list[UnreadableRange],
+        max_offsets: int,
+        bound: _PollBound,
+        offset: int,
+        tp: Any,
+        records: Any,
+        **options: Any,
     ) -> None:
         self._ranges = ranges
         self._max_offsets = max_offsets
-        self._batches = _RecordBatches(records)
+        self._batches = _RecordBatches(records, bound, lambda: self.bytes_read)
         super().__init__(offset, tp, self._batches, **options)
 
     def take(self, n: int | None = None) -> list[Any]:

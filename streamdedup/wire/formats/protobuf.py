@@ -53,6 +53,7 @@ _OWN_SIGNALS = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS})
 _MOST_NAME, _MOST_REASON = 200, 200
 # Number of messages whose index in the file takes one byte in the frame, as a zigzag varint.
 _MOST_WRITTEN = 64
+_MOST_LEVELS = 32  # of nested messages: the limit of protoc
 # Name for the file of the schema itself, which the registry does not name.
 _MAIN = "streamdedup_value.proto"
 _MOST_VARINT_BITS = 35  # five groups of seven bits hold a number of 32 bits
@@ -214,6 +215,8 @@ def _split_indexes(value: bytes) -> tuple[tuple[int, ...], int]:
     count, position = _varint(value, 0)
     if count == 0:  # short form for the first message
         return (0,), position
+    if not 0 < count <= _MOST_LEVELS:
+        raise IndexError(count)
     indexes = []
     for _ in range(count):
         index, position = _varint(value, position)
