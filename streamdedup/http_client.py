@@ -7,17 +7,14 @@ secret away, is an answer like any other, and an encoded body is not decoded.
 import io
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
 from typing import Any, Final, Self
 from urllib.parse import quote, urlsplit
 
 #: Bytes that the head of an answer and the framing of its body may have besides its bound.
 _OVERHEAD_BYTES: Final = 256 * 1024
-#: Characters of a path that stay as they are.
-_PATH_CHARACTERS: Final = "/%!$&'()*+,;=:@~"
 
 
 class HttpSession:
@@ -43,9 +40,7 @@ class HttpSession:
     def __exit__(self, *_error: object) -> None:
         self.close()
 
-    def request(
-        self, method: str, path: str, headers: Mapping[str, str], body: bytes | None = None
-    ) -> tuple[int, bytes]:
+    def request(self, method: str, path: str, headers: dict[str, str], body: bytes | None = None) -> tuple[int, bytes]:
         """Return status and body; a body that is too long has ``most_bytes`` + 1 bytes.
 
         Raises:
@@ -57,9 +52,9 @@ class HttpSession:
         try:
             # The server may have closed a connection that was used before.
             with suppress(OSError, HTTPException) if is_used else nullcontext():
-                return self._answer(ends_at, method, path, dict(headers), body)
+                return self._answer(ends_at, method, path, headers, body)
             self.close()
-            return self._answer(ends_at, method, path, dict(headers), body)
+            return self._answer(ends_at, method, path, headers, body)
         except (OSError, HTTPException) as error:
             self.close()
             if time.monotonic() >= ends_at:
@@ -70,11 +65,14 @@ class HttpSession:
         connection = self._connection = self._connection or self._new_connection()
         if connection.sock is None:
             connection.connect()
-        # `http.client` calls this class, which reads from the socket.
-        bound = 2 * self._most_bytes + _OVERHEAD_BYTES
-        connection.response_class = partial(_response, ends_at=ends_at, most_bytes=bound)  # type: ignore[assignment]
+
+        def response_class(sock: Any, **options: Any) -> HTTPResponse:
+            bounded: Any = _BoundedSocket(sock, ends_at, 2 * self._most_bytes + _OVERHEAD_BYTES)
+            return HTTPResponse(bounded, **options)
+
+        connection.response_class = response_class  # type: ignore[assignment]
         connection.sock.settimeout(_remaining_s(ends_at))
-        connection.request(method, quote(path, safe=_PATH_CHARACTERS), headers=headers, body=body)
+        connection.request(method, quote(path, safe="/%!$&'()*+,;=:@~"), headers=headers, body=body)
         with connection.getresponse() as response:
             content = response.read(self._most_bytes + 1)
             # A read with a size raises no error for an answer that ends early.
@@ -96,15 +94,11 @@ class HttpSession:
             self._connection.close()
 
 
-def _response(sock: Any, *, ends_at: float, most_bytes: int, **options: Any) -> HTTPResponse:
-    return HTTPResponse(_BoundedSocket(sock, ends_at, most_bytes), **options)  # type: ignore[arg-type]
-
-
 class _BoundedSocket(io.RawIOBase):
     """Bytes of a socket up to a deadline and a bound, which ``http.client`` has neither for a whole answer.
 
-    ``http.client`` of Python 3.11 to 3.14 reads a chunk of the size -1 to the end of the connection, and any number
-    of interim answers and trailers.
+    ``http.client`` of Python 3.11 reads a chunk of the size -1 to the end of the connection, and any number of interim
+    answers and trailers.
     """
 
     def __init__(self, sock: Any, ends_at: float, most_bytes: int) -> None:

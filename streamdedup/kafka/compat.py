@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from kafka.consumer.fetcher import Fetcher
@@ -218,7 +219,7 @@ def step_past_unreadable(consumer: Any, max_offsets: int) -> list[UnreadableRang
         need not search the records of the poll for ranges.
     """
     ranges: list[UnreadableRange] = []
-    bound = _PollBound()
+    bound = SimpleNamespace(left_bytes=POLL_BYTES)
     fetched_records = consumer._fetcher.fetched_records
 
     def bounded_records(*arguments: Any, **options: Any) -> Any:
@@ -230,24 +231,16 @@ def step_past_unreadable(consumer: Any, max_offsets: int) -> list[UnreadableRang
     return ranges
 
 
-@dataclass(slots=True)
-class _PollBound:
-    """Bytes of records that the present poll may still have before it begins another record batch."""
-
-    left_bytes: int = POLL_BYTES
-
-
 class _RecordBatches:
     """The record batches of one fetch, with the one that is being parsed as ``current``.
 
-    A poll takes all fetched records up to a number. 2,000 record batches of 64 MiB, which are some kilobytes when
-    compressed, would take 125 GiB. Beyond ``POLL_BYTES`` the batches of a fetch seem to end; the next fetch begins
-    behind the last one.
+    A poll takes fetched records up to a number: of record batches of 64 MiB, some kilobytes when compressed, a fetch
+    has hundreds. Beyond ``POLL_BYTES`` in a poll they seem to end, and the next fetch begins behind the last one.
 
     Test: ``test_a_poll_begins_no_record_batch_beyond_its_bytes``.
     """
 
-    def __init__(self, records: Any, bound: _PollBound, bytes_read: Callable[[], int]) -> None:
+    def __init__(self, records: Any, bound: Any, bytes_read: Callable[[], int]) -> None:
         self._records = records
         self._bound = bound
         self._bytes_read = bytes_read
@@ -268,19 +261,13 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
     """The client's parser of one fetched partition; adds nothing to the work per record."""
 
     def __init__(
-        self,
-        ranges: list[UnreadableRange],
-        max_offsets: int,
-        bound: _PollBound,
-        offset: int,
-        tp: Any,
-        records: Any,
-        **options: Any,
+        self, ranges: list[UnreadableRange], max_offsets: int, bound: Any, *fetch: Any, **options: Any
     ) -> None:
+        offset, partition, records = fetch
         self._ranges = ranges
         self._max_offsets = max_offsets
         self._batches = _RecordBatches(records, bound, lambda: self.bytes_read)
-        super().__init__(offset, tp, self._batches, **options)
+        super().__init__(offset, partition, self._batches, **options)
 
     def take(self, n: int | None = None) -> list[Any]:
         """Return up to ``n`` records, or one unreadable range.

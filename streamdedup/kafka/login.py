@@ -50,9 +50,7 @@ _EXPIRED: Final = "the token has expired"
 #: Form of a token (RFC 6750, section 2.1), which brokers demand.
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 #: Error codes of an endpoint that refuses a client (RFC 6749, section 5.2).
-_REFUSALS: Final = frozenset(
-    ("invalid_request", "invalid_client", "invalid_grant", "invalid_scope", "unauthorized_client")
-) | {"unsupported_grant_type"}
+_REFUSAL: Final = re.compile("invalid_(request|client|grant|scope)|unauthorized_client|unsupported_grant_type")
 #: Mechanisms whose logins change by themselves.
 _CHANGING = frozenset({"OAUTHBEARER", "AWS_MSK_IAM", "GSSAPI"})
 
@@ -194,8 +192,7 @@ def client_credentials(
     def fetch() -> tuple[str, float]:
         # As most clients do, without the encoding of RFC 6749: most endpoints expect the secret as it is.
         login = b64encode(f"{client_id}:{secret()}".encode()).decode()
-        headers = {"Accept": "application/json", "Authorization": f"Basic {login}"}
-        headers["Content-Type"] = "application/x-www-form-urlencoded"
+        headers = {"Authorization": f"Basic {login}", "Content-Type": "application/x-www-form-urlencoded"}
         tls = partial(ssl.create_default_context, cafile=ca_file)
         with HttpSession(url, TOKEN_TIMEOUT_S, MAX_TOKEN_BYTES, tls) as session:
             return _token(*session.request("POST", path, headers, body))
@@ -211,7 +208,7 @@ def _token(status: int, body: bytes) -> tuple[str, float]:
         answer = msgspec.json.decode(body, type=_Answer, strict=False)
     except (msgspec.DecodeError, RecursionError):
         raise NoToken(f"the answer with status {status} is none of OAuth 2.0") from None
-    if answer.error in _REFUSALS:
+    if _REFUSAL.fullmatch(answer.error):
         raise TokenRefused(answer.error)
     if status != HTTPStatus.OK:
         raise NoToken(f"it answers with status {status}")

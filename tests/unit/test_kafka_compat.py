@@ -11,6 +11,7 @@ import sys
 import tracemalloc
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import kafka.codec
 import pytest
@@ -99,7 +100,7 @@ BAD = RawRecord(b"bad", headers=((b"\xff", b""),))
 
 def fetched(content, offset=0, max_offsets=100):
     """The client's parser of an answer to a fetch from ``offset`` on, and the ranges that it reports."""
-    ranges, partition, bound = [], TopicPartition("articles", 2), compat._PollBound()
+    ranges, partition, bound = [], TopicPartition("articles", 2), SimpleNamespace(left_bytes=compat.POLL_BYTES)
     return compat._PartitionRecords(ranges, max_offsets, bound, offset, partition, MemoryRecords(content)), ranges
 
 
