@@ -240,20 +240,15 @@ class _RecordBatches:
     Test: ``test_a_poll_begins_no_record_batch_beyond_its_bytes``.
     """
 
-    def __init__(self, records: Any, bound: Any, bytes_read: Callable[[], int]) -> None:
+    def __init__(self, records: Any, bound: Any) -> None:
         self._records = records
         self._bound = bound
-        self._bytes_read = bytes_read
-        self._counted = 0
         self.current: Any = None
 
     def next_batch(self) -> Any:
-        read = self._bytes_read()
-        self._bound.left_bytes -= read - self._counted
-        self._counted = read
-        if self._bound.left_bytes <= 0:
-            return None
-        self.current = self._records.next_batch()
+        if self.current is not None:
+            self._bound.left_bytes -= len(self.current._buffer)  # decompressed by now
+        self.current = self._records.next_batch() if self._bound.left_bytes > 0 else None
         return self.current
 
 
@@ -266,7 +261,7 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
         offset, partition, records = fetch
         self._ranges = ranges
         self._max_offsets = max_offsets
-        self._batches = _RecordBatches(records, bound, lambda: self.bytes_read)
+        self._batches = _RecordBatches(records, bound)
         super().__init__(offset, partition, self._batches, **options)
 
     def take(self, n: int | None = None) -> list[Any]:
