@@ -105,7 +105,7 @@ class NoToken(Exception):
     """The answer of the token endpoint has no usable token; the text has no secret."""
 
 
-class _Answer(msgspec.Struct):
+class _TokenAnswer(msgspec.Struct):
     access_token: str = ""
     expires_in: float | None = None  # some endpoints send a text
     error: str = ""
@@ -205,7 +205,7 @@ def _token(status: int, body: bytes) -> tuple[str, float]:
     if len(body) > MAX_TOKEN_BYTES:
         raise NoToken(f"the answer is longer than {MAX_TOKEN_BYTES:,} bytes")
     try:
-        answer = msgspec.json.decode(body, type=_Answer, strict=False)
+        answer = msgspec.json.decode(body, type=_TokenAnswer, strict=False)
     except (msgspec.DecodeError, RecursionError):
         raise NoToken(f"the answer with status {status} is none of OAuth 2.0") from None
     if _REFUSAL.fullmatch(answer.error):
