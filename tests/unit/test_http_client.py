@@ -126,6 +126,15 @@ def test_an_answer_that_ends_early_is_none(answer):
         answered(answer)
 
 
+def test_behind_an_answer_that_is_too_long_another_connection_is_opened():
+    with (
+        served((OK + b"Content-Length: 9999999\r\n\r\n", b" " * 10_000), OK + b"\r\na") as (url, _),
+        session(url) as http,
+    ):
+        assert [len(http.request("GET", "/x", {})[1]), http._connection.sock] == [MOST + 1, None]
+        assert http.request("GET", "/x", {}) == (200, b"a")
+
+
 def test_a_redirect_is_an_answer_like_any_other():
     assert answered(b"HTTP/1.1 307 No\r\nLocation: http://127.0.0.1:1/\r\n\r\n") == (307, b"")
 

@@ -5,6 +5,7 @@ import ssl
 import struct
 import sys
 import time
+import tracemalloc
 from base64 import b64encode
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -345,7 +346,7 @@ def test_the_schemas_that_were_used_last_are_remembered_up_to_their_bytes(answer
 
     assert asked(1, 2, 3, 1, 1, 4, 1, 3) == [1, 2, 3, 4]
     assert asked(2, 4, 3) == [2, 4]
-    assert asked(5, 5, 3, 4) == [5]  # an unusable one counts too
+    assert asked(5, 5, 3, 4, 2) == [5, 2]  # an unusable one counts too
     assert asked(6, 6, 3, 6) == [6, 3, 6]  # beside a large one there is no room
 
 
@@ -686,6 +687,18 @@ def test_a_message_of_a_protobuf_file_is_named_by_its_path(decode_proto, value, 
 )
 def test_damaged_messages_have_a_code(decode_proto, value, code):
     assert refused(decode_proto, b"\0\0\0\0\7" + value)[0] == code
+
+
+def test_a_path_without_measure_takes_no_memory(decode_proto):
+    value = b"\0\0\0\0\7\xfe\xff\xff\xff\x0f" + bytes(500_000)
+    refused(decode_proto, value)
+    tracemalloc.start()
+    try:
+        code, _ = refused(decode_proto, value)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (code, peak_bytes < 4 * len(value)) == (ErrorCode.SCHEMA_MISMATCH, True)
 
 
 def test_a_file_may_be_registered_as_its_descriptor(answers, decode):
