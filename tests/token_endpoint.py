@@ -1,9 +1,12 @@
 """A token endpoint of the test's own: client credentials for signed tokens, and the keys that verify them."""
 
 import json
+import ssl
 import threading
 import time
 from base64 import b64encode
+from contextlib import suppress
+from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Self
 
@@ -22,24 +25,38 @@ class TokenEndpoint:
         lifetime_s: Lifetime of the tokens.
         error: Error of OAuth to answer with; None for tokens.
         is_away: Whether to answer with status 503.
+        raw: Status and body to answer with instead; None for none.
+        is_dripping: Whether the answer never ends.
+        headers: Headers of all answers.
+        asked: Header ``Authorization`` and body of all requests so far.
         audience: Audience of the tokens; brokers refuse another one than ``AUDIENCE``.
         tokens: All tokens so far.
     """
 
-    def __init__(self, lifetime_s: float = 5.0) -> None:
+    def __init__(self, lifetime_s: float = 5.0, tls: ssl.SSLContext | None = None) -> None:
         self.lifetime_s = lifetime_s
         self.error: str | None = None
         self.is_away = False
+        self.raw: tuple[int, bytes] | None = None
+        self.is_dripping = False
+        self.headers: dict[str, str] = {}
+        self.asked: list[tuple[str | None, str]] = []
         self.audience = AUDIENCE
         self.tokens: list[str] = []
-        self._key = RSAKey.generate_key(2048, {"kid": "1", "alg": "RS256", "use": "sig"})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._scheme = "http" if tls is None else "https"
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
+
+    @cached_property
+    def _key(self) -> RSAKey:
+        return RSAKey.generate_key(2048, {"kid": "1", "alg": "RS256", "use": "sig"})
 
     @property
     def url(self) -> str:
         """Address of the endpoint."""
-        return f"http://127.0.0.1:{self._server.server_port}/token"
+        return f"{self._scheme}://127.0.0.1:{self._server.server_port}/token"
 
     @property
     def keys_url(self) -> str:
@@ -62,7 +79,10 @@ class TokenEndpoint:
         self._thread.join()
         self._server.server_close()
 
-    def _answer(self, authorization: str | None, body: str) -> tuple[int, dict[str, object]]:
+    def _answer(self, authorization: str | None, body: str) -> tuple[int, bytes | dict[str, object]]:
+        self.asked.append((authorization, body))
+        if self.raw:
+            return self.raw
         if self.is_away:
             return 503, {}
         login = b64encode(f"{CLIENT}:{SECRET}".encode()).decode()
@@ -80,12 +100,17 @@ class TokenEndpoint:
                 self._send(200, {"keys": [endpoint._key.as_dict(private=False)]})
 
             def _send(self, status, content):
-                body = json.dumps(content).encode()
+                body = content if isinstance(content, bytes) else json.dumps(content).encode()
                 self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
+                for name, value in {"Content-Type": "application/json", **endpoint.headers}.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(body) + 1_000 * endpoint.is_dripping))
                 self.end_headers()
-                self.wfile.write(body)
+                with suppress(OSError):  # until the client leaves
+                    self.wfile.write(body)
+                    while endpoint.is_dripping:
+                        self.wfile.write(b" ")
+                        time.sleep(0.02)
 
             def log_message(self, *_arguments):
                 pass

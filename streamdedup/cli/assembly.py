@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 from importlib import import_module
 
 from streamdedup import __version__
@@ -20,7 +20,7 @@ from streamdedup.index.backend import Backend
 from streamdedup.index.contract import Index
 from streamdedup.index.values import marker_lifetime
 from streamdedup.indexes import detector_options, lifetime_ms
-from streamdedup.kafka.login import KafkaLogin, TokenLogin, client_credentials
+from streamdedup.kafka.login import KafkaLogin, TokenLogin, bearer_token, client_credentials
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.reader import KafkaHistory
 from streamdedup.settings import Profile, Settings, crash_point
@@ -41,7 +41,6 @@ _JOIN_MARGIN_S = 5
 _LIBRARIES = {
     "AWS_MSK_IAM": ("botocore", "aws"),
     "GSSAPI": ("gssapi", "kerberos"),
-    "OAUTHBEARER": ("authlib.integrations.requests_client", "oauth"),
 }
 
 
@@ -61,8 +60,7 @@ def kafka_login(kafka: Kafka) -> KafkaLogin | None:
         return lambda: kafka.secret(key) or ""
 
     mechanism = kafka.sasl_mechanism
-    # A token from a file needs no library.
-    if mechanism in _LIBRARIES and kafka.sasl_token_file is None:
+    if mechanism in _LIBRARIES:
         module, extra = _LIBRARIES[mechanism]
         try:
             import_module(module)
@@ -79,7 +77,8 @@ def kafka_login(kafka: Kafka) -> KafkaLogin | None:
         )
         return TokenLogin(kafka.sasl_token_url, fetch)
     if kafka.sasl_token_file is not None:
-        return KafkaLogin("kafka.sasl_token_file", partial(read_secret, kafka.sasl_token_file))
+        token_file = kafka.sasl_token_file
+        return KafkaLogin("kafka.sasl_token_file", lambda: bearer_token(read_secret(token_file)))
     return None if kafka.sasl_password_file is None else KafkaLogin("kafka.sasl_password_file", read("sasl_password"))
 
 

@@ -26,7 +26,7 @@ from streamdedup.index.values import Fence, Fingerprint
 from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Partition
 from streamdedup.wire import Decoder, Document, ErrorCode
-from streamdedup.wire.dead_letters import Stage
+from streamdedup.wire.dead_letters import Failure, Stage
 
 #: Kind of a record without a valid operation.
 INVALID = "invalid"
@@ -80,13 +80,12 @@ class FailedRecord(NamedTuple):
 
     Attributes:
         record: The record; an unreadable record has a position only.
-        error: A ``MessageError``; any other exception is a defect of the program that this record triggers.
-        stage: Stage that failed.
+        failure: Why. Not the exception: the frames in its traceback have the value and its texts, in a reference cycle,
+            which would stay in memory until Python searches for cycles.
     """
 
     record: Record
-    error: Exception
-    stage: Stage
+    failure: Failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +263,7 @@ def _decode_records(batch: Batch, pipelines: Mapping[str, Pipeline], tick: Calla
         except (MemoryError, TransientError, FatalError):
             raise  # the record is not to blame
         except Exception as error:  # noqa: BLE001  includes defects that only this record triggers
-            failures.append(FailedRecord(record, error, _decode_stage(error)))
+            failures.append(FailedRecord(record, Failure.of(error, _decode_stage(error))))
             kinds.append((topic, INVALID))
             continue
         if document.time_ms > present_ms or document.time_ms < 0:
@@ -275,7 +274,8 @@ def _decode_records(batch: Batch, pipelines: Mapping[str, Pipeline], tick: Calla
         kinds.append((topic, document.op))
     for unreadable in batch.unreadable:
         record = Record(unreadable.position, timestamp_ms=-1, key=None, value=None)
-        failures.append(FailedRecord(record, DecodeError(ErrorCode.UNREADABLE, unreadable.reason), Stage.READ))
+        failure = Failure.of(DecodeError(ErrorCode.UNREADABLE, unreadable.reason), Stage.READ)
+        failures.append(FailedRecord(record, failure))
         kinds.append((unreadable.position.topic, INVALID))
     return DecodedBatch(batch, documents, failures, kinds, future_count)
 
@@ -338,23 +338,21 @@ def _prepared_chunk(name: str, detector: Detector, documents: Sequence[Document]
     except MemoryError:
         raise
     except Exception:  # noqa: BLE001  raised again below unless single documents are the cause
-        errors = {document.position: _error_alone(detector, document) for document in documents}
+        alone = {document.position: _failure_alone(detector, document) for document in documents}
     failures = [
-        FailedRecord(record, error, Stage.PROCESS)
-        for record in batch.records
-        if (error := errors.get(record.position)) is not None
+        FailedRecord(record, failure) for record in batch.records if (failure := alone.get(record.position)) is not None
     ]
-    preparable = [document for document in documents if errors[document.position] is None]
+    preparable = [document for document in documents if alone[document.position] is None]
     return Chunk(name, documents, detector.prepare(preparable), failures)
 
 
-def _error_alone(detector: Detector, document: Document) -> Exception | None:
+def _failure_alone(detector: Detector, document: Document) -> Failure | None:
     try:
         detector.prepare([document])
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001  a defect that this document triggers
-        return error
+        return Failure.of(error, Stage.PROCESS)
     return None
 
 
@@ -364,4 +362,4 @@ def _refused_records(batch: Batch, detected: Mapping[str, DetectionResult]) -> l
     if not refused:
         return []
     records = {record.position: record for record in batch.records}
-    return [FailedRecord(records[document.position], error, Stage.PROCESS) for document, error in refused]
+    return [FailedRecord(records[document.position], Failure.of(error, Stage.PROCESS)) for document, error in refused]

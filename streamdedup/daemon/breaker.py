@@ -11,7 +11,6 @@ from streamdedup.daemon.batch import FailedRecord
 from streamdedup.errors import DeadLetterBurst
 from streamdedup.kafka.protocols import Batch
 from streamdedup.position import Position
-from streamdedup.wire.dead_letters import Failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,4 +80,4 @@ class DeadLetterBreaker:
 
 
 def _code(failed: FailedRecord) -> str:
-    return Failure.of(failed.error, failed.stage).code
+    return failed.failure.code

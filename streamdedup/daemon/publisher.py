@@ -15,7 +15,7 @@ from streamdedup.kafka.protocols import Batch, Message
 from streamdedup.position import Partition, Position
 from streamdedup.wire import ALERT_VERSION, Alert, AlertDocument, encode_alert, rfc_3339
 from streamdedup.wire.copied_headers import SentHeaders, copied_headers, headers_bytes
-from streamdedup.wire.dead_letters import DaemonInfo, Failure, Stage, dead_letter
+from streamdedup.wire.dead_letters import DaemonInfo, Stage, dead_letter
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +103,11 @@ class Publisher:
     def _dead_letter_message(self, failed: FailedRecord) -> Message:
         letter = dead_letter(
             failed.record,
-            Failure.of(failed.error, failed.stage),
+            failed.failure,
             self._options.daemon,
             time_ms=now_ms(),
             max_bytes=self._options.max_message_bytes,
-            unread=failed.stage is Stage.READ,
+            unread=failed.failure.stage is Stage.READ,
             copy_headers=self._options.copy_headers,
         )
         return Message(self._options.dead_letter_topic, letter.key, letter.value, letter.headers, letter.timestamp_ms)

@@ -33,6 +33,9 @@ AHEAD_POLL_S = 0.05
 #: A batch with this many bytes of values is full. The size of a fetch limits a batch too, so a batch of large records
 #: never has the configured number of records.
 FULL_BYTES = 2**20
+#: Largest number of bytes of values in the batch at work, and in one that is prepared ahead: the memory holds both. A
+#: batch alone may have 32 MiB and one decompressed record batch of 64 MiB.
+MOST_BYTES = 32 * 2**20
 #: Limit on the characters of text that are prepared ahead; the loop prepares further chunks when it indexes the
 #: batch. A character takes at most eight bytes in shingles, and four in the encoded entries.
 MOST_CHARACTERS = 8 * 2**20
@@ -124,19 +127,19 @@ class ReadAhead:
             self._polled = error
         if source.generation() != batch.generation:
             return False
-        if isinstance(self._polled, Batch):
+        if isinstance(self._polled, Batch) and _bytes_of(self._polled) <= MOST_BYTES:
             self._begin_to_prepare(self._polled)
         return True
 
     def _is_backlog(self, source: Source, batch: Batch) -> bool:
-        """Tell whether a batch is full and enough records for another full batch wait.
+        """Tell whether a batch is full, memory may hold another, and enough records for another full batch wait.
 
         Waiting records alone do not show a backlog: they may be unreadable at present, because a transaction is open or
         a leader is away, and a poll would wait for them. After a full batch alone, the next one may be empty.
         """
-        limit = self._slow_start.limit()
-        is_full = len(batch.records) >= limit or sum(len(record.value or b"") for record in batch.records) >= FULL_BYTES
-        return is_full and sum(source.stats().lags.values()) >= limit
+        limit, size = self._slow_start.limit(), _bytes_of(batch)
+        is_full = len(batch.records) >= limit or size >= FULL_BYTES
+        return is_full and size <= MOST_BYTES and sum(source.stats().lags.values()) >= limit
 
     def _begin_to_prepare(self, polled: Batch) -> None:
         """Begin to prepare the batch ahead, if all of its partitions have a fence."""
@@ -194,3 +197,7 @@ class ReadAhead:
         """End the thread; a batch ahead starts the next one."""
         self._thread.shutdown(cancel_futures=True)
         self._thread = ThreadPoolExecutor(1, THREAD_NAME)
+
+
+def _bytes_of(batch: Batch) -> int:
+    return sum(len(record.value or b"") for record in batch.records)

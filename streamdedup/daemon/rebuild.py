@@ -35,13 +35,13 @@ from streamdedup.daemon.partitions import Gap, Loss, gaps
 from streamdedup.daemon.rebuild_seeds import SEED_PAIRS, Seeds
 from streamdedup.daemon.rebuild_window import WindowFilter, rebuild_window, with_earliest_start
 from streamdedup.detection.model import document_number
-from streamdedup.errors import DecodeError, MessageError, StoreUnavailable
+from streamdedup.errors import DecodeError, StoreUnavailable
 from streamdedup.index.fingerprints import REBUILT_S
 from streamdedup.index.staging import StagingIndex
 from streamdedup.index.values import BrokerState, Fence
 from streamdedup.kafka.protocols import Batch, CommittedOffset, History, Source
 from streamdedup.position import Partition
-from streamdedup.wire import Alert, ErrorCode, decode_alert
+from streamdedup.wire import Alert, decode_alert
 
 #: Interval and duration of the calls that keep the group membership, in seconds.
 _HOLD_EVERY_S, _HOLD_S = 1.0, 0.01
@@ -396,10 +396,7 @@ class _Rebuild:
         incarnations = {partition: fence.incarnation for partition, fence in fences.items()}
         for batch in batches:
             result = processor.index(processor.decode(batch.in_incarnations(incarnations)), fences)
-            skipped.update(
-                failed.error.code if isinstance(failed.error, MessageError) else ErrorCode.INTERNAL
-                for failed in result.failures
-            )
+            skipped.update(failed.failure.code for failed in result.failures)
             count += len(batch.records)
         if skipped:
             codes = ", ".join(f"{code_count} {code}" for code, code_count in skipped.most_common())

@@ -24,7 +24,6 @@ from streamdedup.kafka.protocols import Batch, Source
 from streamdedup.position import Partition
 from streamdedup.repeats import RepeatLimit
 from streamdedup.wire import ErrorCode
-from streamdedup.wire.dead_letters import Failure
 
 #: Interval of the summary in the log, in seconds.
 _SUMMARY_S = 60.0
@@ -91,7 +90,7 @@ class Statistics:
 
     def _count_dead_letters(self, dead_letters: Sequence[FailedRecord]) -> None:
         for failed in dead_letters:
-            failure, position = Failure.of(failed.error, failed.stage), failed.record.position
+            failure, position = failed.failure, failed.record.position
             self._metrics.dead_letters.labels(position.topic, failure.code).inc()
             if failure.code == ErrorCode.INTERNAL:
                 self._repeats.error("internal_error", failure.code, reason=failure.message, position=str(position))

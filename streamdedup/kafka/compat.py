@@ -6,7 +6,7 @@ client parts, and that each named test exists.
 
     build, force_close, ClosingSelector
                             clients that leave no thread and no socket behind
-    step_past_unreadable    record batches that the client cannot parse
+    step_past_unreadable    record batches that the client cannot parse, and the bytes of a poll
     bound_decompression     record batches that decompress to gigabytes
     all others              state and actions of a client without a public method
 """
@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from kafka.consumer.fetcher import Fetcher
@@ -42,6 +43,8 @@ logger = logging.getLogger(__name__)
 
 #: Longest error text of an unreadable record, in characters.
 MAX_REASON_CHARS = 200
+#: Bytes of records beyond which a poll begins no further record batch: 2,000 records, the default batch, of 16 kB each.
+POLL_BYTES = 32 * 2**20
 
 
 # Building and closing clients
@@ -216,19 +219,36 @@ def step_past_unreadable(consumer: Any, max_offsets: int) -> list[UnreadableRang
         need not search the records of the poll for ranges.
     """
     ranges: list[UnreadableRange] = []
-    consumer._fetcher.PartitionRecords = partial(_PartitionRecords, ranges, max_offsets)
+    bound = SimpleNamespace(left_bytes=POLL_BYTES)
+    fetched_records = consumer._fetcher.fetched_records
+
+    def bounded_records(*arguments: Any, **options: Any) -> Any:
+        bound.left_bytes = POLL_BYTES
+        return fetched_records(*arguments, **options)
+
+    consumer._fetcher.fetched_records = bounded_records
+    consumer._fetcher.PartitionRecords = partial(_PartitionRecords, ranges, max_offsets, bound)
     return ranges
 
 
 class _RecordBatches:
-    """The record batches of one fetch, with the one that is being parsed as ``current``."""
+    """The record batches of one fetch, with the one that is being parsed as ``current``.
 
-    def __init__(self, records: Any) -> None:
+    A poll takes fetched records up to a number: of record batches of 64 MiB, some kilobytes when compressed, a fetch
+    has hundreds. Beyond ``POLL_BYTES`` in a poll they seem to end, and the next fetch begins behind the last one.
+
+    Test: ``test_a_poll_begins_no_record_batch_beyond_its_bytes``.
+    """
+
+    def __init__(self, records: Any, bound: Any) -> None:
         self._records = records
+        self._bound = bound
         self.current: Any = None
 
     def next_batch(self) -> Any:
-        self.current = self._records.next_batch()
+        if self.current is not None:
+            self._bound.left_bytes -= len(self.current._buffer)  # decompressed by now
+        self.current = self._records.next_batch() if self._bound.left_bytes > 0 else None
         return self.current
 
 
@@ -236,12 +256,13 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]  # the 
     """The client's parser of one fetched partition; adds nothing to the work per record."""
 
     def __init__(
-        self, ranges: list[UnreadableRange], max_offsets: int, offset: int, tp: Any, records: Any, **options: Any
+        self, ranges: list[UnreadableRange], max_offsets: int, bound: Any, *fetch: Any, **options: Any
     ) -> None:
+        offset, partition, records = fetch
         self._ranges = ranges
         self._max_offsets = max_offsets
-        self._batches = _RecordBatches(records)
-        super().__init__(offset, tp, self._batches, **options)
+        self._batches = _RecordBatches(records, bound)
+        super().__init__(offset, partition, self._batches, **options)
 
     def take(self, n: int | None = None) -> list[Any]:
         """Return up to ``n`` records, or one unreadable range.

@@ -10,31 +10,47 @@ accepted.
 """
 
 import logging
+import re
+import ssl
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Callable
+from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlencode, urlsplit
 
+import msgspec
 from kafka.errors import KafkaConnectionError, SaslAuthenticationFailedError
 from kafka.net.sasl import get_sasl_mechanism, register_sasl_mechanism
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, SettingsError
+from streamdedup.http_client import HttpSession
 
 logger = logging.getLogger(__name__)
 
 #: Share of the lifetime of a token after which the next one is fetched. Brokers end a session with its token, and the
 #: client logs in again at 85 to 95 % of a session.
 RENEW_SHARE: Final = 0.8
-#: Pause after a failed request for a token, in seconds.
+#: Pause after a failed request for a token, and the shortest one between two requests, in seconds.
 RETRY_S: Final = 1.0
-#: Time limit of a read from the token endpoint, in seconds.
+#: Time limit of a request for a token and its answer together, in seconds.
 TOKEN_TIMEOUT_S: Final = 10.0
+#: Largest number of bytes of an answer: the default limit of a broker on a login (`sasl.server.max.receive.size`).
+MAX_TOKEN_BYTES: Final = 524_288
+#: Longest time for which a token is used, in seconds: an endpoint cannot promise a longer one by mistake.
+MAX_LIFETIME_S: Final = 86_400.0
 #: Lifetime of a token where the endpoint does not tell it, in seconds.
 DEFAULT_LIFETIME_S: Final = 300.0
 #: Reason for no token while the last request was successful and the next one has no answer yet.
 _EXPIRED: Final = "the token has expired"
+#: Form of a token (RFC 6750, section 2.1), which brokers demand.
+_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+#: Error codes of an endpoint that refuses a client (RFC 6749, section 5.2).
+_REFUSAL: Final = re.compile("invalid_(request|client|grant|scope)|unauthorized_client|unsupported_grant_type")
 #: Mechanisms whose logins change by themselves.
 _CHANGING = frozenset({"OAUTHBEARER", "AWS_MSK_IAM", "GSSAPI"})
 
@@ -85,13 +101,23 @@ class TokenRefused(Exception):
     """The token endpoint refuses the client; the text has no secret."""
 
 
+class NoToken(Exception):
+    """The answer of the token endpoint has no usable token; the text has no secret."""
+
+
+class _TokenAnswer(msgspec.Struct):
+    access_token: str = ""
+    expires_in: float | None = None  # some endpoints send a text
+    error: str = ""
+
+
 class TokenLogin(KafkaLogin):
     """Tokens of an endpoint.
 
     Args:
         url: Address of the endpoint, for error texts.
         fetch: Returns a new token and its lifetime in seconds. Raises ``TokenRefused``; any other exception means that
-            the endpoint is away.
+            the endpoint has no token at present.
     """
 
     def __init__(self, url: str, fetch: Callable[[], tuple[str, float]]) -> None:
@@ -137,16 +163,18 @@ class TokenLogin(KafkaLogin):
             text, lifetime_s = self._fetch()
         except TokenRefused as error:
             problem, self._is_refused = f"the token endpoint {self._url} refuses the client: {error}", True
-        except Exception as error:  # noqa: BLE001  of the HTTP client; not its text, which may contain a header
-            problem = f"the token endpoint {self._url} does not answer with a token: {type(error).__name__}"
+        except Exception as error:  # noqa: BLE001  any may come from the network; its text may contain a header
+            reason = str(error) if isinstance(error, (NoToken, SettingsError)) else type(error).__name__
+            problem = f"the token endpoint {self._url} does not answer with a token: {reason}"
             self._is_refused = False
         else:
             if self._problem:
                 logger.info("There is a token for Kafka", extra={"event": "token_fetched", "url": self._url})
+            lifetime_s = min(lifetime_s, MAX_LIFETIME_S)
             self._last, self._expires_at = text, time.monotonic() + lifetime_s
             self._problem, self._is_refused = "", False
             self._first_attempt_done.set()
-            return lifetime_s * RENEW_SHARE
+            return max(lifetime_s * RENEW_SHARE, RETRY_S)
         if problem != self._problem:
             logger.warning(problem, extra={"event": "token_missing", "url": self._url})
         self._problem = problem
@@ -157,24 +185,44 @@ class TokenLogin(KafkaLogin):
 def client_credentials(
     url: str, client_id: str, secret: Callable[[], str], scope: str | None, ca_file: Path | None
 ) -> Callable[[], tuple[str, float]]:
-    """Return ``fetch`` of a ``TokenLogin`` by the flow of client credentials. Needs the extra ``oauth``."""
-    from authlib.integrations.base_client import OAuthError  # noqa: PLC0415  only with the extra
-    from authlib.integrations.requests_client import OAuth2Session  # noqa: PLC0415
-
-    request = {"timeout": TOKEN_TIMEOUT_S, "verify": True if ca_file is None else str(ca_file)}
+    """Return ``fetch`` of a ``TokenLogin`` by the flow of client credentials (RFC 6749, section 4.4)."""
+    form = {"grant_type": "client_credentials"} | ({} if scope is None else {"scope": scope})
+    body, path = urlencode(form).encode(), urlsplit(url).path or "/"
 
     def fetch() -> tuple[str, float]:
-        password = secret()
-        try:
-            with OAuth2Session(client_id, password, scope=scope) as session:
-                answer = session.fetch_token(url, grant_type="client_credentials", **request)
-        except OAuthError as error:
-            raise TokenRefused(
-                f"{error.error}: {error.description or 'no reason given'}".replace(password, "***")
-            ) from None
-        return str(answer["access_token"]), float(answer.get("expires_in") or DEFAULT_LIFETIME_S)
+        # As most clients do, without the encoding of RFC 6749: most endpoints expect the secret as it is.
+        login = b64encode(f"{client_id}:{secret()}".encode()).decode()
+        headers = {"Authorization": f"Basic {login}", "Content-Type": "application/x-www-form-urlencoded"}
+        tls = partial(ssl.create_default_context, cafile=ca_file)
+        with HttpSession(url, TOKEN_TIMEOUT_S, MAX_TOKEN_BYTES, tls) as session:
+            return _token(*session.request("POST", path, headers, body))
 
     return fetch
+
+
+def _token(status: int, body: bytes) -> tuple[str, float]:
+    """Return token and lifetime in an answer; no part of the answer is in an error, except a code of RFC 6749."""
+    if len(body) > MAX_TOKEN_BYTES:
+        raise NoToken(f"the answer is longer than {MAX_TOKEN_BYTES:,} bytes")
+    try:
+        answer = msgspec.json.decode(body, type=_TokenAnswer, strict=False)
+    except (msgspec.DecodeError, RecursionError):
+        raise NoToken(f"the answer with status {status} is none of OAuth 2.0") from None
+    if _REFUSAL.fullmatch(answer.error):
+        raise TokenRefused(answer.error)
+    if status != HTTPStatus.OK:
+        raise NoToken(f"it answers with status {status}")
+    lifetime_s = DEFAULT_LIFETIME_S if answer.expires_in is None else answer.expires_in
+    if not lifetime_s > 0:  # also not a number
+        raise NoToken("expires_in is not above zero")
+    return bearer_token(answer.access_token), lifetime_s
+
+
+def bearer_token(text: str) -> str:
+    """Return a token; raise ``SettingsError`` for characters that would end it or begin another field of the login."""
+    if not _TOKEN.fullmatch(text):
+        raise SettingsError("a token has the letters, digits and signs of RFC 6750 only")
+    return text
 
 
 def _register(name: str) -> None:

@@ -68,11 +68,11 @@ class Settings(Section):
     def watchdog_s(self) -> float:
         """Time without progress after which the process ends itself: 4 times the longest wait of a working daemon.
 
-        The longest waits are a slow commit and all tries of a request to a silent store. On a busy machine steps take
-        longer than their time limits, so the time is at least a minute.
+        The longest waits are a slow commit, all tries of a request to a silent store, and a silent schema registry. On
+        a busy machine steps take longer than their time limits, so the time is at least a minute.
         """
         store_s = (self.redis.timeout_s + CONNECT_TIMEOUT_S) * _STORE_ATTEMPTS
-        return max(60.0, 4 * self.kafka.transaction_timeout_s, 4 * store_s)
+        return max(60.0, 4 * self.kafka.transaction_timeout_s, 4 * store_s, 4 * self.schema_registry.timeout_s)
 
     def hints(self) -> Iterator[str]:
         """Yield a line for each value that is allowed but rarely useful; ``service`` and ``api`` have no hints."""

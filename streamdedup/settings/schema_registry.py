@@ -28,7 +28,7 @@ class SchemaRegistry(TlsSection):
     password_file: File = None
     """File that holds `password`; read again for each request."""
     timeout_s: Duration = Field(default=10.0, ge=0.1, le=30.0)
-    """Time limit of a request and its answer together."""
+    """Time limit of a request and its answer together; all schemas that a schema refers to have twice this time."""
 
     def authorization(self) -> str | None:
         """Return the header ``Authorization``, after reading ``password_file`` again; None without a login.

@@ -9,14 +9,16 @@ from streamdedup.daemon.breaker import BreakerOptions, DeadLetterBreaker
 from streamdedup.errors import DeadLetterBurst, DecodeError
 from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Position
-from streamdedup.wire.dead_letters import Stage
+from streamdedup.wire.dead_letters import Failure, Stage
 
 
 def a_batch(flags: list[bool], *, start: int = 0, topic: str = "articles") -> tuple[Batch, list[FailedRecord]]:
     """Return a batch in which the records flagged true have failed."""
     records = tuple(Record(Position(topic, 0, start + at), 0, None, b"") for at in range(len(flags)))
     error = DecodeError("not_json", "not JSON")
-    return Batch(records), [FailedRecord(r, error, Stage.DECODE) for r, bad in zip(records, flags, strict=True) if bad]
+    return Batch(records), [
+        FailedRecord(r, Failure.of(error, Stage.DECODE)) for r, bad in zip(records, flags, strict=True) if bad
+    ]
 
 
 def passed(flags: list[bool], sizes: list[int], options: BreakerOptions) -> int:

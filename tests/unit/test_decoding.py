@@ -1,5 +1,7 @@
 """Decoding: records become documents of their profile, with a usable time, and documents become chunks."""
 
+import gc
+import tracemalloc
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +15,7 @@ from streamdedup.daemon.publisher import Publication
 from streamdedup.daemon.statistics import Statistics
 from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Position
-from streamdedup.wire import Decoder, Document
+from streamdedup.wire import Decoder, Document, ErrorCode
 
 NOW_MS = 1_777_618_931_480
 
@@ -80,3 +82,26 @@ def test_documents_are_split_in_chunks_without_two_versions_and_with_deletions_a
     split = list(split_documents(made, size=3, characters=10))
     assert [document for chunk in split for document in chunk] == made
     assert [len(chunk) for chunk in split] == chunks
+
+
+@pytest.mark.parametrize(
+    ("end", "code"), [(b'"}', ErrorCode.TOO_LARGE), (b"", ErrorCode.NOT_JSON), (b"\xff", ErrorCode.NOT_UTF8)]
+)
+def test_of_a_failed_record_nothing_but_its_value_stays_in_memory(end, code):
+    pipelines = {"a": SimpleNamespace(name="p", decoder=Decoder())}
+
+    def failure_of(size):
+        value = b'{"text": "' + b"x" * size + end
+        (failed,) = decode_batch(Batch((Record(Position("a", 0, 0), 5, b"k", value),)), pipelines).failures
+        return failed.failure
+
+    failure_of(4_000_000)
+    gc.disable()  # Python searches for reference cycles seldom
+    tracemalloc.start()
+    try:
+        failure = failure_of(4_000_000)
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert (failure.code, kept_bytes < 1_000_000) == (code, True)

@@ -11,6 +11,7 @@ import sys
 import tracemalloc
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import kafka.codec
 import pytest
@@ -99,8 +100,8 @@ BAD = RawRecord(b"bad", headers=((b"\xff", b""),))
 
 def fetched(content, offset=0, max_offsets=100):
     """The client's parser of an answer to a fetch from ``offset`` on, and the ranges that it reports."""
-    ranges, partition = [], TopicPartition("articles", 2)
-    return compat._PartitionRecords(ranges, max_offsets, offset, partition, MemoryRecords(content)), ranges
+    ranges, partition, bound = [], TopicPartition("articles", 2), SimpleNamespace(left_bytes=compat.POLL_BYTES)
+    return compat._PartitionRecords(ranges, max_offsets, bound, offset, partition, MemoryRecords(content)), ranges
 
 
 def read(content, offset=0, max_offsets=100):
@@ -183,6 +184,61 @@ def test_a_batch_without_a_readable_header_is_an_error_and_not_stepped_past():
     with pytest.raises(KafkaError, match="header"):
         parser.take(10)
     assert ranges == []
+
+
+class Client:
+    """What ``step_past_unreadable`` uses of a consumer: its fetcher, which parses the fetches of some partitions."""
+
+    def __init__(self, *contents):
+        self._fetcher = self
+        self.contents = dict(enumerate(contents))
+        self.next_offsets = dict.fromkeys(self.contents, 0)
+        self.parsers = {}
+
+    def fetched_records(self, max_records):
+        taken = []
+        for partition, content in self.contents.items():
+            parser = self.parsers.get(partition)
+            if not parser:  # as after a new fetch
+                offset, parts = self.next_offsets[partition], TopicPartition("articles", partition)
+                answer = MemoryRecords(b"".join(content[offset:]))
+                parser = self.parsers[partition] = self.PartitionRecords(offset, parts, answer)
+            while parser and len(taken) < max_records:
+                taken += [(partition, record.offset) for record in parser.take(max_records - len(taken))]
+            self.next_offsets[partition] = parser.next_fetch_offset
+        return taken
+
+
+def batches(*sizes):
+    """Return record batches with a record each, of these sizes."""
+    # A batch begins with the offset of its first record, which no checksum covers.
+    return [struct.pack(">q", at) + record_batch([RawRecord(bytes(size))])[8:] for at, size in enumerate(sizes)]
+
+
+def polls(client, *, count, max_records=100):
+    compat.step_past_unreadable(client, 100)
+    return [client.fetched_records(max_records) for _ in range(count)]
+
+
+def test_a_poll_begins_no_record_batch_beyond_its_bytes(monkeypatch):
+    monkeypatch.setattr(compat, "POLL_BYTES", 1_000)
+    client = Client(batches(400, 400, 400, 400), batches(10, 10))
+    assert polls(client, count=3) == [
+        [(0, 0), (0, 1), (0, 2)],
+        [(0, 3), (1, 0), (1, 1)],
+        [],
+    ]
+
+
+def test_one_record_beyond_the_bytes_of_a_poll_is_taken_alone(monkeypatch):
+    monkeypatch.setattr(compat, "POLL_BYTES", 1_000)
+    assert polls(Client(batches(9_000, 9_000, 10)), count=3) == [[(0, 0)], [(0, 1)], [(0, 2)]]
+
+
+def test_the_bytes_of_a_poll_bound_no_poll_of_small_records():
+    assert polls(Client(batches(*[10] * 8)), count=3, max_records=3) == [
+        [(0, at) for at in span] for span in (range(3), range(3, 6), range(6, 8))
+    ]
 
 
 def test_the_class_of_an_error_is_named_once():

@@ -27,7 +27,7 @@ from streamdedup.index.values import StoreStats
 from streamdedup.kafka.protocols import Batch, Record, SourceStats
 from streamdedup.position import Partition, Position
 from streamdedup.wire import Document, Match
-from streamdedup.wire.dead_letters import Stage
+from streamdedup.wire.dead_letters import Failure, Stage
 from tests import alerts
 
 #: Endings that are no base unit, or belong to Prometheus itself.
@@ -135,7 +135,7 @@ def a_committed_batch() -> tuple[BatchResult, Publication]:
         hidden=tuple(a_document(offset) for offset in (1, 2, 4)),
     )
     kinds = [("articles", "upsert")] * 6 + [("articles", "invalid")]
-    failed = FailedRecord(batch.records[6], DecodeError("not_json", "not JSON"), Stage.DECODE)
+    failed = FailedRecord(batch.records[6], Failure.of(DecodeError("not_json", "not JSON"), Stage.DECODE))
     return a_result(batch, kinds, news=detected), Publication([], [failed], 0)
 
 

@@ -228,6 +228,32 @@ def test_behind_a_batch_that_is_not_full_nothing_is_polled_in_any_backlog():
         assert seen.stages == ["poll"] * count
 
 
+def of_bytes(count):
+    """Return a full batch whose values have ``count`` bytes together."""
+    values = [bytes(count), b"", *[None] * 6]
+    return Batch(tuple(Record(Position(INPUT, 0, at), 1, b"k", value) for at, value in enumerate(values)))
+
+
+def test_beside_a_batch_of_large_records_nothing_is_polled_ahead(monkeypatch):
+    monkeypatch.setattr(read_ahead, "MOST_BYTES", 100)
+    ahead, seen = an_ahead()
+    assert ahead.read_ahead(source_of(FULL), of_bytes(101))
+    assert seen.stages == []
+    assert ahead.read_ahead(source_of(Batch()), of_bytes(100))
+    assert seen.stages == ["poll"]
+
+
+def test_a_batch_ahead_of_large_records_is_prepared_when_memory_holds_it_alone(monkeypatch):
+    monkeypatch.setattr(read_ahead, "MOST_BYTES", 100)
+    for count, stages_of in ((101, ["poll"]), (100, ["ahead", "poll", "prepare"])):
+        ahead, seen = an_ahead()
+        polled = of_bytes(count)
+        assert ahead.read_ahead(source_of(polled), FULL)
+        assert ahead.poll(source_of(Batch())) is polled
+        ahead.prepared(polled)
+        assert sorted(seen.stages) == stages_of
+
+
 # Failures of both batches
 
 

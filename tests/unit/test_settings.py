@@ -444,6 +444,7 @@ def test_the_watchdog_is_more_patient_than_a_slow_commit_and_a_silent_store():
     assert load({}).watchdog_s == 4 * load({}).kafka.transaction_timeout_s == 120
     assert load({"kafka.transaction_timeout": "1s"}).watchdog_s == 60
     assert load({"redis.timeout": "39s"}).watchdog_s == 4 * 3 * (39 + 1)
+    assert load({"schema_registry.timeout": "30s", "kafka.transaction_timeout": "1s"}).watchdog_s == 4 * 30
 
 
 def test_a_document_of_more_shingles_than_the_index_counts_is_long_enough_for_containment():

@@ -5,6 +5,7 @@ import ssl
 import struct
 import sys
 import time
+import tracemalloc
 from base64 import b64encode
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -32,8 +33,9 @@ from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Position
 from streamdedup.settings import Settings
 from streamdedup.wire import Decoder, Document, ErrorCode, Registry
+from streamdedup.wire.formats import registry as registry_module
 from streamdedup.wire.formats.avro import MAX_DEPTH
-from streamdedup.wire.formats.registry import MAX_ANSWER_BYTES, RegistrySession
+from streamdedup.wire.formats.registry import MAX_ANSWER_BYTES, MAX_REFERENCES, RegistrySession
 
 AT = Position("articles", 3, 1042)
 TLS = Path(__file__).parents[1] / "tls"
@@ -56,6 +58,7 @@ class Answers(dict):
         self.asked = []
         self.logins = []
         self.connections = set()
+        self.on_asked = lambda: None
         #: Paths whose answers end the connection without a word, are cut, or never end.
         self.closing, self.cut, self.slow = set(), set(), set()
 
@@ -79,6 +82,7 @@ def served(answers, tls=None):
         def do_GET(self):
             answers.connections.add(self.client_address)
             answers.asked.append(self.path)
+            answers.on_asked()
             answers.logins.append(self.headers["Authorization"])
             missing = (404, {"error_code": 40403, "message": "no such schema"})
             status, content = answers.get(self.path, missing)
@@ -126,6 +130,7 @@ def decode(url):
             decoders[key] = Decoder(registry=Registry(url), **{"format": "avro", **options})
         return decoders[key].decode(AT, 5, b"key", value, headers)
 
+    run.url = url
     return run
 
 
@@ -182,7 +187,7 @@ def decoded_batch(url, *ids, tick=lambda: None):
     """Return the codes of a batch of values with these schema ids, decoded twice by a new decoder."""
     batch = Batch(tuple(Record(AT, 5, b"key", b"\0\0\0\0%c\2a\2\2a" % number) for number in ids))
     pipelines = {"articles": SimpleNamespace(name="p", decoder=Decoder(format="avro", registry=Registry(url)))}
-    return [[failed.error.code for failed in decode_batch(batch, pipelines, tick).failures] for _ in range(2)]
+    return [[failed.failure.code for failed in decode_batch(batch, pipelines, tick).failures] for _ in range(2)]
 
 
 def test_a_batch_asks_once_for_an_unknown_schema_over_one_connection_and_the_next_batch_again(answers, url):
@@ -235,6 +240,122 @@ def test_a_schema_may_refer_to_others_and_be_a_union_of_them(answers, decode):
     answers.add(2, ["x.Article", "x.Removed"], references=references)
     code, text = refused(decode, b"\0\0\0\0\2" + article[5:], text_fields=("payload.body",))
     assert (code, "refers to s/body, version 3" in text) == (ErrorCode.UNKNOWN_SCHEMA, True)
+
+
+def refer(answers, schema_id, count, size=0, path=lambda number: number + 1):
+    """Add a schema that refers to the first of ``count`` schemas, each of which refers to the one of ``path``."""
+
+    def referring(number):
+        names = [f"E{number}"] if number < count else []
+        return [{"name": name, "subject": name, "version": 1} for name in names]
+
+    answers.add(schema_id, record("A", text="string"), references=referring(0))
+    for number in range(count):
+        schema = {"type": "enum", "name": f"E{number}", "symbols": ["x"], "doc": "d" * size}
+        answer = {"schema": json.dumps(schema), "references": referring(path(number))}
+        answers[f"/api/subjects/E{number}/versions/1"] = (200, answer)
+
+
+def test_a_schema_may_refer_to_many_others_and_in_circles(answers, decode):
+    refer(answers, 7, MAX_REFERENCES, path=lambda number: (number + 1) % MAX_REFERENCES)
+    assert decode(b"\0\0\0\0\7\2a").text == "a"
+    assert len(answers.asked) == 1 + MAX_REFERENCES
+
+
+def test_a_schema_that_refers_to_too_many_others_is_asked_for_once(answers, decode):
+    refer(answers, 7, MAX_REFERENCES + 1)
+    many = [{"name": f"E{number}", "subject": "E200", "version": 1} for number in range(5_000)]
+    answers.add(8, record("A", text="string"), references=many)
+    for schema_id in (7, 8):
+        for _ in range(2):
+            code, text = refused(decode, b"\0\0\0\0%c\2a" % schema_id)
+            assert (code, "more than 200 schemas" in text) == (ErrorCode.UNUSABLE_SCHEMA, True)
+    assert len(answers.asked) == 2 * (1 + MAX_REFERENCES)
+
+
+@pytest.mark.parametrize("size", [MAX_ANSWER_BYTES, MAX_ANSWER_BYTES // 2, MAX_ANSWER_BYTES // 20])
+def test_a_schema_and_those_that_it_refers_to_are_bounded_together(answers, decode, size):
+    refer(answers, 7, 21, size)
+    for _ in range(2):
+        code, text = refused(decode, b"\0\0\0\0\7\2a")
+        assert (code, "longer than 4,194,304 bytes" in text) == (ErrorCode.UNUSABLE_SCHEMA, True)
+    assert len(answers.asked) == 1 + MAX_ANSWER_BYTES // size
+    # The bound is for each schema: the next one is read.
+    answers.add(8, ARTICLE)
+    with RegistrySession(Registry(decode.url)) as session:
+        for _ in range(3):
+            with pytest.raises(DecodeError):
+                session.by_id(7)
+            assert session.by_id(8).text == json.dumps(ARTICLE)
+
+
+def test_slow_references_are_asked_for_until_the_time_ends_and_again_in_the_next_batch(answers, url, monkeypatch):
+    refer(answers, 7, 10)
+    now = [0.0]
+    monkeypatch.setattr(registry_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    answers.on_asked = lambda: now.__setitem__(0, now[0] + 7)  # of 10 seconds for each, and 20 together
+    assert decoded_batch(url, 7, 7) == [[ErrorCode.UNKNOWN_SCHEMA] * 2] * 2
+    assert len(answers.asked) == 2 * 4
+    answers.on_asked = lambda: now.__setitem__(0, now[0] + 2)
+    assert decoded_batch(url, 7) == [[ErrorCode.SCHEMA_MISMATCH]] * 2  # read, but with another schema in mind
+
+
+DEEP = b"[" * 100_000 + b"]" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("form", "schema", "extra"),
+    [
+        ("avro", json.dumps(ARTICLE), b', "x": ' + DEEP),
+        ("avro", DEEP.decode(), b""),
+        ("avro", '{"type": ' * 900 + '"string"' + "}" * 900, b""),
+        ("avro", '{"type": "array", "items": ' * 400 + '"string"' + "}" * 400, b""),
+        ("json-schema", '{"a": ' * 50_000 + "1" + "}" * 50_000, b""),
+        ("json-schema", DEEP.decode(), b""),
+        ("protobuf", 'syntax = "proto3"; ' + "message A { " * 10_000 + "}" * 10_000, b""),
+    ],
+)
+def test_a_schema_that_is_nested_too_deeply_is_asked_for_once(answers, decode, form, schema, extra):
+    kind = {"avro": "AVRO", "json-schema": "JSON", "protobuf": "PROTOBUF"}[form]
+    body = json.dumps({"schema": schema, "schemaType": kind}).encode()
+    answers["/api/schemas/ids/7"] = (200, body[:-1] + extra + b"}")
+    for _ in range(2):
+        assert refused(decode, b"\0\0\0\0\7\2a", format=form)[0] == ErrorCode.UNUSABLE_SCHEMA
+    assert len(answers.asked) == 1
+
+
+def test_a_deep_answer_that_is_no_schema_makes_no_dead_letter(answers, decode):
+    answers["/api/schemas/ids/7"] = (404, b'{"x": ' + DEEP + b"}")
+    with pytest.raises(RegistryMisconfigured, match="not the API"):
+        decode(b"\0\0\0\0\7\2a")
+
+
+def test_the_schemas_that_were_used_last_are_remembered_up_to_their_bytes(answers, decode, monkeypatch):
+    monkeypatch.setattr(registry_module, "MAX_REMEMBERED_BYTES", 3 * 16_384)
+    for schema_id in (1, 2, 3, 4):
+        answers.add(schema_id, ARTICLE)
+    answers.add(5, "no schema")
+    large = record("A", text="string") | {"doc": "d" * 40_000}
+    answers.add(6, large)
+
+    def asked(*ids):
+        del answers.asked[:]
+        for schema_id in ids:
+            is_read(decode, b"\0\0\0\0%c\2a\2\2a" % schema_id)
+        return [int(path.rsplit("/", 1)[1]) for path in answers.asked]
+
+    assert asked(1, 2, 3, 1, 1, 4, 1, 3) == [1, 2, 3, 4]
+    assert asked(2, 4, 3) == [2, 4]
+    assert asked(5, 5, 3, 4, 2) == [5, 2]  # an unusable one counts too
+    assert asked(6, 6, 3, 6) == [6, 3, 6]  # beside a large one there is no room
+
+
+def test_a_schema_larger_than_all_that_is_remembered_is_read_and_remembered(answers, decode, monkeypatch):
+    monkeypatch.setattr(registry_module, "MAX_REMEMBERED_BYTES", 10)
+    answers.add(7, ARTICLE)
+    for _ in range(2):
+        assert decode(framed(7, ARTICLE, {"id": "a", "text": "one"})).text == "one"
+    assert len(answers.asked) == 1
 
 
 def test_a_path_leads_through_records_maps_and_unions(answers, decode):
@@ -548,6 +669,12 @@ def test_a_message_of_a_protobuf_file_is_named_by_its_path(decode_proto, value, 
         (b"\2\1", ErrorCode.SCHEMA_MISMATCH),
         (b"\2\4", ErrorCode.SCHEMA_MISMATCH),
         (b"\4\2\2", ErrorCode.SCHEMA_MISMATCH),
+        (b"\1\2" + WHOLE, ErrorCode.SCHEMA_MISMATCH),
+        (b"\2\1" + WHOLE, ErrorCode.SCHEMA_MISMATCH),
+        (b"\4\2\1" + WHOLE, ErrorCode.SCHEMA_MISMATCH),
+        (b"\2\3" + WHOLE, ErrorCode.SCHEMA_MISMATCH),
+        (b"\4\2\3" + WHOLE, ErrorCode.SCHEMA_MISMATCH),
+        (b"\xfe\xff\xff\xff\x0f" + b"\0" * 1_000_000, ErrorCode.SCHEMA_MISMATCH),
         (b"\xff" * 200_000, ErrorCode.SCHEMA_MISMATCH),
         (b"\xfe\xff\xff\xff\x0f" + b"\0" * 200_000, ErrorCode.SCHEMA_MISMATCH),
         (b"\2\2\x0a\2\xff\xff", ErrorCode.SCHEMA_MISMATCH),
@@ -560,6 +687,18 @@ def test_a_message_of_a_protobuf_file_is_named_by_its_path(decode_proto, value, 
 )
 def test_damaged_messages_have_a_code(decode_proto, value, code):
     assert refused(decode_proto, b"\0\0\0\0\7" + value)[0] == code
+
+
+def test_a_path_without_measure_takes_no_memory(decode_proto):
+    value = b"\0\0\0\0\7\xfe\xff\xff\xff\x0f" + bytes(500_000)
+    refused(decode_proto, value)
+    tracemalloc.start()
+    try:
+        code, _ = refused(decode_proto, value)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (code, peak_bytes < 4 * len(value)) == (ErrorCode.SCHEMA_MISMATCH, True)
 
 
 def test_a_file_may_be_registered_as_its_descriptor(answers, decode):
@@ -598,6 +737,8 @@ def test_a_file_may_be_registered_as_its_descriptor(answers, decode):
         (PROTO, "@a.proto"),
         (PROTO, "streamdedup_value.proto/a.proto"),
         (PROTO, "é" * 150),
+        (PROTO, "google/protobuf/timestamp.proto"),
+        (PROTO, "google/protobuf/of_my_own.proto"),
     ],
 )
 def test_an_unusable_protobuf_file_has_a_code_and_nothing_is_written_elsewhere(answers, decode, text, name):
@@ -631,20 +772,47 @@ def test_no_import_of_a_descriptor_becomes_an_option_of_protoc(answers, decode, 
         assert not proof.exists()
 
 
-@pytest.mark.parametrize(
-    ("program", "reason"),
-    [("import time; time.sleep(60)", "within 0.5 s"), ("import os; os.kill(os.getpid(), 9)", "signal 9")],
-)
-def test_a_protoc_that_does_not_end_by_itself_makes_no_dead_letter(
-    decode_proto, monkeypatch, tmp_path, program, reason
-):
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{program}"\n')
-    python.chmod(0o755)
-    monkeypatch.setattr("sys.executable", str(python))
-    monkeypatch.setattr("streamdedup.wire.formats.protobuf.PROTOC_TIMEOUT_S", 0.5)
-    with pytest.raises(RegistryUnavailable, match=reason):
+@pytest.fixture
+def as_protoc(monkeypatch, tmp_path):
+    """Return what makes a program take the place of protoc."""
+
+    def use(program):
+        python = tmp_path / "python"
+        python.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{program}"\n')
+        python.chmod(0o755)
+        monkeypatch.setattr("sys.executable", str(python))
+
+    return use
+
+
+@pytest.mark.parametrize("signal", [9, 15])
+def test_a_protoc_that_another_process_ends_makes_no_dead_letter(decode_proto, as_protoc, signal):
+    as_protoc(f"import os; os.kill(os.getpid(), {signal})")
+    with pytest.raises(RegistryUnavailable, match=f"signal {signal}"):
         decode_proto(b"\0\0\0\0\7\0\x0a\3abc")
+
+
+@pytest.mark.parametrize(
+    "program",
+    ["import time; time.sleep(60)", "import os; os.abort()", "import os; os.kill(os.getpid(), 11)", "bytes(-1)"],
+)
+def test_a_schema_at_which_protoc_ends_without_a_result_is_unusable(
+    answers, decode_proto, as_protoc, monkeypatch, program
+):
+    as_protoc(program)
+    monkeypatch.setattr("streamdedup.wire.formats.protobuf.PROTOC_TIMEOUT_S", 0.5)
+    for _ in range(2):
+        assert refused(decode_proto, b"\0\0\0\0\7\0\x0a\3abc")[0] == ErrorCode.UNUSABLE_SCHEMA
+    assert len(answers.asked) == 2
+
+
+def test_the_memory_of_protoc_is_bounded(answers, decode, monkeypatch):
+    messages = "".join(f"message M{number} {{ string text = 1; }}" for number in range(3_000))
+    answers.add(7, f'syntax = "proto3"; {messages}', "PROTOBUF")
+    answers.add(8, f'syntax = "proto3"; {messages}', "PROTOBUF")
+    assert decode(b"\0\0\0\0\7\0\x0a\1a", format="protobuf").text == "a"
+    monkeypatch.setattr("streamdedup.wire.formats.protobuf.PROTOC_BYTES", 32 * 2**20)
+    assert refused(decode, b"\0\0\0\0\x08\0\x0a\1a", format="protobuf")[0] == ErrorCode.UNUSABLE_SCHEMA
 
 
 def test_an_error_of_protoc_is_part_of_the_reason(answers, decode, capfd):

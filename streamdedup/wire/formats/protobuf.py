@@ -1,8 +1,8 @@
 """Protobuf, framed for a schema registry: a ``SchemaCompiler`` of ``registry``. Needs the extra ``registry``.
 
 Registries have the text of a schema, which protoc compiles (``grpc_tools``), or its descriptor. protobuf reads messages
-without generated code. Schemas are not trusted: protoc is a separate process with a time limit, and no part of a schema
-becomes an argument that protoc takes for an option.
+without generated code. Schemas are not trusted: protoc is a separate process with limits of time and memory, and no
+part of a schema becomes an argument that protoc takes for an option.
 
 ``payload.body`` in the settings names the field ``body`` of the message in the field ``payload``. Messages of
 ``google.protobuf.Timestamp`` become texts as in RFC 3339, wrappers such as ``google.protobuf.StringValue`` their
@@ -10,6 +10,7 @@ values, and enumerations their names.
 """
 
 import re
+import signal
 import subprocess
 import sys
 from base64 import b64decode
@@ -33,12 +34,26 @@ from streamdedup.wire.formats.fields import Schema
 from streamdedup.wire.formats.registry import CompiledSchema, RegisteredSchema, Write, nested
 
 #: Time limit of protoc, in seconds; it compiles a file of 4 MB in less than two.
-PROTOC_TIMEOUT_S: Final = 60.0
+PROTOC_TIMEOUT_S: Final = 20.0
+#: Limit of the address space of protoc, in bytes: enough for a file of 1 MB, which registries rarely exceed.
+PROTOC_BYTES: Final = 256 * 2**20
+# Sets the limit in the process itself: the daemon has threads, which forbid code between fork and exec. A service
+# manager may forbid limits, or have set a lower one.
+_PROTOC: Final = """
+import contextlib, resource, sys
+with contextlib.suppress(OSError, ValueError):
+    resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]),) * 2)
+from grpc_tools import protoc
+sys.exit(protoc.main(["protoc", *sys.argv[2:]]))
+"""
+# Signals by which protoc ends itself where it has no memory, or a defect.
+_OWN_SIGNALS = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS})
 
 # Most bytes of a file name, and most characters of an error of protoc that are passed on.
 _MOST_NAME, _MOST_REASON = 200, 200
 # Number of messages whose index in the file takes one byte in the frame, as a zigzag varint.
 _MOST_WRITTEN = 64
+_MOST_LEVELS = 32  # of nested messages: the limit of protoc
 # Name for the file of the schema itself, which the registry does not name.
 _MAIN = "streamdedup_value.proto"
 _MOST_VARINT_BITS = 35  # five groups of seven bits hold a number of 32 bits
@@ -138,6 +153,8 @@ def _check_names(names: Collection[str]) -> None:
         is_path = name.isprintable() and not {"", ".", ".."} & set(name.split("/"))
         if not is_path or name[0] in "-@" or name in folders or len(name.encode()) > _MOST_NAME:
             raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, "a reference is no name of a file")
+        if name.startswith("google/protobuf/"):
+            raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, "a reference replaces a file of google.protobuf")
 
 
 def _descriptor(name: str, text: str) -> FileDescriptorProto:
@@ -158,8 +175,8 @@ def _run_protoc(texts: Mapping[str, str], names: Sequence[str]) -> list[FileDesc
         names: Files to compile, of ``texts`` or of those that protoc has.
 
     Raises:
-        DecodeError: They cannot be compiled.
-        RegistryUnavailable: protoc did not end in time, or was ended; the schema may not be to blame.
+        DecodeError: They cannot be compiled within the limits of time and memory.
+        RegistryUnavailable: protoc was ended by another process; the schema may not be to blame.
         RegistryMisconfigured: protoc cannot be started, or cannot write temporary files.
     """
     try:
@@ -167,8 +184,9 @@ def _run_protoc(texts: Mapping[str, str], names: Sequence[str]) -> list[FileDesc
             return _compile_in(folder, texts, names)
     except OSError as error:
         raise RegistryMisconfigured(f"protoc cannot run, or use the folder of temporary files: {error}") from error
-    except subprocess.TimeoutExpired as error:
-        raise RegistryUnavailable(f"protoc did not compile a schema within {PROTOC_TIMEOUT_S:g} s") from error
+    except subprocess.TimeoutExpired:
+        reason = f"protoc does not compile it within {PROTOC_TIMEOUT_S:g} s"
+        raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, reason) from None
 
 
 def _compile_in(folder: str, texts: Mapping[str, str], names: Sequence[str]) -> list[FileDescriptorProto]:
@@ -180,11 +198,11 @@ def _compile_in(folder: str, texts: Mapping[str, str], names: Sequence[str]) -> 
         target.write_text(text, encoding="utf-8")
     options = [f"-I{files}", f"-I{_INCLUDED}", "--include_imports", f"--descriptor_set_out={output}"]
     # -P: a module of the working directory is not imported.
-    command = [sys.executable, "-P", "-m", "grpc_tools.protoc", *options, *names]
+    command = [sys.executable, "-P", "-c", _PROTOC, str(PROTOC_BYTES), *options, *names]
     ended = subprocess.run(  # noqa: S603  no shell; ``_check_names`` and ``_INCLUDED_NAME`` admit no options as names
         command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROTOC_TIMEOUT_S, check=False
     )
-    if ended.returncode < 0:
+    if ended.returncode < 0 and -ended.returncode not in _OWN_SIGNALS:
         raise RegistryUnavailable(f"protoc was ended by signal {-ended.returncode}")
     if ended.returncode:
         reason = " ".join(ended.stderr.decode(errors="replace").split())[:_MOST_REASON]
@@ -197,6 +215,8 @@ def _split_indexes(value: bytes) -> tuple[tuple[int, ...], int]:
     count, position = _varint(value, 0)
     if count == 0:  # short form for the first message
         return (0,), position
+    if not 0 < count <= _MOST_LEVELS:
+        raise IndexError(count)
     indexes = []
     for _ in range(count):
         index, position = _varint(value, position)

@@ -4,19 +4,17 @@
 ``protobuf`` compile its schemas. ``produce`` writes values with ``writer``, the checks call ``missing_fields``.
 
 A schema never changes under its id, so ``RegistryFormat`` asks once for each. An unknown id may be registered later:
-``RegistryFormat`` asks for it once in a batch. ``http.client`` suffices as the client: there are two kinds of requests,
-redirects could carry a password away, and the loop of the daemon repeats failed requests.
+``RegistryFormat`` asks for it once in a batch. The loop of the daemon repeats failed requests.
 """
 
-import socket
 import ssl
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException, HTTPSConnection, IncompleteRead
-from threading import Event, Timer
+from http.client import HTTPException
+from threading import Event
 from typing import Any, Final, NamedTuple, Protocol, Self
 from urllib.parse import quote, urlsplit
 from uuid import UUID
@@ -24,11 +22,20 @@ from uuid import UUID
 import msgspec
 
 from streamdedup.errors import DecodeError, RegistryMisconfigured, RegistryUnavailable
+from streamdedup.http_client import HttpSession
 from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats.fields import Headers, Schema
 
-#: Largest number of bytes of an answer; schemas have some kilobytes.
+#: Largest number of bytes of a schema and of those that it refers to; schemas have some kilobytes.
 MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
+#: Largest number of schemas that a schema refers to, directly or not: each takes a request.
+MAX_REFERENCES: Final = 200
+#: Time limit of the requests for them before the last, as a multiple of ``timeout_s``. The watchdog allows four.
+_REFERENCES_TIMEOUTS = 2
+#: Largest number of bytes of the texts of remembered schemas, of which each counts as at least ``_LEAST_BYTES``. An
+#: author of records may name all ids of a registry, and a compiled schema takes a multiple of its text.
+MAX_REMEMBERED_BYTES: Final = 8 * 1024 * 1024
+_LEAST_BYTES = 16 * 1024
 #: Header in which newer serializers send the id; the value is then not framed.
 ID_HEADER: Final = "__value_schema_id"
 #: First byte of a frame, and the bytes of the id behind it: a number, or a UUID.
@@ -116,28 +123,20 @@ class Registry:
     timeout_s: float = 10.0
     has_answered: Event = field(default_factory=Event)
 
-    def connection(self) -> HTTPConnection:
-        """Return a connection, which is opened by its first request; raise ``OSError`` as ``tls`` does."""
-        parts = urlsplit(self.url)
-        host = parts.hostname or ""
-        if parts.scheme == "http":
-            return HTTPConnection(host, parts.port, timeout=self.timeout_s)
-        return HTTPSConnection(host, parts.port, timeout=self.timeout_s, context=self.tls())
-
 
 class RegistrySession:
     """Requests of one thread over one connection; a context manager that closes it."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._connection: HTTPConnection | None = None
+        self._http = HttpSession(registry.url, registry.timeout_s, MAX_ANSWER_BYTES, registry.tls)
+        self._received_bytes = 0  # for the present schema and those that it refers to
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        if self._connection is not None:
-            self._connection.close()
+        self._http.close()
 
     def by_id(self, schema_id: int | UUID) -> RegisteredSchema:
         """Return the schema with an id.
@@ -147,7 +146,7 @@ class RegistrySession:
             RegistryUnavailable: The registry does not answer, or refuses a client that it has accepted before.
             RegistryMisconfigured: The registry refuses this client, or no registry is at the URL.
         """
-        answer = None
+        answer, self._received_bytes = None, 0
         if isinstance(schema_id, UUID):
             answer = self._get(f"schemas/guids/{schema_id}", may_be_unknown=True)
         elif schema_id <= _MAX_ID:
@@ -158,26 +157,35 @@ class RegistrySession:
 
     def latest(self, subject: str) -> RegisteredSchema | None:
         """Return the newest schema of a subject; None if there is no such subject. Raises as ``by_id``."""
+        self._received_bytes = 0
         answer = self._get(f"subjects/{quote(subject, safe='')}/versions/latest")
         return None if answer is None else self._with_references(answer)
 
     def _with_references(self, answer: _Answer) -> RegisteredSchema:
         texts: dict[str, str] = {}
-        self._collect(answer, texts, set())
+        self._collect(answer, texts, set(), time.monotonic() + _REFERENCES_TIMEOUTS * self._registry.timeout_s)
         kind = answer.schema_type or "AVRO"  # the API leaves this type out
         return RegisteredSchema(kind, answer.schema, texts, answer.id)
 
-    def _collect(self, answer: _Answer, texts: dict[str, str], visited: set[str]) -> None:
-        """Add the schemas that an answer refers to, each after those that it refers to; ``visited`` ends cycles."""
+    def _collect(self, answer: _Answer, texts: dict[str, str], visited: set[str], ends_at: float) -> None:
+        """Add the schemas that an answer refers to, each after those that it refers to.
+
+        ``visited`` ends cycles and bounds the number; after ``ends_at``, monotonic time, no further request is made.
+        """
         for reference in answer.references or ():
-            if reference.name not in visited:
-                visited.add(reference.name)
-                referred = self._get(f"subjects/{quote(reference.subject, safe='')}/versions/{reference.version}")
-                if referred is None:
-                    reason = f"a schema refers to {reference.subject}, version {reference.version}, which is gone"
-                    raise DecodeError(ErrorCode.UNKNOWN_SCHEMA, reason)
-                self._collect(referred, texts, visited)
-                texts[reference.name] = referred.schema
+            if reference.name in visited:
+                continue
+            if len(visited) == MAX_REFERENCES:
+                raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"it refers to more than {MAX_REFERENCES} schemas")
+            visited.add(reference.name)
+            subject = f"{reference.subject}, version {reference.version}"
+            if time.monotonic() > ends_at:
+                raise DecodeError(ErrorCode.UNKNOWN_SCHEMA, f"a schema refers to {subject}, which is not there in time")
+            referred = self._get(f"subjects/{quote(reference.subject, safe='')}/versions/{reference.version}")
+            if referred is None:
+                raise DecodeError(ErrorCode.UNKNOWN_SCHEMA, f"a schema refers to {subject}, which is gone")
+            self._collect(referred, texts, visited, ends_at)
+            texts[reference.name] = referred.schema
 
     def _get(self, path: str, *, may_be_unknown: bool = False) -> _Answer | None:
         """Return an answer; None for a missing subject, version or schema, and for an unknown path if it may be."""
@@ -185,7 +193,7 @@ class RegistrySession:
         headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         headers |= {} if authorization is None else {"Authorization": authorization}
         try:
-            status, body = self._request(f"{urlsplit(url).path.rstrip('/')}/{path}", headers)
+            status, body = self._http.request("GET", f"{urlsplit(url).path.rstrip('/')}/{path}", headers)
         except (OSError, HTTPException) as error:
             raise RegistryUnavailable(f"the schema registry {url} does not answer: {error!r}") from error
         if status == HTTPStatus.NOT_FOUND and _error_code(body) in _MISSING:
@@ -198,48 +206,25 @@ class RegistrySession:
             return None
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _BUSY:
             raise RegistryUnavailable(f"the schema registry {url} answers with status {status}")
-        if status == HTTPStatus.OK and len(body) > MAX_ANSWER_BYTES:
-            raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"the schema is longer than {MAX_ANSWER_BYTES:,} bytes")
         with suppress(msgspec.DecodeError):
             if status == HTTPStatus.OK:
-                answer = msgspec.json.decode(body, type=_Answer)
-                self._registry.has_answered.set()
-                return answer
+                return self._schema(body)
         # Another status, or a body that is no answer of the API.
         kind = RegistryUnavailable if self._registry.has_answered.is_set() else RegistryMisconfigured
         raise kind(self._advice(status))
 
-    def _request(self, path: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
-        """Return status and body; try again where the registry has closed a connection that was used before."""
-        timeout_s = self._registry.timeout_s
-        is_used = self._connection is not None and self._connection.sock is not None
-        if self._connection is None:
-            self._connection = self._registry.connection()
-        connection = self._connection
-        # The time-out of a socket counts for each read, so a timer ends a request that takes too long as a whole.
-        ends_at = time.monotonic() + timeout_s
-        timer = Timer(timeout_s, _interrupt, [connection])
-        timer.daemon = True
-        timer.start()
+    def _schema(self, body: bytes) -> _Answer:
+        """Return a schema; raise ``DecodeError`` where it is beyond a bound, msgspec's where the body is none."""
+        self._received_bytes += len(body)
+        if self._received_bytes > MAX_ANSWER_BYTES:
+            reason = f"the schema and those that it refers to are longer than {MAX_ANSWER_BYTES:,} bytes"
+            raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, reason)
         try:
-            connection.request("GET", path, headers=dict(headers))
-            with connection.getresponse() as response:
-                body = response.read(MAX_ANSWER_BYTES + 1)
-                # A read with a size raises no error for an answer that ends early.
-                if response.length and len(body) <= MAX_ANSWER_BYTES:
-                    raise IncompleteRead(body, response.length)
-            if len(body) > MAX_ANSWER_BYTES:
-                connection.close()  # with the unread part of the answer
-        except (OSError, HTTPException) as error:
-            connection.close()
-            if time.monotonic() >= ends_at:
-                raise TimeoutError("its answer takes too long") from error
-            if is_used:
-                return self._request(path, headers)  # once more: the connection is new now
-            raise
-        finally:
-            timer.cancel()
-        return response.status, body
+            answer = msgspec.json.decode(body, type=_Answer)
+        except RecursionError:
+            raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, "the answer of the registry is nested too deeply") from None
+        self._registry.has_answered.set()
+        return answer
 
     def _advice(self, status: int) -> str:
         url = self._registry.url
@@ -248,19 +233,10 @@ class RegistrySession:
         return f"schema_registry.url: {url} is not the API of a schema registry (status {status})"
 
 
-def _interrupt(connection: HTTPConnection) -> None:
-    """End a request of another thread: its next read returns at once."""
-    sock = connection.sock
-    if sock is not None:
-        with suppress(OSError):
-            # Not ``SSLSocket.shutdown``, which drops the TLS state during a read.
-            socket.socket.shutdown(sock, socket.SHUT_RDWR)
-
-
 def _error_code(body: bytes) -> int:
     try:
         return msgspec.json.decode(body, type=_Refusal).error_code
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return 0
 
 
@@ -279,7 +255,8 @@ class RegistryFormat:
         self._registry = registry
         self._kind = kind
         self._compiler = compiler
-        self._readers: dict[int | UUID, Callable[[bytes], Any]] = {}  # never removed: a schema does not change
+        #: Reader and counted bytes of each remembered schema, the last used at the end; a schema does not change.
+        self._readers: dict[int | UUID, tuple[Callable[[bytes], Any], int]] = {}
         #: Connection and unknown ids of the present batch; None and empty between batches.
         self._session: RegistrySession | None = None
         self._unknown: dict[int | UUID, DecodeError] = {}
@@ -298,40 +275,54 @@ class RegistryFormat:
     def fields(self, value: bytes, headers: Headers = ()) -> Any:
         """See ``ValueFormat.fields``."""
         schema_id, value = split_frame(value, headers)
-        read = self._readers.get(schema_id)
-        if read is None:
-            read = self._readers[schema_id] = self._reader(schema_id, self._registered(schema_id))
-        return read(value)
+        remembered = self._readers.pop(schema_id, None)
+        if remembered is None:
+            remembered = self._reader(schema_id)
+            self._forget(MAX_REMEMBERED_BYTES - remembered[1])
+        self._readers[schema_id] = remembered
+        return remembered[0](value)
 
-    def _registered(self, schema_id: int | UUID) -> RegisteredSchema:
-        error = self._unknown.get(schema_id)
-        if error is not None:
-            raise DecodeError(error.code, str(error))
-        # Outside a batch, a session for this request alone.
-        with RegistrySession(self._registry) if self._session is None else nullcontext(self._session) as session:
-            try:
-                return session.by_id(schema_id)
-            except DecodeError as unknown:
-                if self._session is not None:
-                    self._unknown[schema_id] = unknown
-                raise
+    def _forget(self, most_bytes: int) -> None:
+        """Forget schemas, the longest unused first, until the remembered ones have at most ``most_bytes``."""
+        while self._readers and sum(size for _, size in self._readers.values()) > most_bytes:
+            del self._readers[next(iter(self._readers))]
 
-    def _reader(self, schema_id: int | UUID, registered: RegisteredSchema) -> Callable[[bytes], Any]:
-        """Return a reader for values with a schema; for an unusable schema, one that raises the same error for each."""
+    def _reader(self, schema_id: int | UUID) -> tuple[Callable[[bytes], Any], int]:
+        """Return a reader for values with a schema, and its counted bytes.
+
+        For an unusable schema the reader raises the same error for each value. A schema that the registry lacks may be
+        registered later, and is remembered for the present batch alone.
+        """
+        if (unknown := self._unknown.get(schema_id)) is not None:
+            raise DecodeError(unknown.code, str(unknown))
         try:
-            return self._compiled(registered).read
+            registered = self._registered(schema_id)
+            size = len(registered.text) + sum(map(len, registered.references.values()))
+            return self._compiled(registered).read, max(size, _LEAST_BYTES)
         except DecodeError as error:
             code, reason = error.code, f"schema {schema_id}: {error}"
+            if code != ErrorCode.UNUSABLE_SCHEMA:
+                if self._session is not None:
+                    self._unknown[schema_id] = error
+                raise
 
         def refuse(_value: bytes) -> Any:
             raise DecodeError(code, reason)
 
-        return refuse
+        return refuse, _LEAST_BYTES
+
+    def _registered(self, schema_id: int | UUID) -> RegisteredSchema:
+        # Outside a batch, a session for this request alone.
+        with RegistrySession(self._registry) if self._session is None else nullcontext(self._session) as session:
+            return session.by_id(schema_id)
 
     def _compiled(self, registered: RegisteredSchema) -> CompiledSchema:
         if registered.kind != self._kind:
             raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"its type is {registered.kind}, not {self._kind}")
-        compiled = self._compiler.compile_schema(registered, self._schema)
+        try:
+            compiled = self._compiler.compile_schema(registered, self._schema)
+        except RecursionError:
+            raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, "it is nested too deeply") from None
         texts = [self._schema.names[attribute] for attribute in self._schema.texts]
         # A schema without text fields, but with the field of the operation, may be one of deletions.
         if not any(name in compiled.names for name in (*texts, self._schema.names["op"])):

@@ -1,0 +1,134 @@
+"""Requests to HTTP servers that are not trusted: a deadline and a bound for each whole answer, and no redirects.
+
+The client of the schema registry and of the token endpoint. ``http.client`` suffices: a redirect, which could carry a
+secret away, is an answer like any other, and an encoded body is not decoded.
+"""
+
+import io
+import ssl
+import time
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
+from typing import Any, Final, Self
+from urllib.parse import quote, urlsplit
+
+#: Bytes that the head of an answer and the framing of its body may have besides its bound.
+_OVERHEAD_BYTES: Final = 256 * 1024
+
+
+class HttpSession:
+    """Requests of one thread over one connection; a context manager that closes it.
+
+    Args:
+        url: ``http://`` or ``https://`` with the server; the path counts only in requests.
+        timeout_s: Time limit of a request and its answer together, in seconds.
+        most_bytes: Largest number of bytes of a body.
+        tls: Returns the context of the next connection by ``https://``.
+    """
+
+    def __init__(self, url: str, timeout_s: float, most_bytes: int, tls: Callable[[], ssl.SSLContext]) -> None:
+        self._parts = urlsplit(url)
+        self._timeout_s = timeout_s
+        self._most_bytes = most_bytes
+        self._tls = tls
+        self._connection: HTTPConnection | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def request(self, method: str, path: str, headers: dict[str, str], body: bytes | None = None) -> tuple[int, bytes]:
+        """Return status and body; a body that is too long has ``most_bytes`` + 1 bytes.
+
+        Raises:
+            OSError: The server does not answer in time, or ``tls`` has raised it.
+            HTTPException: The answer is none of HTTP, is cut, or has far more than ``most_bytes``.
+        """
+        is_used = self._connection is not None and self._connection.sock is not None
+        ends_at = time.monotonic() + self._timeout_s
+        try:
+            # The server may have closed a connection that was used before.
+            with suppress(OSError, HTTPException) if is_used else nullcontext():
+                return self._answer(ends_at, method, path, headers, body)
+            self.close()
+            return self._answer(ends_at, method, path, headers, body)
+        except (OSError, HTTPException) as error:
+            self.close()
+            if time.monotonic() >= ends_at:
+                raise TimeoutError("the answer takes too long") from error
+            raise
+
+    def _answer(self, ends_at: float, method: str, path: str, headers: Any, body: bytes | None) -> tuple[int, bytes]:
+        connection = self._connection = self._connection or self._new_connection()
+        if connection.sock is None:
+            connection.connect()
+
+        def response_class(sock: Any, **options: Any) -> HTTPResponse:
+            bounded: Any = _BoundedSocket(sock, ends_at, 2 * self._most_bytes + _OVERHEAD_BYTES)
+            return HTTPResponse(bounded, **options)
+
+        connection.response_class = response_class  # type: ignore[assignment]
+        connection.sock.settimeout(_remaining_s(ends_at))
+        connection.request(method, quote(path, safe="/%!$&'()*+,;=:@~"), headers=headers, body=body)
+        with connection.getresponse() as response:
+            content = response.read(self._most_bytes + 1)
+            # A read with a size raises no error for an answer that ends early.
+            if response.length and len(content) <= self._most_bytes:
+                raise IncompleteRead(content, response.length)
+        if len(content) > self._most_bytes:
+            self.close()  # with the unread part of the answer
+        return response.status, content
+
+    def _new_connection(self) -> HTTPConnection:
+        host, port = self._parts.hostname or "", self._parts.port
+        if self._parts.scheme == "http":
+            return HTTPConnection(host, port, timeout=self._timeout_s)
+        return HTTPSConnection(host, port, timeout=self._timeout_s, context=self._tls())
+
+    def close(self) -> None:
+        """Close the connection; the next request opens another one."""
+        if self._connection is not None:
+            self._connection.close()
+
+
+class _BoundedSocket(io.RawIOBase):
+    """Bytes of a socket up to a deadline and a bound, which ``http.client`` has neither for a whole answer.
+
+    ``http.client`` of Python 3.11 reads a chunk of the size -1 to the end of the connection, and any number of interim
+    answers and trailers.
+    """
+
+    def __init__(self, sock: Any, ends_at: float, most_bytes: int) -> None:
+        self._sock = sock
+        self._raw = sock.makefile("rb", buffering=0)  # keeps a connection open that the client closes too early
+        self._ends_at = ends_at
+        self._left = most_bytes
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._sock.settimeout(_remaining_s(self._ends_at))
+        count = int(self._raw.readinto(buffer) or 0)
+        self._left -= count
+        if self._left < 0:
+            raise HTTPException("the answer is too long")
+        return count
+
+    def close(self) -> None:
+        super().close()
+        with suppress(OSError):
+            self._raw.close()
+
+
+def _remaining_s(ends_at: float) -> float:
+    remaining_s = ends_at - time.monotonic()
+    if remaining_s <= 0:
+        raise TimeoutError
+    return remaining_s
