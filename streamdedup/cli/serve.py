@@ -2,6 +2,7 @@
 
 import signal
 import socket
+import sys
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from types import FrameType
@@ -43,6 +44,9 @@ _COMPARISON_S = 3.0
 _BACKLOG = 512
 #: Time without a request after which a connection is closed, in seconds.
 _KEEP_ALIVE_S = 30
+#: Time in which a client must take some of the bytes that wait for it, in milliseconds; above the time after which a
+#: stream gives up by itself (``streaming._SEND_S``).
+_STALLED_MS = 75_000
 
 log = structlog.get_logger("streamdedup.serve")
 
@@ -144,6 +148,8 @@ def _listen(host: str, port: int) -> socket.socket:
         raise SettingsError(f"api.host: {host}: {text}") from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # old connections do not hinder a restart
+        if sys.platform == "linux":  # accepted connections inherit it
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _STALLED_MS)
         listener.bind(address)
         listener.listen(_BACKLOG)
     except OSError as error:
@@ -157,11 +163,9 @@ def _server_options(settings: Settings) -> dict[str, Any]:
     """Return the options of uvicorn."""
     return {
         "log_config": None,  # `daemon.logs` has configured the log
-        "log_level": "warning",
         "access_log": False,  # paths have document ids
         "server_header": False,  # clients need not know the server
         "proxy_headers": False,  # nothing depends on the address of a client
-        "ws": "none",  # there are no web sockets
         "timeout_keep_alive": _KEEP_ALIVE_S,
         "timeout_graceful_shutdown": _STOP_S,
         "ssl_certfile": settings.api.ssl_cert_file,

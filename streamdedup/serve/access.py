@@ -3,16 +3,17 @@
 ``cli.serve`` wraps the application of ``app`` in ``Gate``. The server (``server``) calls the gate for each request, and
 the gate goes through these steps in this order:
     1. Path: routes match the percent-encoded path, so that an id may contain a slash (``%2F``).
-    2. Host: without tokens, only requests that name an allowed host are answered. Otherwise a web page could reach the
+    2. Body: a ``GET`` has none, and a body has one length.
+    3. Host: without tokens, only requests that name an allowed host are answered. Otherwise a web page could reach the
        service under the DNS name of the page (DNS rebinding), from a browser that can reach the service.
-    3. Token: compared in constant time with every token of the file. ``/livez`` and ``/readyz`` need none. The files of
+    4. Token: compared in constant time with every token of the file. ``/livez`` and ``/readyz`` need none. The files of
        the page (``page``) need none: they hold no data, and the page asks for the token.
-    4. Requests in progress: beyond the limit 429. Probes do not count, nor do streams, which ``feed`` limits.
-    5. Bodies: 429 where the bodies of all requests in progress have too many bytes together.
-    6. Deadline: 408 where the body has not arrived in time, 503 where no answer has begun; an answer that has begun is
+    5. Requests in progress: beyond the limit 429. Probes do not count, nor do streams, which ``feed`` limits.
+    6. Bodies: 429 where the bodies of all requests in progress have too many bytes together.
+    7. Deadline: 408 where the body has not arrived in time, 503 where no answer has begun; an answer that has begun is
        cut off, unless it is a stream.
 
-``server`` limits connections and request heads.
+``server`` limits connections, request heads and trailers.
 
 Each response gets the security headers; route, status and time are counted.
 """
@@ -255,11 +256,14 @@ class Gate:
         scope["path"] = bytes(scope.get("raw_path") or b"/").partition(b"?")[0].decode("latin-1")
 
     def _refusal(self, scope: Scope) -> RequestProblem | None:
-        """Return the problem that refuses the request by its head (steps 2 to 4), or None."""
-        # Litestar 2.25 reads other bytes as Latin-1, which would make another id of an id in UTF-8.
-        if not scope["query_string"].isascii():
-            return RequestProblem("invalid-request", "the query is not percent-encoded")
+        """Return the problem that refuses the request by its head (steps 2 to 5), or None."""
         headers = {bytes(name).lower(): bytes(value) for name, value in scope["headers"]}
+        length = headers.get(b"content-length", b"0")
+        # With both, a proxy may see another end of the body than this service; RFC 9112, section 6.3.
+        if b"transfer-encoding" in headers and b"content-length" in headers:
+            return RequestProblem("invalid-request", "both Content-Length and Transfer-Encoding")
+        if scope["method"] in {"GET", "HEAD"} and (b"transfer-encoding" in headers or length.strip(b"0")):
+            return RequestProblem("invalid-request", f"a {scope['method']} request with a body")
         hosts = [bytes(value) for name, value in scope["headers"] if bytes(name).lower() == b"host"]
         # With several Host headers, a proxy may use another one than this service; RFC 9112, section 3.2, refuses them.
         if self._tokens is None and not (len(hosts) == 1 and self._hosts.allow(hosts[0])):
@@ -298,6 +302,8 @@ class Gate:
             if not response.has_begun:
                 await response.send_problem(RequestProblem("internal"))
         finally:
+            if body.is_cut_off and response.stream_began_at is None:
+                response.status = 0  # the framework has answered, and nobody has got the answer
             self._bodies_bytes -= body.size_bytes
 
     def _count_bytes(self, received_bytes: int) -> None:
@@ -323,6 +329,7 @@ class _Body:
     Attributes:
         size_bytes: Bytes received.
         is_awaited: Whether the application waits for a part; at the deadline, then the client is slow.
+        is_cut_off: Whether the client has left before the end of the body.
     """
 
     def __init__(self, receive: Receive, count: Callable[[int], None]) -> None:
@@ -331,6 +338,7 @@ class _Body:
         self._is_complete = False
         self.size_bytes = 0
         self.is_awaited = False
+        self.is_cut_off = False
 
     async def receive(self) -> Message:
         """Receive a message for the application.
@@ -346,6 +354,8 @@ class _Body:
             part_bytes = len(message.get("body", b""))
             self.size_bytes += part_bytes
             self._count(part_bytes)
+        elif not self._is_complete:
+            self.is_cut_off = True
         return message
 
 
