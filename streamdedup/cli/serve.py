@@ -5,7 +5,6 @@ import socket
 import sys
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from types import FrameType
 from typing import Any
 
 import structlog
@@ -81,7 +80,10 @@ def run_service(settings: Settings) -> None:
         hosts = AllowedHosts((api.host, *api.allowed_hosts), any_address=not is_loopback(api.host))
         gate = Gate(create_app(engine, aligner, feeds, metrics, limits.max_body_bytes), tokens, limits, metrics, hosts)
         server = create_server(gate, feeds.end, limits, _server_options(settings))
-        _ignore_repeated_signals()
+        # From here on a signal lets the server end as soon as it runs. uvicorn 0.54 has these handlers while it runs,
+        # and raises the signals again when it has ended.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, server.handle_exit)
         warm_up(profile.lookup.options for profile in profiles.values())
         freeze_heap()  # last, when all long-lived objects exist
         host, port = listener.getsockname()[:2]
@@ -171,20 +173,6 @@ def _server_options(settings: Settings) -> dict[str, Any]:
         "ssl_certfile": settings.api.ssl_cert_file,
         "ssl_keyfile": settings.api.ssl_key_file,
     }
-
-
-def _ignore_repeated_signals() -> None:
-    """Make the signals that stop the service harmless once it has stopped; called before the server runs.
-
-    While uvicorn 0.54 runs, its handlers replace these. Afterwards it restores these, and raises the captured signal
-    again, which would end the process with the exit code of the signal.
-    """
-
-    def ignore(_number: int, _frame: FrameType | None) -> None:
-        return
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, ignore)
 
 
 def serve(config: ConfigOption = None, assignments: SetOption = None) -> None:

@@ -26,8 +26,8 @@ from typing import Any, Final, Literal, TextIO
 import structlog
 
 #: Lowest level by logger of a library: below it, ``kafka`` and ``redis`` log secrets and documents. ``kafka.net.sasl``
-#: warns at each connection about a password without TLS, although the settings allow it, and ``uvicorn`` at each request
-#: that is not HTTP or offers another protocol, as some clients do at each request. A logger precedes its sub-loggers, because
+#: warns at each connection about a password without TLS, although the settings allow it; ``uvicorn`` at each request
+#: that is not HTTP or offers another protocol, as some clients always do. A logger precedes its sub-loggers, because
 #: ``_limit_clients`` resets the levels of all sub-loggers.
 CLIENT_LEVELS: Final = {
     "kafka": logging.WARNING,
