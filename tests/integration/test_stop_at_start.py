@@ -1,4 +1,4 @@
-"""Stop signals while `run` and `serve` start; a hook sends them at exact moments, so that no run depends on its time."""
+"""Stop signals while `run` and `serve` start, sent at exact moments by a hook inside the process."""
 
 import os
 import signal
