@@ -12,6 +12,9 @@ def main() -> None:
     Imports take the first half second. The default action would end the process with another exit code, and process 1
     of a container has no default action: the signal would be lost.
     """
+    # prometheus-client would keep all metrics in files of this folder, which nobody reads, and refuse some operations.
+    for name in ("PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir"):
+        os.environ.pop(name, None)  # noqa: TID251  no setting
     if sys.argv[1:2] in (["run"], ["serve"]):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, _end)

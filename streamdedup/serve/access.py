@@ -21,6 +21,7 @@ Each response gets the security headers; route, status and time are counted.
 import asyncio
 import hmac
 import re
+import stat
 import time
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from dataclasses import dataclass, replace
@@ -130,11 +131,15 @@ def _file_state(path: Path) -> _FileState:
 def _read_tokens(path: Path) -> list[str]:
     """Return the tokens of a file; errors as in ``Tokens.read``."""
     try:
-        lines = [line.strip() for line in path.read_text(encoding="ascii").splitlines()]
+        # A pipe or a device may never end.
+        text = path.read_text(encoding="ascii") if stat.S_ISREG(path.stat().st_mode) else None
     except OSError as error:
         raise SettingsError(f"api.tokens_file: cannot be read ({error.strerror}): {path}") from error
     except UnicodeDecodeError as error:
         raise SettingsError(f"api.tokens_file: must be ASCII: {path}") from error
+    if text is None:
+        raise SettingsError(f"api.tokens_file: is no regular file: {path}")
+    lines = [line.strip() for line in text.splitlines()]
     tokens = [line for line in lines if line and not line.startswith("#")]
     if not tokens:
         raise SettingsError(f"api.tokens_file: holds no token: {path}")

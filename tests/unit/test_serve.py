@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import os
 import re
 import socket
 import sys
@@ -466,6 +467,20 @@ class TestAccess:
     def test_a_missing_file_of_tokens(self):
         with pytest.raises(SettingsError, match=r"api\.tokens_file: cannot be read"):
             Tokens.read(Path("none"))
+
+    @pytest.mark.timeout(60)
+    @pytest.mark.parametrize("kind", ["pipe", "folder", "device"])
+    def test_what_is_no_regular_file_is_never_read_for_tokens(self, tmp_path, kind):
+        path = tmp_path / "tokens"
+        path.write_text(TOKEN)
+        tokens = Tokens.read(path)
+        path.unlink()
+        {"pipe": os.mkfifo, "folder": os.mkdir, "device": lambda path: path.symlink_to("/dev/zero")}[kind](path)
+        with pytest.raises(SettingsError, match=rf"^api\.tokens_file: is no regular file: {path}$"):
+            Tokens.read(path)
+        with capture_logs() as events:
+            assert tokens.allow(b"Bearer " + TOKEN.encode())
+        assert [event["event"] for event in events] == ["tokens_refused"]
 
     @pytest.mark.parametrize("host", ["localhost", "localhost:8080", "127.0.0.1:1", "[::1]", "[::1]:8080", "LOCALHOST"])
     def test_without_tokens_this_machine_may_be_named_in_all_ways(self, service, host):
