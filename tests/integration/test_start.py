@@ -1,4 +1,4 @@
-"""Stop signals while `run` and `serve` start, sent at exact moments by a hook inside the process."""
+"""The start of `run` and `serve`: stop signals at exact moments, sent by a hook in the process; a foreign variable."""
 
 import os
 import signal
@@ -61,10 +61,10 @@ def start(tmp_path):
     config = settings_file(tmp_path, "redis://127.0.0.1:9")
     processes = []
 
-    def start(command: str, stop_at: str) -> subprocess.Popen:
+    def start(command: str, stop_at: str, **variables: object) -> subprocess.Popen:
         sets = ("service.metrics_port=0", "api.port=0")
         words = [sys.executable, "-m", "streamdedup", command, "--config", config, *(f"--set={each}" for each in sets)]
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path), "STOP_AT": stop_at}
+        environment = {**os.environ, **variables, "PYTHONPATH": str(tmp_path), "STOP_AT": stop_at}
         processes.append(
             subprocess.Popen(
                 words,
@@ -113,3 +113,22 @@ def test_a_signal_during_the_import_of_another_command_has_its_default_action(st
     process = start("check", f"import typer {signal.SIGTERM:d}")
     process.communicate(timeout=PATIENCE_S)
     assert process.returncode == -signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    ("command", "event", "folder_exists", "name"),
+    [
+        ("run", "waiting", True, "PROMETHEUS_MULTIPROC_DIR"),
+        ("serve", "serving", True, "prometheus_multiproc_dir"),
+        ("serve", "serving", False, "PROMETHEUS_MULTIPROC_DIR"),
+    ],
+)
+def test_a_folder_for_metrics_of_several_processes_stays_empty(start, tmp_path, command, event, folder_exists, name):
+    folder = tmp_path / "metrics"
+    if folder_exists:
+        folder.mkdir()
+    process = start(command, f"event {event} {signal.SIGTERM:d}", **{name: str(folder)})
+    _, errors = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, errors
+    assert "Traceback" not in errors
+    assert not list(tmp_path.glob("metrics/*"))
