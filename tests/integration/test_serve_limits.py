@@ -1,6 +1,8 @@
 """Connections to the HTTP service: slow, silent, damaged and too many clients, over real sockets."""
 
+import asyncio
 import contextlib
+import gc
 import io
 import json
 import logging
@@ -250,6 +252,33 @@ def test_a_body_is_never_taken_for_a_request(service, offer):
         status, body = an_answer(client)
         assert (status, json.loads(body)["type"]) == (400, TYPE_PREFIX + "malformed-json")
         assert an_answer(client) == (200, b"ok\n")
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_bytes_behind_the_last_request_of_a_connection_log_nothing(log_lines, is_begun):
+    """The request waits for its answer, or its answer is being sent, when they arrive."""
+    reached, released = threading.Event(), threading.Event()
+
+    async def app(scope, _receive, send):
+        start = {"type": "http.response.start", "status": 200, "headers": []}
+        if is_begun:
+            await send(start)
+            await send({"type": "http.response.body", "body": b"a", "more_body": True})
+        reached.set()
+        await asyncio.to_thread(released.wait, PATIENCE_S)
+        if not is_begun:
+            await send(start)
+        await send({"type": "http.response.body", "body": b"a"})
+
+    with Running(app) as running, running.client() as client:
+        client.sendall(LIVE.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n"))
+        assert reached.wait(PATIENCE_S)
+        client.sendall(b"\r\n")
+        assert rest_of(client).startswith(b"HTTP/1.1 200 " if is_begun else b"HTTP/1.1 400 ")
+        released.set()
+        wait_until(lambda: not running.server.server_state.tasks)
+        gc.collect()  # asyncio reports an error of a task that nobody has looked at
+    assert log_lines() == []
 
 
 def test_a_client_of_http_2_is_refused_once(service):
