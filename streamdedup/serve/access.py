@@ -305,7 +305,7 @@ class Gate:
             if not response.has_begun:
                 await response.send_problem(RequestProblem("internal"))
         finally:
-            if body.is_cut_off and response.stream_began_at is None:
+            if body.is_cut_off:
                 response.status = 0  # the framework has answered, and nobody has got the answer
             self._bodies_bytes -= body.size_bytes
 

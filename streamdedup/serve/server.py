@@ -60,8 +60,6 @@ class LimitedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse bytes of the client."""
-        if self.transport.is_closing():  # with TLS, bytes that have arrived before
-            return
         try:
             super().data_received(data)
         except h11.LocalProtocolError:  # uvicorn refuses a body, although its request has been answered

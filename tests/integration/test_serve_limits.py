@@ -174,6 +174,14 @@ def test_a_head_that_is_too_large_is_refused(service):
     assert running.connections_count() == 0
 
 
+def test_a_head_within_the_limit_is_read(service):
+    with Running(service.app) as running, running.client() as client:
+        line = b"x-long: " + b"a" * (MAX_HEAD_BYTES - 1_000)
+        client.sendall(LIVE.replace(b"\r\n\r\n", b"\r\n" + line))
+        client.sendall(b"\r\n\r\n")
+        assert an_answer(client) == (200, b"ok\n")
+
+
 @pytest.mark.parametrize("line", [b"x: y\r\n", b"x" * 1_000], ids=["many", "one without an end"])
 @pytest.mark.parametrize("body", [b"2\r\n{}\r\n0\r\n", b"0\r\n"], ids=["body", "no body"])
 def test_trailers_that_are_too_large_are_refused(service, log_lines, body, line):
@@ -200,6 +208,12 @@ def test_a_request_that_should_have_no_body_is_refused_with_one(service, target,
     with Running(service.app) as running, running.client() as client:
         client.sendall(f"{target} HTTP/1.1\r\nhost: localhost\r\n".encode() + line)
         assert rest_of(client).startswith(b"HTTP/1.1 400 ")
+
+
+def test_a_request_without_a_body_may_say_so(service):
+    with Running(service.app) as running, running.client() as client:
+        client.sendall(LIVE.replace(b"\r\n\r\n", b"\r\ncontent-length: 0\r\n\r\n"))
+        assert an_answer(client) == (200, b"ok\n")
 
 
 def test_a_body_of_two_lengths_is_refused(service):
@@ -373,6 +387,20 @@ def test_requests_that_wait_for_another_are_answered_in_order(service):
     with Running(service.app) as running, running.client() as client:
         client.sendall((LIVE + LIVE.replace(b"livez", b"none")) * 100)
         assert [an_answer(client)[0] for _ in range(200)] == [200, 404] * 100
+
+
+def test_the_time_for_a_head_ends_with_the_head():
+    async def app(_scope, receive, send):
+        await receive()
+        await asyncio.sleep(2 * SHORT_S)  # a timer that began before would have ended
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    with Running(app, timeout_s=SHORT_S) as running, running.client() as client:
+        client.sendall(HEAD + b"content-length: 2\r\n\r\n")
+        wait_until(lambda: running.server.server_state.tasks)
+        client.sendall(b"{}")
+        assert client.recv(12) == b"HTTP/1.1 200"
 
 
 def test_a_request_that_follows_another_has_its_own_time_for_the_head(service):
