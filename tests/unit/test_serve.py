@@ -629,6 +629,22 @@ class TestAccess:
         assert json.loads(refused[1]["body"])["type"] == TYPE_PREFIX + "too-many-requests"
         assert [messages[0]["status"] for messages in answered] == [200, 200, 200]
 
+    async def test_a_client_that_leaves_after_its_body_has_had_an_answer(self):
+        messages = iter([{"type": "http.request", "body": b"", "more_body": False}, {"type": "http.disconnect"}])
+
+        async def receive():
+            return next(messages)
+
+        async def app(_scope, receive, send):
+            await receive()
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await receive()
+
+        metrics = ServeMetrics()
+        await call(Gate(app, None, Limits(), metrics), receive=receive)
+        labels = {"route": "none", "status": "200"}
+        assert metrics.registry.get_sample_value("streamdedup_serve_requests_total", labels) == 1
+
     async def test_a_body_that_grows_beyond_the_limit_is_not_read_further(self, make_service):
         made, sent = make_service(max_bodies_bytes=1_000), []
         start, _ = await call(made.app, receive=endless_body(300, sent))
