@@ -19,7 +19,7 @@ _HOST = "127.0.0.1"
 #: Time limit of a request to the daemon or the HTTP service, in seconds.
 _REQUEST_TIMEOUT_S = 10.0
 #: Libraries of the HTTP service.
-_SERVICE_LIBRARIES = ("litestar", "uvicorn", "uvloop", "httptools")
+_SERVICE_LIBRARIES = ("litestar", "uvicorn", "uvloop")
 #: Time limit for the exit of a process whose connection broke, in seconds.
 _EXIT_TIMEOUT_S = 2.0
 DUPLICATES_TOPIC, DEAD_LETTER_TOPIC = "duplicates", "duplicates.dlq"

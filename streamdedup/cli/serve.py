@@ -2,9 +2,9 @@
 
 import signal
 import socket
+import sys
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from types import FrameType
 from typing import Any
 
 import structlog
@@ -43,6 +43,9 @@ _COMPARISON_S = 3.0
 _BACKLOG = 512
 #: Time without a request after which a connection is closed, in seconds.
 _KEEP_ALIVE_S = 30
+#: Time in which a client must take some of the bytes that wait for it, in milliseconds; above the time after which a
+#: stream gives up by itself (``streaming._SEND_S``).
+_STALLED_MS = 75_000
 
 log = structlog.get_logger("streamdedup.serve")
 
@@ -77,7 +80,10 @@ def run_service(settings: Settings) -> None:
         hosts = AllowedHosts((api.host, *api.allowed_hosts), any_address=not is_loopback(api.host))
         gate = Gate(create_app(engine, aligner, feeds, metrics, limits.max_body_bytes), tokens, limits, metrics, hosts)
         server = create_server(gate, feeds.end, limits, _server_options(settings))
-        _ignore_repeated_signals()
+        # From here on a signal lets the server end as soon as it runs. uvicorn 0.54 has these handlers while it runs,
+        # and raises the signals again when it has ended.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, server.handle_exit)
         warm_up(profile.lookup.options for profile in profiles.values())
         freeze_heap()  # last, when all long-lived objects exist
         host, port = listener.getsockname()[:2]
@@ -144,6 +150,8 @@ def _listen(host: str, port: int) -> socket.socket:
         raise SettingsError(f"api.host: {host}: {text}") from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # old connections do not hinder a restart
+        if sys.platform == "linux":  # accepted connections inherit it
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _STALLED_MS)
         listener.bind(address)
         listener.listen(_BACKLOG)
     except OSError as error:
@@ -157,30 +165,14 @@ def _server_options(settings: Settings) -> dict[str, Any]:
     """Return the options of uvicorn."""
     return {
         "log_config": None,  # `daemon.logs` has configured the log
-        "log_level": "warning",
         "access_log": False,  # paths have document ids
         "server_header": False,  # clients need not know the server
         "proxy_headers": False,  # nothing depends on the address of a client
-        "ws": "none",  # there are no web sockets
         "timeout_keep_alive": _KEEP_ALIVE_S,
         "timeout_graceful_shutdown": _STOP_S,
         "ssl_certfile": settings.api.ssl_cert_file,
         "ssl_keyfile": settings.api.ssl_key_file,
     }
-
-
-def _ignore_repeated_signals() -> None:
-    """Make the signals that stop the service harmless once it has stopped; called before the server runs.
-
-    While uvicorn 0.54 runs, its handlers replace these. Afterwards it restores these, and raises the captured signal
-    again, which would end the process with the exit code of the signal.
-    """
-
-    def ignore(_number: int, _frame: FrameType | None) -> None:
-        return
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, ignore)
 
 
 def serve(config: ConfigOption = None, assignments: SetOption = None) -> None:

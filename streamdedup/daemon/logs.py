@@ -26,14 +26,14 @@ from typing import Any, Final, Literal, TextIO
 import structlog
 
 #: Lowest level by logger of a library: below it, ``kafka`` and ``redis`` log secrets and documents. ``kafka.net.sasl``
-#: warns at each connection about a password without TLS, although the settings allow it. ``uvicorn`` is here for
-#: ``ClientRepeats``: it warns at every request that is not HTTP. A logger precedes its sub-loggers, because
+#: warns at each connection about a password without TLS, although the settings allow it; ``uvicorn`` at each request
+#: that is not HTTP or offers another protocol, as some clients always do. A logger precedes its sub-loggers, because
 #: ``_limit_clients`` resets the levels of all sub-loggers.
 CLIENT_LEVELS: Final = {
     "kafka": logging.WARNING,
     "redis": logging.WARNING,
     "kafka.net.sasl": logging.ERROR,
-    "uvicorn": logging.WARNING,
+    "uvicorn": logging.ERROR,
 }
 #: Levels by their names in the settings.
 LEVELS: Final = {

@@ -37,8 +37,8 @@ class StopSignals:
     """Turns signals into a request to stop, while the context is open.
 
     The first signal sets ``stopping`` and ends a ``wait``. A second signal, at least ``SAME_REQUEST_S`` later, raises
-    KeyboardInterrupt in the main thread, which also ends waits without a time limit. A third signal has the effect that
-    it had before the context was opened.
+    KeyboardInterrupt in the main thread, which also ends waits without a time limit. A third signal has its default
+    action.
 
     Only the main thread may open the context.
     """
@@ -63,7 +63,8 @@ class StopSignals:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._restore_handlers()
+        for number, handler in self._earlier_handlers.items():
+            signal.signal(number, handler)
 
     @property
     def stopping(self) -> bool:
@@ -90,13 +91,10 @@ class StopSignals:
         if not self._stopping:
             self.stop()
         elif self._clock() - self._requested_at >= SAME_REQUEST_S:
-            self._restore_handlers()
+            for number in self._earlier_handlers:
+                signal.signal(number, signal.SIG_DFL)
+            self._earlier_handlers.clear()
             raise KeyboardInterrupt
-
-    def _restore_handlers(self) -> None:
-        while self._earlier_handlers:
-            number, handler = self._earlier_handlers.popitem()
-            signal.signal(number, handler)
 
 
 class Watchdog:

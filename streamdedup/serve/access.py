@@ -3,16 +3,17 @@
 ``cli.serve`` wraps the application of ``app`` in ``Gate``. The server (``server``) calls the gate for each request, and
 the gate goes through these steps in this order:
     1. Path: routes match the percent-encoded path, so that an id may contain a slash (``%2F``).
-    2. Host: without tokens, only requests that name an allowed host are answered. Otherwise a web page could reach the
+    2. Body: a ``GET`` has none, and a body has one length.
+    3. Host: without tokens, only requests that name an allowed host are answered. Otherwise a web page could reach the
        service under the DNS name of the page (DNS rebinding), from a browser that can reach the service.
-    3. Token: compared in constant time with every token of the file. ``/livez`` and ``/readyz`` need none. The files of
+    4. Token: compared in constant time with every token of the file. ``/livez`` and ``/readyz`` need none. The files of
        the page (``page``) need none: they hold no data, and the page asks for the token.
-    4. Requests in progress: beyond the limit 429. Probes do not count, nor do streams, which ``feed`` limits.
-    5. Bodies: 429 where the bodies of all requests in progress have too many bytes together.
-    6. Deadline: 408 where the body has not arrived in time, 503 where no answer has begun; an answer that has begun is
+    5. Requests in progress: beyond the limit 429. Probes do not count, nor do streams, which ``feed`` limits.
+    6. Bodies: 429 where the bodies of all requests in progress have too many bytes together.
+    7. Deadline: 408 where the body has not arrived in time, 503 where no answer has begun; an answer that has begun is
        cut off, unless it is a stream.
 
-``server`` limits connections and request heads.
+``server`` limits connections, request heads and trailers.
 
 Each response gets the security headers; route, status and time are counted.
 """
@@ -20,6 +21,7 @@ Each response gets the security headers; route, status and time are counted.
 import asyncio
 import hmac
 import re
+import stat
 import time
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from dataclasses import dataclass, replace
@@ -129,11 +131,15 @@ def _file_state(path: Path) -> _FileState:
 def _read_tokens(path: Path) -> list[str]:
     """Return the tokens of a file; errors as in ``Tokens.read``."""
     try:
-        lines = [line.strip() for line in path.read_text(encoding="ascii").splitlines()]
+        # A pipe or a device may never end.
+        text = path.read_text(encoding="ascii") if stat.S_ISREG(path.stat().st_mode) else None
     except OSError as error:
         raise SettingsError(f"api.tokens_file: cannot be read ({error.strerror}): {path}") from error
     except UnicodeDecodeError as error:
         raise SettingsError(f"api.tokens_file: must be ASCII: {path}") from error
+    if text is None:
+        raise SettingsError(f"api.tokens_file: is no regular file: {path}")
+    lines = [line.strip() for line in text.splitlines()]
     tokens = [line for line in lines if line and not line.startswith("#")]
     if not tokens:
         raise SettingsError(f"api.tokens_file: holds no token: {path}")
@@ -255,14 +261,15 @@ class Gate:
         scope["path"] = bytes(scope.get("raw_path") or b"/").partition(b"?")[0].decode("latin-1")
 
     def _refusal(self, scope: Scope) -> RequestProblem | None:
-        """Return the problem that refuses the request by its head (steps 2 to 4), or None."""
-        # Litestar 2.25 reads other bytes as Latin-1, which would make another id of an id in UTF-8.
-        if not scope["query_string"].isascii():
-            return RequestProblem("invalid-request", "the query is not percent-encoded")
+        """Return the problem that refuses the request by its head (steps 2 to 5), or None."""
         headers = {bytes(name).lower(): bytes(value) for name, value in scope["headers"]}
-        hosts = [bytes(value) for name, value in scope["headers"] if bytes(name).lower() == b"host"]
-        # With several Host headers, a proxy may use another one than this service; RFC 9112, section 3.2, refuses them.
-        if self._tokens is None and not (len(hosts) == 1 and self._hosts.allow(hosts[0])):
+        length, is_chunked = headers.get(b"content-length"), b"transfer-encoding" in headers
+        has_body = is_chunked or bool((length or b"").strip(b"0"))
+        # With two lengths, a proxy may see another end of the body than this service; RFC 9112, section 6.3.
+        if (is_chunked and length is not None) or (has_body and scope["method"] in {"GET", "HEAD"}):
+            return RequestProblem("invalid-request", "a GET has no body, and a body has one length")
+        # h11 refuses several Host headers, of which a proxy may use another one than this service.
+        if self._tokens is None and not self._hosts.allow(headers.get(b"host", b"")):
             return RequestProblem("host-not-allowed", "without tokens, the Host header must be in api.allowed_hosts")
         if scope["path"] in PROBES:
             return None
@@ -298,6 +305,8 @@ class Gate:
             if not response.has_begun:
                 await response.send_problem(RequestProblem("internal"))
         finally:
+            if body.is_cut_off:
+                response.status = 0  # the framework has answered, and nobody has got the answer
             self._bodies_bytes -= body.size_bytes
 
     def _count_bytes(self, received_bytes: int) -> None:
@@ -323,6 +332,7 @@ class _Body:
     Attributes:
         size_bytes: Bytes received.
         is_awaited: Whether the application waits for a part; at the deadline, then the client is slow.
+        is_cut_off: Whether the client has left before the end of the body.
     """
 
     def __init__(self, receive: Receive, count: Callable[[int], None]) -> None:
@@ -331,6 +341,7 @@ class _Body:
         self._is_complete = False
         self.size_bytes = 0
         self.is_awaited = False
+        self.is_cut_off = False
 
     async def receive(self) -> Message:
         """Receive a message for the application.
@@ -346,6 +357,8 @@ class _Body:
             part_bytes = len(message.get("body", b""))
             self.size_bytes += part_bytes
             self._count(part_bytes)
+        elif not self._is_complete:
+            self.is_cut_off = True
         return message
 
 

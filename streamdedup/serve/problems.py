@@ -46,7 +46,6 @@ PROBLEMS: Final[dict[str, tuple[int, str]]] = {
     "invalid-field": (422, "A field is invalid"),
     "id-collision": (422, "Another document has the number of this id"),
     "too-many-requests": (429, "Too many requests are in progress"),
-    "head-too-large": (431, "The head of the request is too large"),
     "internal": (500, "The service has a defect"),
     "index-absent": (503, "The index does not exist"),
     "index-mismatch": (503, "The index was built with other parameters"),

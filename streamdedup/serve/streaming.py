@@ -12,7 +12,7 @@ from streamdedup.serve.subscriber import StreamChunk, Subscriber
 
 #: Time without an event after which a comment is sent, in seconds; proxies close silent connections after 30 s or more.
 KEEP_ALIVE_S: Final = 15.0
-#: Time limit for the client to take the bytes of one chunk, in seconds; below ``server.STALLED_S``.
+#: Time limit for the client to take the bytes of one chunk, in seconds; below ``cli.serve._STALLED_MS``.
 _SEND_S: Final = 60.0
 
 Send = Callable[[Any], Awaitable[None]]

@@ -1,8 +1,6 @@
 """The section ``[api]``: address and access of the HTTP service ``streamdedup serve``."""
 
-import re
 from collections.abc import Iterator
-from ipaddress import ip_address
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -10,19 +8,14 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from streamdedup.settings.base import Section
 from streamdedup.settings.kafka import is_loopback
 from streamdedup.settings.tls import tls_file_mistakes
-from streamdedup.settings.units import LISTED, File, Flag, Kind, Whole, parse_list, write_list
-
-#: A host name of at most 254 characters, also with underscores, as in names of containers.
-_HOST_NAME = re.compile(r"(?=.{1,254}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
+from streamdedup.settings.units import LISTED, File, Flag, Host, Kind, Whole, parse_list, read_host, write_list
 
 
 def _check_host(host: str) -> str:
-    """Accept a host name or an address, IPv6 also in brackets; ``ValueError`` for a port, a wildcard, anything else."""
-    if _HOST_NAME.fullmatch(host) is None:  # an IPv4 address matches too
-        address = ip_address(host[1:-1] if host.startswith("[") and host.endswith("]") else host)
-        if "%" in str(address):  # no client sends a zone
-            raise ValueError(f"{host} has a zone")
-    return host
+    """Read a host as ``read_host``; ``ValueError`` for a zone, which no client sends."""
+    if "%" in host:
+        raise ValueError(f"{host} has a zone")
+    return read_host(host)
 
 
 Hosts = Annotated[
@@ -35,7 +28,7 @@ Hosts = Annotated[
 class Api(Section):
     """Address and access of the HTTP service; a daemon reads none of them."""
 
-    host: Annotated[str, Field(min_length=1), Kind("a host name or address")] = "127.0.0.1"
+    host: Host = "127.0.0.1"
     """Address of the service; `0.0.0.0` for all addresses of this machine."""
     port: Whole = Field(default=8080, ge=0, le=65535)
     """Port of `host`; with 0 the system chooses one."""

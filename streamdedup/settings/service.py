@@ -1,17 +1,17 @@
 """The section ``[service]``: metrics and logs of the daemon, and its reactions to dead letters and a lost index."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from streamdedup.settings.base import Section
-from streamdedup.settings.units import Kind, Limit, Whole
+from streamdedup.settings.units import Host, Limit, Whole
 
 
 class Service(Section):
     """Metrics, logs, and what to do about dead letters and a lost index."""
 
-    metrics_host: Annotated[str, Field(min_length=1), Kind("a host name or address")] = "127.0.0.1"
+    metrics_host: Host = "127.0.0.1"
     """Address of `/metrics`, `/livez` and `/readyz`; `0.0.0.0` for all addresses of this machine."""
     metrics_port: Whole = Field(default=9464, ge=0, le=65535)
     """Port of `metrics_host`; with 0 the system chooses one."""

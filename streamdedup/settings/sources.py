@@ -148,7 +148,7 @@ def read_sources(
 
 def _read_file(sources: Sources, path: Path) -> None:
     try:
-        sources.tree = tomllib.loads(read_utf8(path))
+        sources.tree = tomllib.loads(read_utf8(path, is_regular=False))
     except ValueError as error:
         text = f"is not TOML: {error}" if isinstance(error, tomllib.TOMLDecodeError) else error
         sources.report_line(f"{path}: {text}")

@@ -16,14 +16,16 @@ import contextlib
 import json
 import math
 import re
+import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BeforeValidator, Field, SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
 Parsed = TypeVar("Parsed")
 
@@ -40,6 +42,8 @@ _MILLISECOND = timedelta(milliseconds=1)
 _QUANTITY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([A-Za-z]+)")
 #: A whole number as text.
 _WHOLE = re.compile(r"[+-]?[0-9]{1,20}")
+#: A host name of at most 254 characters, also with underscores, as in names of containers.
+_HOST_NAME = re.compile(r"(?=.{1,254}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
 #: A version of Kafka.
 _VERSION = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){1,3}")
 
@@ -194,10 +198,23 @@ def format_moment(time_ms: int) -> str:
     return text.removesuffix("+00:00").removesuffix(".000") + "Z"
 
 
-def read_utf8(path: Path) -> str:
-    """Read a text file, without a byte order mark; the text of a ``ValueError`` follows the file name in messages."""
+def read_host(host: str) -> str:
+    """Read a host name or an address, IPv6 also in brackets; ``ValueError`` for a port, a wildcard, anything else."""
+    if _HOST_NAME.fullmatch(host) is not None and host.strip("0123456789."):
+        return host
+    address = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    ip_address(address)
+    return address
+
+
+def read_utf8(path: Path, *, is_regular: bool = True) -> str:
+    """Read a text file, without a byte order mark; the text of a ``ValueError`` follows the file name in messages.
+
+    A pipe or a device, which may never end, is unreadable unless ``is_regular`` is false.
+    """
     try:
-        return path.read_bytes().decode("utf-8").removeprefix("\ufeff")
+        may_be_read = not is_regular or stat.S_ISREG(path.stat().st_mode)
+        text = path.read_bytes().decode("utf-8") if may_be_read else None
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
@@ -205,6 +222,9 @@ def read_utf8(path: Path) -> str:
         raise ValueError("is UTF-16, not UTF-8" if is_utf16 else f"is not UTF-8 at byte {error.start}") from None
     except ValueError:  # a NUL character or a lone surrogate in the path
         raise ValueError("is not a path") from None
+    if text is None:
+        raise ValueError("is no regular file")
+    return text.removeprefix("\ufeff")
 
 
 def write_list(value: Iterable[str]) -> str:
@@ -269,6 +289,12 @@ Version = Annotated[
     tuple[int, ...] | None,
     BeforeValidator(parse_version),
     Kind("a version as text", lambda value: write_text(".".join(map(str, value))), ', such as "2.8"'),
+]
+#: An address to listen at.
+Host = Annotated[
+    str,
+    AfterValidator(read_host),
+    Kind("a host name or address without a port", hint=', such as "127.0.0.1", "::1" or "0.0.0.0"'),
 ]
 #: A text that may be absent but not empty.
 OptionalText = Annotated[str | None, Field(min_length=1), Kind("a text that is not empty")]

@@ -174,13 +174,16 @@ def _joined(segments: Iterator[Segment]) -> Iterator[Segment]:
 
 def _without_short_equals(segments: Iterator[Segment]) -> list[Segment]:
     """Join changes that are separated by a short equal part only; equal parts and changes alternate."""
-    joined: list[Segment] = []
+    groups: list[list[Segment]] = []  # joined at the end, so that no text is copied again and again
     for segment in segments:
-        if not segment.is_equal and len(joined) >= 2 and _is_short(joined[-1].a):
-            equal, change = joined.pop(), joined.pop()
-            segment = Segment(False, change.a + equal.a + segment.a, change.b + equal.b + segment.b)  # noqa: PLW2901
-        joined.append(segment)
-    return joined
+        if not segment.is_equal and len(groups) >= 2 and _is_short(groups[-1][0].a):
+            equal = groups.pop()
+            groups[-1] += [*equal, segment]
+        else:
+            groups.append([segment])
+    return [
+        Segment(parts[0].is_equal, *map("".join, zip(*(part[1:] for part in parts), strict=True))) for parts in groups
+    ]
 
 
 def _is_short(text: str) -> bool:

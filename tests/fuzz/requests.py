@@ -78,7 +78,9 @@ async def _send(service: Service, rng: random.Random, count: int) -> tuple[Count
         method, path = rng.choice(_TARGETS)
         if rng.random() < _DAMAGED_PATHS:
             path = _damaged(rng, path.encode()).decode("latin-1")
-        query, body = _damaged(rng, rng.choice(_QUERIES)), _damaged(rng, rng.choice(_BODIES))
+        # The server refuses other bytes.
+        query = bytes(byte for byte in _damaged(rng, rng.choice(_QUERIES)) if 0x20 < byte < 0x7F)
+        body = _damaged(rng, rng.choice(_BODIES))
         headers = {b"content-type": rng.randbytes(8)} if rng.random() < _DAMAGED_TYPES else {}
         headers |= {b"last-event-id": _damaged(rng, _LAST_ID)} if rng.random() < _RESUMED else {}
         start, *_ = await call(

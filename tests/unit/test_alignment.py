@@ -97,3 +97,26 @@ def test_two_texts_at_the_limit_are_aligned_in_detail():
     segments = check_laws(" ".join(words), " ".join(edited))
     assert sum(segment.b.count("x") for segment in segments if not segment.is_equal) == edited.count("x")
     assert sum(len(segment.a) for segment in segments if segment.is_equal) > 0.97 * len(" ".join(words))
+
+
+class Copied(str):
+    """A text that counts the characters of the texts that `+` makes of it."""
+
+    __slots__ = ()
+    count = 0
+
+    def __add__(self, other):
+        Copied.count += len(self) + len(other)
+        return Copied(super().__add__(other))
+
+
+@pytest.mark.parametrize("shared", [" the ", " this "])
+def test_each_text_is_copied_once_however_many_changes_are_joined(shared):
+    changes = [alignment.Segment(False, Copied("a" * 100), Copied("b" * 100)) for _ in range(1_000)]
+    equals = [alignment.Segment(True, Copied(shared), Copied(shared)) for _ in range(1_000)]
+    segments = [segment for pair in zip(changes, equals, strict=True) for segment in pair]
+    joined = alignment._without_short_equals(iter(segments))
+    assert len(joined) == (2_000 if shared == " this " else 2)
+    for side in (1, 2):
+        assert "".join(segment[side] for segment in joined) == "".join(segment[side] for segment in segments)
+    assert Copied.count <= sum(len(segment.a) + len(segment.b) for segment in segments)

@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 import traceback
 from dataclasses import replace
@@ -272,6 +273,7 @@ def test_without_settings_the_message_explains_how_to_name_a_file():
         ("api.allowed_hosts", "fe80::1%eth0", '"fe80::1%eth0" is not valid'),
         ("api.allowed_hosts", "http://serve", '"http://serve" is not valid'),
         ("api.allowed_hosts", "", '"" is not valid'),
+        ("api.allowed_hosts", "256.0.0.1", '"256.0.0.1" is not valid'),
         ("api.allowed_hosts", 5, "5 is not valid"),
         ("profiles.a.threshold", 0, "0 is not valid; allowed: a number above 0 up to 1"),
         ("profiles.a.threshold", float("nan"), "nan is not valid"),
@@ -640,6 +642,45 @@ def test_an_unreadable_secret_is_one_mistake_without_consequences(tmp_path, cont
         file.write_bytes(content)
     (line,) = mistakes(LOGIN | {"kafka.sasl_password_file": str(file)})
     assert line == f"kafka.sasl_password_file: {said.format(file=file)}"
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device"])
+@pytest.mark.parametrize("key", ["redis.password_file", "kafka.ssl_ca_file", "profiles.a.stop_words"])
+def test_a_setting_names_a_regular_file(tmp_path, key, kind):
+    path = tmp_path / "file"
+    {"pipe": os.mkfifo, "folder": os.mkdir, "device": lambda path: path.symlink_to("/dev/zero")}[kind](path)
+    said = "names no file that can be read:" if key == "kafka.ssl_ca_file" else "is no regular file"
+    check_mistake({"kafka.security_protocol": "SSL", key: str(path)}, key, said)
+
+
+@pytest.mark.parametrize("key", ["api.host", "service.metrics_host"])
+@pytest.mark.parametrize(
+    "host",
+    ["*", "", ":", "[]", "[::1", "[::1]:80", "localhost:80", "http://a", "a/b", "a b", "256.0.0.1", "8080", "1.2"],
+)
+def test_an_address_that_nothing_can_listen_at_is_refused_with_the_settings(key, host):
+    check_mistake({key: host}, key, f'"{host}" is not valid; allowed: a host name or address without a port')
+
+
+@pytest.mark.parametrize(
+    ("host", "read"),
+    [("[::1]", "::1"), ("::1", "::1"), ("[::]", "::"), ("localhost", "localhost"), ("127.0.0.2", "127.0.0.2")],
+)
+def test_an_address_may_have_brackets(host, read):
+    tokens = {"api.tokens_file": "tokens"} if read == "::" else {}
+    loaded = load({"api.host": host, "service.metrics_host": host} | tokens)
+    assert (loaded.api.host, loaded.service.metrics_host) == (read, read)
+
+
+def test_a_settings_file_may_be_a_pipe():
+    reading, writing = os.pipe()
+    os.write(writing, b"[kafka]\ngroup_id = 'piped'\n")
+    os.close(writing)
+    try:
+        assert load(path=Path(f"/dev/fd/{reading}")).kafka.group_id == "piped"
+    finally:
+        os.close(reading)
 
 
 def test_a_section_built_in_code_does_not_read_secret_files():

@@ -49,17 +49,21 @@ def test_signals_that_come_together_are_one_request():
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_the_second_signal_raises_keyboard_interrupt_and_restores_at_once():
-    before = signal.getsignal(signal.SIGTERM)
-    now = [100.0]
-    with StopSignals(clock=lambda: now[0]) as signals:
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert signals.wait(PATIENCE_S)
-        now[0] += 0.5
-        with pytest.raises(KeyboardInterrupt):
+def test_the_second_signal_raises_keyboard_interrupt_and_leaves_the_third_its_default_action():
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.signal(number, lambda *_: None) for number in numbers}
+    try:
+        now = [100.0]
+        with StopSignals(clock=lambda: now[0]) as signals:
             os.kill(os.getpid(), signal.SIGTERM)
-        assert signal.getsignal(signal.SIGTERM) is before
-    assert signal.getsignal(signal.SIGTERM) is before
+            assert signals.wait(PATIENCE_S)
+            now[0] += 0.5
+            with pytest.raises(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGTERM)
+        assert {signal.getsignal(number) for number in numbers} == {signal.SIG_DFL}
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def test_a_signal_wakes_a_wait_that_has_begun():
