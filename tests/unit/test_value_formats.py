@@ -32,7 +32,7 @@ from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Position
 from streamdedup.settings import Settings
 from streamdedup.wire import Decoder, Document, ErrorCode, Registry
-from streamdedup.wire.formats.avro import MAX_DEPTH
+from streamdedup.wire.formats.avro_walk import MAX_DEPTH
 from streamdedup.wire.formats.registry import MAX_ANSWER_BYTES, RegistrySession
 
 AT = Position("articles", 3, 1042)
@@ -276,15 +276,16 @@ DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2
 @pytest.mark.parametrize(
     ("kind", "value", "published_at"),
     [
-        (MILLIS, LARGEST, ErrorCode.SCHEMA_MISMATCH),
-        ({"type": "string", "logicalType": "uuid"}, b"\2x", ErrorCode.SCHEMA_MISMATCH),
-        (DECIMAL, MEGABYTE, ErrorCode.SCHEMA_MISMATCH),
-        (DECIMAL, b"\x82\2" + b"\x7f" * 129, ErrorCode.SCHEMA_MISMATCH),
-        (DECIMAL | {"precision": "x"}, b"\2\7", ErrorCode.SCHEMA_MISMATCH),
+        (MILLIS, LARGEST, str(2**63 - 1)),
+        ({"type": "int", "logicalType": "date"}, b"\xfe\xff\xff\xff\x0f", str(2**31 - 1)),
+        ({"type": "string", "logicalType": "uuid"}, b"\2x", "x"),
+        (DECIMAL, MEGABYTE, ErrorCode.INVALID_FIELD),
+        (DECIMAL, b"\x82\2" + b"\x7f" * 129, ErrorCode.INVALID_FIELD),
+        (DECIMAL | {"precision": "x"}, b"\2\7", ErrorCode.INVALID_FIELD),
         ({"type": "long", "logicalType": ["x"]}, b"\2", "1"),
     ],
 )
-def test_a_field_that_no_setting_names_is_not_converted(answers, decode, kind, value, published_at):
+def test_a_content_that_does_not_fit_its_logical_type_stays_as_it_is(answers, decode, kind, value, published_at):
     answers.add(7, record("A", text="string", price=kind, more=record("B", price=["null", kind])))
     framed_value = b"\0\0\0\0\7\2a" + value + b"\2" + value
     assert decode(framed_value) == Document("key", "a", AT, 5)
@@ -353,8 +354,7 @@ def test_a_value_without_an_id_is_refused(answers, decode, value):
         (record("A", body="string"), "AVRO", "none of the text fields: text"),
         ("string", "AVRO", "no Avro schema"),
         ('"string"', "AVRO", "none of the text fields: text"),
-        (record("A", text="string", many={"type": "array", "items": "null"}), "AVRO", "no Avro schema"),
-        (record("A", text="string", many={"type": "array", "items": record("B", a="null")}), "AVRO", "no Avro schema"),
+        ([{"foo": 1}], "AVRO", "none of the text fields: text"),
     ],
 )
 def test_an_unusable_schema_is_asked_for_once(answers, decode, schema, kind, reason):
@@ -375,13 +375,13 @@ def test_an_unusable_schema_is_asked_for_once(answers, decode, schema, kind, rea
     ids=["union", "array", "map"],
 )
 def test_values_of_recursive_schemas_have_a_depth_limit_and_never_end_the_process(answers, decode, kind, enter, end):
-    answers.add(7, record("A", text="string", node=record("Node", next=kind)))
+    answers.add(7, record("A", node=record("Node", next=kind), text="string"))
 
     def nested(levels):
-        return b"\0\0\0\0\7\2a" + enter * levels + end[:1] + end[1:] * levels
+        return b"\0\0\0\0\7" + enter * levels + end[:1] + end[1:] * levels + b"\2a"
 
     assert decode(nested(10)) == Document("key", "a", AT, 5)
-    levels = next(levels for levels in range(10, MAX_DEPTH) if not is_read(decode, nested(levels)))
+    levels = next(levels for levels in range(10, MAX_DEPTH + 1) if not is_read(decode, nested(levels)))
     assert levels > 15
     for deeper in (levels, levels + 30, 500, 200_000):
         assert refused(decode, nested(deeper))[0] == ErrorCode.TOO_DEEP
@@ -399,8 +399,8 @@ def test_a_deep_schema_is_read_within_the_same_limit(answers, decode):
     schema = "string"
     for level in range(MAX_DEPTH + 10):
         schema = record(f"R{level}", a=schema)
-    answers.add(7, record("A", text="string", deep=schema))
-    assert refused(decode, b"\0\0\0\0\7\2a\0")[0] == ErrorCode.TOO_DEEP
+    answers.add(7, record("A", deep=schema, text="string"))
+    assert refused(decode, b"\0\0\0\0\7\0\2a")[0] == ErrorCode.TOO_DEEP
 
 
 def test_a_registry_that_is_away_makes_no_dead_letter(answers):
@@ -478,7 +478,7 @@ def test_framed_json_is_read_as_json(answers, decode):
         frame = struct.pack(">bI", 0, schema_id)
         for value in values:
             assert decode(frame + value, **options) == Document("key", "a", AT, 5)
-    lacking = (b"{}", b'{"payload": "a"}', b'{"payload.body": "a"}')
+    lacking = (b"{}", b'{"payload": "a"}', b'{"payload": {"body.body": "a"}}')
     codes = {b"\0\0\0\0\7" + value: ErrorCode.MISSING_TEXT for value in lacking}
     codes |= {b'\0\0\0\0\7{"payload": {"body": 5}}': ErrorCode.INVALID_FIELD, b"\0\0\0\0\7": ErrorCode.NOT_JSON}
     for wrong in (b"1.5", b'"\\ud800"'):
@@ -530,6 +530,7 @@ WHOLE = b"\x0a\1i\x12\5\x0a\3abc\x1a\2\x08\5\x28\1"
         (b"\2\2\x12\0", Document("key", "", AT, 5)),
         (b"\2\2\x22\0\x28\x09", Document("key", "", AT, 5, source="9")),
         (b"\2\2\x22\1a\x32\6delete\xa2\x06\3abc", Document("key", "a", AT, 5)),
+        (b"\2\2\x22\1a\x1a\x0a\x08" + b"\xff" * 8 + b"\x7f", Document("key", "a", AT, 5, published_at=str(2**63 - 1))),
     ],
 )
 def test_a_message_of_a_protobuf_file_is_named_by_its_path(decode_proto, value, document):
@@ -552,7 +553,6 @@ def test_a_message_of_a_protobuf_file_is_named_by_its_path(decode_proto, value, 
         (b"\xfe\xff\xff\xff\x0f" + b"\0" * 200_000, ErrorCode.SCHEMA_MISMATCH),
         (b"\2\2\x0a\2\xff\xff", ErrorCode.SCHEMA_MISMATCH),
         (b"\2\2" + WHOLE[:-1], ErrorCode.SCHEMA_MISMATCH),
-        (b"\2\2\x22\1a\x1a\x0a\x08" + b"\xff" * 8 + b"\x7f", ErrorCode.SCHEMA_MISMATCH),
         (b"\2\2", ErrorCode.MISSING_TEXT),
         (b"\4\2\0\x10\1", ErrorCode.INVALID_ID),
         (b"\4\2\0\x1a\1a", ErrorCode.INVALID_FIELD),
