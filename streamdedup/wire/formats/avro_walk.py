@@ -57,6 +57,9 @@ def _number(value: bytes, position: int) -> tuple[int, int]:
 
 def _length(value: bytes, position: int) -> tuple[int, int]:
     """Return a length or an index, and the position behind it."""
+    byte = value[position]
+    if byte < 0x80 and not byte & 1:  # most lengths have a byte
+        return byte >> 1, position + 1
     number, position = _number(value, position)
     if number < 0:  # a list would count from its end, and a walk would go back
         raise ValueError("a length or an index is below zero")
@@ -80,7 +83,7 @@ _READS: Final[Mapping[str, Callable[[bytes, int], tuple[Any, int]]]] = {
 
 
 def _skip_number(value: bytes, position: int, _level: int, _contents: list[Any]) -> int:
-    return _number(value, position)[1]
+    return position + 1 if value[position] < 0x80 else _number(value, position)[1]
 
 
 def _skip_bytes(value: bytes, position: int, _level: int, _contents: list[Any]) -> int:
