@@ -24,7 +24,7 @@ _NAMED: Final = ("record", "error", "enum", "fixed")
 _VARINT_BITS: Final = 64
 _SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 #: Contents of leaves that no document has: ``Schema.from_mapping`` refuses these types.
-_MISFITS: Final = {"boolean": False, "float": 0.0, "double": 0.0, "array": (), "map": {}, "record": {}, "error": {}}
+_MISFITS: Final = {"boolean": False, "float": 0.0, "double": 0.0, "array": [], "map": {}, "record": {}, "error": {}}
 
 
 class Type(NamedTuple):
