@@ -613,6 +613,101 @@ def test_a_wrapper_of_a_text_is_a_text(answers, decode):
     assert refused(decode, b"\0\0\0\0\7\0", format="protobuf")[0] == ErrorCode.MISSING_TEXT
 
 
+KNOWN_IMPORTS = [
+    "confluent/meta",
+    "confluent/type/decimal",
+    "confluent/types/decimal",
+    "google/type/date",
+    "google/type/money",
+]
+RICH = """
+syntax = "proto3";
+package news;
+IMPORTS
+option (confluent.file_meta).doc = "d";
+message Article {
+  option (confluent.message_meta).tags = "t";
+  google.type.Money price = 1;
+  confluent.type.Decimal cost = 2 [(confluent.field_meta).doc = "c"];
+  string text = 3 [(confluent.field_meta).tags = "PII"];
+  google.type.Date published_at = 4;
+}
+"""
+
+
+def test_files_that_clients_have_built_in_are_known(answers, decode):
+    text = RICH.replace("IMPORTS", "".join(f'import "{name}.proto";' for name in KNOWN_IMPORTS))
+    answers.add(7, text, "PROTOBUF")
+    file = FileDescriptorProto(
+        name="any.proto", syntax="proto3", dependency=[f"{name}.proto" for name in KNOWN_IMPORTS]
+    )
+    article = file.message_type.add(name="Article")
+    article.field.add(name="price", number=1, type=11, type_name=".google.type.Money", label=1)
+    article.field.add(name="text", number=3, type=9, label=1)
+    answers.add(8, b64encode(file.SerializeToString()).decode(), "PROTOBUF")
+    for schema_id in (b"\7", b"\x08"):
+        value = b"\0\0\0\0" + schema_id + b"\0\x0a\5\x0a\3EUR\x1a\4text"
+        assert decode(value, format="protobuf") == Document("key", "text", AT, 5)
+        assert decode(value, format="protobuf", source_field="price.currency_code").source == "EUR"
+    answers.add(9, 'syntax = "proto3"; import "google/type/nowhere.proto"; message A { string text = 1; }', "PROTOBUF")
+    assert refused(decode, b"\0\0\0\0\x09\0", format="protobuf")[0] == ErrorCode.UNUSABLE_SCHEMA
+
+
+MODES = {
+    "proto2": """syntax = "proto2";
+        message A {
+          required int32 needed = 9;
+          optional string text = 1 [default = "none"];
+          optional group Payload = 2 { optional string body = 1; repeated group Many = 3 { optional string body = 1; } }
+          optional Kind source = 3 [default = WEB];
+          optional Inner.A meta = 4;
+          extensions 100 to 200;
+        }
+        enum Kind { NONE = 0; WEB = 1; PRINT = -1; }
+        message Inner { message A { optional string id = 2; } }""",
+    "edition": """edition = "2023";
+        message A {
+          string text = 1;
+          Payload payload = 2 [features.message_encoding = DELIMITED];
+          Kind source = 3;
+          Inner.A meta = 4;
+          message Payload { string body = 1; }
+        }
+        enum Kind { NONE = 0; WEB = 1; PRINT = -1; }
+        message Inner { message A { string id = 2; } }""",
+    "proto3": """syntax = "proto3";
+        message A {
+          oneof content { string text = 1; Inner other = 12; }
+          Body payload = 2;
+          optional Kind source = 3;
+          Inner.A meta = 4;
+          map<string, A> many = 7;
+          repeated A all = 8;
+        }
+        message Body { string body = 1; }
+        enum Kind { NONE = 0; WEB = 1; PRINT = -1; }
+        message Inner { message A { string id = 2; } }""",
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_groups_enumerations_and_types_of_one_name_are_read_in_every_edition_of_the_language(answers, decode, mode):
+    answers.add(7, MODES[mode], "PROTOBUF")
+    options = {"format": "protobuf", "text_fields": ("payload.body", "text"), "id_field": "meta.id"}
+    body = b"\x12\3\x0a\1b" if mode == "proto3" else b"\x13\x0a\1b\x1b\x0a\1z\x1c\x14"
+    value = b"\x0a\1t" + body + b"\x18\1\x22\3\x12\1i\x3a\2\x0a\0\x42\3\x0a\1z\x92\6\1x"
+    frame = b"\0\0\0\0\7\0"
+    assert decode(frame + value, **options) == Document("i", "b\nt", AT, 5, source="WEB")
+    minus_one = b"\x18" + b"\xff" * 9 + b"\1"
+    # Several times in one message: the last number counts, and messages are merged.
+    again = value + minus_one + b"\x22\3\x12\1j" + body[:1] + (b"\0" if mode == "proto3" else b"\x14")
+    assert decode(frame + again, **options) == Document("j", "b\nt", AT, 5, source="PRINT")
+    assert decode(frame + b"\x0a\1t", **options) == Document("key", "t", AT, 5)
+    assert refused(decode, frame + b"\x0a\2\xff\xff", **options)[0] == ErrorCode.SCHEMA_MISMATCH
+    if mode == "proto2":
+        assert refused(decode, frame, **options)[0] == ErrorCode.MISSING_TEXT
+
+
 def test_no_import_of_a_descriptor_becomes_an_option_of_protoc(answers, decode, tmp_path):
     proof, program, options = tmp_path / "proof", tmp_path / "program", tmp_path / "options"
     program.write_text(f"#!/bin/sh\ntouch {proof}\n")
