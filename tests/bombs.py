@@ -88,7 +88,7 @@ BOMBS = {
         "json", lambda size: b'{"payload":{"x":[{}' + b",{}" * (size // 3) + b'],"body":"hi"}}'
     ),
     "short strings beside brackets": Bomb(
-        "json", lambda size: b'{"x":[""' + b'  ,""' * (size // 5) + b'],"y":[[]' + b",[]" * 300 + b'],"text":"hi"}'
+        "json", lambda size: b'{"x":[""' + b', ""' * (size // 4) + b'],"y":[[]' + b",[]" * 300 + b'],"text":"hi"}'
     ),
     "a character of four bytes": Bomb(
         "json", lambda size: b'{"text":"hi' + b"a" * size + _EMOJI + b'"}', outcome="too_large"

@@ -656,6 +656,8 @@ def test_files_that_clients_have_built_in_are_known(answers, decode):
 MODES = {
     "proto2": """syntax = "proto2";
         message A {
+          optional string same_name = 5;
+          optional string sameName = 6;
           required int32 needed = 9;
           optional string text = 1 [default = "none"];
           optional group Payload = 2 { optional string body = 1; repeated group Many = 3 { optional string body = 1; } }

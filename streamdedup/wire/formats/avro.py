@@ -48,7 +48,7 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
         contents: list[Any] = [None] * len(names)
         try:
             end = step(value, 0, 0, contents)
-        except (IndexError, ValueError, RecursionError) as error:
+        except (LookupError, ValueError, TypeError, RecursionError) as error:
             raise _damaged(type(error).__name__) from None
         if end != len(value):
             raise _damaged("bytes are left over, or missing")

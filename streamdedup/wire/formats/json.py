@@ -47,10 +47,10 @@ class JsonFormat:
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
-        self._decode_names = msgspec.json.Decoder(schema.struct).decode
+        self._decode = msgspec.json.Decoder(schema.struct).decode
         paths = {attribute: schema.paths[name][1:] for attribute, name in schema.names.items()}
         nested = {attribute: longer[0] for attribute, longer in paths.items() if longer}
-        self._decode = _nested_decode(self._decode_names, _filler(schema, nested)) if nested else self._decode_names
+        self._fill = _filler(schema, nested) if nested else None
 
     def batch(self) -> AbstractContextManager[None]:
         """See ``ValueFormat.batch``."""
@@ -61,7 +61,9 @@ class JsonFormat:
         if is_too_deep(value):
             raise DecodeError(ErrorCode.TOO_DEEP, f"the value is nested deeper than {MAX_DEPTH} levels")
         try:
-            return self._decode(value)
+            fields = self._decode(value)
+            if self._fill is not None:
+                self._fill(fields, value)
         except msgspec.ValidationError as error:
             raise self._schema.wrong_type(error) from None
         except ValueError as error:  # of msgspec, which refuses a byte order mark and lone surrogates
@@ -69,6 +71,8 @@ class JsonFormat:
             repaired = value if value[:1] == b"\0" else repair_json(value)
             if repaired == value:
                 raise _malformed(value, error) from None
+        else:
+            return fields
         # Two ids with lone surrogates could become one. These calls go no deeper: a repaired value is its own repair.
         with_nulls = self.fields(repair_json(value, b"u0000"), headers).id
         if isinstance(with_nulls, str) and "\0" in with_nulls:
@@ -108,15 +112,6 @@ def repair_json(value: bytes, replacement: bytes = b"ufffd") -> bytes:
         repaired[slice(*surrogate.span(1))] = b"\\" + replacement
         position = surrogate.end()
     return bytes(repaired)
-
-
-def _nested_decode(decode_names: Callable[[bytes], Any], fill: Callable[[Any, Any], None]) -> Callable[[bytes], Any]:
-    def decode(value: bytes) -> Any:
-        fields = decode_names(value)
-        fill(fields, value)
-        return fields
-
-    return decode
 
 
 def _filler(schema: Schema, paths: Mapping[str, Path], place: str = "") -> Callable[[Any, Any], None]:

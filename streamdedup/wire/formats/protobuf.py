@@ -16,7 +16,7 @@ import subprocess
 import sys
 from base64 import b64decode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -43,6 +43,8 @@ PROTOC_TIMEOUT_S: Final = 60.0
 _MOST_NAME, _MOST_REASON = 200, 200
 # Number of messages whose index in the file takes one byte in the frame, as a zigzag varint.
 _MOST_WRITTEN = 64
+# Number of messages of a file that are read at a time without a new reader for each change; a reader takes memory.
+_MOST_READERS = 32
 # Name for the file of the schema itself, which the registry does not name.
 _MAIN = "streamdedup_value.proto"
 _MOST_VARINT_BITS = 35  # five groups of seven bits hold a number of 32 bits
@@ -72,7 +74,7 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
     file = _compiled(registered)
     texts = {schema.names[attribute] for attribute in schema.texts}
 
-    @cache
+    @lru_cache(_MOST_READERS)
     def message_reader(indexes: tuple[int, ...]) -> Callable[[bytes, int], Any]:
         paths = dict(_paths(_message(file, indexes), schema.names.values()))
         message_class = _cut(paths.values())
@@ -136,10 +138,19 @@ def _compiled(registered: RegisteredSchema) -> FileDescriptor:
     pool = DescriptorPool()
     try:
         for file in files:
+            _drop_json_names(file.message_type)
             pool.Add(file)
         return pool.FindFileByName(_MAIN)
     except TypeError:
         raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, "its descriptor is incomplete") from None
+
+
+def _drop_json_names(messages: Iterable[DescriptorProto]) -> None:
+    """Give fields no other names in JSON: nothing reads these, and protobuf refuses two equal ones, protoc does not."""
+    for message in messages:
+        for field in message.field:
+            field.json_name = field.name
+        _drop_json_names(message.nested_type)
 
 
 def _check_names(names: Collection[str]) -> None:
@@ -297,6 +308,7 @@ def _cut(paths: Iterable[_Path]) -> Any:
             if step in messages:
                 continue
             cut = outer.field.add(name=field.name, number=field.number, type=field.type, label=1)
+            cut.json_name = field.name
             messages[step] = DescriptorProto()  # of a field that has no fields, or known ones
             if field.enum_type is not None:
                 cut.type = FieldDescriptor.TYPE_INT32  # the same bytes
