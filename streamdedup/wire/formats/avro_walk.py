@@ -36,9 +36,9 @@ class Type(NamedTuple):
     name: str = ""
 
 
-def unusable(reason: object) -> DecodeError:
+def unusable(reason: str) -> DecodeError:
     """Return the error about a schema."""
-    return DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"it is no Avro schema: {str(reason)[:200]}")
+    return DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"it is no Avro schema: {reason[:200]}")
 
 
 def _number(value: bytes, position: int) -> tuple[int, int]:
@@ -110,7 +110,7 @@ class Walk:
         self._leaves = leaves
         self._convert = convert
         self._named: dict[str, Type] = {}
-        self._steps: dict[tuple[str, Path | None, bool], Step | int] = {}
+        self._steps: dict[tuple[str, Path | None, bool] | None, Step | int] = {}
         self.definitions: dict[int, list[Any]] = {}
 
     def add(self, node: Any, namespace: str = "") -> None:
@@ -148,17 +148,20 @@ class Walk:
             path: Path of the type; None in a part that is skipped.
             is_last: Whether nothing behind the type is read.
         """
+        key = None
         try:
             type_ = self.type_of(node, namespace)
-            key = type_.name, path, is_last
-            if not type_.name:
-                return self._new_step(type_, path, is_last=is_last)
-            if key not in self._steps:  # a type may contain itself, and occur any number of times
-                self._steps[key] = lambda *rest: as_step(self._steps[key])(*rest)  # noqa: PLW0108  made below
-                self._steps[key] = self._new_step(type_, path, is_last=is_last)
-            return self._steps[key]
+            key = (type_.name, path, is_last) if type_.name else None
+            if key in self._steps:  # a type may occur any number of times
+                return self._steps[key]
+            if key is not None:  # and contain itself
+                self._steps[key] = lambda *rest: as_step(self._steps[key])(*rest)  # noqa: PLW0108  set below
+            step = self._new_step(type_, path, is_last=is_last)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            return _refusal(f"{type(error).__name__}: {error}")
+            step = _refusal(f"{type(error).__name__}: {error}")
+        if key is not None:
+            self._steps[key] = step
+        return step
 
     def _new_step(self, type_: Type, path: Path | None, *, is_last: bool) -> Step | int:
         kind, node, namespace, _ = type_
