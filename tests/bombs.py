@@ -137,6 +137,12 @@ BOMBS = {
         "invalid_field",
     ),
     "unknown groups": _protobuf("string text = 2;", lambda size: b"\x1b\x1c" * (size // 2) + _HI),
+    "a path of many indexes": Bomb(
+        "protobuf",
+        lambda size: zigzag(size) + bytes(size),
+        'syntax = "proto3"; message A { string text = 2; }',
+        "schema_mismatch",
+    ),
     "a map": _protobuf("map<string, string> payload = 1; string text = 2;", lambda size: b"\x0a\0" * (size // 2) + _HI),
     "the text again and again": _protobuf("string text = 2;", lambda size: b"\x12\1a" * (size // 3) + _HI),
     "a long text with an emoji": _protobuf(

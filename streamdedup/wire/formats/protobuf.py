@@ -43,6 +43,8 @@ PROTOC_TIMEOUT_S: Final = 60.0
 _MOST_NAME, _MOST_REASON = 200, 200
 # Number of messages whose index in the file takes one byte in the frame, as a zigzag varint.
 _MOST_WRITTEN = 64
+# Number of messages in each other, far above the limit of protoc; a path as long as its value would take much memory.
+_MOST_NESTED = 100
 # Number of messages of a file that are read at a time without a new reader for each change; a reader takes memory.
 _MOST_READERS = 32
 # Name for the file of the schema itself, which the registry does not name.
@@ -237,6 +239,8 @@ def _split_indexes(value: bytes) -> tuple[tuple[int, ...], int]:
     count, position = _varint(value, 0)
     if count == 0:  # short form for the first message
         return (0,), position
+    if count > _MOST_NESTED:
+        raise IndexError(count)
     indexes = []
     for _ in range(count):
         index, position = _varint(value, position)
