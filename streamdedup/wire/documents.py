@@ -33,7 +33,7 @@ SCOPE_BYTES: Final = 8
 DEFAULT_MAX_TEXT_BYTES: Final = 1_000_000
 
 _OPS: dict[str | None, Op] = {None: "upsert", "upsert": "upsert", "append": "append", "delete": "delete"}
-_PART = 65_536
+_PART = 65_536  # characters that are encoded at once
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
