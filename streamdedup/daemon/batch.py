@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectionResult, Prepared
-from streamdedup.errors import DecodeError, FatalError, MessageError, TransientError
+from streamdedup.errors import DecodeError, DocumentTooLarge, FatalError, MessageError, TransientError
 from streamdedup.index.contract import Index
 from streamdedup.index.values import Fence, Fingerprint
 from streamdedup.kafka.protocols import Batch, Record
@@ -174,9 +174,12 @@ class BatchProcessor:
         self._timed = timed
         self._tick = tick
 
-    def decode(self, batch: Batch) -> ChunkedBatch:
-        """Decode a batch, whose positions have the incarnations, and split its documents into chunks."""
-        decoded = decode_batch(batch, self._by_topic, self._tick)
+    def decode(self, batch: Batch, *, is_ahead: bool = False) -> ChunkedBatch:
+        """Decode a batch, whose positions have the incarnations, and split its documents into chunks.
+
+        ``is_ahead``: memory also holds another batch. Raises as ``decode_batch``.
+        """
+        decoded = decode_batch(batch, self._by_topic, self._tick, is_ahead=is_ahead)
         chunks = [
             (name, documents)
             for name, profile_documents in decoded.documents.items()
@@ -196,6 +199,7 @@ class BatchProcessor:
         """Index a batch, chunk by chunk; take the chunks out, and prepare each that was not prepared ahead.
 
         Raises:
+            MemoryError: The memory is too small for the batch; a batch of one record is a failure instead.
             StoreUnavailable: Try the batch again.
             BatchRefused: Another daemon owns a partition; drop the batch.
             IndexLost: The index is gone.
@@ -213,7 +217,17 @@ class BatchProcessor:
 
     def _next_chunk(self, batch: ChunkedBatch) -> Chunk:
         with self._timed("prepare"):
-            return batch.prepared.popleft() if batch.prepared else self.prepare(batch)
+            if batch.prepared:
+                return batch.prepared.popleft()
+            name, documents = batch.waiting[0]
+            try:
+                return self.prepare(batch)
+            except MemoryError:
+                record, *others = batch.decoded.batch.records
+                if others:
+                    raise
+            failures = [FailedRecord(record, _too_large())]
+            return Chunk(name, documents, self._by_name[name].detector.prepare([]), failures)
 
     def _index_chunk(self, chunk: Chunk, fences: Mapping[Partition, Fence]) -> DetectionResult:
         detector = self._by_name[chunk.profile].detector
@@ -227,13 +241,15 @@ class BatchProcessor:
 
 
 def decode_batch(
-    batch: Batch, pipelines: Mapping[str, Pipeline], tick: Callable[[], None] = lambda: None
+    batch: Batch, pipelines: Mapping[str, Pipeline], tick: Callable[[], None] = lambda: None, *, is_ahead: bool = False
 ) -> DecodedBatch:
     """Decode a batch, whose positions have the incarnations; ``rebuild`` also calls this function alone.
 
-    ``tick`` is called for each record, because a record may take a request to the schema registry.
+    ``tick`` is called for each record, because a record may take a request to the schema registry. ``is_ahead``: memory
+    also holds another batch.
 
     Raises:
+        MemoryError: The memory is too small for several records, or for two batches.
         TransientError: The schema registry of a value format does not answer.
         FatalError: A value format needs the help of an operator.
     """
@@ -242,10 +258,17 @@ def decode_batch(
         for value_format in formats:
             # In this context, a schema that the registry does not have is asked for once, not for each record.
             stack.enter_context(value_format.batch())
-        return _decode_records(batch, pipelines, tick)
+        return _decode_records(batch, pipelines, tick, is_ahead=is_ahead)
 
 
-def _decode_records(batch: Batch, pipelines: Mapping[str, Pipeline], tick: Callable[[], None]) -> DecodedBatch:
+def _too_large() -> Failure:
+    error = DocumentTooLarge(ErrorCode.TOO_LARGE, "the record alone needs more memory than the process has")
+    return Failure.of(error, Stage.SIZE)
+
+
+def _decode_records(
+    batch: Batch, pipelines: Mapping[str, Pipeline], tick: Callable[[], None], *, is_ahead: bool
+) -> DecodedBatch:
     """Decode all records, correct their times, and make failures of the undecodable and the unreadable ones."""
     present_ms = now_ms()
     documents: dict[str, list[Document]] = {}
@@ -260,10 +283,16 @@ def _decode_records(batch: Batch, pipelines: Mapping[str, Pipeline], tick: Calla
             document = pipeline.decoder.decode(
                 record.position, record.timestamp_ms, record.key, record.value, record.headers
             )
-        except (MemoryError, TransientError, FatalError):
+        except (TransientError, FatalError):
             raise  # the record is not to blame
-        except Exception as error:  # noqa: BLE001  includes defects that only this record triggers
-            failures.append(FailedRecord(record, Failure.of(error, _decode_stage(error))))
+        except Exception as error:  # includes defects that only this record triggers
+            if not isinstance(error, MemoryError):
+                failure = Failure.of(error, _decode_stage(error))
+            elif is_ahead or len(batch.records) > 1:
+                raise
+            else:
+                failure = _too_large()
+            failures.append(FailedRecord(record, failure))
             kinds.append((topic, INVALID))
             continue
         if document.time_ms > present_ms or document.time_ms < 0:
@@ -331,7 +360,7 @@ def _prepared_chunk(name: str, detector: Detector, documents: Sequence[Document]
     A defect that shows only with several documents together has no record to blame, and is raised.
 
     Raises:
-        MemoryError: The memory is too small for the chunk; no document is to blame.
+        MemoryError: The memory is too small for the chunk.
     """
     try:
         return Chunk(name, documents, detector.prepare(documents))

@@ -158,7 +158,7 @@ class ReadAhead:
     def _prepare(self, batch: Batch) -> ChunkedBatch:
         """Prepare the chunks of a batch, up to ``MOST_CHARACTERS``."""
         with self._timed("ahead"):
-            chunked = self._processor.decode(batch)
+            chunked = self._processor.decode(batch, is_ahead=True)
             characters_count = 0
             while chunked.waiting:
                 chunk = self._processor.prepare(chunked)

@@ -33,6 +33,7 @@ SCOPE_BYTES: Final = 8
 DEFAULT_MAX_TEXT_BYTES: Final = 1_000_000
 
 _OPS: dict[str | None, Op] = {None: "upsert", "upsert": "upsert", "append": "append", "delete": "delete"}
+_PART = 65_536  # characters that are encoded at once
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -177,7 +178,7 @@ class Decoder:
             return position.key
         try:
             document_id = key.decode() if field is None and key is not None else str(field)
-            length = len(document_id.encode())
+            length = _utf8_length(document_id)
         except UnicodeDecodeError:
             raise self._schema.bad_id("is missing, and the record's key is not UTF-8") from None
         mistake = id_mistake(document_id, length)
@@ -196,7 +197,7 @@ class Decoder:
         text = "\n".join(texts)
         limit = self.max_text_bytes
         # UTF-8 has at most four bytes for a character, so most texts need not be encoded to be measured.
-        if len(text) * 4 > limit and (length := len(text.encode())) > limit:
+        if len(text) * 4 > limit and (length := _utf8_length(text)) > limit:
             reason = f"the text is {length:,} bytes long; the limit is {limit:,}"
             raise DocumentTooLarge(ErrorCode.TOO_LARGE, reason)
         return text
@@ -212,10 +213,15 @@ class Decoder:
     def _limited(self, name: str, field: str | int) -> str:
         """Return a field as text; raise ``DecodeError`` above ``MAX_ID_BYTES``, measured as in ``_text``."""
         text = str(field)
-        if len(text) * 4 > MAX_ID_BYTES and (length := len(text.encode())) > MAX_ID_BYTES:
+        if len(text) * 4 > MAX_ID_BYTES and (length := _utf8_length(text)) > MAX_ID_BYTES:
             reason = f"is {length:,} bytes long; at most {MAX_ID_BYTES:,} are allowed"
             raise DecodeError(ErrorCode.INVALID_FIELD, f"field `{name}` {reason}")
         return text
+
+
+def _utf8_length(text: str) -> int:
+    """Return the bytes of a text in UTF-8; an encoder of the whole text takes four bytes for a character."""
+    return sum(len(text[start : start + _PART].encode()) for start in range(0, len(text), _PART))
 
 
 def missing_scope(scope_field: str) -> DecodeError:

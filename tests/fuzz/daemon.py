@@ -10,11 +10,12 @@ from typing import Any
 from streamdedup.kafka.protocols import Message
 from streamdedup.wire.dead_letters import read_headers
 from tests.bad_input import FUTURE_MS
+from tests.bombs import BOMBS
 from tests.daemons import DEADLINE_S, Daemon, Installation
 from tests.fuzz import schemas
 from tests.fuzz.accounts import MAX_TEXT_BYTES, PROFILES, wrong_letter
 from tests.fuzz.fuzzed import Fuzzed
-from tests.fuzz.memory import growth, rss_bytes
+from tests.fuzz.memory import growth, peak_bytes, rss_bytes
 from tests.fuzz.messages import fuzzed_messages
 from tests.fuzz.schemas import WHOLE, fuzzed_values, register
 from tests.raw_batches import RawRecord, record_batch, send_batch
@@ -43,6 +44,7 @@ class Report:
         letters: Dead letters found in their topic, by code.
         wrong: What is wrong; empty for nothing.
         rss: Memory of the daemon over time, in bytes.
+        peak: Most memory of the daemon, in bytes.
         seconds: How long it took.
     """
 
@@ -51,6 +53,7 @@ class Report:
     letters: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     rss: list[int] = field(default_factory=list)
+    peak: int = 0
     seconds: float = 0.0
 
     @property
@@ -65,7 +68,8 @@ class Report:
         yield f"  {self.letters.total():,} dead letters in the topic: " + ", ".join(
             f"{count:,} {code}" for code, count in self.letters.most_common()
         )
-        yield f"  RSS {self.rss[0] / 1e6:.1f} to {self.rss[-1] / 1e6:.1f} MB, {growth(self.rss):+.1%} after warming up"
+        first, last, peak = self.rss[0] / 1e6, self.rss[-1] / 1e6, self.peak / 1e6
+        yield f"  RSS {first:.1f} to {last:.1f} MB, {growth(self.rss):+.1%} after warming up; peak {peak:.1f} MB"
         yield from (f"  WRONG: {each}" for each in self.wrong[:20])
 
 
@@ -115,7 +119,7 @@ def _run(
             placed |= _send(kafka, names, made[first : first + size])
             _wait_consumed(daemon, len(placed))
             report.rss.append(rss_bytes(daemon.process.pid))
-        report.figures = _figures(daemon)
+        report.figures, report.peak = _figures(daemon), peak_bytes(daemon.process.pid)
         code = daemon.stop()
     if code != 0:
         report.wrong.append(f"the daemon ended with {code}")
@@ -199,6 +203,7 @@ def _figures(daemon: Daemon) -> dict[str, int]:
 def _look(kafka: str, topic: str, placed: dict[Place, Fuzzed], report: Report) -> None:
     """Compare the dead-letter topic with what was sent and with what the daemon has counted."""
     seen: Counter[Place] = Counter()
+    expected = {place: BOMBS[sent.made_by].outcome for place, sent in placed.items() if sent.made_by in BOMBS}
     for record in read_topic(kafka, topic, timeout_s=DEADLINE_S):
         letter = Message(topic, record.key, record.value, tuple(record.headers))
         facts = read_headers(letter.headers)
@@ -209,9 +214,12 @@ def _look(kafka: str, topic: str, placed: dict[Place, Fuzzed], report: Report) -
             report.wrong.append(f"a dead letter of {place}, where nothing was sent")
         elif placed[place].made_by == WHOLE:
             report.wrong.append(f"{place}: a dead letter of a whole value: {facts['error.message']}")
+        elif facts["error.code"] != expected.get(place, facts["error.code"]):
+            report.wrong.append(f"{place}: {facts['error.code']} of {placed[place].made_by}, not {expected[place]}")
         elif wrong := wrong_letter(placed[place], letter):
             report.wrong.append(f"{place}: {wrong}: {placed[place].as_json()[:300]}")
     report.wrong += [f"{place} became {count} dead letters" for place, count in seen.items() if count > 1]
+    report.wrong += [f"{at}: no dead letter {code}" for at, code in expected.items() if code != "hi" and not seen[at]]
     figures = report.figures
     parts = [figures[name] for name in ("processed", "deleted", "skipped", "dead letters")]
     if not figures["consumed"] == report.sent_count == sum(parts):

@@ -12,6 +12,12 @@ def rss_bytes(pid: int | str = "self") -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+def peak_bytes(pid: int) -> int:
+    """Return the most resident memory that a process has had, in bytes."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+
+
 def growth(samples: Sequence[float]) -> float:
     """Return by what share the last quarter of samples lies above the second; 0.0 for fewer than eight samples.
 

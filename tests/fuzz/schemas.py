@@ -1,4 +1,4 @@
-"""Avro and Protobuf values by seed, with schemas in a registry: whole ones, and what can be done to their bytes."""
+"""Avro and Protobuf values by seed, with schemas in a registry: whole ones, damaged ones, and ``bombs``."""
 
 import json
 import random
@@ -12,16 +12,19 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorP
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
+from tests.bombs import BOMBS, KINDS
 from tests.fuzz.fuzzed import Fuzzed
 from tests.fuzz.messages import WORDS
 
 #: The profiles; all values are in both topics, so that each format also gets the other's.
 PROFILES: dict[str, dict[str, Any]] = {
-    "avro": {"format": "avro", "text_fields": ["payload.body", "title"]},
-    "protobuf": {"format": "protobuf", "text_fields": ["payload.body", "title"]},
+    "avro": {"format": "avro", "text_fields": ["payload.body", "title", "text"]},
+    "protobuf": {"format": "protobuf", "text_fields": ["payload.body", "title", "text"]},
 }
 #: What is done to a value that must then be processed.
 WHOLE = "whole"
+#: Share of bombs, and their bytes: some of them in one batch of Kafka.
+_BOMBS, _BOMB_BYTES = 0.01, 100_000
 _AVRO = {
     "type": "record",
     "name": "Article",
@@ -63,8 +66,13 @@ def register(url: str) -> dict[str, int]:
         "protobuf": (_PROTOBUF, "PROTOBUF"),
         "useless": ('"string"', "AVRO"),
     }
+    bombs = {name: bomb for name, bomb in BOMBS.items() if bomb.format in PROFILES}
+    schemas |= {name: (bomb.schema, KINDS[bomb.format]) for name, bomb in bombs.items()}
     with SchemaRegistryClient({"url": url}) as client:
-        return {name: client.register_schema(name, Schema(text, kind)) for name, (text, kind) in schemas.items()}
+        return {
+            name: client.register_schema(name.replace(" ", "-"), Schema(text, kind))
+            for name, (text, kind) in schemas.items()
+        }
 
 
 def fuzzed_values(seed: str, count: int, now_ms: int, ids: dict[str, int]) -> Iterator[Fuzzed]:
@@ -79,7 +87,13 @@ def fuzzed_values(seed: str, count: int, now_ms: int, ids: dict[str, int]) -> It
     rng = random.Random(seed)
     writers = {"avro": _avro_writer(), "protobuf": _protobuf_writer()}
     damages: list[Callable[[random.Random, bytes], bytes]] = [_flip, _cut, _extend, _splice, _repeat, _noise, _other_id]
+    bombs = sorted(BOMBS.keys() & ids.keys())
     for _ in range(count):
+        if rng.random() < _BOMBS:
+            name = rng.choice(bombs)
+            value = bytes(1) + ids[name].to_bytes(4, "big") + BOMBS[name].value(_BOMB_BYTES)
+            yield Fuzzed(BOMBS[name].format, b"bomb", value, (), now_ms, name)
+            continue
         topic = rng.choice(list(PROFILES))
         value = bytes(1) + ids[topic].to_bytes(4, "big") + writers[topic](rng)
         made_by, headers = WHOLE, ()

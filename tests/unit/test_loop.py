@@ -240,11 +240,37 @@ def test_a_defect_that_no_single_document_triggers_ends_the_daemon():
     assert world.dead_letters() == []
 
 
-def test_too_little_memory_is_no_documents_fault():
-    make_detector = detector_that_fails(lambda _count: True, [], MemoryError)
-    world = World([Sent("a", OTHER_TEXT)], partitions=1, make_detector=make_detector)
+def test_too_little_memory_for_several_records_is_no_records_fault():
+    make_detector = detector_that_fails(lambda count: count > 0, [], MemoryError)
+    world = World([Sent("a", OTHER_TEXT), Sent("b", OTHER_TEXT)], partitions=1, make_detector=make_detector)
     with pytest.raises(MemoryError):
         world.run()
+    assert world.dead_letters() == []
+
+
+@pytest.mark.parametrize("stage", ["decode", "prepare"])
+def test_a_record_that_is_too_large_for_the_memory_alone_becomes_a_dead_letter(monkeypatch, stage):
+    if stage == "decode":
+        decode = Decoder.decode
+
+        def fails_at_offset_2(decoder, position, *rest):
+            if position.offset == 2:
+                raise MemoryError
+            return decode(decoder, position, *rest)
+
+        monkeypatch.setattr(Decoder, "decode", fails_at_offset_2)
+
+    class Failing(Detector):
+        def prepare(self, documents):
+            if stage == "prepare" and any(document.position.offset == 2 for document in documents):
+                raise MemoryError
+            return super().prepare(documents)
+
+    world = World(documents(8), partitions=1, batch_size=4, grown=False, make_detector=Failing)
+    restarted_after_memory_errors(world)
+    world.run()
+    assert world.dead_letters() == [("0", 2, "too_large")]
+    assert [mistake for mistake in world.wrong() if not mistake.startswith("dead letters")] == []
 
 
 # One fault at every moment

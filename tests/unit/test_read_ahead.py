@@ -372,6 +372,25 @@ def test_an_error_while_the_batch_ahead_is_prepared_is_raised_when_the_batch_bef
     assert committed(world) == {0: 4}
 
 
+def test_a_record_that_does_not_fit_into_memory_beside_another_batch_is_decoded_alone(monkeypatch):
+    decode, threads = Decoder.decode, []
+
+    def fails_ahead(decoder, position, *rest):
+        if position.offset == 5:
+            threads.append(threading.current_thread())
+            if threads[-1] is not threading.main_thread():
+                raise MemoryError
+        return decode(decoder, position, *rest)
+
+    monkeypatch.setattr(Decoder, "decode", fails_ahead)
+    world, daemon = backlog(batch_size=1)
+    for _ in range(12):
+        world.turn(daemon)
+    assert committed(world) == {0: 12}
+    assert world.dead_letters() == []
+    assert len(threads) == 2
+
+
 def test_a_document_that_cannot_be_prepared_ahead_is_one_dead_letter():
     world, daemon = backlog(make_detector=preparing(fails_at_d5(ValueError("made to fail"))))
     for _ in range(6):

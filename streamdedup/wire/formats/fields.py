@@ -6,7 +6,7 @@ texts or whole numbers. ``msgspec`` makes an instance from JSON (``json``, ``jso
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -16,8 +16,11 @@ from streamdedup.wire.error_codes import ErrorCode
 #: Name and value for each record header.
 Headers = Sequence[tuple[str, bytes | None]]
 
-# In an error text from msgspec, the field path follows this.
-_PATH = " - at `$."
+#: Names from the whole value to a field.
+Path = tuple[str, ...]
+
+#: In an error text from msgspec, the field path follows this.
+PLACE: Final = " - at `$."
 
 
 class Schema:
@@ -31,6 +34,8 @@ class Schema:
         struct: Class whose instances hold the fields.
         names: Field name for each attribute.
         texts: Text attributes (``text_0``, ...), in order.
+        types: Type for each attribute.
+        paths: Paths for each name, the first with a value counts: the name, and with dots its parts.
 
     Raises:
         ValueError: No text field, a name used twice, or a name with quotes, backslashes or control characters.
@@ -42,8 +47,9 @@ class Schema:
         if not texts or len(set(self.names.values())) < len(self.names):
             shown = list(self.names.values())
             raise ValueError(f"every field needs a name of its own, and a text at least one: {shown}")
-        types = dict.fromkeys(self.names, str | int | None) | dict.fromkeys((*self.texts, "op"), str | None)
-        fields = [(attribute, type_, None) for attribute, type_ in types.items()]
+        self.types = dict.fromkeys(self.names, str | int | None) | dict.fromkeys((*self.texts, "op"), str | None)
+        self.paths = {name: tuple(dict.fromkeys([(name,), tuple(name.split("."))])) for name in self.names.values()}
+        fields = [(attribute, type_, None) for attribute, type_ in self.types.items()]
         # gc=False: strings and numbers form no reference cycles.
         self.struct: Any = msgspec.defstruct("Fields", fields, rename=self.names, gc=False)
 
@@ -64,7 +70,7 @@ class Schema:
 
     def wrong_type(self, error: msgspec.ValidationError) -> DecodeError:
         """Return the error about a field type; msgspec names types and a path, and quotes no value."""
-        reason, _, path = str(error).partition(_PATH)
+        reason, _, path = str(error).partition(PLACE)
         if not path:
             return DecodeError(ErrorCode.NOT_AN_OBJECT, f"the value is no object: {reason}")
         field = path.removesuffix("`")

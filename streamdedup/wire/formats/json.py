@@ -1,20 +1,22 @@
 """JSON: an object with the document fields; other fields are skipped without validation.
 
-A repeated field has its last value. A byte order mark is blanked, and a lone surrogate becomes U+FFFD, except in the
-id, which is refused. ``json_schema`` uses ``JsonFormat`` with ``decode``; ``serve`` and ``corpora`` use the functions.
+``payload.body`` in the settings names the field ``payload.body``; where it is missing or null, the field ``body`` of
+the object in the field ``payload``. A repeated field has its last value. A byte order mark is blanked, and a lone
+surrogate becomes U+FFFD, except in the id, which is refused. ``json_schema`` uses ``JsonFormat``; ``serve`` and
+``corpora`` use the functions.
 """
 
 import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, Final
 
 import msgspec
 
 from streamdedup.errors import DecodeError
 from streamdedup.wire.error_codes import ErrorCode
-from streamdedup.wire.formats.fields import Headers, Schema
+from streamdedup.wire.formats.fields import PLACE, Headers, Path, Schema
 
 #: Limit of nesting levels in a value: far above any sensible message and far below any interpreter's stack, so that the
 #: outcome is the same on every Python.
@@ -23,12 +25,16 @@ MAX_DEPTH: Final = 256
 _BOM = b"\xef\xbb\xbf"
 # First bytes of an object in UTF-16, with a byte order mark or without.
 _UTF16 = (b"\xff\xfe", b"\xfe\xff", b"{\0", b"\0{")
-# One escape of a JSON string: a whole surrogate pair, half of one (group 1), or any other.
-_ESCAPE = re.compile(
-    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+# All up to half of a surrogate pair; other escapes of a JSON string are passed: whole surrogate pairs, and any other.
+_LONE_SURROGATE = re.compile(
+    rb"(?:[^\\]++|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\(?!u[dD][89a-fA-F][0-9a-fA-F]{2}).)*+"
+    rb"(\\u[dD][89a-fA-F][0-9a-fA-F]{2})",
+    re.DOTALL,
 )
 # A JSON string, also one without its end; possessive, so that the time of a search is linear.
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+# Some strings and what is between them. The pieces of a whole value could take fourteen times its bytes.
+_SOME_STRINGS = re.compile(rb'(?:"(?:[^"\\]++|\\.)*+"?|[^"]++){1,1000}+', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))  # all bytes but brackets
 
 
@@ -37,13 +43,14 @@ class JsonFormat:
 
     Args:
         schema: Fields to return.
-        decode: Returns an instance of ``schema.struct``, raises as ``msgspec`` does. None where all fields are at the
-            top level; of ``json_schema`` for nested fields.
     """
 
-    def __init__(self, schema: Schema, decode: Callable[[bytes], Any] | None = None) -> None:
+    def __init__(self, schema: Schema) -> None:
         self._schema = schema
-        self._decode = decode or msgspec.json.Decoder(schema.struct).decode
+        self._decode = msgspec.json.Decoder(schema.struct).decode
+        paths = {attribute: schema.paths[name][1:] for attribute, name in schema.names.items()}
+        nested = {attribute: longer[0] for attribute, longer in paths.items() if longer}
+        self._fill = _filler(schema, nested) if nested else None
 
     def batch(self) -> AbstractContextManager[None]:
         """See ``ValueFormat.batch``."""
@@ -54,7 +61,9 @@ class JsonFormat:
         if is_too_deep(value):
             raise DecodeError(ErrorCode.TOO_DEEP, f"the value is nested deeper than {MAX_DEPTH} levels")
         try:
-            return self._decode(value)
+            fields = self._decode(value)
+            if self._fill is not None:
+                self._fill(fields, value)
         except msgspec.ValidationError as error:
             raise self._schema.wrong_type(error) from None
         except ValueError as error:  # of msgspec, which refuses a byte order mark and lone surrogates
@@ -62,12 +71,13 @@ class JsonFormat:
             repaired = value if value[:1] == b"\0" else repair_json(value)
             if repaired == value:
                 raise _malformed(value, error) from None
-        # Ids that differ after two different replacements have a lone surrogate. After the repair two such ids could be
-        # equal. These calls go no deeper: a repaired value is its own repair.
-        fields, control = self.fields(repaired, headers), self.fields(repair_json(value, b"u0000"), headers)
-        if fields.id != control.id:
-            raise self._schema.bad_id("contains half of a surrogate pair")
-        return fields
+        else:
+            return fields
+        # Two ids with lone surrogates could become one. These calls go no deeper: a repaired value is its own repair.
+        with_nulls = self.fields(repair_json(value, b"u0000"), headers).id
+        if isinstance(with_nulls, str) and "\0" in with_nulls:
+            raise self._schema.bad_id("contains half of a surrogate pair, or a control character")
+        return self.fields(repaired, headers)
 
 
 def value_format(schema: Schema) -> JsonFormat:
@@ -87,15 +97,60 @@ def is_too_deep(value: bytes) -> bool:
 
 def _depth(value: bytes) -> int:
     """Return the nesting depth of brackets outside strings, well-formed or not."""
-    brackets = _STRING.sub(b"", value).translate(None, _NO_BRACKETS)
+    parts = (_STRING.sub(b"", part[0]).translate(None, _NO_BRACKETS) for part in _SOME_STRINGS.finditer(value))
+    brackets = chain.from_iterable(parts)
     return max(accumulate((1 if bracket in b"[{" else -1 for bracket in brackets), initial=0))
 
 
 def repair_json(value: bytes, replacement: bytes = b"ufffd") -> bytes:
     """Blank a byte order mark, and replace lone surrogates by another escape; all other bytes keep their positions."""
+    repaired = bytearray(value)
     if value.startswith(_BOM):
-        value = b"   " + value[len(_BOM) :]
-    return _ESCAPE.sub(lambda escape: b"\\" + replacement if escape[1] else escape[0], value)
+        repaired[: len(_BOM)] = b"   "
+    position = 0
+    while surrogate := _LONE_SURROGATE.match(value, position):  # a search would begin anew at each byte
+        repaired[slice(*surrogate.span(1))] = b"\\" + replacement
+        position = surrogate.end()
+    return bytes(repaired)
+
+
+def _filler(schema: Schema, paths: Mapping[str, Path], place: str = "") -> Callable[[Any, Any], None]:
+    """Return a function that gets the fields and a JSON object at a place, and sets fields that are None.
+
+    msgspec skips all but the paths. A path through a missing value or another type leaves a field unset.
+
+    Args:
+        schema: Fields.
+        paths: Path from the place for each attribute.
+        place: Names that lead to the place, with a dot behind each.
+    """
+    leaves = {attribute: path[0] for attribute, path in paths.items() if len(path) == 1}
+    longer: dict[str, dict[str, Path]] = {}
+    for attribute, (name, *rest) in paths.items():
+        if rest:
+            longer.setdefault(name, {})[attribute] = tuple(rest)
+    objects = {f"object_{number}": name for number, name in enumerate(longer)}
+    fillers = {slot: _filler(schema, longer[name], f"{place}{name}.") for slot, name in objects.items()}
+    leaf_types = [(attribute, schema.types[attribute], None) for attribute in leaves]
+    read_leaves = msgspec.json.Decoder(msgspec.defstruct("Leaves", leaf_types, rename=leaves)).decode
+    raw_types = [(slot, msgspec.Raw, None) for slot in objects]
+    read_objects = msgspec.json.Decoder(msgspec.defstruct("Objects", raw_types, rename=objects)).decode
+
+    def fill(fields: Any, value: Any) -> None:
+        try:
+            found = read_leaves(value) if leaves else None
+        except msgspec.ValidationError as error:
+            raise msgspec.ValidationError(str(error).replace(PLACE, f"{PLACE}{place}")) from None
+        for attribute in leaves:
+            if getattr(fields, attribute) is None:
+                setattr(fields, attribute, getattr(found, attribute))
+        inner = read_objects(value) if fillers else None
+        for slot, fill_inner in fillers.items():
+            raw = getattr(inner, slot)
+            if raw is not None and bytes(memoryview(raw)[:1]) == b"{":
+                fill_inner(fields, raw)
+
+    return fill
 
 
 def _malformed(value: bytes, error: ValueError) -> DecodeError:

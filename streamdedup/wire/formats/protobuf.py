@@ -4,25 +4,29 @@ Registries have the text of a schema, which protoc compiles (``grpc_tools``), or
 without generated code. Schemas are not trusted: protoc is a separate process with limits of time and memory, and no
 part of a schema becomes an argument that protoc takes for an option.
 
-``payload.body`` in the settings names the field ``body`` of the message in the field ``payload``. Messages of
-``google.protobuf.Timestamp`` become texts as in RFC 3339, wrappers such as ``google.protobuf.StringValue`` their
-values, and enumerations their names.
+Values are read with a schema of the paths alone, so that all other fields stay bytes. ``payload.body`` in the settings
+names the field ``body`` of the message in the field ``payload``. Messages of ``google.protobuf.Timestamp`` become texts
+as in RFC 3339, wrappers such as ``google.protobuf.StringValue`` their values, and enumerations their names. A time that
+RFC 3339 cannot write becomes its seconds.
 """
 
+import ast
 import re
 import signal
 import subprocess
 import sys
 from base64 import b64decode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
+from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import grpc_tools
+from google.protobuf import timestamp_pb2, wrappers_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
-from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pb2 import DescriptorProto, Edition, FeatureSet, FileDescriptorProto, FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import DecodeError as DamagedError
@@ -54,15 +58,22 @@ _MOST_NAME, _MOST_REASON = 200, 200
 # Number of messages whose index in the file takes one byte in the frame, as a zigzag varint.
 _MOST_WRITTEN = 64
 _MOST_LEVELS = 32  # of nested messages: the limit of protoc
+# Number of messages of a file that are read at a time without a new reader for each change; a reader takes memory.
+_MOST_READERS = 32
 # Name for the file of the schema itself, which the registry does not name.
 _MAIN = "streamdedup_value.proto"
 _MOST_VARINT_BITS = 35  # five groups of seven bits hold a number of 32 bits
 _TIME = "google.protobuf.Timestamp"
-_WRAPPERS = frozenset(f"google.protobuf.{kind}Value" for kind in ("String", "Int32", "Int64", "UInt32", "UInt64"))
+_KNOWN = {_TIME} | {f"google.protobuf.{kind}Value" for kind in ("String", "Int32", "Int64", "UInt32", "UInt64")}
 _UNPARSED = re.compile(r"Failed to parse (\w+) field: ")
 # Files that protoc has: the types of google.protobuf.
 _INCLUDED = Path(grpc_tools.__file__).parent / "_proto"
 _INCLUDED_NAME = re.compile(r"google/protobuf/[a-z_]+\.proto")
+# Modules with the other files that clients of registries have, by distribution.
+_MODULES = {
+    "googleapis-common-protos": re.compile(r"google/type/\w+_pb2\.py"),
+    "confluent-kafka": re.compile(r"confluent_kafka/schema_registry/confluent/\w+(/\w+)?_pb2\.py"),
+}
 
 #: Field descriptors from a message to a value.
 _Path = Sequence[FieldDescriptor]
@@ -78,14 +89,13 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
     file = _compiled(registered)
     texts = {schema.names[attribute] for attribute in schema.texts}
 
-    @cache
-    def message_reader(indexes: tuple[int, ...]) -> Callable[[bytes], Any]:
-        descriptor = _message(file, indexes)
-        paths = dict(_paths(descriptor, schema.names.values()))
-        message_class = GetMessageClass(descriptor)
+    @lru_cache(_MOST_READERS)
+    def message_reader(indexes: tuple[int, ...]) -> Callable[[bytes, int], Any]:
+        paths = dict(_paths(_message(file, indexes), schema.names.values()))
+        message_class = _cut(paths.values())
 
-        def read(value: bytes) -> Any:
-            message = message_class.FromString(value)
+        def read(value: bytes, start: int) -> Any:
+            message = message_class.FromString(value[start:])
             return schema.from_mapping({name: _value_at(message, path, name in texts) for name, path in paths.items()})
 
         return read
@@ -93,7 +103,7 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
     def fields(value: bytes) -> Any:
         try:
             indexes, start = _split_indexes(value)
-            return message_reader(indexes)(value[start:])
+            return message_reader(indexes)(value, start)
         except (DamagedError, IndexError, UnicodeDecodeError, ValueError) as error:
             reason = f"the bytes do not fit the schema: {type(error).__name__}"
             raise DecodeError(ErrorCode.SCHEMA_MISMATCH, reason) from None
@@ -133,17 +143,29 @@ def _compiled(registered: RegisteredSchema) -> FileDescriptor:
         files = _run_protoc(texts, [_MAIN])
     else:
         included = sorted({name for file in files for name in file.dependency} - texts.keys())
-        if not all(_INCLUDED_NAME.fullmatch(name) and (_INCLUDED / name).is_file() for name in included):
+        builtin = {file.name for file in _builtin_files().file}
+        if not all(
+            name in builtin or (_INCLUDED_NAME.fullmatch(name) and (_INCLUDED / name).is_file()) for name in included
+        ):
             raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, "it imports a file that is neither a reference nor known")
         # A file comes after those that it imports.
         files = [*(_run_protoc({}, included) if included else []), *files]
     pool = DescriptorPool()
     try:
         for file in files:
+            _drop_json_names(file.message_type)
             pool.Add(file)
         return pool.FindFileByName(_MAIN)
     except TypeError:
         raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, "its descriptor is incomplete") from None
+
+
+def _drop_json_names(messages: Iterable[DescriptorProto]) -> None:
+    """Give fields no other names in JSON: nothing reads these, and protobuf refuses two equal ones, protoc does not."""
+    for message in messages:
+        for field in message.field:
+            field.json_name = field.name
+        _drop_json_names(message.nested_type)
 
 
 def _check_names(names: Collection[str]) -> None:
@@ -190,13 +212,15 @@ def _run_protoc(texts: Mapping[str, str], names: Sequence[str]) -> list[FileDesc
 
 
 def _compile_in(folder: str, texts: Mapping[str, str], names: Sequence[str]) -> list[FileDescriptorProto]:
-    files, output = Path(folder, "files"), Path(folder, "descriptors")
+    files, builtin, output = (Path(folder, name) for name in ("files", "builtin", "descriptors"))
     files.mkdir()
     for name, text in texts.items():
         target = files / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
-    options = [f"-I{files}", f"-I{_INCLUDED}", "--include_imports", f"--descriptor_set_out={output}"]
+    builtin.write_bytes(_builtin_files().SerializeToString())
+    sources = [f"-I{files}", f"-I{_INCLUDED}", f"--descriptor_set_in={builtin}"]
+    options = [*sources, "--include_imports", f"--descriptor_set_out={output}"]
     # -P: a module of the working directory is not imported.
     command = [sys.executable, "-P", "-c", _PROTOC, str(PROTOC_BYTES), *options, *names]
     ended = subprocess.run(  # noqa: S603  no shell; ``_check_names`` and ``_INCLUDED_NAME`` admit no options as names
@@ -208,6 +232,22 @@ def _compile_in(folder: str, texts: Mapping[str, str], names: Sequence[str]) -> 
         reason = " ".join(ended.stderr.decode(errors="replace").split())[:_MOST_REASON]
         raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"it is no Protobuf file that protoc compiles: {reason}")
     return list(FileDescriptorSet.FromString(output.read_bytes()).file)
+
+
+@cache
+def _builtin_files() -> FileDescriptorSet:
+    """Return the files that clients of registries have beside google.protobuf.
+
+    The generated modules are parsed, not imported: an import would need more of confluent-kafka than its files.
+    """
+    files = FileDescriptorSet()
+    for distribution, pattern in _MODULES.items():
+        for module in metadata.files(distribution) or ():
+            if pattern.fullmatch(module.as_posix()):
+                for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+                    if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".AddSerializedFile"):
+                        files.file.append(FileDescriptorProto.FromString(ast.literal_eval(node.args[0])))
+    return files
 
 
 def _split_indexes(value: bytes) -> tuple[tuple[int, ...], int]:
@@ -271,6 +311,42 @@ def _paths(message: Descriptor, names: Iterable[str]) -> Iterator[tuple[str, _Pa
             yield name, path
 
 
+def _cut(paths: Iterable[_Path]) -> Any:
+    """Return the class of a message that has the fields on some paths alone.
+
+    Each step has a message of its own, so that a type inside itself is not read deeper than a path. There is no oneof:
+    two fields in turns would make a message for each turn.
+    """
+    known = timestamp_pb2.DESCRIPTOR, wrappers_pb2.DESCRIPTOR
+    file = FileDescriptorProto(name="cut.proto", syntax="editions", edition=Edition.EDITION_2023)
+    file.dependency.extend(descriptor.name for descriptor in known)
+    messages: dict[tuple[str, ...], DescriptorProto] = {(): file.message_type.add(name="M")}
+    for path in paths:
+        step: tuple[str, ...] = ()
+        for field in path:
+            outer, step = messages[step], (*step, field.name)
+            if step in messages:
+                continue
+            cut = outer.field.add(name=field.name, number=field.number, type=field.type, label=1)
+            cut.json_name = field.name
+            messages[step] = DescriptorProto()  # of a field that has no fields, or known ones
+            if field.enum_type is not None:
+                cut.type = FieldDescriptor.TYPE_INT32  # the same bytes
+            if field.type == FieldDescriptor.TYPE_GROUP:  # of proto2; an edition has it as an encoding
+                cut.type = FieldDescriptor.TYPE_MESSAGE
+                cut.options.features.message_encoding = FeatureSet.DELIMITED
+            if field.message_type is not None and field.message_type.full_name in _KNOWN:
+                cut.type_name = field.message_type.full_name
+            elif field.message_type is not None:
+                cut.type_name = f"M{len(messages)}"
+                messages[step] = file.message_type.add(name=cut.type_name)
+    pool = DescriptorPool()
+    for descriptor in known:
+        pool.AddSerializedFile(descriptor.serialized_pb)
+    pool.Add(file)
+    return GetMessageClass(pool.FindMessageTypeByName("M"))
+
+
 def _value_at(message: Any, path: _Path, is_text: bool) -> Any:
     """Return the value at a path; None where it is absent.
 
@@ -284,8 +360,11 @@ def _value_at(message: Any, path: _Path, is_text: bool) -> Any:
     if field.message_type is not None:
         name = field.message_type.full_name
         if name == _TIME:
-            return value.ToJsonString()
-        return value.value if name in _WRAPPERS else value  # `Schema.from_mapping` refuses other messages
+            try:
+                return value.ToJsonString()
+            except ValueError:
+                return value.seconds
+        return value.value if name in _KNOWN else {}  # `Schema.from_mapping` refuses objects
     if not (value or field.has_presence or is_text):
         return None
     return _enumerated(field, value) if field.enum_type is not None else value

@@ -1,0 +1,301 @@
+"""A walk over Avro values that reads the leaves at some paths and steps over all else; ``avro`` uses ``Walk``.
+
+A schema becomes a tree of steps, each of which returns the position behind its part of a value. Skipped parts become
+no objects, and the walk stops behind the last leaf. A position may pass the end of the value: the next read raises
+``IndexError``, or the caller compares. fastavro 1.13.1 reads whole values, and steps over items without bytes for ever.
+"""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from streamdedup.errors import DecodeError
+from streamdedup.wire.error_codes import ErrorCode
+from streamdedup.wire.formats.fields import Path
+
+#: Limit of records, arrays and maps in each other: far below the limit of Python's stack, so that the outcome is the
+#: same at every call.
+MAX_DEPTH: Final = 50
+
+#: Gets the value, a position, the level and the contents of the leaves; returns the position behind a part.
+Step = Callable[[bytes, int, int, list[Any]], int]
+
+_NAMED: Final = ("record", "error", "enum", "fixed")
+_VARINT_BITS: Final = 64
+_SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
+#: Contents of leaves that no document has: ``Schema.from_mapping`` refuses these types.
+_MISFITS: Final = {"boolean": False, "float": 0.0, "double": 0.0, "array": [], "map": {}, "record": {}, "error": {}}
+
+
+class Type(NamedTuple):
+    """A type in a schema; ``namespace`` is that inside, ``name`` is empty for a type without a name."""
+
+    kind: str
+    node: Any
+    namespace: str
+    name: str = ""
+
+
+def unusable(reason: str) -> DecodeError:
+    """Return the error about a schema."""
+    return DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"it is no Avro schema: {reason[:200]}")
+
+
+def _number(value: bytes, position: int) -> tuple[int, int]:
+    """Return a zigzag number, and the position behind it."""
+    byte = value[position]
+    number, shift = byte & 0x7F, 7
+    while byte >= 0x80:
+        if shift >= _VARINT_BITS:
+            raise ValueError("a number is too long")
+        position += 1
+        byte = value[position]
+        number |= (byte & 0x7F) << shift
+        shift += 7
+    return (number >> 1) ^ -(number & 1), position + 1
+
+
+def _length(value: bytes, position: int) -> tuple[int, int]:
+    """Return a length or an index, and the position behind it."""
+    byte = value[position]
+    if byte < 0x80 and not byte & 1:  # most lengths have a byte
+        return byte >> 1, position + 1
+    number, position = _number(value, position)
+    if number < 0:  # a list would count from its end, and a walk would go back
+        raise ValueError("a length or an index is below zero")
+    return number, position
+
+
+def _bytes(value: bytes, position: int) -> tuple[bytes, int]:
+    length, position = _length(value, position)
+    return value[position : position + length], position + length
+
+
+def _text(value: bytes, position: int) -> tuple[str, int]:
+    length, position = _length(value, position)
+    return value[position : position + length].decode(), position + length
+
+
+_READS: Final[Mapping[str, Callable[[bytes, int], tuple[Any, int]]]] = {
+    **dict.fromkeys(("int", "long"), _number),
+    **{"enum": _length, "bytes": _bytes, "string": _text},  # noqa: PIE800  one line
+}
+
+
+def _skip_number(value: bytes, position: int, _level: int, _contents: list[Any]) -> int:
+    return position + 1 if value[position] < 0x80 else _number(value, position)[1]
+
+
+def _skip_bytes(value: bytes, position: int, _level: int, _contents: list[Any]) -> int:
+    length, position = _length(value, position)
+    return position + length
+
+
+def _stop(value: bytes, position: int, _level: int, _contents: list[Any]) -> int:
+    return max(position, len(value))
+
+
+class Walk:
+    """Makes the steps of a schema.
+
+    Args:
+        leaves: Number of the content at each path.
+        convert: Returns the content of a leaf that is an enumeration or has a logical type.
+
+    Attributes:
+        definitions: Definitions of the types at each leaf that the schema has.
+    """
+
+    def __init__(self, leaves: Mapping[Path, int], convert: Callable[[Any, Type], Any]) -> None:
+        self._leaves = leaves
+        self._convert = convert
+        self._named: dict[str, Type] = {}
+        self._steps: dict[tuple[str, Path | None, bool] | None, Step | int] = {}
+        self.definitions: dict[int, list[Any]] = {}
+
+    def add(self, node: Any, namespace: str = "") -> None:
+        """Add the named types of a schema; ``namespace`` is that around the schema."""
+        if isinstance(node, dict):
+            if node.get("type") in _NAMED and isinstance(node.get("name"), str):
+                type_ = _named(node, namespace)
+                namespace = type_.namespace
+                self._named.setdefault(type_.name, type_)
+            node = [node.get(key) for key in ("type", "items", "values", "fields")]
+        for inner in node if isinstance(node, list) else ():
+            self.add(inner, namespace)
+
+    def type_of(self, node: Any, namespace: str = "") -> Type:
+        """Return the type of a schema; raise ``KeyError`` or ``ValueError`` for a broken schema."""
+        while not isinstance(node, list):
+            kind = node["type"] if isinstance(node, dict) else node
+            if kind in _NAMED and kind is not node:
+                return _named(node, namespace)
+            if kind in ("array", "map", "int", "long", "bytes", "string", *_SIZES):
+                return Type(kind, {} if kind is node else node, namespace)
+            if isinstance(node, str):
+                return self._named[f"{namespace}.{node}" if namespace and "." not in node else node]
+            if not isinstance(kind, str | list | dict):
+                raise TypeError("a type is neither a name nor an object")
+            node = kind
+        return Type("union", node, namespace)
+
+    def step(self, node: Any, namespace: str = "", path: Path | None = (), *, is_last: bool = True) -> Step | int:
+        """Return the step of a type, or its size if nothing is read and all values have the same.
+
+        Args:
+            node: Schema of the type.
+            namespace: Namespace around it.
+            path: Path of the type; None in a part that is skipped.
+            is_last: Whether nothing behind the type is read.
+        """
+        key = None
+        try:
+            type_ = self.type_of(node, namespace)
+            key = (type_.name, path, is_last) if type_.name else None
+            if key in self._steps:  # a type may occur any number of times
+                return self._steps[key]
+            if key is not None:  # and contain itself
+                self._steps[key] = lambda *rest: as_step(self._steps[key])(*rest)  # noqa: PLW0108  set below
+            step = self._new_step(type_, path, is_last=is_last)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            step = _refusal(f"{type(error).__name__}: {error}")
+        if key is not None:
+            self._steps[key] = step
+        return step
+
+    def _new_step(self, type_: Type, path: Path | None, *, is_last: bool) -> Step | int:
+        kind, node, namespace, _ = type_
+        if kind == "union":
+            return _union([as_step(self.step(branch, namespace, path, is_last=is_last)) for branch in node])
+        if path is not None and path in self._leaves:
+            self.definitions.setdefault(self._leaves[path], []).append(node)
+            skip = as_step(self._new_step(type_, None, is_last=is_last))
+            is_converted = kind == "enum" or "logicalType" in node
+            return _leaf(type_, self._leaves[path], skip, self._convert if is_converted else None)
+        if kind in ("record", "error", "array", "map"):
+            at = 0 if path is None else len(path)
+            inner = {leaf[at]: leaf[: at + 1] for leaf in self._leaves if leaf[:at] == path}
+            return self._outer_step(type_, inner, is_last=is_last)
+        if kind == "fixed":
+            return min(max(int(node["size"]), 0), sys.maxsize)
+        return _SIZES.get(kind, _skip_bytes if kind in ("bytes", "string") else _skip_number)
+
+    def _outer_step(self, type_: Type, inner: Mapping[str, Path], *, is_last: bool) -> Step | int:
+        """Return the step of a record, array or map; ``inner``: paths that lead further, by name."""
+        kind, node, namespace, _ = type_
+        if is_last and not inner:
+            return _stop
+        if kind == "array":
+            return _blocks(self.step(node["items"], namespace, None, is_last=False))
+        if kind == "map":
+            values = [self.step(node["values"], namespace, path, is_last=False) for path in (None, *inner.values())]
+            skip, *read = map(as_step, values)
+            return _blocks(_entry(dict(zip(map(str.encode, inner), read, strict=True)), skip), is_read=bool(inner))
+        fields = node["fields"]
+        last = max((number for number, field in enumerate(fields) if field["name"] in inner), default=-1)
+        end = last + 1 if is_last else len(fields)
+        steps = [
+            self.step(field["type"], namespace, inner.get(field["name"]), is_last=is_last and number == last)
+            for number, field in enumerate(fields[:end])
+        ]
+        return _sequence(steps if end == len(fields) else [*steps, _stop])
+
+
+def _named(node: Mapping[str, Any], namespace: str) -> Type:
+    name: str = node["name"]
+    if "." in name:
+        return Type(node["type"], node, name.rpartition(".")[0], name)
+    namespace = node.get("namespace", namespace) or ""
+    return Type(node["type"], node, namespace, f"{namespace}.{name}" if namespace else name)
+
+
+def as_step(step: Step | int) -> Step:
+    """Return a step; for a size, a step over so many bytes."""
+    return (lambda _value, position, _level, _contents: position + step) if isinstance(step, int) else step
+
+
+def _deeper(level: int) -> int:
+    if level >= MAX_DEPTH:
+        raise DecodeError(ErrorCode.TOO_DEEP, f"the value is nested deeper than {MAX_DEPTH} levels")
+    return level + 1
+
+
+def _refusal(reason: str) -> Step:
+    """Return the step of a broken type: only values that have it are refused."""
+
+    def step(_value: bytes, _position: int, _level: int, _contents: list[Any]) -> int:
+        raise unusable(reason)
+
+    return step
+
+
+def _leaf(type_: Type, number: int, skip: Step, convert: Callable[[Any, Type], Any] | None) -> Step:
+    read, misfit, is_fixed = _READS.get(type_.kind), _MISFITS.get(type_.kind), type_.kind == "fixed"
+
+    def step(value: bytes, position: int, level: int, contents: list[Any]) -> int:
+        if read is None:
+            end = skip(value, position, level, contents)
+            content = value[position:end] if is_fixed else misfit
+        else:
+            content, end = read(value, position)
+        contents[number] = content if convert is None else convert(content, type_)
+        return end
+
+    return step
+
+
+def _union(branches: Sequence[Step]) -> Step:
+    def step(value: bytes, position: int, level: int, contents: list[Any]) -> int:
+        index, position = _length(value, position)
+        return branches[index](value, position, level, contents)
+
+    return step
+
+
+def _sequence(steps: Sequence[Step | int]) -> Step | int:
+    """Return the step of a record; its size has a limit that no value reaches."""
+    sizes = [step for step in steps if isinstance(step, int)]
+    if len(sizes) == len(steps):
+        return min(sum(sizes), sys.maxsize)
+    calls = [as_step(step) for step in steps if step != 0]
+
+    def record(value: bytes, position: int, level: int, contents: list[Any]) -> int:
+        level = _deeper(level)
+        for call in calls:
+            position = call(value, position, level, contents)
+        return position
+
+    return record
+
+
+def _entry(read: Mapping[bytes, Step], skip: Step) -> Step:
+    def step(value: bytes, position: int, level: int, contents: list[Any]) -> int:
+        key, position = _bytes(value, position)
+        return read.get(key, skip)(value, position, level, contents)
+
+    return step
+
+
+def _blocks(item: Step | int, *, is_read: bool = False) -> Step:
+    """Return the step of an array or a map; a block whose number of items is below zero has its size."""
+
+    def step(value: bytes, position: int, level: int, contents: list[Any]) -> int:
+        level = _deeper(level)
+        count, position = _number(value, position)
+        while count:
+            if count < 0 and not is_read:
+                size, position = _length(value, position)
+                position += size
+            elif isinstance(item, int):
+                if item == 0:
+                    raise unusable("an array in front of a field that is read has items without bytes")
+                position += count * item
+            else:
+                if count < 0:
+                    _, position = _length(value, position)
+                for _ in range(abs(count)):
+                    position = item(value, position, level, contents)
+            count, position = _number(value, position)
+        return position
+
+    return step
