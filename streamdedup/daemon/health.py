@@ -55,7 +55,6 @@ class Readiness:
 
     Args:
         metrics: Shows the state at each scrape.
-        on_wait: Called whenever the daemon begins to wait.
         clock: Monotonic seconds.
         missing_topics: Returns the input topics that do not exist.
 
@@ -68,13 +67,11 @@ class Readiness:
     def __init__(
         self,
         metrics: Metrics,
-        on_wait: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         missing_topics: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
         self.halted: str | None = None
         self.awaited: str | None = "the store"  # the first server that `cli.run` waits for
-        self._on_wait = on_wait
         self._clock = clock
         self._missing_topics = missing_topics
         self._request_began_at: float | None = None
@@ -95,7 +92,6 @@ class Readiness:
     def wait_for(self, awaited: str) -> None:
         """Begin to wait for a server or event, a key of ``metrics.WAITING_FOR``."""
         self.awaited = awaited
-        self._on_wait()
 
     def at_work(self) -> None:
         """End the wait: the daemon has partitions, or has seen an assignment without any for it."""

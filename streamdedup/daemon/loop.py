@@ -92,14 +92,14 @@ class Loop:
         rebuilder: Rebuilder | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        statistics = Statistics(metrics, {pipeline.name: pipeline.index for pipeline in pipelines.values()})
+        statistics = Statistics(metrics, {pipeline.name: pipeline.index for pipeline in pipelines.values()}, clock)
         self._stop = stop
         self._tick = tick
         self._metrics = metrics
         self._statistics = statistics
         self._slow_start = SlowStart(options.batch_records)
         self._clients = KafkaClients(transport, clock)
-        self.readiness = Readiness(metrics, statistics.waiting, clock, self._clients.missing_topics)
+        self.readiness = Readiness(metrics, clock, self._clients.missing_topics)
         metrics.observe_topics(pipelines, self._clients.missing_topics)
         self._ownership = PartitionOwnership(
             pipelines, options.daemon.group, self.readiness.asking_kafka, statistics.topic_recreated, clock
@@ -136,10 +136,12 @@ class Loop:
             source, sink = self._open_clients()
             if self.readiness.halted is not None:
                 source.hold(POLL_S)  # keeps the partitions, and fetches nothing
+                self._statistics.waiting(source)
                 return
             # Shorter polls while the daemon waits, such as for its first partitions, finish joining the group sooner.
             batch = self._reader.poll(source, POLL_S if self.readiness.awaited is None else JOINING_POLL_S)
-            self._statistics.observe(source)  # also asks the indexes at intervals, and raises if they do not answer
+            # Also asks the indexes at intervals, and raises if they do not answer.
+            self._statistics.observe(source, batch)
             if self._recovery.recovered(source, batch):
                 self._reset(batch)  # the fences belong to the index that was lost
             elif batch:
@@ -197,6 +199,7 @@ class Loop:
         attempt_id = self._announce(batch, fences)
         self._publish(batch, publication, attempt_id, sink)
         self._finish(batch, fences, result, publication)
+        self._statistics.lags.observe(source, self._reader.ahead())
 
     def _skipped_to_window(self, batch: Batch, source: Source) -> bool:
         """Undo the batch and seek where a partition is to begin later (``window_start``); tell whether it did so."""
@@ -250,6 +253,7 @@ class Loop:
         batch_ahead = self._reader.discard()
         # The last rewind of a partition decides, and the current batch begins at lower offsets than the batch ahead.
         self._clients.rewind([undone for undone in (batch_ahead, batch) if undone is not None])
+        self._statistics.lags.rewound()
         self._ownership.reset()
 
     def _shrink_batches(self, batch: Batch | None) -> None:
@@ -338,6 +342,7 @@ class Loop:
         """Tick, report the wait for the index, and end the rebuild when asked to stop."""
         self._tick()
         self.readiness.wait_for("the index")
+        self._statistics.waiting(self._clients.source)
         if self._stop.stopping:
             # Undoes the turn without a fatal error; `run` then sees the request to stop.
             raise StoreUnavailable("the rebuild of the index was interrupted; the next start begins it again")
@@ -346,6 +351,7 @@ class Loop:
         """Wait before the next try, longer after each failure; keep the group membership if there is one."""
         delay_s = self.readiness.retry_delay_s(awaited, error)
         source = self._clients.source
+        self._statistics.waiting(None if awaited == "Kafka" else source)
         if source is None:
             self._stop.wait(delay_s)
             return

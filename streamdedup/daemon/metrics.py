@@ -242,10 +242,15 @@ class Metrics(MetricSet):
 
     lag_records = DeclaredMetric(
         Gauge,
-        "Records that are not read yet.",
-        "Grows: [lag grows](operating.md#lag-grows). Absent while the daemon waits or has halted.",
+        "End offset less committed offset; 0 where everything is read and nothing is in progress.",
+        "Grows: [lag grows](operating.md#lag-grows).",
         "topic",
         "partition",
+    )
+    lag_timestamp_seconds = DeclaredMetric(
+        Gauge,
+        "Time of the last lags, seconds since the epoch.",
+        "A minute ago or more: the lags are old; [Kafka is away](operating.md#kafka-is-away).",
     )
     partitions_assigned = DeclaredMetric(
         Gauge,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 from uuid import UUID
 
-from kafka import KafkaAdminClient
+from kafka import KafkaAdminClient, OffsetSpec
 from kafka import errors as kafka_errors
 from kafka.structs import MemberState, OffsetAndMetadata, TopicPartition
 
@@ -291,23 +291,26 @@ class GroupState:
         committed: Committed offsets by partition.
         topic_ids: Kafka's present ids by input topic, as far as the broker returns them.
         missing_topics: Input topics that do not exist.
+        ends: Offset behind the last record, by partition that has a leader; empty where they were not asked for.
     """
 
     members: tuple[str, ...] = ()
     committed: Mapping[Partition, int] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     missing_topics: frozenset[str] = frozenset()
+    ends: Mapping[Partition, int] = field(default_factory=dict)
 
 
-def describe_group(options: KafkaOptions) -> GroupState:
-    """Return the group state; an unknown group has no members and no offsets.
+def describe_group(options: KafkaOptions, *, with_ends: bool = False) -> GroupState:
+    """Return the group state, also ends of the topics if asked; an unknown group has no members and no offsets.
 
     Raises:
         BrokerUnavailable: No broker answers, or the group has no coordinator.
         BrokerMisconfigured: Kafka refuses the client.
     """
     with admin_client(options) as admin:
-        return _retrying(options, f"look up the group {options.group_id}", lambda: _describe(admin, options))
+        doing = f"look up the group {options.group_id}"
+        return _retrying(options, doing, lambda: _describe(admin, options, with_ends=with_ends))
 
 
 def committed_offsets(options: KafkaOptions) -> dict[Partition, CommittedOffset]:
@@ -398,7 +401,7 @@ def _committed_offsets(
     }
 
 
-def _describe(admin: Any, options: KafkaOptions) -> GroupState:
+def _describe(admin: Any, options: KafkaOptions, *, with_ends: bool) -> GroupState:
     group = admin.describe_groups([options.group_id])[options.group_id]
     _raise_error(group.get("error"))
     committed = _committed_offsets(admin, options.group_id)
@@ -408,7 +411,18 @@ def _describe(admin: Any, options: KafkaOptions) -> GroupState:
         committed={partition: commit.offset for partition, commit in committed.items()},
         topic_ids={topic["name"]: topic_id for topic in topics if (topic_id := topic_id_of(topic["topic_id"]))},
         missing_topics=frozenset(topic["name"] for topic in topics if is_missing(topic["error_code"])),
+        ends=_ends(admin, topics) if with_ends else {},
     )
+
+
+def _ends(admin: Any, topics: Collection[Mapping[str, Any]]) -> dict[Partition, int]:
+    latest = {
+        TopicPartition(topic["name"], partition["partition_index"]): OffsetSpec.LATEST
+        for topic in topics
+        for partition in topic["partitions"]
+        if partition["leader_id"] >= 0
+    }
+    return {Partition(*partition): end.offset for partition, end in admin.list_partition_offsets(latest).items()}
 
 
 def _named(member: Mapping[str, Any]) -> str:

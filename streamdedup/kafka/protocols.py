@@ -148,10 +148,12 @@ class SourceStats:
     Attributes:
         rebalances_count: Assignments and revocations of partitions.
         lags: Records not yet read, by partition.
+        ends: Last known offset behind the last record, for the same partitions.
     """
 
     rebalances_count: int = 0
     lags: dict[Partition, int] = field(default_factory=dict)
+    ends: dict[Partition, int] = field(default_factory=dict)
 
 
 class Source(Protocol):
@@ -227,6 +229,13 @@ class Source(Protocol):
 
     def end(self, partition: Partition) -> int | None:
         """Return the last known offset behind the last record of a partition; None if unknown. Sends no request."""
+
+    def request_ends(self) -> None:
+        """Ask for the ends of the assigned partitions, for ``stats``: while a source holds, no fetch returns them.
+
+        Raises:
+            BrokerUnavailable: Kafka did not answer within a second.
+        """
 
     def confirm(self) -> None:
         """Check that the group counts this process among its members at this moment.

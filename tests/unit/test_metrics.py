@@ -222,12 +222,12 @@ class Stats:
 
 def test_the_lag_of_a_partition_that_went_is_shown_no_more(metrics):
     source = Stats(
-        SourceStats(1, {Partition("a", 0): 5, Partition("a", 1): 7}),
-        SourceStats(2, {Partition("a", 1): 6}),
+        SourceStats(1, {Partition("a", 0): 5, Partition("a", 1): 7}, {Partition("a", 0): 5, Partition("a", 1): 7}),
+        SourceStats(2, {Partition("a", 1): 6}, {Partition("a", 1): 6}),
     )
     statistics = Statistics(metrics, {})
     for _ in range(2):
-        statistics.observe(source)
+        statistics.observe(source, Batch())
     assert value(metrics, "lag_records", topic="a", partition="0") is None
     assert value(metrics, "lag_records", topic="a", partition="1") == 6
     assert value(metrics, "rebalances_total") == 2
@@ -236,11 +236,11 @@ def test_the_lag_of_a_partition_that_went_is_shown_no_more(metrics):
 
 def test_rebalances_are_counted_on_over_new_clients(metrics):
     statistics = Statistics(metrics, {})
-    statistics.observe(Stats(SourceStats(2)))
+    statistics.observe(Stats(SourceStats(2)), Batch())
     statistics.clients_closed()
     assert value(metrics, "partitions_assigned") == 0
     for _ in range(2):
-        statistics.observe(Stats(SourceStats(1)))
+        statistics.observe(Stats(SourceStats(1)), Batch())
     assert value(metrics, "rebalances_total") == 3
 
 
@@ -269,7 +269,7 @@ def test_the_memory_of_the_store_is_looked_at_now_and_then(metrics):
     store = Stats(StoreStats(100, None))
     statistics = Statistics(metrics, {"news": store})
     for _ in range(50):
-        statistics.observe(Stats(SourceStats()))
+        statistics.observe(Stats(SourceStats()), Batch())
     assert store.asked_count == 1
     assert (value(metrics, "store_used_bytes"), value(metrics, "store_limit_bytes")) == (100, 0)
     assert value(metrics, "index_documents", profile="news") == 42
@@ -279,21 +279,9 @@ def test_a_store_that_does_not_answer_is_noticed_although_there_is_nothing_to_do
     monkeypatch.setattr(statistics_module, "_STATS_S", 0.0)
     store = Stats(StoreStats(100, None), StoreUnavailable("away"))
     statistics = Statistics(metrics, {"news": store})
-    statistics.observe(Stats(SourceStats()))
+    statistics.observe(Stats(SourceStats()), Batch())
     with pytest.raises(StoreUnavailable):
-        statistics.observe(Stats(SourceStats()))
-
-
-def test_while_the_daemon_is_not_at_work_no_lag_is_shown(metrics):
-    statistics = Statistics(metrics, {})
-    statistics.observe(Stats(SourceStats(1, {Partition("a", 0): 0})))
-    assert value(metrics, "lag_records", topic="a", partition="0") == 0
-    statistics.waiting()
-    statistics.waiting()
-    assert value(metrics, "lag_records", topic="a", partition="0") is None
-    statistics.observe(Stats(SourceStats(1, {Partition("a", 0): 0})))
-    statistics.halted()
-    assert value(metrics, "lag_records", topic="a", partition="0") is None
+        statistics.observe(Stats(SourceStats()), Batch())
 
 
 def test_the_limits_that_documents_reached_are_logged_at_the_end_with_the_cure(metrics):
@@ -328,14 +316,14 @@ def test_nearly_full_memory_is_logged_once_until_there_was_room_again(metrics, m
     statistics = Statistics(metrics, {"news": Stats(*(StoreStats(used_bytes, 100) for used_bytes in used))})
     with capture_logs() as logs:
         for _ in used:
-            statistics.observe(Stats(SourceStats(1)))
+            statistics.observe(Stats(SourceStats(1)), Batch())
     said = [(line["used_bytes"], line["limit_bytes"]) for line in logs if line["event"] == "store_nearly_full"]
     assert said == [(86, 100), (88, 100)]
 
 
 def test_without_a_limit_no_memory_is_full(metrics):
     with capture_logs() as logs:
-        Statistics(metrics, {"news": Stats(StoreStats(10**12, None))}).observe(Stats(SourceStats(1)))
+        Statistics(metrics, {"news": Stats(StoreStats(10**12, None))}).observe(Stats(SourceStats(1)), Batch())
     assert [line["event"] for line in logs] == []
 
 
