@@ -105,7 +105,13 @@ class Loop:
             pipelines, options.daemon.group, self.readiness.asking_kafka, statistics.topic_recreated, clock
         )
         self._recovery = Recovery(
-            pipelines, self._ownership, options.on_index_lost, rebuilder, statistics.index_lost, self._rebuild_step
+            pipelines,
+            self._ownership,
+            options.on_index_lost,
+            rebuilder,
+            statistics.index_lost,
+            statistics.index_rebuilt,
+            self._rebuild_step,
         )
         self._processor = BatchProcessor(pipelines, statistics.timed, tick)
         self._reader = ReadAhead(self._processor, self._slow_start, self._ownership.held, statistics.timed)

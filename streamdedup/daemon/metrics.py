@@ -36,6 +36,10 @@ WAITING_FOR = {
 }
 
 
+#: Kinds of rebuilds of an index by daemons.
+REBUILD_KINDS = ("lost", "gap", "switch")
+
+
 class BatchHistogram(Collector):
     """A histogram with one label; it observes many values at once, ``prometheus_client.Histogram`` one at a time.
 
@@ -302,6 +306,13 @@ class Metrics(MetricSet):
         "Not 0: [the index is lost](operating.md#the-index-is-lost).",
         "profile",
     )
+    index_rebuilds = DeclaredMetric(
+        Counter,
+        "Rebuilds of the index: lost (the whole index), gap (it had gone back in time), switch (to a prepared index).",
+        "Any that is lost or gap: find out why [the index was lost](operating.md#the-index-is-lost).",
+        "profile",
+        "kind",
+    )
     store_used_bytes = DeclaredMetric(
         Gauge,
         "Memory in use by the server of the index.",
@@ -379,6 +390,8 @@ class Metrics(MetricSet):
             for rule in rules:
                 self.suppressed.labels(profile, rule)
             self.index_lost_timestamp_seconds.labels(profile)
+            for kind in REBUILD_KINDS:
+                self.index_rebuilds.labels(profile, kind)
             for name, declared in self.declared().items():
                 if declared.kind is Counter and declared.labels == ("profile",):
                     getattr(self, name).labels(profile)  # creates the series

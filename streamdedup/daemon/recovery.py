@@ -4,7 +4,7 @@ In each turn ``loop`` calls ``open`` before the poll and ``recovered`` after it.
 (``partitions``); where a write shows it first, ``loop`` calls ``index_lost``, and the next ``recovered`` reacts.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Literal
@@ -38,6 +38,7 @@ class Recovery:
         policy: Reaction to a loss.
         rebuilder: Rebuilds an index; needed for the policy ``rebuild``.
         on_lost: Called with the name of a profile, and whether its index is lost (true) or complete again (false).
+        on_rebuilt: Called with the name of a profile and the kind of its rebuild, of ``metrics.REBUILD_KINDS``.
         tick: Called at every step of a rebuild.
     """
 
@@ -48,6 +49,7 @@ class Recovery:
         policy: Policy,
         rebuilder: Rebuilder | None,
         on_lost: Callable[[str, bool], None] = lambda _name, _lost: None,
+        on_rebuilt: Callable[[str, str], None] = lambda _name, _kind: None,
         tick: Callable[[], None] = lambda: None,
     ) -> None:
         self._by_topic = pipelines
@@ -56,6 +58,7 @@ class Recovery:
         self._policy = policy
         self._rebuilder = rebuilder
         self._on_lost = on_lost
+        self._on_rebuilt = on_rebuilt
         self._tick = tick
         self._opened: set[str] = set()
         #: For each index, how many connections were ever opened, at the last check; None before a check.
@@ -162,8 +165,10 @@ class Recovery:
     def _recover(self, losses: Sequence[Loss], source: Source, generation: int) -> None:
         """React to losses as the policy says; a rebuild needs two turns, with a new generation in between."""
         names = sorted({self._by_topic[loss.partition.topic].name for loss in losses})
+        lost = {self._by_topic[loss.partition.topic].name for loss in losses if loss.gap is None or not loss.is_switch}
         for name in names:
-            self._on_lost(name, True)
+            if name in lost or self._policy != "rebuild":  # else the planned replay of a switch
+                self._on_lost(name, True)
             # Raises if another process rebuilds the index.
             self._open(name, create=False)
         if self._policy == "fail":
@@ -172,7 +177,7 @@ class Recovery:
             if self._begin_rebuilds(self._rebuilder, names, source):
                 # In the next turn nothing is left to begin, and the rebuild follows.
                 raise Rejoin("the group is joined anew before the index is rebuilt")
-            self._rebuild(self._rebuilder, names, source, generation)
+            self._rebuild(self._rebuilder, names, lost, source, generation)
             return
         for loss in losses:
             log.warning("index_lost", reason=loss.reason)
@@ -197,15 +202,22 @@ class Recovery:
             log.warning("index_rebuild_begun", profile=name, gap=rebuilder.fills_gap(name))
         return bool(begun)
 
-    def _rebuild(self, rebuilder: Rebuilder, names: Sequence[str], source: Source, generation: int) -> None:
-        """Complete the rebuilds that this daemon began before the present generation; after an error, drop them."""
+    def _rebuild(
+        self, rebuilder: Rebuilder, names: Sequence[str], lost: Container[str], source: Source, generation: int
+    ) -> None:
+        """Complete the rebuilds that this daemon began before the present generation; after an error, drop them.
+
+        ``lost`` has the names of those that are no switch to a prepared index.
+        """
         committed, missing = source.all_committed(), source.missing_topics()
         step = keeping_membership(source, self._tick)
         try:
             for name in names:
                 if rebuilder.has_begun(name):
+                    kind = "lost" if not rebuilder.fills_gap(name) else "gap" if name in lost else "switch"
                     count = rebuilder.rebuild(name, committed, generation, step, missing_topics=missing)
-                    log.warning("index_rebuilt", profile=name, records=count)
+                    log.warning("index_rebuilt", profile=name, records=count, kind=kind)
+                    self._on_rebuilt(name, kind)
         finally:
             rebuilder.abandon()
 

@@ -214,6 +214,10 @@ class Statistics:
         """Record that a profile's index is lost, or complete again."""
         self._metrics.index_lost_timestamp_seconds.labels(profile).set(now_ms() / 1000 if lost else 0)
 
+    def index_rebuilt(self, profile: str, kind: str) -> None:
+        """Count a rebuild of a profile's index."""
+        self._metrics.index_rebuilds.labels(profile, kind).inc()
+
     def clients_closed(self) -> None:
         """Count that the Kafka clients were closed."""
         self._metrics.rebuilds.inc()

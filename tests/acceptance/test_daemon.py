@@ -158,7 +158,7 @@ class TestServersAway:
             assert daemon.get("/livez") == (200, "ok\n")
             assert daemon.events("waiting")[-1]["what"] == "Kafka"
             assert daemon.metric("streamdedup_ready") == 0
-            assert "streamdedup_lag_records{" not in daemon.get("/metrics")[1]
+            assert "streamdedup_lag_records{" in daemon.get("/metrics")[1]
             kafka.start()
             daemon.wait_ready()
             installation.send(corpus[30:])

@@ -17,7 +17,7 @@ import streamdedup
 from streamdedup.daemon import statistics as statistics_module
 from streamdedup.daemon.batch import BatchResult, DecodedBatch, FailedRecord, now_ms
 from streamdedup.daemon.health import Readiness
-from streamdedup.daemon.metrics import BatchHistogram, Metrics
+from streamdedup.daemon.metrics import REBUILD_KINDS, BatchHistogram, Metrics
 from streamdedup.daemon.publisher import Publication
 from streamdedup.daemon.statistics import Statistics
 from streamdedup.detection.model import Detection, DetectionResult, Skip
@@ -71,6 +71,7 @@ def test_what_can_be_foreseen_is_there_before_the_first_record_and_has_no_creati
             (family,) = metric.collect()
             assert {sample.value for sample in family.samples} == {0}, name
     assert value(metrics, "records_total", topic="b", kind="upsert") == 0
+    assert [value(metrics, "index_rebuilds_total", profile="news", kind=kind) for kind in REBUILD_KINDS] == [0, 0, 0]
     assert value(metrics, "skipped_total", profile="news", reason="redelivered") == 0
     assert "_created" not in generate_latest(metrics.registry).decode()
 
