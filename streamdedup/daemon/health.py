@@ -78,6 +78,7 @@ class Readiness:
         self._failures_count = 0
         #: The wait that was logged last.
         self._logged: str | None = None
+        self._overdue_logged = False  # of the present request
         metrics.observe_readiness(self.waiting_for, lambda: self.problem() is None)
 
     @contextmanager
@@ -88,6 +89,7 @@ class Readiness:
             yield
         finally:
             self._request_began_at = None
+            self._overdue_logged = False
 
     def wait_for(self, awaited: str) -> None:
         """Begin to wait for a server or event, a key of ``metrics.WAITING_FOR``."""
@@ -125,6 +127,12 @@ class Readiness:
             return "Kafka"
         return self.awaited
 
+    def log_overdue(self) -> None:
+        """Log once that the present request is overdue; the loop learns of the outage when the request fails."""
+        if self.awaited is None and not self._overdue_logged and self.waiting_for() == "Kafka":
+            self._overdue_logged = True
+            log.warning("waiting", what="Kafka", reason=f"a request has had no answer for {OVERDUE_S:g} s")
+
     def problem(self) -> str | None:
         """Describe why the daemon is not at work, or not for all topics; None while the daemon is at work."""
         if self.halted is not None:
@@ -146,17 +154,28 @@ class HealthServer:
         registry: Metrics at ``/metrics``.
         live: Check at ``/livez``.
         ready: Check at ``/readyz``.
+        on_step: Called ten times a second, in the thread of the server.
 
     Raises:
         OSError: The address cannot be bound.
     """
 
-    def __init__(self, host: str, port: int, registry: CollectorRegistry, *, live: Check, ready: Check) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        registry: CollectorRegistry,
+        *,
+        live: Check,
+        ready: Check,
+        on_step: Callable[[], None] = lambda: None,
+    ) -> None:
         def metrics() -> tuple[int, str, bytes]:
             return 200, CONTENT_TYPE_LATEST, generate_latest(registry)
 
         routes = {"/metrics": metrics, "/livez": _answer(live), "/readyz": _answer(ready)}
         self._server = _ProbeServer(host, port, partial(_ProbeHandler, routes))
+        self._server.service_actions = on_step  # type: ignore[method-assign]  # meant to be replaced
         serve = partial(self._server.serve_forever, poll_interval=_CLOSE_S)
         self._thread = Thread(target=serve, name="health", daemon=True)
         self._thread.start()

@@ -10,6 +10,7 @@ of both is the same. A log record of a library, which names no event, is the eve
 The clients of Kafka and Redis log requests at debug level, with passwords and documents. Log records of the clients
 below ``warning`` never pass, at any configured level. While a server is away the clients log the same warning several
 times a second. Of equal warnings one passes in a minute; its field ``left_out`` counts those left out since the last.
+Errors of the network, and of Kafka as a server, come without their traceback.
 """
 
 import json
@@ -64,7 +65,13 @@ class ClientRepeats(logging.Filter):
 
     Args:
         clock: Monotonic seconds.
+
+    Attributes:
+        is_stopping: Whether the process stops and clients pass no lines: a client that is closed logs errors about the
+            requests that it gives up. Of the class, so that a signal handler can set it.
     """
+
+    is_stopping = False
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -77,7 +84,7 @@ class ClientRepeats(logging.Filter):
         """Tell whether a log record passes; set the attribute ``left_out`` if equal lines before were omitted."""
         if record.name.partition(".")[0] not in CLIENT_LEVELS:
             return True
-        if _USELESS_LINES.match(str(record.msg)):
+        if self.is_stopping or _USELESS_LINES.match(str(record.msg)):
             return False
         line = (record.name, record.levelno, _DIGITS.sub("#", str(record.msg)))
         time_s = self._clock()
@@ -91,6 +98,9 @@ class ClientRepeats(logging.Filter):
             self._lines[line] = time_s, 0
         if left_out_count:
             record.left_out = left_out_count
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, OSError) or type(error).__module__ == "kafka.errors":
+            record.msg, record.args, record.exc_info = f"{record.getMessage()} [{error!r}]", (), None
         return True
 
 
