@@ -24,9 +24,6 @@ from streamdedup.kafka.reader import SpanReader
 from streamdedup.wire import Decoder, ErrorCode
 from streamdedup.wire.dead_letters import DeadLetter
 
-#: Longest shown part of a topic or code, which any program may have written.
-MAX_NAME_CHARS = 300
-
 dlq = typer.Typer(no_args_is_help=True, help="Inspect the dead-letter topic, and replay dead letters.")
 
 
@@ -166,7 +163,7 @@ def _count(letters: Iterable[DeadLetter]) -> int:
     """Print the number of dead letters by topic and code, the largest first; return their number."""
     counts = Counter((letter.topic, letter.code) for letter in letters)
     for (topic, code), number in counts.most_common():
-        tell(f"{number:>10,}  {escaped(topic, MAX_NAME_CHARS)}  {escaped(code, MAX_NAME_CHARS)}")
+        tell(f"{number:>10,}  {escaped(f'{topic}  {code}', 500)}")
     return counts.total()
 
 

@@ -17,7 +17,7 @@ from streamdedup.cli.output import counting, measuring, tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings, with_same_settings
 from streamdedup.daemon.partitions import Loss, find_losses, gaps
 from streamdedup.daemon.rebuild import Progress, keeping_membership
-from streamdedup.errors import EXIT_FATAL, EXIT_INDEX_LOST, BrokerUnavailable, SettingsError
+from streamdedup.errors import EXIT_INDEX_LOST, BrokerUnavailable, SettingsError
 from streamdedup.index.backend import Backend
 from streamdedup.index.fingerprints import mismatches
 from streamdedup.indexes import connect_backend
@@ -37,12 +37,6 @@ _SHORT_ROUND_S = 5.0
 #: A round is also the last if it takes more than this share of the previous round's time: daemons commit as fast as the
 #: command reads.
 _MAX_ROUND_SHARE = 0.8
-#: What a daemon does without its index, by ``service.on_index_lost``.
-_WITHOUT_INDEX = {
-    "rebuild": "rebuilds the index from the topics, publishing nothing",
-    "fail": f"ends with code {EXIT_FATAL}",
-    "continue": "begins with an empty index",
-}
 #: Generation of fences that a command sets without joining the group; each member of the group has a later one.
 _NO_GENERATION = 0
 
@@ -114,10 +108,9 @@ def drop(
     settings = load_settings(config, assignments)
     names = chosen_profiles(settings, profile)
     require_confirmable("deletes", yes=yes)
-    reaction = settings.service.on_index_lost
     if not force:
         # Of this index alone: after `index prepare`, daemons of the group use the index with another prefix.
-        refuse_while_daemons_run(settings, f"Or add --force: a daemon then {_WITHOUT_INDEX[reaction]}", of_index=True)
+        refuse_while_daemons_run(settings, "Or add --force, and service.on_index_lost decides", of_index=True)
     with connect_backend(settings) as backend:
         backend.servers()  # refuses servers of another kind
         counts = {name: backend.index(name).count_documents() for name in names}
@@ -128,8 +121,10 @@ def drop(
                 deleted = backend.upkeep(name).drop(on_keys)
             tell(f"{name}: {counted(deleted, 'key')} deleted" if deleted else f"{name}: there was no index")
     group = settings.kafka.group_id
-    tell(f"The committed offsets of the group {group} stay. A daemon that finds them {_WITHOUT_INDEX[reaction]}.")
-    tell("To rebuild the index while no daemon runs: streamdedup index rebuild.")
+    tell(
+        f"The committed offsets of the group {group} stay. A daemon that finds them rebuilds the index from the topics,"
+    )
+    tell('publishing nothing, unless service.on_index_lost is "fail" (it ends) or "continue" (the index stays empty).')
     tell("To rebuild it and publish all pairs again: another kafka.group_id.")
     tell("To begin with an empty index: --set service.on_index_lost=continue, once.")
 

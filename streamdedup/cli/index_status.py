@@ -51,7 +51,7 @@ def collect_status(
 def _group(settings: Settings) -> tuple[GroupState | None, str | None]:
     """Return the consumer group and None; if Kafka does not answer or refuses, None and the reason."""
     try:
-        return describe_group(kafka_options(settings), with_ends=True), None
+        return describe_group(kafka_options(settings)), None
     except (BrokerUnavailable, BrokerMisconfigured) as error:
         return None, str(error)
 

@@ -146,10 +146,7 @@ def _servers(settings: Settings) -> dict[str, object]:
 def _serve_health(settings: Settings, metrics: Metrics, loop: Loop, pulse: _Pulse) -> HealthServer:
     host, port = settings.service.metrics_host, settings.service.metrics_port
     try:
-        readiness = loop.readiness
-        return HealthServer(
-            host, port, metrics.registry, live=pulse.problem, ready=readiness.problem, on_step=readiness.log_overdue
-        )
+        return HealthServer(host, port, metrics.registry, live=pulse.problem, ready=loop.readiness.problem)
     except OSError as error:
         text = error.strerror or str(error)
         raise SettingsError(f"service.metrics_port: cannot listen on {host}:{port}: {text}; choose another") from error

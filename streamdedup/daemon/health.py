@@ -25,6 +25,12 @@ from streamdedup.daemon.metrics import Metrics
 #: Time after which Kafka counts as away during a request, in seconds. The same as for an idle consumer
 #: (``kafka.group.SilenceWatch``), and less than the 10 s within which readiness must show an outage.
 OVERDUE_S = 5.0
+#: Time without partitions after which the reason is logged, in seconds.
+JOINING_S = 3.0
+_JOINING = (
+    "the group assigns partitions once all its members have answered; one that was killed counts as a member for "
+    "kafka.session_timeout. The members: streamdedup index status"
+)
 #: Shortest and longest delay between two tries of a server that is away, in seconds. With the longest delay the
 #: daemon is at work again well within 10 s of the server's return.
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 2.0
@@ -78,7 +84,8 @@ class Readiness:
         self._failures_count = 0
         #: The wait that was logged last.
         self._logged: str | None = None
-        self._overdue_logged = False  # of the present request
+        self._overdue_logged_at: float | None = None  # the beginning of the last overdue request
+        self._awaited_since_s = clock()
         metrics.observe_readiness(self.waiting_for, lambda: self.problem() is None)
 
     @contextmanager
@@ -89,11 +96,18 @@ class Readiness:
             yield
         finally:
             self._request_began_at = None
-            self._overdue_logged = False
 
     def wait_for(self, awaited: str) -> None:
         """Begin to wait for a server or event, a key of ``metrics.WAITING_FOR``."""
+        if awaited != self.awaited:
+            self._awaited_since_s = self._clock()
         self.awaited = awaited
+
+    def log_joining(self) -> None:
+        """Log once why the daemon has no partitions yet, ``JOINING_S`` after it began to wait for them."""
+        if self._logged != "partitions" and self._clock() - self._awaited_since_s >= JOINING_S:
+            self._logged = "partitions"
+            log.info("waiting", what="partitions", reason=_JOINING)
 
     def at_work(self) -> None:
         """End the wait: the daemon has partitions, or has seen an assignment without any for it."""
@@ -119,19 +133,16 @@ class Readiness:
         self._failures_count = 0
 
     def waiting_for(self) -> str | None:
-        """Return ``awaited``, or Kafka during an overdue request; None while the daemon is at work or halted."""
+        """Return ``awaited``, or Kafka during an overdue request, which is logged; None while at work or halted."""
         if self.halted is not None:
             return None
         began_at = self._request_began_at
         if self.awaited is None and began_at is not None and self._clock() - began_at > OVERDUE_S:
+            if began_at != self._overdue_logged_at:  # the loop logs the outage only when the request fails
+                self._overdue_logged_at = began_at
+                log.warning("waiting", what="Kafka", reason=f"a request has had no answer for {OVERDUE_S:g} s")
             return "Kafka"
         return self.awaited
-
-    def log_overdue(self) -> None:
-        """Log once that the present request is overdue; the loop learns of the outage when the request fails."""
-        if self.awaited is None and not self._overdue_logged and self.waiting_for() == "Kafka":
-            self._overdue_logged = True
-            log.warning("waiting", what="Kafka", reason=f"a request has had no answer for {OVERDUE_S:g} s")
 
     def problem(self) -> str | None:
         """Describe why the daemon is not at work, or not for all topics; None while the daemon is at work."""
@@ -154,28 +165,19 @@ class HealthServer:
         registry: Metrics at ``/metrics``.
         live: Check at ``/livez``.
         ready: Check at ``/readyz``.
-        on_step: Called ten times a second, in the thread of the server.
 
     Raises:
         OSError: The address cannot be bound.
     """
 
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        registry: CollectorRegistry,
-        *,
-        live: Check,
-        ready: Check,
-        on_step: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, host: str, port: int, registry: CollectorRegistry, *, live: Check, ready: Check) -> None:
         def metrics() -> tuple[int, str, bytes]:
             return 200, CONTENT_TYPE_LATEST, generate_latest(registry)
 
         routes = {"/metrics": metrics, "/livez": _answer(live), "/readyz": _answer(ready)}
         self._server = _ProbeServer(host, port, partial(_ProbeHandler, routes))
-        self._server.service_actions = on_step  # type: ignore[method-assign]  # meant to be replaced
+        # Ten times a second: `Readiness` then logs an overdue request, also where nobody asks.
+        self._server.service_actions = ready  # type: ignore[assignment, method-assign]
         serve = partial(self._server.serve_forever, poll_interval=_CLOSE_S)
         self._thread = Thread(target=serve, name="health", daemon=True)
         self._thread.start()

@@ -65,12 +65,9 @@ class ClientRepeats(logging.Filter):
 
     Args:
         clock: Monotonic seconds.
-
-    Attributes:
-        is_stopping: Whether the process stops and clients pass no lines: a client that is closed logs errors about the
-            requests that it gives up. Of the class, so that a signal handler can set it.
     """
 
+    #: Set by a signal handler when the process stops: clients that are closed log errors about their last requests.
     is_stopping = False
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -49,6 +49,7 @@ from streamdedup.errors import (
     BrokerSilent,
     BrokerUnavailable,
     DeadLetterBurst,
+    GroupHasOtherIndex,
     IndexLost,
     MembershipEnded,
     ProducerFenced,
@@ -59,6 +60,9 @@ from streamdedup.errors import (
 from streamdedup.index.values import Fence
 from streamdedup.kafka.protocols import Batch, Sink, Source, Transport
 from streamdedup.position import Partition
+
+#: What the loop awaits after an error that closes the clients although Kafka answers.
+_AWAITED = {Rejoin: "partitions", GroupHasOtherIndex: "the group"}
 
 log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
 
@@ -105,13 +109,7 @@ class Loop:
             pipelines, options.daemon.group, self.readiness.asking_kafka, statistics.topic_recreated, clock
         )
         self._recovery = Recovery(
-            pipelines,
-            self._ownership,
-            options.on_index_lost,
-            rebuilder,
-            statistics.index_lost,
-            statistics.index_rebuilt,
-            self._rebuild_step,
+            pipelines, self._ownership, options.on_index_lost, rebuilder, statistics.index_lost, self._rebuild_step
         )
         self._processor = BatchProcessor(pipelines, statistics.timed, tick)
         self._reader = ReadAhead(self._processor, self._slow_start, self._ownership.held, statistics.timed)
@@ -279,11 +277,12 @@ class Loop:
             self.readiness.at_work()
         else:
             self.readiness.wait_for("partitions")
+            self.readiness.log_joining()
 
     # Kafka clients
 
     def _open_clients(self) -> tuple[Source, Sink]:
-        if self._clients.source is None:
+        if self._clients.source is None and self.readiness.awaited != "the group":
             self.readiness.wait_for("Kafka")
         return self._clients.open()
 
@@ -298,14 +297,14 @@ class Loop:
         """Close the clients and wait; the next turn opens new ones."""
         if isinstance(error, (MembershipEnded, ProducerFenced)):
             self._shrink_batches(batch)
-        awaited = "partitions" if isinstance(error, Rejoin) else "Kafka"  # Kafka answers a daemon that has to rejoin
+        awaited = next((what for kind, what in _AWAITED.items() if isinstance(error, kind)), "Kafka")
         self.readiness.wait_for(awaited)  # before closing, which takes seconds
         # Raises if another process has replaced this one under the same static membership: new clients would evict it.
         self._clients.confirm_membership()
         self._close_clients()
         if isinstance(error, ProducerFenced):
             self._clients.producer_fenced(error)  # raises the second error within a minute
-        elif isinstance(error, BrokerUnavailable):
+        elif awaited == "Kafka":
             self._metrics.broker_errors.inc()
         self._wait(awaited, error)
 

@@ -31,6 +31,7 @@ WAITING_FOR = {
     "the store": "store",
     "Kafka": "kafka",
     "the schema registry": "schema_registry",
+    "the group": "group",
     "partitions": "partitions",
     "the index": "index",
 }
@@ -338,7 +339,7 @@ class Metrics(MetricSet):
     )
     waiting = DeclaredMetric(
         Gauge,
-        "1 while waiting for the server or state in the label: store, kafka, schema_registry, partitions or index.",
+        "1 while waiting for what the label says: store, kafka, schema_registry, group, partitions or index.",
         "1 for a minute: [the store](operating.md#the-store-is-away), [Kafka](operating.md#kafka-is-away) or the "
         "[schema registry](operating.md#the-daemon-is-not-ready) is away.",
         "what",

@@ -64,7 +64,7 @@ class Loss(NamedTuple):
         partition, committed: The partition, and its committed offset.
         reason: Description for the operator.
         gap: The missing records; None where the index as a whole is lost.
-        is_switch: Whether no daemon has announced a batch since the index was built, as after ``index prepare``.
+        is_switch: Whether the gap is of an index that no daemon has used since it was built, as by ``index prepare``.
     """
 
     partition: Partition
@@ -326,8 +326,8 @@ def find_losses(index: PartitionStore, committed: Mapping[Partition, CommittedOf
     states = index.partition_states(sorted(committed))
     latest = max((state.committed_attempt for state in states.values()), default="")
     losses = (_loss(partition, committed[partition], state, latest) for partition, state in states.items())
-    is_switch = all(state.announced == state.committed_attempt for state in states.values())
-    return [loss._replace(is_switch=is_switch) for loss in losses if loss is not None]
+    is_unused = all(state.announced == state.committed_attempt for state in states.values())
+    return [loss._replace(is_switch=is_unused and loss.gap is not None) for loss in losses if loss is not None]
 
 
 def _loss(partition: Partition, committed: CommittedOffset, state: PartitionState, latest: str = "") -> Loss | None:

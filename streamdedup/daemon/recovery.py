@@ -4,7 +4,7 @@ In each turn ``loop`` calls ``open`` before the poll and ``recovered`` after it.
 (``partitions``); where a write shows it first, ``loop`` calls ``index_lost``, and the next ``recovered`` reacts.
 """
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Literal
@@ -37,8 +37,8 @@ class Recovery:
         ownership: Detects losses.
         policy: Reaction to a loss.
         rebuilder: Rebuilds an index; needed for the policy ``rebuild``.
-        on_lost: Called with the name of a profile, and whether its index is lost (true) or complete again (false).
-        on_rebuilt: Called with the name of a profile and the kind of its rebuild, of ``metrics.REBUILD_KINDS``.
+        on_lost: Called with the name of a profile, whether its index is lost (true) or complete again (false), and
+            after a rebuild by this daemon its kind.
         tick: Called at every step of a rebuild.
     """
 
@@ -48,8 +48,7 @@ class Recovery:
         ownership: PartitionOwnership,
         policy: Policy,
         rebuilder: Rebuilder | None,
-        on_lost: Callable[[str, bool], None] = lambda _name, _lost: None,
-        on_rebuilt: Callable[[str, str], None] = lambda _name, _kind: None,
+        on_lost: Callable[..., None] = lambda *_: None,
         tick: Callable[[], None] = lambda: None,
     ) -> None:
         self._by_topic = pipelines
@@ -58,7 +57,6 @@ class Recovery:
         self._policy = policy
         self._rebuilder = rebuilder
         self._on_lost = on_lost
-        self._on_rebuilt = on_rebuilt
         self._tick = tick
         self._opened: set[str] = set()
         #: For each index, how many connections were ever opened, at the last check; None before a check.
@@ -165,9 +163,10 @@ class Recovery:
     def _recover(self, losses: Sequence[Loss], source: Source, generation: int) -> None:
         """React to losses as the policy says; a rebuild needs two turns, with a new generation in between."""
         names = sorted({self._by_topic[loss.partition.topic].name for loss in losses})
-        lost = {self._by_topic[loss.partition.topic].name for loss in losses if loss.gap is None or not loss.is_switch}
+        rebuilds = self._policy == "rebuild"
+        lost = {self._by_topic[loss.partition.topic].name for loss in losses if not (rebuilds and loss.is_switch)}
         for name in names:
-            if name in lost or self._policy != "rebuild":  # else the planned replay of a switch
+            if name in lost:
                 self._on_lost(name, True)
             # Raises if another process rebuilds the index.
             self._open(name, create=False)
@@ -177,7 +176,7 @@ class Recovery:
             if self._begin_rebuilds(self._rebuilder, names, source):
                 # In the next turn nothing is left to begin, and the rebuild follows.
                 raise Rejoin("the group is joined anew before the index is rebuilt")
-            self._rebuild(self._rebuilder, names, lost, source, generation)
+            self._rebuild(self._rebuilder, names, source, generation)
             return
         for loss in losses:
             log.warning("index_lost", reason=loss.reason)
@@ -199,25 +198,20 @@ class Recovery:
             rebuilder.abandon()
             raise
         for name in begun:
-            log.warning("index_rebuild_begun", profile=name, gap=rebuilder.fills_gap(name))
+            log.warning("index_rebuild_begun", profile=name, gap=rebuilder.kind(name) != "lost")
         return bool(begun)
 
-    def _rebuild(
-        self, rebuilder: Rebuilder, names: Sequence[str], lost: Container[str], source: Source, generation: int
-    ) -> None:
-        """Complete the rebuilds that this daemon began before the present generation; after an error, drop them.
-
-        ``lost`` has the names of those that are no switch to a prepared index.
-        """
+    def _rebuild(self, rebuilder: Rebuilder, names: Sequence[str], source: Source, generation: int) -> None:
+        """Complete the rebuilds that this daemon began before the present generation; after an error, drop them."""
         committed, missing = source.all_committed(), source.missing_topics()
         step = keeping_membership(source, self._tick)
         try:
             for name in names:
                 if rebuilder.has_begun(name):
-                    kind = "lost" if not rebuilder.fills_gap(name) else "gap" if name in lost else "switch"
+                    kind = rebuilder.kind(name)
                     count = rebuilder.rebuild(name, committed, generation, step, missing_topics=missing)
                     log.warning("index_rebuilt", profile=name, records=count, kind=kind)
-                    self._on_rebuilt(name, kind)
+                    self._on_lost(name, False, kind)
         finally:
             rebuilder.abandon()
 

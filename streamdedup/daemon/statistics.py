@@ -156,11 +156,7 @@ class Statistics:
         self._log_summary()
 
     def waiting(self, source: Source | None) -> None:
-        """Refresh the lags while the daemon waits, and log the summary when it is due.
-
-        Args:
-            source: The source; None while Kafka is away, so that the last lags stay.
-        """
+        """Refresh the lags while the daemon waits, unless for Kafka (None); log the summary when it is due."""
         if source is not None:
             self.lags.refresh(source)
         self._log_summary()
@@ -169,7 +165,7 @@ class Statistics:
         now_s = time.monotonic()
         if now_s - self._summary_at >= _SUMMARY_S:
             self._summary_at = now_s
-            log.info("summary", **self._summary, lag=self.lags.total())
+            log.info("summary", **self._summary, lag=sum(self.lags.shown.values()))
             self._summary.clear()
 
     def _observe_indexes(self) -> None:
@@ -210,13 +206,11 @@ class Statistics:
             self._metrics.topics_recreated.labels(topic).inc()
             log.warning("topic_recreated", topic=topic, partition=fence.partition.number, mark=fence.high_water_mark)
 
-    def index_lost(self, profile: str, lost: bool) -> None:
-        """Record that a profile's index is lost, or complete again."""
+    def index_lost(self, profile: str, lost: bool, rebuilt: str | None = None) -> None:
+        """Record that a profile's index is lost, or complete again; count a rebuild by its kind."""
         self._metrics.index_lost_timestamp_seconds.labels(profile).set(now_ms() / 1000 if lost else 0)
-
-    def index_rebuilt(self, profile: str, kind: str) -> None:
-        """Count a rebuild of a profile's index."""
-        self._metrics.index_rebuilds.labels(profile, kind).inc()
+        if rebuilt:
+            self._metrics.index_rebuilds.labels(profile, rebuilt).inc()
 
     def clients_closed(self) -> None:
         """Count that the Kafka clients were closed."""

@@ -33,8 +33,8 @@ HOLD_STEP_S = 0.25
 #: Pause after a poll that failed with an error that the client calls retriable, in seconds.
 RETRY_PAUSE_S = 0.1
 
-#: Time limit of ``request_ends``, in seconds: the loop waits for the answer.
-ENDS_S = 1.0
+#: Time limit of ``request_ends``, in milliseconds: the loop waits for the answer.
+ENDS_MS = 1_000
 
 #: Longest wait of ``FreshPoll``'s second poll, in seconds. A broker that has records answers within a few milliseconds.
 SECOND_POLL_S = 0.01
@@ -218,16 +218,15 @@ class KafkaSource:
 
     def request_ends(self) -> None:
         """Ask for the ends of the assigned partitions; see ``Source.request_ends``."""
-        states, missing = compat.assigned_states(self._consumer), self._topics.missing()
-        partitions = [partition for partition in list(states) if partition.topic not in missing]
+        states, missing = dict(compat.assigned_states(self._consumer)), self._topics.missing()
+        partitions = [partition for partition in states if partition.topic not in missing]
         try:
-            ends = self._consumer.end_offsets(partitions, timeout_ms=round(ENDS_S * 1000))
+            ends = self._consumer.end_offsets(partitions, timeout_ms=ENDS_MS)
         except CLIENT_ERRORS as error:
             raise translated(error, "look up the ends of the topics", self._options.secrets()) from error
         for partition, end in ends.items():
             # Where fetches store it. Not lowered: behind an open transaction the answer is the last stable offset.
-            if partition in states:
-                states[partition].highwater = max(end, states[partition].highwater or 0)
+            states[partition].highwater = max(end, states[partition].highwater or 0)
 
     def confirm(self) -> None:
         """Check the membership with the broker; see ``Source.confirm``."""
@@ -270,13 +269,12 @@ class KafkaSource:
 
     def stats(self) -> SourceStats:
         """Return counters and lags; no request is sent."""
-        states, lags, ends = compat.assigned_states(self._consumer), {}, {}
+        states, lags = compat.assigned_states(self._consumer), {}
         for partition in self.assigned():
             state = states.get(TopicPartition(*partition))
             if state is not None and state.position is not None and state.highwater is not None:
-                ends[partition] = state.highwater
                 lags[partition] = max(0, state.highwater - state.position.offset)
-        return SourceStats(self._listener.rebalances_count, lags, ends)
+        return SourceStats(self._listener.rebalances_count, lags)
 
     def close(self) -> None:
         """Leave the group; takes at most ``close_timeout_s`` and never raises."""

@@ -21,7 +21,7 @@ from kafka import KafkaAdminClient, OffsetSpec
 from kafka import errors as kafka_errors
 from kafka.structs import MemberState, OffsetAndMetadata, TopicPartition
 
-from streamdedup.errors import BrokerSilent, BrokerUnavailable, Rejoin
+from streamdedup.errors import BrokerSilent, BrokerUnavailable, GroupHasOtherIndex, Rejoin
 from streamdedup.kafka import compat
 from streamdedup.kafka.admin import admin_client
 from streamdedup.kafka.errors import (
@@ -291,7 +291,7 @@ class GroupState:
         committed: Committed offsets by partition.
         topic_ids: Kafka's present ids by input topic, as far as the broker returns them.
         missing_topics: Input topics that do not exist.
-        ends: Offset behind the last record, by partition that has a leader; empty where they were not asked for.
+        ends: Offset behind the last record, by partition that has a leader.
     """
 
     members: tuple[str, ...] = ()
@@ -301,16 +301,15 @@ class GroupState:
     ends: Mapping[Partition, int] = field(default_factory=dict)
 
 
-def describe_group(options: KafkaOptions, *, with_ends: bool = False) -> GroupState:
-    """Return the group state, also ends of the topics if asked; an unknown group has no members and no offsets.
+def describe_group(options: KafkaOptions) -> GroupState:
+    """Return the group state; an unknown group has no members and no offsets.
 
     Raises:
         BrokerUnavailable: No broker answers, or the group has no coordinator.
         BrokerMisconfigured: Kafka refuses the client.
     """
     with admin_client(options) as admin:
-        doing = f"look up the group {options.group_id}"
-        return _retrying(options, doing, lambda: _describe(admin, options, with_ends=with_ends))
+        return _retrying(options, f"look up the group {options.group_id}", lambda: _describe(admin, options))
 
 
 def committed_offsets(options: KafkaOptions) -> dict[Partition, CommittedOffset]:
@@ -337,7 +336,8 @@ def refuse_other_indexes(options: KafkaOptions) -> None:
     part of the client id (``KafkaOptions.member_client_id``); a member without a name in its client id is not refused.
 
     Raises:
-        BrokerUnavailable: A member uses another name, or no broker answers.
+        GroupHasOtherIndex: A member uses another name.
+        BrokerUnavailable: No broker answers.
         BrokerMisconfigured: Kafka refuses the client.
     """
     if not options.index_name or options.api_version is not None:
@@ -356,7 +356,7 @@ def refuse_other_indexes(options: KafkaOptions) -> None:
         if member["client_id"].startswith(f"{CLIENT_ID}-") and member["client_id"] != options.member_client_id
     ]
     if with_other_index:
-        raise BrokerUnavailable(
+        raise GroupHasOtherIndex(
             f"members of the group {options.group_id} have another index, by their redis.key_prefix, than this daemon "
             f"({options.member_client_id}): {', '.join(sorted(with_other_index))}. Stop them first; one that ended "
             "without leaving the group stays a member for kafka.session_timeout"
@@ -401,28 +401,24 @@ def _committed_offsets(
     }
 
 
-def _describe(admin: Any, options: KafkaOptions, *, with_ends: bool) -> GroupState:
+def _describe(admin: Any, options: KafkaOptions) -> GroupState:
     group = admin.describe_groups([options.group_id])[options.group_id]
     _raise_error(group.get("error"))
     committed = _committed_offsets(admin, options.group_id)
     topics = admin.describe_topics(list(options.topics))
-    return GroupState(
-        members=tuple(sorted(map(_named, group["members"]))),
-        committed={partition: commit.offset for partition, commit in committed.items()},
-        topic_ids={topic["name"]: topic_id for topic in topics if (topic_id := topic_id_of(topic["topic_id"]))},
-        missing_topics=frozenset(topic["name"] for topic in topics if is_missing(topic["error_code"])),
-        ends=_ends(admin, topics) if with_ends else {},
-    )
-
-
-def _ends(admin: Any, topics: Collection[Mapping[str, Any]]) -> dict[Partition, int]:
     latest = {
         TopicPartition(topic["name"], partition["partition_index"]): OffsetSpec.LATEST
         for topic in topics
         for partition in topic["partitions"]
         if partition["leader_id"] >= 0
     }
-    return {Partition(*partition): end.offset for partition, end in admin.list_partition_offsets(latest).items()}
+    return GroupState(
+        members=tuple(sorted(map(_named, group["members"]))),
+        committed={partition: commit.offset for partition, commit in committed.items()},
+        topic_ids={topic["name"]: topic_id for topic in topics if (topic_id := topic_id_of(topic["topic_id"]))},
+        missing_topics=frozenset(topic["name"] for topic in topics if is_missing(topic["error_code"])),
+        ends={Partition(*partition): end.offset for partition, end in admin.list_partition_offsets(latest).items()},
+    )
 
 
 def _named(member: Mapping[str, Any]) -> str:

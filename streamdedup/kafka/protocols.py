@@ -148,12 +148,10 @@ class SourceStats:
     Attributes:
         rebalances_count: Assignments and revocations of partitions.
         lags: Records not yet read, by partition.
-        ends: Last known offset behind the last record, for the same partitions.
     """
 
     rebalances_count: int = 0
     lags: dict[Partition, int] = field(default_factory=dict)
-    ends: dict[Partition, int] = field(default_factory=dict)
 
 
 class Source(Protocol):
@@ -231,7 +229,7 @@ class Source(Protocol):
         """Return the last known offset behind the last record of a partition; None if unknown. Sends no request."""
 
     def request_ends(self) -> None:
-        """Ask for the ends of the assigned partitions, for ``stats``: while a source holds, no fetch returns them.
+        """Ask for the ends of the assigned partitions, for ``end`` and ``stats``: a held source does not fetch them.
 
         Raises:
             BrokerUnavailable: Kafka did not answer within a second.

@@ -191,7 +191,7 @@ class MemorySource:
         """Return counters and lags."""
         ends = {partition: end for partition, end in self._ends.items() if partition in self._positions}
         lags = {partition: end - self._positions[partition] for partition, end in ends.items()}
-        return SourceStats(self._rebalances_count, lags, ends)
+        return SourceStats(self._rebalances_count, lags)
 
     def close(self) -> None:
         """Leave the group."""

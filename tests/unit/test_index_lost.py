@@ -506,7 +506,7 @@ def test_of_two_rebuilds_of_which_one_could_not_begin_none_runs_before_the_group
 
     class Rebuilds:
         has_begun = begun.__contains__
-        fills_gap = staticmethod(lambda _name: False)
+        kind = staticmethod(lambda _name: "lost")
         abandon = begun.clear
 
         def begin(self, name, _is_lost, _tick):

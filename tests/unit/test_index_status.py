@@ -173,11 +173,11 @@ class TestMissingTopics:
 
     def test_each_profile_has_those_of_its_own_topics_in_order(self, missing, monkeypatch):
         group = GroupState(missing_topics=frozenset({"b", "a", "foreign"}))
-        monkeypatch.setattr(index_status, "describe_group", lambda _options, **_: group)
+        monkeypatch.setattr(index_status, "describe_group", lambda _options: group)
         assert missing() == {"articles": ["a", "b"], "reviews": []}
 
     def test_without_kafka_they_are_unknown(self, missing, monkeypatch):
-        def describe_group(_options, **_):
+        def describe_group(_options):
             raise BrokerUnavailable("no answer")
 
         monkeypatch.setattr(index_status, "describe_group", describe_group)

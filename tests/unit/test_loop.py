@@ -52,6 +52,7 @@ from streamdedup.daemon.slow_start import SlowStart
 from streamdedup.detection.candidates import BucketHits
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectionResult
+from streamdedup.errors import BrokerUnavailable, GroupHasOtherIndex
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.position import Partition
 from streamdedup.wire import Decoder, content_digest
@@ -768,6 +769,27 @@ def test_an_idle_daemon_reports_that_kafka_is_away_and_keeps_its_clients(world, 
     assert (daemon.loop.readiness.problem(), daemon.metric("ready")) == (None, 1)
     assert daemon.metric("rebuilds_total") == 0
     assert world.broker.groups[GROUP].generation == generation
+
+
+def test_a_daemon_waits_for_the_group_while_members_have_another_index(world, daemon):
+    def other_index(_world, moment):
+        if moment.effect == "open_clients":
+            raise GroupHasOtherIndex("old at 10.0.0.7")
+
+    shown = set()
+    world.broker.poll_failures.append(BrokerUnavailable("made to fail"))
+    world.turn(daemon)
+    failures = daemon.metric("broker_errors_total")
+    world.plan = lambda _number: other_index
+    for _ in range(4):
+        world.turn(daemon)
+        shown.add((daemon.loop.readiness.problem(), daemon.metric("waiting", what="group")))
+    assert shown == {("waiting for the group", 1)}
+    assert daemon.metric("broker_errors_total") == failures
+    world.plan = lambda _number: lambda *_: shown.add(daemon.loop.readiness.problem())
+    world.run()
+    assert daemon.loop.readiness.problem() is None
+    assert world.wrong() == []
 
 
 def test_a_daemon_without_partitions_is_ready():

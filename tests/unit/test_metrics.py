@@ -210,6 +210,9 @@ class Stats:
     def assigned(self) -> frozenset[Partition]:
         return frozenset([Partition("a", 1)])
 
+    def end(self, _partition: Partition) -> int:
+        return 10
+
     def count_documents(self) -> int:
         return 42
 
@@ -223,8 +226,8 @@ class Stats:
 
 def test_the_lag_of_a_partition_that_went_is_shown_no_more(metrics):
     source = Stats(
-        SourceStats(1, {Partition("a", 0): 5, Partition("a", 1): 7}, {Partition("a", 0): 5, Partition("a", 1): 7}),
-        SourceStats(2, {Partition("a", 1): 6}, {Partition("a", 1): 6}),
+        SourceStats(1, {Partition("a", 0): 5, Partition("a", 1): 7}),
+        SourceStats(2, {Partition("a", 1): 6}),
     )
     statistics = Statistics(metrics, {})
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""The lag that a daemon shows: the end offset less the committed offset, also while the daemon waits."""
+"""What a daemon shows while it waits: its lag, the end offset less the committed offset, and why it waits."""
 
 import itertools
 
@@ -11,7 +11,7 @@ from streamdedup.daemon import statistics as statistics_module
 from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.lags import REFRESH_S
 from streamdedup.errors import BrokerMisconfigured, Rejoin, StoreUnavailable
-from streamdedup.kafka.protocols import Message
+from streamdedup.kafka.protocols import Message, SourceStats
 
 TEXT = "amber birch cedar delta ember fjord grove"
 
@@ -242,3 +242,15 @@ def test_a_killed_daemon_leaves_its_lag_to_the_next(world):
     world.run()
     assert lags(world.daemons[0])["0"] == 0
     assert world.broker.committed(GROUP)[world.positions[0].topic_partition] == 12
+
+
+def test_a_daemon_whose_group_assigns_nothing_says_so(world, daemon):
+    daemon.loop._close_clients()
+    daemon.loop.readiness.wait_for("Kafka")
+    source, _ = daemon.loop._open_clients()
+    source.inner.assigned, source.inner.stats = frozenset, SourceStats
+    with capture_logs() as logged:
+        for _ in range(10):
+            daemon.loop._succeeded(source)
+            CLOCK.now_s += 1
+    assert [(line["event"], line["what"]) for line in logged] == [("waiting", "partitions")]
