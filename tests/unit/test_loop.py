@@ -772,11 +772,13 @@ def test_an_idle_daemon_reports_that_kafka_is_away_and_keeps_its_clients(world, 
 
 
 def test_a_daemon_waits_for_the_group_while_members_have_another_index(world, daemon):
+    shown, tries = set(), []
+
     def other_index(_world, moment):
         if moment.effect == "open_clients":
+            tries.append(daemon.loop.readiness.problem())
             raise GroupHasOtherIndex("old at 10.0.0.7")
 
-    shown = set()
     world.broker.poll_failures.append(BrokerUnavailable("made to fail"))
     world.turn(daemon)
     failures = daemon.metric("broker_errors_total")
@@ -785,6 +787,7 @@ def test_a_daemon_waits_for_the_group_while_members_have_another_index(world, da
         world.turn(daemon)
         shown.add((daemon.loop.readiness.problem(), daemon.metric("waiting", what="group")))
     assert shown == {("waiting for the group", 1)}
+    assert tries[1:] == ["waiting for the group"] * 3
     assert daemon.metric("broker_errors_total") == failures
     world.plan = lambda _number: lambda *_: shown.add(daemon.loop.readiness.problem())
     world.run()

@@ -155,6 +155,11 @@ def test_a_halted_daemon_shows_what_comes_in():
     CLOCK.now_s += REFRESH_S
     world.turn(daemon)
     assert lags(daemon)["0"] == 15
+    # The partition was another daemon's for a while, and comes back.
+    daemon.source.seek({world.positions[0].topic_partition: 11})
+    CLOCK.now_s += REFRESH_S
+    world.turn(daemon)
+    assert lags(daemon)["0"] == 4
 
 
 def test_a_daemon_that_rebuilds_its_index_shows_what_comes_in(world):
@@ -185,10 +190,12 @@ def test_without_kafka_the_last_lags_stay_and_their_time_with_them(world, daemon
     assert before["0"] == 2
     now_s[0] = 2_000.0
     world.broker.away = True
+    asked = counted_requests(daemon)
     for _ in range(3):
         CLOCK.now_s += REFRESH_S
         world.turn(daemon)
         assert lags(daemon) == before
+    assert asked == [], "a request would wait for an answer"
     assert daemon.metric("lag_timestamp_seconds") == 1_000.0
     world.broker.away = False
     world.turn(daemon)
