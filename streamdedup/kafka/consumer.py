@@ -222,7 +222,7 @@ class KafkaSource:
         partitions = [partition for partition in states if partition.topic not in missing]
         try:
             ends = self._consumer.end_offsets(partitions, timeout_ms=ENDS_MS)
-        except CLIENT_ERRORS as error:
+        except (*CLIENT_ERRORS, KeyError) as error:  # KeyError, in kafka-python 3.0.12: a partition without an answer
             raise translated(error, "look up the ends of the topics", self._options.secrets()) from error
         for partition, end in ends.items():
             # Where fetches store it. Not lowered: behind an open transaction the answer is the last stable offset.

@@ -282,9 +282,6 @@ class TestServersAway:
             broker.kill()
             wait_not_ready(daemon, "Kafka")
             stopped(daemon)
-            daemon.start()
-            wait_not_ready(daemon, "Kafka")
-            stopped(daemon)
 
     @pytest.mark.long
     def test_kafka_away_at_the_start_is_waited_for(self, install_on, start_kafka):

@@ -258,9 +258,10 @@ def test_the_ends_that_kafka_answers_are_those_of_existing_topics_and_never_lowe
     assert source.stats().lags[Partition("healthy", 0)] == 50
 
 
-def test_ends_that_kafka_does_not_tell_in_time_are_an_outage(consumer, source):
+@pytest.mark.parametrize("error", [KafkaTimeoutError("in 1000 ms"), KeyError(HEALTHY)])
+def test_ends_that_kafka_does_not_tell_are_an_outage(consumer, source, error):
     def end_offsets(partitions, timeout_ms):
-        raise KafkaTimeoutError("in 1000 ms")
+        raise error
 
     consumer._subscription = SimpleNamespace(assignment={HEALTHY: SimpleNamespace(highwater=50)})
     consumer.end_offsets = end_offsets
