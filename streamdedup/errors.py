@@ -12,6 +12,7 @@
     │   ├── RegistryUnavailable
     │   ├── BrokerUnavailable    with new clients
     │   │   ├── BrokerSilent     with the same clients
+    │   │   ├── GroupHasOtherIndex  with new clients, when the group has no such members
     │   │   └── MembershipEnded  with new clients, in smaller batches
     │   └── Rejoin               as a new member of the group
     ├── IndexNotWritable         a program may look this index up and not write it
@@ -103,6 +104,10 @@ class BrokerUnavailable(TransientError):
 
 class BrokerSilent(BrokerUnavailable):
     """Kafka stopped answering outside a transaction; the same clients can be used when it answers again."""
+
+
+class GroupHasOtherIndex(BrokerUnavailable):
+    """Members of the consumer group use another index, so this daemon does not join."""
 
 
 class MembershipEnded(BrokerUnavailable):

@@ -1,7 +1,9 @@
 """``streamdedup dlq``: inspect the dead-letter topic, and replay dead letters after their cause is fixed."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Annotated
 
 import typer
@@ -13,7 +15,7 @@ from streamdedup.cli.guards import YesOption, confirm, require_confirmable
 from streamdedup.cli.options import with_options
 from streamdedup.cli.output import progress_bar, tell, tell_prefixed
 from streamdedup.cli.rendering.dead_letters import dead_letter_json, dead_letter_line
-from streamdedup.cli.rendering.terminal import make_console, print_line
+from streamdedup.cli.rendering.terminal import escaped, make_console, print_line
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings, parse_since
 from streamdedup.cli.topic_reading import decoders_of, reading_options
 from streamdedup.errors import RegistryMisconfigured, RegistryUnavailable, SettingsError
@@ -60,22 +62,29 @@ def inspect(
     as_json: Annotated[
         bool, typer.Option("--json", help="Write each as one line of JSON, with the whole value.")
     ] = False,
+    count: Annotated[bool, typer.Option("--count", help="Only count them, by topic and code.")] = False,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Stop after this many.")] = None,
 ) -> None:
     """Show dead letters, one per line: time, code, position of the record, reason, beginning of its value or fields.
 
     Reads to the end of the dead-letter topic, each partition in order.
 
-    Example:  streamdedup dlq inspect --config streamdedup.toml --since 2h
+    Example:  streamdedup dlq inspect --config streamdedup.toml --since 2h --count
 
     Example:  streamdedup dlq inspect --config streamdedup.toml --code missing_text --json
     """
+    if as_json and count:
+        raise SettingsError("--json and --count: give one of them")
     accepted = conditions.filter(since)
     settings = load_settings(config, assignments)
     options = reading_options(settings, settings.kafka.dead_letter_topic)
     with SpanReader(options) as reader:
-        letters = filter(accepted.accepts, _letters(reader))
-        # JSON has the whole value, and needs no decoder.
-        shown_count = _show(letters, {} if as_json else decoders_of(settings), as_json=as_json)
+        letters = islice(filter(accepted.accepts, _letters(reader)), limit)
+        if count:
+            shown_count = _count(letters)
+        else:
+            # JSON has the whole value, and needs no decoder.
+            shown_count = _show(letters, {} if as_json else decoders_of(settings), as_json=as_json)
     if not shown_count:
         if accepted.topics:
             # A misspelt name must not look like a topic without failures: the call raises if a topic does not exist.
@@ -148,6 +157,14 @@ def _show(letters: Iterable[DeadLetter], decoders: dict[str, Decoder], *, as_jso
         else:
             print_line(console, dead_letter_line(letter, _fields(letter, decoders)))
     return shown_count
+
+
+def _count(letters: Iterable[DeadLetter]) -> int:
+    """Print the number of dead letters by topic and code, the largest first; return their number."""
+    counts = Counter((letter.topic, letter.code) for letter in letters)
+    for (topic, code), number in counts.most_common():
+        tell(f"{number:>10,}  {escaped(f'{topic}  {code}', 500)}")
+    return counts.total()
 
 
 def _fields(letter: DeadLetter, decoders: dict[str, Decoder]) -> bytes | None:

@@ -110,7 +110,7 @@ def drop(
     require_confirmable("deletes", yes=yes)
     if not force:
         # Of this index alone: after `index prepare`, daemons of the group use the index with another prefix.
-        refuse_while_daemons_run(settings, "Or add --force, and they end by themselves", of_index=True)
+        refuse_while_daemons_run(settings, "Or add --force, and service.on_index_lost decides", of_index=True)
     with connect_backend(settings) as backend:
         backend.servers()  # refuses servers of another kind
         counts = {name: backend.index(name).count_documents() for name in names}
@@ -121,8 +121,10 @@ def drop(
                 deleted = backend.upkeep(name).drop(on_keys)
             tell(f"{name}: {counted(deleted, 'key')} deleted" if deleted else f"{name}: there was no index")
     group = settings.kafka.group_id
-    tell(f"The committed offsets of the group {group} stay. A daemon that finds them without an index stops at once.")
-    tell("To rebuild the index from the topics, publishing nothing: streamdedup index rebuild.")
+    tell(
+        f"The committed offsets of the group {group} stay. A daemon that finds them rebuilds the index from the topics,"
+    )
+    tell('publishing nothing, unless service.on_index_lost is "fail" (it ends) or "continue" (the index stays empty).')
     tell("To rebuild it and publish all pairs again: another kafka.group_id.")
     tell("To begin with an empty index: --set service.on_index_lost=continue, once.")
 

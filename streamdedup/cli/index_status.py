@@ -92,13 +92,15 @@ def _partitions(
     is_running = group is not None and bool(group.members)
     for partition in sorted(stored.keys() | committed.keys()):
         facts = stored.get(partition, PartitionFacts(high_water_mark=None, generation=None))
-        offset = committed.get(partition)
+        offset, end = committed.get(partition), None if group is None else group.ends.get(partition)
         topic_id = "" if group is None else group.topic_ids.get(partition.topic, "")
         yield {
             "topic": partition.topic,
             "partition": partition.number,
             "mark": facts.high_water_mark,
             "committed": offset,
+            "end": end,
+            "lag": None if offset is None or end is None else max(0, end - offset),
             "generation": facts.generation,
             "state": _partition_state(facts, offset, topic_id, is_running=is_running),
         }
@@ -192,10 +194,11 @@ def _partition_lines(partitions: Sequence[Mapping[str, Any]], *, committed_is_kn
         return
     names = [str(Partition(row["topic"], row["partition"])) for row in partitions]
     width = max(len("partition"), *map(len, names)) + 2
-    yield f"  {'partition':<{width}}{'mark':>14}{'committed':>14}{'generation':>14}"
+    yield f"  {'partition':<{width}}{'mark':>14}{'committed':>14}{'end':>14}{'lag':>14}{'generation':>14}"
     for name, row in zip(names, partitions, strict=True):
-        committed = _number(row["committed"]) if committed_is_known else "?"
-        yield f"  {name:<{width}}{_number(row['mark']):>14}{committed:>14}{_number(row['generation']):>14}".rstrip()
+        of_kafka = [_number(row[key]) if committed_is_known else "?" for key in ("committed", "end", "lag")]
+        cells = (_number(row["mark"]), *of_kafka, _number(row["generation"]))
+        yield f"  {name:<{width}}" + "".join(f"{cell:>14}" for cell in cells)
     for state in sorted({row["state"] for row in partitions if row["state"]}):
         affected = ", ".join(name for name, row in zip(names, partitions, strict=True) if row["state"] == state)
         yield f"  {affected}: {_STATE_TEXTS[state]}"

@@ -73,7 +73,12 @@ def run_daemon(settings: Settings) -> None:
     with ExitStack() as stack:
         # First opened and last closed: the timer also limits the time for closing everything below.
         timer = stack.enter_context(StopTimer(STOP_TIMEOUT_S, _end_at_once("stop_forced", EXIT_FORCED)))
-        stop = stack.enter_context(StopSignals(on_stop=timer.begin))
+
+        def on_stop() -> None:
+            timer.begin()
+            logs.ClientRepeats.is_stopping = True
+
+        stop = stack.enter_context(StopSignals(on_stop))
         watchdog = stack.enter_context(Watchdog(settings.watchdog_s, _end_at_once("fatal", EXIT_STALLED)))
         pulse = _Pulse(watchdog, settings.watchdog_s)
         backend = stack.enter_context(connect_backend(settings))

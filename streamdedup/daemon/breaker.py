@@ -49,12 +49,19 @@ class DeadLetterBreaker:
         for topic in {position.topic for position in failed}:
             count = self._largest_count(topic, batch, failed)
             if count > limit:
-                codes = Counter(_code(letter) for letter in dead_letters if letter.record.position.topic == topic)
+                failures = {
+                    letter.record.position: letter.failure
+                    for letter in dead_letters
+                    if letter.record.position.topic == topic
+                }
+                position, example = next(iter(failures.items()))
+                codes = Counter(failure.code for failure in failures.values())
                 by_code = ", ".join(f"{code_count} {code}" for code, code_count in codes.most_common())
                 raise DeadLetterBurst(
                     f"{count} of the last {self._options.last_records} records of {topic} would be dead letters "
-                    f"({by_code} in this batch). Nothing more is published. Mend what produces them and restart; to "
-                    'let them pass, restart with service.dead_letter_limit = "none"'
+                    f"({by_code} in this batch; {position}: {example.message}). Nothing more is published. Correct "
+                    "the sender or the settings. Bad records that are already in the topic become dead letters after "
+                    'a restart with service.dead_letter_limit = "none"'
                 )
 
     def committed(self, batch: Batch, dead_letters: Sequence[FailedRecord]) -> None:
@@ -77,7 +84,3 @@ class DeadLetterBreaker:
                 count += recent[-1]
                 largest = max(largest, count)
         return largest
-
-
-def _code(failed: FailedRecord) -> str:
-    return failed.failure.code

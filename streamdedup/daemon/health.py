@@ -25,6 +25,12 @@ from streamdedup.daemon.metrics import Metrics
 #: Time after which Kafka counts as away during a request, in seconds. The same as for an idle consumer
 #: (``kafka.group.SilenceWatch``), and less than the 10 s within which readiness must show an outage.
 OVERDUE_S = 5.0
+#: Time without partitions after which the reason is logged, in seconds.
+JOINING_S = 3.0
+_JOINING = (
+    "the group assigns partitions once all its members have answered; one that was killed counts as a member for "
+    "kafka.session_timeout. The members: streamdedup index status"
+)
 #: Shortest and longest delay between two tries of a server that is away, in seconds. With the longest delay the
 #: daemon is at work again well within 10 s of the server's return.
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 2.0
@@ -55,7 +61,6 @@ class Readiness:
 
     Args:
         metrics: Shows the state at each scrape.
-        on_wait: Called whenever the daemon begins to wait.
         clock: Monotonic seconds.
         missing_topics: Returns the input topics that do not exist.
 
@@ -68,19 +73,19 @@ class Readiness:
     def __init__(
         self,
         metrics: Metrics,
-        on_wait: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         missing_topics: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
         self.halted: str | None = None
         self.awaited: str | None = "the store"  # the first server that `cli.run` waits for
-        self._on_wait = on_wait
         self._clock = clock
         self._missing_topics = missing_topics
         self._request_began_at: float | None = None
         self._failures_count = 0
         #: The wait that was logged last.
         self._logged: str | None = None
+        self._overdue_logged_at: float | None = None  # the beginning of the last overdue request
+        self._awaited_since_s = clock()
         metrics.observe_readiness(self.waiting_for, lambda: self.problem() is None)
 
     @contextmanager
@@ -94,8 +99,15 @@ class Readiness:
 
     def wait_for(self, awaited: str) -> None:
         """Begin to wait for a server or event, a key of ``metrics.WAITING_FOR``."""
+        if awaited != self.awaited:
+            self._awaited_since_s = self._clock()
         self.awaited = awaited
-        self._on_wait()
+
+    def log_joining(self) -> None:
+        """Log once why the daemon has no partitions yet, ``JOINING_S`` after it began to wait for them."""
+        if self._logged != "partitions" and self._clock() - self._awaited_since_s >= JOINING_S:
+            self._logged = "partitions"
+            log.info("waiting", what="partitions", reason=_JOINING)
 
     def at_work(self) -> None:
         """End the wait: the daemon has partitions, or has seen an assignment without any for it."""
@@ -121,11 +133,14 @@ class Readiness:
         self._failures_count = 0
 
     def waiting_for(self) -> str | None:
-        """Return ``awaited``, or Kafka during an overdue request; None while the daemon is at work or halted."""
+        """Return ``awaited``, or Kafka during an overdue request, which is logged; None while at work or halted."""
         if self.halted is not None:
             return None
         began_at = self._request_began_at
         if self.awaited is None and began_at is not None and self._clock() - began_at > OVERDUE_S:
+            if began_at != self._overdue_logged_at:  # the loop logs the outage only when the request fails
+                self._overdue_logged_at = began_at
+                log.warning("waiting", what="Kafka", reason=f"a request has had no answer for {OVERDUE_S:g} s")
             return "Kafka"
         return self.awaited
 
@@ -161,6 +176,8 @@ class HealthServer:
 
         routes = {"/metrics": metrics, "/livez": _answer(live), "/readyz": _answer(ready)}
         self._server = _ProbeServer(host, port, partial(_ProbeHandler, routes))
+        # Ten times a second: `Readiness` then logs an overdue request, also where nobody asks.
+        self._server.service_actions = ready  # type: ignore[assignment, method-assign]
         serve = partial(self._server.serve_forever, poll_interval=_CLOSE_S)
         self._thread = Thread(target=serve, name="health", daemon=True)
         self._thread.start()

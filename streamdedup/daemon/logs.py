@@ -10,6 +10,7 @@ of both is the same. A log record of a library, which names no event, is the eve
 The clients of Kafka and Redis log requests at debug level, with passwords and documents. Log records of the clients
 below ``warning`` never pass, at any configured level. While a server is away the clients log the same warning several
 times a second. Of equal warnings one passes in a minute; its field ``left_out`` counts those left out since the last.
+Errors of the network, and of Kafka as a server, come without their traceback.
 """
 
 import json
@@ -66,6 +67,9 @@ class ClientRepeats(logging.Filter):
         clock: Monotonic seconds.
     """
 
+    #: Set by a signal handler when the process stops: clients that are closed log errors about their last requests.
+    is_stopping = False
+
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
@@ -77,7 +81,7 @@ class ClientRepeats(logging.Filter):
         """Tell whether a log record passes; set the attribute ``left_out`` if equal lines before were omitted."""
         if record.name.partition(".")[0] not in CLIENT_LEVELS:
             return True
-        if _USELESS_LINES.match(str(record.msg)):
+        if self.is_stopping or _USELESS_LINES.match(str(record.msg)):
             return False
         line = (record.name, record.levelno, _DIGITS.sub("#", str(record.msg)))
         time_s = self._clock()
@@ -91,6 +95,9 @@ class ClientRepeats(logging.Filter):
             self._lines[line] = time_s, 0
         if left_out_count:
             record.left_out = left_out_count
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, OSError) or type(error).__module__ == "kafka.errors":
+            record.msg, record.args, record.exc_info = f"{record.getMessage()} [{error!r}]", (), None
         return True
 
 

@@ -49,6 +49,7 @@ from streamdedup.errors import (
     BrokerSilent,
     BrokerUnavailable,
     DeadLetterBurst,
+    GroupHasOtherIndex,
     IndexLost,
     MembershipEnded,
     ProducerFenced,
@@ -59,6 +60,9 @@ from streamdedup.errors import (
 from streamdedup.index.values import Fence
 from streamdedup.kafka.protocols import Batch, Sink, Source, Transport
 from streamdedup.position import Partition
+
+#: What the loop awaits after an error that closes the clients although Kafka answers.
+_AWAITED = {Rejoin: "partitions", GroupHasOtherIndex: "the group"}
 
 log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
 
@@ -92,14 +96,14 @@ class Loop:
         rebuilder: Rebuilder | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        statistics = Statistics(metrics, {pipeline.name: pipeline.index for pipeline in pipelines.values()})
+        statistics = Statistics(metrics, {pipeline.name: pipeline.index for pipeline in pipelines.values()}, clock)
         self._stop = stop
         self._tick = tick
         self._metrics = metrics
         self._statistics = statistics
         self._slow_start = SlowStart(options.batch_records)
         self._clients = KafkaClients(transport, clock)
-        self.readiness = Readiness(metrics, statistics.waiting, clock, self._clients.missing_topics)
+        self.readiness = Readiness(metrics, clock, self._clients.missing_topics)
         metrics.observe_topics(pipelines, self._clients.missing_topics)
         self._ownership = PartitionOwnership(
             pipelines, options.daemon.group, self.readiness.asking_kafka, statistics.topic_recreated, clock
@@ -136,10 +140,12 @@ class Loop:
             source, sink = self._open_clients()
             if self.readiness.halted is not None:
                 source.hold(POLL_S)  # keeps the partitions, and fetches nothing
+                self._statistics.waiting(source)
                 return
             # Shorter polls while the daemon waits, such as for its first partitions, finish joining the group sooner.
             batch = self._reader.poll(source, POLL_S if self.readiness.awaited is None else JOINING_POLL_S)
-            self._statistics.observe(source)  # also asks the indexes at intervals, and raises if they do not answer
+            # Also asks the indexes at intervals, and raises if they do not answer.
+            self._statistics.observe(source, batch)
             if self._recovery.recovered(source, batch):
                 self._reset(batch)  # the fences belong to the index that was lost
             elif batch:
@@ -197,6 +203,7 @@ class Loop:
         attempt_id = self._announce(batch, fences)
         self._publish(batch, publication, attempt_id, sink)
         self._finish(batch, fences, result, publication)
+        self._statistics.lags.observe(source, self._reader.ahead())
 
     def _skipped_to_window(self, batch: Batch, source: Source) -> bool:
         """Undo the batch and seek where a partition is to begin later (``window_start``); tell whether it did so."""
@@ -250,6 +257,7 @@ class Loop:
         batch_ahead = self._reader.discard()
         # The last rewind of a partition decides, and the current batch begins at lower offsets than the batch ahead.
         self._clients.rewind([undone for undone in (batch_ahead, batch) if undone is not None])
+        self._statistics.lags.rewound()
         self._ownership.reset()
 
     def _shrink_batches(self, batch: Batch | None) -> None:
@@ -269,11 +277,12 @@ class Loop:
             self.readiness.at_work()
         else:
             self.readiness.wait_for("partitions")
+            self.readiness.log_joining()
 
     # Kafka clients
 
     def _open_clients(self) -> tuple[Source, Sink]:
-        if self._clients.source is None:
+        if self._clients.source is None and self.readiness.awaited != "the group":
             self.readiness.wait_for("Kafka")
         return self._clients.open()
 
@@ -288,14 +297,14 @@ class Loop:
         """Close the clients and wait; the next turn opens new ones."""
         if isinstance(error, (MembershipEnded, ProducerFenced)):
             self._shrink_batches(batch)
-        awaited = "partitions" if isinstance(error, Rejoin) else "Kafka"  # Kafka answers a daemon that has to rejoin
+        awaited = next((what for kind, what in _AWAITED.items() if isinstance(error, kind)), "Kafka")
         self.readiness.wait_for(awaited)  # before closing, which takes seconds
         # Raises if another process has replaced this one under the same static membership: new clients would evict it.
         self._clients.confirm_membership()
         self._close_clients()
         if isinstance(error, ProducerFenced):
             self._clients.producer_fenced(error)  # raises the second error within a minute
-        elif isinstance(error, BrokerUnavailable):
+        elif awaited == "Kafka":
             self._metrics.broker_errors.inc()
         self._wait(awaited, error)
 
@@ -338,6 +347,7 @@ class Loop:
         """Tick, report the wait for the index, and end the rebuild when asked to stop."""
         self._tick()
         self.readiness.wait_for("the index")
+        self._statistics.waiting(self._clients.source)
         if self._stop.stopping:
             # Undoes the turn without a fatal error; `run` then sees the request to stop.
             raise StoreUnavailable("the rebuild of the index was interrupted; the next start begins it again")
@@ -346,6 +356,7 @@ class Loop:
         """Wait before the next try, longer after each failure; keep the group membership if there is one."""
         delay_s = self.readiness.retry_delay_s(awaited, error)
         source = self._clients.source
+        self._statistics.waiting(None if awaited == "Kafka" else source)
         if source is None:
             self._stop.wait(delay_s)
             return

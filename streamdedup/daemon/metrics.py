@@ -31,9 +31,14 @@ WAITING_FOR = {
     "the store": "store",
     "Kafka": "kafka",
     "the schema registry": "schema_registry",
+    "the group": "group",
     "partitions": "partitions",
     "the index": "index",
 }
+
+
+#: Kinds of rebuilds of an index by daemons.
+REBUILD_KINDS = ("lost", "gap", "switch")
 
 
 class BatchHistogram(Collector):
@@ -249,10 +254,15 @@ class Metrics(MetricSet):
 
     lag_records = DeclaredMetric(
         Gauge,
-        "Records that are not read yet.",
-        "Grows: [lag grows](operating.md#lag-grows). Absent while the daemon waits or has halted.",
+        "End offset less committed offset; 0 where everything is read and nothing is in progress.",
+        "Grows: [lag grows](operating.md#lag-grows).",
         "topic",
         "partition",
+    )
+    lag_timestamp_seconds = DeclaredMetric(
+        Gauge,
+        "Time of the last lags, seconds since the epoch.",
+        "A minute ago or more: the lags are old; [Kafka is away](operating.md#kafka-is-away).",
     )
     partitions_assigned = DeclaredMetric(
         Gauge,
@@ -304,6 +314,13 @@ class Metrics(MetricSet):
         "Not 0: [the index is lost](operating.md#the-index-is-lost).",
         "profile",
     )
+    index_rebuilds = DeclaredMetric(
+        Counter,
+        "Rebuilds of the index: lost (the whole index), gap (it had gone back in time), switch (to a prepared index).",
+        "Any that is lost or gap: find out why [the index was lost](operating.md#the-index-is-lost).",
+        "profile",
+        "kind",
+    )
     store_used_bytes = DeclaredMetric(
         Gauge,
         "Memory in use by the server of the index.",
@@ -329,7 +346,7 @@ class Metrics(MetricSet):
     )
     waiting = DeclaredMetric(
         Gauge,
-        "1 while waiting for the server or state in the label: store, kafka, schema_registry, partitions or index.",
+        "1 while waiting for what the label says: store, kafka, schema_registry, group, partitions or index.",
         "1 for a minute: [the store](operating.md#the-store-is-away), [Kafka](operating.md#kafka-is-away) or the "
         "[schema registry](operating.md#the-daemon-is-not-ready) is away.",
         "what",
@@ -381,6 +398,8 @@ class Metrics(MetricSet):
             for rule in rules:
                 self.suppressed.labels(profile, rule)
             self.index_lost_timestamp_seconds.labels(profile)
+            for kind in REBUILD_KINDS:
+                self.index_rebuilds.labels(profile, kind)
             for name, declared in self.declared().items():
                 if declared.kind is Counter and declared.labels == ("profile",):
                     getattr(self, name).labels(profile)  # creates the series

@@ -62,12 +62,14 @@ class Loss(NamedTuple):
         partition, committed: The partition, and its committed offset.
         reason: Description for the operator.
         gap: The missing records; None where the index as a whole is lost.
+        is_switch: Whether the gap is of an index that no daemon has used since it was built, as by ``index prepare``.
     """
 
     partition: Partition
     committed: CommittedOffset
     reason: str
     gap: Gap | None = None
+    is_switch: bool = False
 
 
 class _Refusals(NamedTuple):
@@ -352,7 +354,8 @@ def _losses(committed: Mapping[Partition, CommittedOffset], states: Mapping[Part
         ),
     )
     losses = (_loss(partition, committed[partition], state, known) for partition, state in states.items())
-    return [loss for loss in losses if loss is not None]
+    is_unused = all(state.announced == state.committed_attempt for state in states.values())
+    return [loss._replace(is_switch=is_unused and loss.gap is not None) for loss in losses if loss is not None]
 
 
 def _loss(

@@ -90,6 +90,10 @@ class ReadAhead:
             return polled
         raise polled
 
+    def ahead(self) -> Batch | None:
+        """Return the batch ahead, if there is one."""
+        return self._polled if isinstance(self._polled, Batch) else None
+
     def prepared(self, batch: Batch) -> ChunkedBatch:
         """Return a decoded batch, with the chunks that were prepared ahead.
 

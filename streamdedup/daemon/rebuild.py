@@ -81,10 +81,12 @@ class _Begun:
     """A rebuild that has begun: its target, and the missing records by partition, None if the whole index is lost.
 
     ``Gap.start`` is the first offset that may be missing, ``Gap.since_ms`` the time of the last commit in the index.
+    ``kind`` is one of ``metrics.REBUILD_KINDS``.
     """
 
     target: RebuildTarget
     gap: Mapping[Partition, Gap] | None
+    kind: str
 
 
 class Rebuilder:
@@ -145,7 +147,8 @@ class Rebuilder:
         if gap is not None and not gap:  # no losses
             target.staging.abandon()
             return False
-        self._begun[name] = _Begun(target, gap)
+        is_switch = all(loss.is_switch for loss in losses or ())
+        self._begun[name] = _Begun(target, gap, "lost" if gap is None else "switch" if is_switch else "gap")
         return True
 
     def _fillable_gap(self, losses: Sequence[Loss], kept_ms: int | None) -> Mapping[Partition, Gap] | None:
@@ -159,9 +162,9 @@ class Rebuilder:
             return None
         return gap
 
-    def fills_gap(self, name: str) -> bool:
-        """Tell whether the rebuild that has begun for a profile only fills a gap."""
-        return self._begun[name].gap is not None
+    def kind(self, name: str) -> str:
+        """Return the kind of the rebuild that has begun for a profile."""
+        return self._begun[name].kind
 
     def has_begun(self, name: str) -> bool:
         """Tell whether a rebuild for a profile has begun here."""

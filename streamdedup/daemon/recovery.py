@@ -37,7 +37,8 @@ class Recovery:
         ownership: Detects losses.
         policy: Reaction to a loss.
         rebuilder: Rebuilds an index; needed for the policy ``rebuild``.
-        on_lost: Called with the name of a profile, and whether its index is lost (true) or complete again (false).
+        on_lost: Called with the name of a profile, whether its index is lost (true) or complete again (false), and
+            after a rebuild by this daemon its kind.
         tick: Called at every step of a rebuild.
     """
 
@@ -47,7 +48,7 @@ class Recovery:
         ownership: PartitionOwnership,
         policy: Policy,
         rebuilder: Rebuilder | None,
-        on_lost: Callable[[str, bool], None] = lambda _name, _lost: None,
+        on_lost: Callable[..., None] = lambda *_: None,
         tick: Callable[[], None] = lambda: None,
     ) -> None:
         self._by_topic = pipelines
@@ -178,8 +179,11 @@ class Recovery:
     def _recover(self, losses: Sequence[Loss], source: Source, generation: int) -> None:
         """React to losses as the policy says; a rebuild needs two turns, with a new generation in between."""
         names = sorted({self._by_topic[loss.partition.topic].name for loss in losses})
+        rebuilds = self._policy == "rebuild"
+        lost = {self._by_topic[loss.partition.topic].name for loss in losses if not (rebuilds and loss.is_switch)}
         for name in names:
-            self._on_lost(name, True)
+            if name in lost:
+                self._on_lost(name, True)
             # Raises if another process rebuilds the index.
             self._open(name, create=False)
         if self._policy == "fail":
@@ -210,7 +214,7 @@ class Recovery:
             rebuilder.abandon()
             raise
         for name in begun:
-            log.warning("index_rebuild_begun", profile=name, gap=rebuilder.fills_gap(name))
+            log.warning("index_rebuild_begun", profile=name, gap=rebuilder.kind(name) != "lost")
         return bool(begun)
 
     def _rebuild(self, rebuilder: Rebuilder, names: Sequence[str], source: Source, generation: int) -> None:
@@ -220,8 +224,10 @@ class Recovery:
         try:
             for name in names:
                 if rebuilder.has_begun(name):
+                    kind = rebuilder.kind(name)
                     count = rebuilder.rebuild(name, committed, generation, step, missing_topics=missing)
-                    log.warning("index_rebuilt", profile=name, records=count)
+                    log.warning("index_rebuilt", profile=name, records=count, kind=kind)
+                    self._on_lost(name, False, kind)
         finally:
             rebuilder.abandon()
 

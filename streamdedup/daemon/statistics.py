@@ -6,7 +6,7 @@ other methods to its parts as callbacks. A new metric is declared in ``metrics``
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 
@@ -14,6 +14,7 @@ import numpy as np
 import structlog
 
 from streamdedup.daemon.batch import BatchResult, FailedRecord, now_ms
+from streamdedup.daemon.lags import Lags
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.daemon.publisher import Publication
 from streamdedup.detection.limits import CURE, ReachedLimits
@@ -21,7 +22,6 @@ from streamdedup.detection.model import DetectionResult
 from streamdedup.index.contract import StoreHealth
 from streamdedup.index.values import Fence, StoreStats
 from streamdedup.kafka.protocols import Batch, Source
-from streamdedup.position import Partition
 from streamdedup.repeats import RepeatLimit
 from streamdedup.wire import ErrorCode
 
@@ -43,9 +43,12 @@ class Statistics:
     Args:
         metrics: Metrics to update.
         indexes: Indexes by profile, all on one server.
+        clock: Monotonic seconds.
     """
 
-    def __init__(self, metrics: Metrics, indexes: Mapping[str, StoreHealth]) -> None:
+    def __init__(
+        self, metrics: Metrics, indexes: Mapping[str, StoreHealth], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._metrics = metrics
         self._indexes = indexes
         #: Limits the lines that are written once for each dead letter or hidden document.
@@ -54,7 +57,7 @@ class Statistics:
         self._summary_at = time.monotonic()
         #: Documents that have reached limits, by profile; logged by ``close``.
         self._limits: dict[str, ReachedLimits] = {}
-        self._lags: Mapping[Partition, int] = {}  # those that the metrics show
+        self.lags = Lags(metrics, clock)
         self._stats_at = 0.0  # the first `observe` asks the index
         self._rebalances_count = 0  # counted so far, of the present source
         self._nearly_full = False
@@ -135,8 +138,8 @@ class Statistics:
 
     # Source and index
 
-    def observe(self, source: Source) -> None:
-        """Read source and index statistics; log the summary when it is due.
+    def observe(self, source: Source, batch: Batch) -> None:
+        """Read source and index statistics after the poll of a batch; log the summary when it is due.
 
         Raises:
             StoreUnavailable: The index was asked and does not answer.
@@ -146,24 +149,26 @@ class Statistics:
         self._metrics.rebalances.inc(stats.rebalances_count - self._rebalances_count)
         self._rebalances_count = stats.rebalances_count
         self._metrics.partitions_assigned.set(len(source.assigned()))
-        self._set_lags(stats.lags)
+        self.lags.observe(source, batch)
         self._repeats.write_counts()
         now_s = time.monotonic()
         if now_s - self._stats_at >= _STATS_S:
             self._stats_at = now_s
             self._observe_indexes()
+        self._log_summary()
+
+    def waiting(self, source: Source | None) -> None:
+        """Refresh the lags while the daemon waits, unless for Kafka (None); log the summary when it is due."""
+        if source is not None:
+            self.lags.refresh(source)
+        self._log_summary()
+
+    def _log_summary(self) -> None:
+        now_s = time.monotonic()
         if now_s - self._summary_at >= _SUMMARY_S:
             self._summary_at = now_s
-            log.info("summary", **self._summary, lag=sum(stats.lags.values()))
+            log.info("summary", **self._summary, lag=sum(self.lags.shown.values()))
             self._summary.clear()
-
-    def _set_lags(self, lags: Mapping[Partition, int]) -> None:
-        """Show the lags for these partitions alone."""
-        for partition in self._lags.keys() - lags.keys():
-            self._metrics.lag_records.remove(partition.topic, str(partition.number))
-        for partition, count in lags.items():
-            self._metrics.lag_records.labels(partition.topic, str(partition.number)).set(count)
-        self._lags = lags
 
     def _observe_indexes(self) -> None:
         for profile, index in self._indexes.items():
@@ -183,14 +188,9 @@ class Statistics:
 
     # Events
 
-    def waiting(self) -> None:
-        """Remove the lags, which are unknown while the daemon waits and fetches nothing."""
-        self._set_lags({})
-
     def halted(self) -> None:
         """Record that the daemon publishes nothing further."""
         self._metrics.halted.set(1)
-        self._set_lags({})
         self._repeats.close()
 
     def close(self) -> None:
@@ -208,9 +208,11 @@ class Statistics:
             self._metrics.topics_recreated.labels(topic).inc()
             log.warning("topic_recreated", topic=topic, partition=fence.partition.number, mark=fence.high_water_mark)
 
-    def index_lost(self, profile: str, lost: bool) -> None:
-        """Record that a profile's index is lost, or complete again."""
+    def index_lost(self, profile: str, lost: bool, rebuilt: str | None = None) -> None:
+        """Record that a profile's index is lost, or complete again; count a rebuild by its kind."""
         self._metrics.index_lost_timestamp_seconds.labels(profile).set(now_ms() / 1000 if lost else 0)
+        if rebuilt:
+            self._metrics.index_rebuilds.labels(profile, rebuilt).inc()
 
     def clients_closed(self) -> None:
         """Count that the Kafka clients were closed."""

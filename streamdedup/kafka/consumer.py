@@ -41,6 +41,9 @@ HOLD_STEP_S = 0.25
 #: Pause after a poll that failed with an error that the client calls retriable, in seconds.
 RETRY_PAUSE_S = 0.1
 
+#: Time limit of ``request_ends``, in milliseconds: the loop waits for the answer.
+ENDS_MS = 1_000
+
 #: Longest wait of ``FreshPoll``'s second poll, in seconds. A broker that has records answers within a few milliseconds.
 SECOND_POLL_S = 0.01
 #: The second poll is left out if the first poll and the last result of ``FreshPoll`` have fewer records together: as a
@@ -222,6 +225,18 @@ class KafkaSource:
         """Return a partition's last known end offset; see ``Source.end``."""
         state = compat.assigned_states(self._consumer).get(TopicPartition(*partition))
         return None if state is None else state.highwater
+
+    def request_ends(self) -> None:
+        """Ask for the ends of the assigned partitions; see ``Source.request_ends``."""
+        states, missing = dict(compat.assigned_states(self._consumer)), self._topics.missing()
+        partitions = [partition for partition in states if partition.topic not in missing]
+        try:
+            ends = self._consumer.end_offsets(partitions, timeout_ms=ENDS_MS)
+        except (*CLIENT_ERRORS, KeyError) as error:  # KeyError, in kafka-python 3.0.12: a partition without an answer
+            raise translated(error, "look up the ends of the topics", self._options.secrets()) from error
+        for partition, end in ends.items():
+            # Where fetches store it. Not lowered: behind an open transaction the answer is the last stable offset.
+            states[partition].highwater = max(end, states[partition].highwater or 0)
 
     def confirm(self) -> None:
         """Check the membership with the broker; see ``Source.confirm``."""

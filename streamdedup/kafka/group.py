@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 from uuid import UUID
 
-from kafka import KafkaAdminClient
+from kafka import KafkaAdminClient, OffsetSpec
 from kafka import errors as kafka_errors
 from kafka.structs import MemberState, OffsetAndMetadata, TopicPartition
 
-from streamdedup.errors import BrokerSilent, BrokerUnavailable, Rejoin
+from streamdedup.errors import BrokerSilent, BrokerUnavailable, GroupHasOtherIndex, Rejoin
 from streamdedup.kafka import compat
 from streamdedup.kafka.admin import admin_client
 from streamdedup.kafka.errors import (
@@ -222,7 +222,7 @@ class IndexWatch:
         self._member_id = ""  # at the last check; a process that was no member for a while has another one
 
     def check(self) -> None:
-        """Raise ``BrokerUnavailable`` if other members use other indexes: new clients wait until those have left."""
+        """Raise ``GroupHasOtherIndex`` if other members use other indexes: new clients wait until those have left."""
         membership = self._consumer.group_metadata()
         if membership.state == MemberState.STABLE and membership.member_id != self._member_id:
             refuse_other_indexes(self._options)
@@ -318,12 +318,14 @@ class GroupState:
         committed: Committed offsets by partition.
         topic_ids: Kafka's present ids by input topic, as far as the broker returns them.
         missing_topics: Input topics that do not exist.
+        ends: Offset behind the last record, by partition that has a leader.
     """
 
     members: tuple[str, ...] = ()
     committed: Mapping[Partition, int] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     missing_topics: frozenset[str] = frozenset()
+    ends: Mapping[Partition, int] = field(default_factory=dict)
 
 
 def describe_group(options: KafkaOptions) -> GroupState:
@@ -362,7 +364,8 @@ def refuse_other_indexes(options: KafkaOptions) -> None:
     another program.
 
     Raises:
-        BrokerUnavailable: A member uses another name or none, or no broker answers.
+        GroupHasOtherIndex: A member uses another name or none.
+        BrokerUnavailable: No broker answers.
         BrokerMisconfigured: Kafka refuses the client.
     """
     if not options.index_name or options.api_version is not None:
@@ -377,7 +380,7 @@ def refuse_other_indexes(options: KafkaOptions) -> None:
         group = _retrying(options, f"look up the group {options.group_id}", describe)
     strangers = [_named(member) for member in group["members"] if member["client_id"] != options.member_client_id]
     if strangers:
-        raise BrokerUnavailable(
+        raise GroupHasOtherIndex(
             f"members of the group {options.group_id} have another index, by their redis.key_prefix, than this daemon "
             f"({options.member_client_id}), or their client id names none: {', '.join(sorted(strangers))}. Stop them "
             "first; one that ended without leaving the group stays a member for kafka.session_timeout"
@@ -427,11 +430,18 @@ def _describe(admin: Any, options: KafkaOptions) -> GroupState:
     _raise_error(group.get("error"))
     committed = _committed_offsets(admin, options.group_id)
     topics = admin.describe_topics(list(options.topics))
+    latest = {
+        TopicPartition(topic["name"], partition["partition_index"]): OffsetSpec.LATEST
+        for topic in topics
+        for partition in topic["partitions"]
+        if partition["leader_id"] >= 0
+    }
     return GroupState(
         members=tuple(sorted(map(_named, group["members"]))),
         committed={partition: commit.offset for partition, commit in committed.items()},
         topic_ids={topic["name"]: topic_id for topic in topics if (topic_id := topic_id_of(topic["topic_id"]))},
         missing_topics=frozenset(topic["name"] for topic in topics if is_missing(topic["error_code"])),
+        ends={Partition(*partition): end.offset for partition, end in admin.list_partition_offsets(latest).items()},
     )
 
 

@@ -236,6 +236,13 @@ class Source(Protocol):
     def end(self, partition: Partition) -> int | None:
         """Return the last known offset behind the last record of a partition; None if unknown. Sends no request."""
 
+    def request_ends(self) -> None:
+        """Ask for the ends of the assigned partitions, for ``end`` and ``stats``: a held source does not fetch them.
+
+        Raises:
+            BrokerUnavailable: Kafka did not answer within a second.
+        """
+
     def confirm(self) -> None:
         """Check that the group counts this process among its members at this moment.
 

@@ -1,10 +1,12 @@
 """The installed daemon over a real Kafka and a real Redis: its pairs are exactly those of a comparison of all pairs."""
 
+import re
 import signal
 import sys
 from pathlib import Path
 
 import pytest
+from redis import Redis
 
 from tests import servers
 from tests.daemons import PATIENT, Daemon, Installation, produce_keyed, set_offsets, values_of
@@ -158,7 +160,7 @@ class TestServersAway:
             assert daemon.get("/livez") == (200, "ok\n")
             assert daemon.events("waiting")[-1]["what"] == "Kafka"
             assert daemon.metric("streamdedup_ready") == 0
-            assert "streamdedup_lag_records{" not in daemon.get("/metrics")[1]
+            assert "streamdedup_lag_records{" in daemon.get("/metrics")[1]
             kafka.start()
             daemon.wait_ready()
             installation.send(corpus[30:])
@@ -190,7 +192,8 @@ class TestServersAway:
                 kafka.kill()
             held.unlink()
             wait_not_ready(daemon, "Kafka")
-            # The commit itself fails after half a minute.
+            # The commit itself fails after half a minute, and has a line of its own.
+            assert [event["what"] for event in daemon.events("waiting") if event["level"] == "warning"] == ["Kafka"]
             assert not daemon.events("clients_lost")
             assert (daemon.metric("streamdedup_ready"), daemon.get("/livez")[0]) == (0, 200)
             if manner == "frozen":
@@ -201,7 +204,84 @@ class TestServersAway:
             installation.wait_committed(len(corpus))
             daemon.wait_ready()
             assert daemon.stop() == 0
+            assert "Traceback" not in daemon.log.read_text()
         assert installation.pairs() == the_expected(corpus)
+
+    @pytest.mark.long
+    def test_the_lag_follows_what_comes_in_while_a_daemon_waits_and_none_is_hidden_when_it_goes_on(
+        self, install_on, start_kafka, start_redis
+    ):
+        kafka, redis = start_kafka(), start_redis()
+        installation = install_on(kafka)
+        with installation.running(**{"redis.url": redis.url, "service.dead_letter_limit": 20}) as daemon:
+
+            def wait_lag(count: int) -> None:
+                shown = lambda: daemon.metric("streamdedup_lag_records") == count  # noqa: E731
+                servers.wait_until(shown, what=f"a lag of {count}")
+
+            installation.send(a_corpus(19, 30))
+            installation.wait_committed(30)
+            pause(redis)
+            installation.send(a_corpus(20, 150))
+            wait_not_ready(daemon, "the store")
+            wait_lag(150)
+            installation.send(a_corpus(21, 300))
+            wait_lag(450)
+            kafka.kill()
+            resume(redis)
+            wait_not_ready(daemon, "Kafka")
+            assert daemon.metric("streamdedup_lag_records") == 450
+            read_at = daemon.metric("streamdedup_lag_timestamp_seconds")
+            kafka.start()
+            installation.wait_committed(480)
+            wait_lag(0)
+            assert daemon.metric("streamdedup_lag_timestamp_seconds") > read_at
+            produce_keyed(installation.kafka, "articles", [(b"bad", b"not json")] * 100)
+            daemon.wait_event("halted")
+            reason = daemon.get("/readyz")[1]
+            assert re.search(r"not_json in this batch; articles:\d+:\d+: ", reason)
+            waiting = daemon.metric("streamdedup_lag_records")
+            installation.send(a_corpus(22, 40))
+            wait_lag(waiting + 40)
+
+    @pytest.mark.long
+    def test_no_stop_in_good_order_logs_an_error(self, install_on, start_kafka, start_redis):
+        kafka, redis = start_kafka(), start_redis()
+        (broker,) = kafka.brokers
+        installation = install_on(kafka)
+        installation.send(a_corpus(23, 400))
+
+        def stopped(daemon: Daemon) -> None:
+            before = len(daemon.events())
+            assert daemon.stop() == 0
+            assert [event for event in daemon.events()[before:] if event["level"] in {"error", "critical"}] == []
+            assert "Traceback" not in daemon.log.read_text()
+
+        with installation.daemon(**{"redis.url": redis.url}) as daemon:
+            daemon.wait_event("connected")
+            stopped(daemon)  # while it joins the group
+            daemon.start()
+            daemon.wait_growth("streamdedup_records_total")
+            stopped(daemon)  # in the middle of its work
+            daemon.start()
+            daemon.wait_ready()
+            pause(redis)
+            installation.send(a_corpus(24, 30))
+            wait_not_ready(daemon, "the store")
+            stopped(daemon)
+            resume(redis)
+            daemon.start()
+            installation.wait_committed(430)
+            with Redis.from_url(redis.url) as client:
+                client.flushall()
+            installation.send(a_corpus(25, 30))
+            daemon.wait_event("index_rebuild_begun")
+            stopped(daemon)
+            daemon.start()
+            installation.wait_committed(460)
+            broker.kill()
+            wait_not_ready(daemon, "Kafka")
+            stopped(daemon)
 
     @pytest.mark.long
     def test_kafka_away_at_the_start_is_waited_for(self, install_on, start_kafka):

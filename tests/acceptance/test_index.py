@@ -85,6 +85,13 @@ def test_an_index_is_looked_at_deleted_and_missed(installation, redis_client, in
     assert sum(row["mark"] for row in profile["partitions"]) == 10
     assert [row["committed"] - row["mark"] for row in profile["partitions"]] == [0] * len(profile["partitions"])
     assert {row["state"] for row in profile["partitions"]} == {None}
+    assert {(row["end"] - row["committed"], row["lag"]) for row in profile["partitions"]} == {(0, 0)}
+    more = [(f"more-{number}", "words that came later") for number in range(7)]
+    produce_keyed(installation.kafka, installation.topic, values_of(more))
+    (later,) = json.loads(index("status", "--json", *config).stdout)["profiles"]
+    assert sum(row["lag"] for row in later["partitions"]) == 7
+    heading = next(line for line in index("status", *config).stdout.splitlines() if " committed " in line)
+    assert heading.split() == ["partition", "mark", "committed", "end", "lag", "generation"]
     assert profile["keys"]["index entries"]["count"] == 10
     assert sum(kind["count"] for kind in profile["keys"].values()) == redis_client.dbsize()
 
@@ -104,6 +111,7 @@ def test_an_index_is_looked_at_deleted_and_missed(installation, redis_client, in
     assert done.returncode == 0, done.stderr
     assert redis_client.dbsize() == 0
     assert "another kafka.group_id" in done.stdout
+    assert "A daemon that finds them rebuilds the index" in done.stdout
 
     lost = index("status", *config)
     assert "the index has never seen this partition: it was lost, or it is another one" in lost.stdout

@@ -107,10 +107,16 @@ def test_parameters_change_without_a_pair_lost_or_doubled_while_documents_flow(i
                 waiting = new.wait_event("waiting")
                 while "have another index, by their redis.key_prefix" not in waiting["reason"]:
                     waiting = new.wait_event("waiting")
+                assert waiting["what"] == "the group"
+                assert "streamdedup-" in waiting["reason"]
+                assert new.get("/readyz") == (503, "waiting for the group\n")
                 assert old.stop() == 0
                 new.wait_ready()
                 (begun,) = new.events("index_rebuild_begun")
                 assert begun["gap"]
+                assert new.events("index_rebuilt")[-1]["kind"] == "switch"
+                assert 'index_rebuilds_total{kind="switch",profile="articles"} 1.0' in new.get("/metrics")[1]
+                assert new.metric("streamdedup_index_lost_timestamp_seconds") == 0
                 assert new.stop() == 0
         wait_no_members(installation.kafka, installation.group)
     with installation.running("last", **PATIENT, **CHANGES):

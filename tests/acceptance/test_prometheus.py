@@ -103,16 +103,17 @@ EVENTS: dict[str, dict[Shown, str]] = {
         ("Waiting, and ready", "{{instance}} waits for {{what}}"): "more",
         ("Errors and rebuilds", "store errors"): "more",
         ("Alerts that fire", "{{alertname}}"): "more",
+        ("Lag", "records"): "more",
+        ("Lag by partition", "{{topic}}:{{partition}}"): "more",
     },
     "Redis goes on": {
         ("Full buckets by profile", "documents hidden {{profile}}"): "more",
-        ("Lag", "records"): "more",
-        ("Lag by partition", "{{topic}}:{{partition}}"): "more",
     },
     "Kafka freezes while documents come in": {
         ("Errors and rebuilds", "Kafka errors"): "more",
         ("Errors and rebuilds", "clients closed"): "more",
         ("Repeated and silent", "after a failure"): "more",
+        ("Since the last commit", "{{instance}} lag"): "more",
     },
     "a topic turns bad": {
         ("Waiting, and ready", "{{instance}} halted"): "more",
@@ -133,6 +134,9 @@ EVENTS: dict[str, dict[Shown, str]] = {
     "the index is lost": {
         ("Waiting, and ready", "{{instance}} lost the index of {{profile}}"): "more",
     },
+    "the index is lost and rebuilt": {
+        ("Errors and rebuilds", "index rebuilt: {{kind}}"): "more",
+    },
     # The last event: a daemon that is refused for a minute ends.
     "another generation writes to the index": {
         ("Errors and rebuilds", "batches refused"): "more",
@@ -151,6 +155,7 @@ ALERTS: dict[str, tuple[str, ...]] = {
     "its committed offsets are deleted": ("StreamdedupDocumentsSilent",),
     "its topic is deleted and created again": ("StreamdedupTopicMissing",),
     "the index is lost": ("StreamdedupIndexLost",),
+    "the index is lost and rebuilt": ("StreamdedupIndexRebuilt",),
     "another generation writes to the index": ("StreamdedupBatchesRefused",),
 }
 
@@ -284,10 +289,9 @@ class Life:
         for daemon in (self.daemon, self._second):
             daemon.__exit__()
 
-    def _new_daemon(self, dead_letter_limit: object) -> Daemon:
-        return self._installation.daemon(
-            **{"redis.url": self._redis.url, "service.dead_letter_limit": dead_letter_limit} | CAPS | BRIEF | LOST
-        )
+    def _new_daemon(self, dead_letter_limit: object, **settings: object) -> Daemon:
+        own = {"redis.url": self._redis.url, "service.dead_letter_limit": dead_letter_limit}
+        return self._installation.daemon(**own | CAPS | BRIEF | LOST | settings)
 
     def send(self, records, **fields) -> None:
         produce_keyed(self._kafka.bootstrap_servers, "articles", records, **fields)
@@ -410,6 +414,16 @@ class Life:
             produce_keyed(self._kafka.bootstrap_servers, "articles", values_of(a_corpus(6, 10)))
             servers.wait_until(lambda: client.keys("*}fingerprint"), what="an index that is begun anew")
 
+    def the_index_is_rebuilt(self) -> None:
+        assert self.daemon.stop() == 0
+        self.daemon = self._new_daemon(dead_letter_limit="none", **{"service.on_index_lost": "rebuild"})
+        self._start_and_be_seen()
+        self.daemon.wait_ready()
+        with Redis.from_url(self._redis.url) as client:
+            client.flushall()
+        produce_keyed(self._kafka.bootstrap_servers, "articles", values_of(a_corpus(7, 10)))
+        self.daemon.wait_event("index_rebuilt")
+
 
 def raise_fences(installation: Installation, redis_url: str) -> None:
     """Leave fences as a consumer group would that has lived for long and is deleted since."""
@@ -445,6 +459,7 @@ def test_every_query_of_the_dashboard_follows_its_event(install_on, start_kafka,
         "its committed offsets are deleted": life.offsets_are_deleted,
         "its topic is deleted and created again": life.its_topic_is_recreated,
         "the index is lost": life.the_index_is_lost,
+        "the index is lost and rebuilt": life.the_index_is_rebuilt,
         "another generation writes to the index": life.another_generation_writes,
     }
     assert events.keys() == EVENTS.keys()

@@ -498,6 +498,30 @@ def test_the_lag_is_what_is_left_to_read(system, open_ends):
     assert source.stats().lags[Partition(system.input, 0)] == 0
 
 
+def test_a_source_that_holds_learns_the_ends_when_it_asks(system, open_ends):
+    partition = Partition(system.input, 0)
+    system.produce(b"a", b"b")
+    source, sink = open_ends(system.transport())
+    sink.publish([], next_batch(source))
+    source.hold(0.0)
+    system.produce(b"c", b"d", b"e")
+    source.hold(0.1)
+    source.request_ends()
+    assert (source.stats().lags[partition], source.end(partition)) == (3, 5)
+    assert values(next_batch(source)) == [b"c", b"d", b"e"]
+
+
+def test_an_open_transaction_does_not_lower_the_known_end(system, open_ends):
+    partition = Partition(system.input, 0)
+    system.produce(b"a", b"b")
+    source, sink = open_ends(system.transport())
+    sink.publish([], next_batch(source))
+    with system.uncommitted(b"c", NOW_MS):
+        servers.wait_until(lambda: not source.poll(POLL_S) and source.end(partition) == 3, what="the end")
+        source.request_ends()
+        assert (source.stats().lags[partition], source.end(partition)) == (1, 3)
+
+
 def test_silence_is_noticed_although_nothing_is_under_way_and_the_same_ends_go_on_after_it(own_system, open_ends):
     source, sink = open_ends(own_system.transport())
     join(source)

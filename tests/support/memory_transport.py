@@ -68,6 +68,7 @@ class MemorySource:
         self._rebalances_count = 0
         self._broken: str | None = None
         self._topic_ids = broker.topic_ids(self._group.topics)
+        self._ends: dict[Partition, int] = {}  # as of the last fetch or request
 
     def poll(self, timeout_s: float, max_records: int | None = None) -> Batch:
         """Return the next records; see ``Source.poll``.
@@ -148,6 +149,15 @@ class MemorySource:
         """Return the offset behind the last record."""
         return self._broker.end_of(partition)
 
+    def request_ends(self) -> None:
+        """Look up the ends of the assigned partitions.
+
+        Raises:
+            BrokerUnavailable: The broker is away.
+        """
+        self._broker.refuse_if_away()
+        self._ends = {partition: self._broker.end_of(partition) for partition in self._positions}
+
     def confirm(self) -> None:
         """Do nothing: each member that joins begins a new generation."""
 
@@ -179,7 +189,8 @@ class MemorySource:
 
     def stats(self) -> SourceStats:
         """Return counters and lags."""
-        lags = {partition: self._broker.end_of(partition) - position for partition, position in self._positions.items()}
+        ends = {partition: end for partition, end in self._ends.items() if partition in self._positions}
+        lags = {partition: end - self._positions[partition] for partition, end in ends.items()}
         return SourceStats(self._rebalances_count, lags)
 
     def close(self) -> None:
@@ -209,6 +220,7 @@ class MemorySource:
 
     def _fetch(self, limit: int) -> Batch:
         """The next records of the assigned partitions; unreadable records come in a batch of their own."""
+        self.request_ends()
         # Out of range, as for a topic that was created again: start at the oldest record.
         self.seek({p: 0 for p, offset in self._positions.items() if offset > self._broker.end_of(p)})
         entries = chain.from_iterable(self._broker.visible(p, offset) for p, offset in self._positions.items())

@@ -59,6 +59,13 @@ def test_it_opens_before_the_first_batch_with_which_a_stretch_of_the_window_has_
     assert passed(flags, sizes, options) == expected
 
 
+def test_the_example_is_a_record_of_the_topic_that_has_too_many():
+    bad, other = a_batch([True] * 3, start=7), a_batch([True], topic="reviews")
+    batch = Batch((*other[0].records, *bad[0].records))
+    with pytest.raises(DeadLetterBurst, match=r"3 not_json in this batch; articles:0:7: not JSON\)"):
+        DeadLetterBreaker(BreakerOptions(2, 10)).check(batch, [*other[1], *bad[1]])
+
+
 def test_without_a_limit_any_number_passes():
     assert passed([True] * 500, [50] * 10, BreakerOptions(None, 10)) == 500
 
@@ -72,4 +79,5 @@ def test_one_bad_topic_is_counted_apart_from_a_good_one():
     with pytest.raises(DeadLetterBurst, match="6 of the last 10 records of articles would be dead letters") as caught:
         breaker.check(*a_batch([True] * 6))
     assert "6 not_json" in str(caught.value)
+    assert "articles:0:0: not JSON" in str(caught.value)
     assert 'service.dead_letter_limit = "none"' in str(caught.value)

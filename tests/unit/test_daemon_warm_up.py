@@ -1,6 +1,8 @@
 """Work before the daemon is ready, so that no document waits for it."""
 
 import gc
+import os
+import signal
 import subprocess
 import sys
 
@@ -9,6 +11,7 @@ import pytest
 from streamdedup.cli import run as run_module
 from streamdedup.cli.warm_up import freeze_heap
 from streamdedup.daemon.health import Readiness
+from streamdedup.daemon.logs import ClientRepeats
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.settings import Settings
 
@@ -99,8 +102,12 @@ def test_the_daemon_is_warm_before_it_waits_for_servers_and_freezes_its_heap_bef
 
         def run(self) -> None:
             steps.append("loop")
+            assert not ClientRepeats.is_stopping
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert ClientRepeats.is_stopping, "the clients log errors when they are closed"
 
     monkeypatch.setattr(run_module, "Loop", Loop)
+    monkeypatch.setattr(ClientRepeats, "is_stopping", False)
     for name in ("warm_up", "_await_servers", "freeze_heap"):
         monkeypatch.setattr(run_module, name, lambda *_arguments, name=name: steps.append(name))
     values = {

@@ -1,16 +1,19 @@
 """Dead letters as the commands see them: what is shown of them, which are meant, which are replayed and remembered."""
 
+import contextlib
 import json
 import re
 import unicodedata
 from datetime import datetime
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
+from typer.testing import CliRunner
 
-from streamdedup.cli import dlq_progress, dlq_replay, settings_options
+from streamdedup.cli import dlq, dlq_progress, dlq_replay, main, settings_options
 from streamdedup.cli.dlq_progress import ReplayProgress
 from streamdedup.cli.dlq_replay import DeadLetterFilter, LeftOut, Tally, message_of, message_of_fetched
 from streamdedup.cli.rendering.dead_letters import dead_letter_json, dead_letter_line
@@ -18,7 +21,7 @@ from streamdedup.cli.rendering.terminal import escaped
 from streamdedup.cli.settings_options import parse_since
 from streamdedup.errors import SettingsError, StreamdedupError
 from streamdedup.kafka.pace import Pace
-from streamdedup.kafka.protocols import Record
+from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Position
 from streamdedup.wire import dead_letters
 from streamdedup.wire.dead_letters import MIN_BYTES, PREFIX, DeadLetter, Failure, Stage, dead_letter, read_headers
@@ -263,6 +266,39 @@ def test_more_kinds_than_offset_metadata_can_hold_are_an_error():
     with pytest.raises(StreamdedupError, match="without --code and --topic"):
         ReplayProgress(0, kinds).metadata()
     assert len(ReplayProgress(0, dict(list(kinds.items())[:14])).metadata()) <= dlq_progress.MAX_METADATA_BYTES
+
+
+@pytest.fixture
+def inspect(monkeypatch):
+    """Return a function that runs ``dlq inspect`` over dead letters, and returns its lines."""
+    settings = {"kafka.bootstrap_servers": "h:2", "redis.url": "redis://h:1", "redis.allow_plaintext": "true",
+                "profiles.articles.topics": "articles"}  # fmt: skip
+    words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    letters = [*[letter("not_json")] * 2, *[letter("missing_text")] * 3, foreign()]
+    letters.append(letter("\x1b[2Jtoo_large", origin=ORIGIN._replace(topic="reviews")))
+    batches = [Batch(tuple(one.record for one in letters))]
+    reader = contextlib.nullcontext(SimpleNamespace(batches=lambda: iter(batches)))
+    monkeypatch.setattr(dlq, "SpanReader", lambda _options: reader)
+
+    def run(*options, code=0):
+        done = CliRunner().invoke(main.app, ["dlq", "inspect", *options, *words])
+        assert (done.exit_code == code) or isinstance(done.exception, code), done.output
+        return [line.split() for line in done.stdout.splitlines()]
+
+    return run
+
+
+def test_dead_letters_are_counted_by_topic_and_code_the_most_first(inspect):
+    lines = inspect("--count")
+    assert lines[:2] == [["3", "articles", "missing_text"], ["2", "articles", "not_json"]]
+    assert sorted(lines[2:]) == [["1", "?", "?"], ["1", "reviews", "\\x1b[2Jtoo_large"]]
+    assert inspect("--count", "--code", "not_json") == [["2", "articles", "not_json"]]
+    inspect("--count", "--json", code=SettingsError)
+
+
+def test_inspection_ends_at_its_limit(inspect):
+    assert [len(inspect("--limit", str(limit))) for limit in (1, 4, 100)] == [1, 4, 7]
+    assert inspect("--count", "--limit", "2") == [["2", "articles", "not_json"]]
 
 
 def test_a_tally_lists_the_replayed_topics_and_the_reasons_of_the_others():

@@ -11,7 +11,7 @@ import yaml
 from prometheus_client import Counter, Histogram
 
 from streamdedup.daemon.batch import INVALID
-from streamdedup.daemon.metrics import STAGES, WAITING_FOR, BatchHistogram, Metrics
+from streamdedup.daemon.metrics import REBUILD_KINDS, STAGES, WAITING_FOR, BatchHistogram, Metrics
 from streamdedup.detection.model import Skip
 from streamdedup.wire import Op
 from tests.unit.test_docs import anchors, named, rows, section
@@ -71,7 +71,7 @@ class TestLabels:
         assert LABELS.keys() == {label for _, labels, *_ in declared().values() for label in labels}
 
     def test_values_that_the_code_fixes_are_listed(self):
-        assert named(LABELS["kind"]) == [*get_args(Op), INVALID]
+        assert named(LABELS["kind"]) == [*get_args(Op), INVALID, *REBUILD_KINDS]
         assert named(LABELS["stage"]) == list(STAGES)
         assert named(LABELS["what"]) == list(WAITING_FOR.values())
 

@@ -2,6 +2,7 @@
 
 import http.client
 import socket
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -21,7 +22,7 @@ PATIENCE_S = 120.0
 @pytest.fixture(scope="module")
 def checks() -> SimpleNamespace:
     """Problem of each of the two checks, ``live`` and ``ready``."""
-    return SimpleNamespace()
+    return SimpleNamespace(live=None, ready=None)
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +142,13 @@ def test_requests_leave_the_log_alone(server, capfd):
     ask(server, "/livez")
     ask(server, "/nowhere")
     assert capfd.readouterr() == ("", "")
+
+
+def test_readiness_is_checked_although_nobody_asks():
+    checked = threading.Event()
+    server = HealthServer(LOOPBACK, 0, Metrics().registry, live=lambda: None, ready=checked.set)
+    assert checked.wait(PATIENCE_S)
+    server.close()
 
 
 def test_closed_it_answers_no_more_ends_its_thread_and_frees_its_port():

@@ -6,11 +6,12 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from loop_world import DUPLICATES, GROUP, INPUT, Killed, Moment, Sent, World, a_pipeline, killed
+from loop_world import DUPLICATES, GROUP, INPUT, Daemon, Killed, Moment, Sent, World, a_pipeline, killed
 from structlog.testing import capture_logs
 
 from streamdedup.daemon import rebuild
 from streamdedup.daemon.attempts import committed_attempt
+from streamdedup.daemon.metrics import REBUILD_KINDS
 from streamdedup.daemon.partitions import Gap, Loss, find_losses, gaps
 from streamdedup.daemon.recovery import Recovery
 from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch, Rejoin, StoreUnavailable
@@ -172,6 +173,95 @@ def test_a_loss_is_shown_until_the_index_is_rebuilt():
     world.send(Sent("e", OTHER_TEXT, 0)).run()
     assert shown == {False, True}
     assert anew.metric("index_lost_timestamp_seconds") == 0
+
+
+#: Batches of two records leave a committed attempt of partition 0 in the index, from which a gap is counted.
+IN_TWO_BATCHES = [*BEFORE, Sent("y", "grove heath inlet", 0), Sent("z", "fjord ember delta", 0)]
+
+
+def kinds(daemon: Daemon) -> dict[str, float]:
+    """How many rebuilds a daemon has counted, by their kinds."""
+    counts = {kind: daemon.metric("index_rebuilds_total", kind=kind, profile="articles") for kind in REBUILD_KINDS}
+    return {kind: count for kind, count in counts.items() if count}
+
+
+@pytest.mark.parametrize("kind", ["lost", "gap"])
+def test_a_loss_that_is_made_good_leaves_its_kind_in_a_counter(kind):
+    world = World(IN_TWO_BATCHES, on_index_lost="rebuild", batch_size=2).run()
+    kept = snapshot(world)
+    world.send(Sent("d", OTHER_TEXT, 1)).run()
+    assert kinds(world.daemons[0]) == {}
+    if kind == "lost":
+        flush(world)
+    else:
+        go_back(world, kept)
+    with capture_logs() as events:
+        world.send(Sent("e", OTHER_TEXT, 0)).run()
+    assert kinds(world.daemons[0]) == {kind: 1}
+    assert [event["kind"] for event in events if event["event"] == "index_rebuilt"] == [kind]
+
+
+def test_a_gap_too_long_to_be_filled_counts_as_a_loss():
+    counted = []
+    for now_ms in (0, 10**15):
+        world = World(IN_TWO_BATCHES, on_index_lost="rebuild", batch_size=2, kept_ms=1_000).run()
+        kept = snapshot(world)
+        world.send(Sent("d", OTHER_TEXT, 1)).run()
+        go_back(world, kept)
+        world.now_ms = now_ms
+        world.send(Sent("e", OTHER_TEXT, 0)).run()
+        counted.append(kinds(world.daemons[0]))
+    assert counted == [{"gap": 1}, {"lost": 1}]
+
+
+def a_switch(on_index_lost: str) -> tuple[World, Daemon]:
+    """A daemon on an index that was prepared beside the one of another daemon, which committed more since."""
+    world = World(BEFORE).run()
+    world.index = MemoryIndex()
+    builder = Daemon(world, "prepare").rebuilder
+    builder.begin("articles")
+    committed = {partition: world.broker.committed_offset(GROUP, partition) for partition in world.ends}
+    builder.rebuild("articles", committed, 0, tick=lambda: None)
+    world.send(Sent("d", OTHER_TEXT, 0), Sent("e", OTHER_TEXT, 1)).run()
+    world.stop_all()
+    world.on_index_lost = on_index_lost
+    return world, world.start("new")
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_switch_to_a_prepared_index_is_counted_as_such_and_never_shown_as_a_loss(interrupted):
+    world, new = a_switch("rebuild")
+    shown = set()
+
+    def act(world, moment):
+        shown.add(moment.daemon.metric("index_lost_timestamp_seconds"))
+        if interrupted and moment.effect == "announce" and len(world.everyone) < 4:
+            raise Killed
+
+    world.plan = lambda _number: act
+    world.send(Sent("f", OTHER_TEXT, 0)).run()
+    assert shown == {0}
+    (last,) = world.daemons
+    assert kinds(last) == {"switch": 1}
+    assert (last is new) is not interrupted
+    assert world.wrong() == []
+
+
+def test_a_switch_whose_records_are_not_replayed_is_shown_as_a_loss():
+    world, new = a_switch("continue")
+    world.send(Sent("f", OTHER_TEXT, 0)).run()
+    assert new.metric("index_lost_timestamp_seconds") > 0
+    assert kinds(new) == {}
+
+
+def test_an_index_that_went_back_after_a_switch_has_a_gap():
+    world, new = a_switch("rebuild")
+    world.send(Sent("f", OTHER_TEXT, 0)).run()
+    kept = snapshot(world)
+    world.send(Sent("g", OTHER_TEXT, 0)).run()
+    go_back(world, kept)
+    world.send(Sent("h", OTHER_TEXT, 0)).run()
+    assert kinds(new) == {"switch": 1, "gap": 1}
 
 
 def test_records_that_a_rebuild_cannot_read_are_counted_in_the_log():
@@ -417,7 +507,7 @@ def test_of_two_rebuilds_of_which_one_could_not_begin_none_runs_before_the_group
 
     class Rebuilds:
         has_begun = begun.__contains__
-        fills_gap = staticmethod(lambda _name: False)
+        kind = staticmethod(lambda _name: "lost")
         abandon = begun.clear
 
         def begin(self, name, _is_lost, _tick):

@@ -15,6 +15,7 @@ from streamdedup.index.backend import PartitionFacts
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.redis.admin import KINDS, OTHER_KIND
 from streamdedup.kafka.group import GroupState
+from streamdedup.position import Partition
 
 
 def a_profile(**changed):
@@ -36,7 +37,8 @@ def a_profile(**changed):
 
 def a_partition(**changed):
     return {
-        "topic": "articles", "partition": 0, "mark": 10, "committed": 10, "generation": 3, "state": None, **changed
+        "topic": "articles", "partition": 0, "mark": 10, "committed": 10, "end": 460, "lag": 450, "generation": 3,
+        "state": None, **changed,
     }  # fmt: skip
 
 
@@ -85,8 +87,14 @@ class TestProfile:
             ({}, "  claims     about 98,765"),
             ({"exact_documents": 1_234_500}, "  documents  about 1,234,567, counted 1,234,500"),
             ({}, "  partitions none known"),
-            ({"partitions": [a_partition()]}, "  articles:0              10            10             3"),
-            ({"partitions": [a_partition(mark=None)]}, "  articles:0               -            10             3"),
+            (
+                {"partitions": [a_partition()]},
+                "  articles:0              10            10           460           450             3",
+            ),
+            (
+                {"partitions": [a_partition(mark=None, end=None, lag=None)]},
+                "  articles:0               -            10             -             -             3",
+            ),
             ({"keys": {"records": {"count": 12_345, "bytes": 3000}}}, "  records             12,345       2.9 KiB"),
         ],
     )
@@ -117,7 +125,22 @@ class TestProfile:
 
     def test_without_kafka_committed_offsets_are_unknown(self):
         lines = rendered(a_profile(partitions=[a_partition(committed=None)]), problem="no answer")
-        assert "  articles:0              10             ?             3" in lines
+        assert "  articles:0              10             ?             ?             ?             3" in lines
+
+
+class TestLag:
+    @pytest.mark.parametrize(
+        ("committed", "end", "lag"),
+        [(10, 460, 450), (10, 10, 0), (10, None, None), (None, 460, None), (10, 4, 0)],
+    )
+    def test_it_is_the_end_less_the_committed_offset_where_both_are_known(self, committed, end, lag):
+        partition, other = Partition("articles", 0), Partition("reviews", 0)
+        known = {name: {} if value is None else {partition: value, other: 7} for name, value in
+                 (("committed", committed), ("ends", end))}  # fmt: skip
+        upkeep = SimpleNamespace(partitions=lambda _topics, also: dict.fromkeys(also, PartitionFacts(10, 3)))
+        settings = SimpleNamespace(profiles={"articles": SimpleNamespace(topics=["articles"])})
+        rows = list(index_status._partitions(settings, "articles", upkeep, GroupState(**known)))
+        assert [(row["end"], row["lag"]) for row in rows] == ([(end, lag)] if committed is not None else [])
 
 
 UPKEEP = SimpleNamespace(fingerprint=lambda: None, is_half_dropped=lambda: False, partitions=lambda _topics, _also: {})

@@ -261,3 +261,37 @@ def test_a_time_that_cannot_be_looked_up_asks_for_new_clients(source, consumer):
     consumer.end_offsets = end_offsets
     with pytest.raises(BrokerUnavailable, match="find a time in the topics"):
         source.first_since({Partition("healthy", 0): 5})
+
+
+def test_the_ends_that_kafka_answers_are_those_of_existing_topics_and_never_lower_than_the_fetched_ones(
+    consumer, source
+):
+    ahead, behind = TopicPartition("healthy", 1), TopicPartition("healthy", 2)
+    states = {partition: SimpleNamespace(highwater=50, position=SimpleNamespace(offset=40)) for partition in
+              (DELETED, HEALTHY, ahead, behind)}  # fmt: skip
+    states[ahead].highwater = None
+    consumer._subscription = SimpleNamespace(assignment=states)
+    consumer.owned = set(states)
+    asked = []
+
+    def end_offsets(partitions, timeout_ms):
+        asked.append((set(partitions), timeout_ms))
+        return {HEALTHY: 90, ahead: 7, behind: 45}
+
+    consumer.end_offsets = end_offsets
+    consumer._cluster.update_metadata(metadata_of(deleted=None, healthy=OTHER))
+    source.request_ends()
+    assert asked == [({HEALTHY, ahead, behind}, 1_000)]
+    assert [source.end(Partition("healthy", number)) for number in range(3)] == [90, 7, 50]
+    assert source.stats().lags[Partition("healthy", 0)] == 50
+
+
+@pytest.mark.parametrize("error", [KafkaTimeoutError("in 1000 ms"), KeyError(HEALTHY)])
+def test_ends_that_kafka_does_not_tell_are_an_outage(consumer, source, error):
+    def end_offsets(partitions, timeout_ms):
+        raise error
+
+    consumer._subscription = SimpleNamespace(assignment={HEALTHY: SimpleNamespace(highwater=50)})
+    consumer.end_offsets = end_offsets
+    with pytest.raises(BrokerUnavailable, match="look up the ends of the topics"):
+        source.request_ends()

@@ -6,6 +6,7 @@ from typing import get_args
 
 import pytest
 import structlog
+from kafka.errors import KafkaConnectionError
 
 from streamdedup.daemon import logs
 from streamdedup.daemon.logs import ClientRepeats
@@ -151,6 +152,35 @@ def test_a_delay_that_nobody_can_act_on_is_never_logged():
     logging.getLogger("kafka.net.selector").warning("Task fetch left RUNNING after step; demoting to UNSCHEDULED")
     logging.getLogger("streamdedup.loop").warning("Task x is blocking the event loop")
     assert len(events(stream)) == 2
+
+
+@pytest.mark.parametrize("error", [ConnectionResetError(104, "reset by peer"), KafkaConnectionError("disconnected")])
+def test_a_lost_connection_of_a_client_is_one_line_without_a_traceback(error):
+    stream = configured("info", Terminal)
+    try:
+        raise error
+    except type(error):
+        logging.getLogger("kafka.net.transport").exception("%s: Error receiving network data", "node 1")
+    (line,) = stream.getvalue().splitlines()
+    assert f"node 1: Error receiving network data [{error!r}]" in line
+
+
+def test_a_mistake_inside_a_client_keeps_its_traceback():
+    stream = configured("info")
+    try:
+        int("mistaken")
+    except ValueError:
+        logging.getLogger("kafka.net.selector").exception("IO loop crashed")
+    (event,) = events(stream)
+    assert "Traceback" in event["exception"]
+
+
+def test_clients_are_silent_when_the_process_stops(monkeypatch):
+    stream = configured("info")
+    monkeypatch.setattr(ClientRepeats, "is_stopping", True)
+    logging.getLogger("kafka.coordinator").error("LeaveGroup request failed")
+    structlog.get_logger("streamdedup.run").info("stopped")
+    assert [event["event"] for event in events(stream)] == ["stopped"]
 
 
 def test_lines_of_other_loggers_are_never_left_out():

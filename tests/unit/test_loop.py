@@ -52,6 +52,7 @@ from streamdedup.daemon.slow_start import SlowStart
 from streamdedup.detection.candidates import BucketHits
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import DetectionResult
+from streamdedup.errors import BrokerUnavailable, GroupHasOtherIndex
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.position import Partition
 from streamdedup.wire import Decoder, content_digest
@@ -798,25 +799,42 @@ def test_only_a_batch_undone_for_time_or_membership_is_followed_by_one_record(ef
     assert world.wrong() == []
 
 
-def lags(daemon: Daemon) -> dict[str, float]:
-    """The lag of each partition, if it is shown."""
-    samples = next(iter(daemon.metrics.lag_records.collect())).samples
-    return {sample.labels["partition"]: sample.value for sample in samples}
-
-
-def test_an_idle_daemon_reports_that_kafka_is_away_removes_the_lag_and_keeps_its_clients(world, daemon):
+def test_an_idle_daemon_reports_that_kafka_is_away_and_keeps_its_clients(world, daemon):
     world.run()
-    assert lags(daemon) == {"0": 0, "1": 0}
     generation = world.broker.groups[GROUP].generation
     world.broker.away = True
     for _ in range(3):
         world.turn(daemon)
-        assert (daemon.loop.readiness.problem(), daemon.metric("ready"), lags(daemon)) == ("waiting for Kafka", 0, {})
+        assert (daemon.loop.readiness.problem(), daemon.metric("ready")) == ("waiting for Kafka", 0)
     world.broker.away = False
     world.turn(daemon)
-    assert (daemon.loop.readiness.problem(), daemon.metric("ready"), lags(daemon)) == (None, 1, {"0": 0, "1": 0})
+    assert (daemon.loop.readiness.problem(), daemon.metric("ready")) == (None, 1)
     assert daemon.metric("rebuilds_total") == 0
     assert world.broker.groups[GROUP].generation == generation
+
+
+def test_a_daemon_waits_for_the_group_while_members_have_another_index(world, daemon):
+    shown, tries = set(), []
+
+    def other_index(_world, moment):
+        if moment.effect == "open_clients":
+            tries.append(daemon.loop.readiness.problem())
+            raise GroupHasOtherIndex("old at 10.0.0.7")
+
+    world.broker.poll_failures.append(BrokerUnavailable("made to fail"))
+    world.turn(daemon)
+    failures = daemon.metric("broker_errors_total")
+    world.plan = lambda _number: other_index
+    for _ in range(4):
+        world.turn(daemon)
+        shown.add((daemon.loop.readiness.problem(), daemon.metric("waiting", what="group")))
+    assert shown == {("waiting for the group", 1)}
+    assert tries[1:] == ["waiting for the group"] * 3
+    assert daemon.metric("broker_errors_total") == failures
+    world.plan = lambda _number: lambda *_: shown.add(daemon.loop.readiness.problem())
+    world.run()
+    assert daemon.loop.readiness.problem() is None
+    assert world.wrong() == []
 
 
 def test_a_daemon_without_partitions_is_ready():

@@ -17,7 +17,7 @@ import streamdedup
 from streamdedup.daemon import statistics as statistics_module
 from streamdedup.daemon.batch import BatchResult, DecodedBatch, FailedRecord, now_ms
 from streamdedup.daemon.health import Readiness
-from streamdedup.daemon.metrics import BatchHistogram, Metrics
+from streamdedup.daemon.metrics import REBUILD_KINDS, BatchHistogram, Metrics
 from streamdedup.daemon.publisher import Publication
 from streamdedup.daemon.statistics import Statistics
 from streamdedup.detection.model import Detection, DetectionResult, Skip
@@ -71,6 +71,7 @@ def test_what_can_be_foreseen_is_there_before_the_first_record_and_has_no_creati
             (family,) = metric.collect()
             assert {sample.value for sample in family.samples} == {0}, name
     assert value(metrics, "records_total", topic="b", kind="upsert") == 0
+    assert [value(metrics, "index_rebuilds_total", profile="news", kind=kind) for kind in REBUILD_KINDS] == [0, 0, 0]
     assert value(metrics, "skipped_total", profile="news", reason="redelivered") == 0
     assert "_created" not in generate_latest(metrics.registry).decode()
 
@@ -211,6 +212,9 @@ class Stats:
     def assigned(self) -> frozenset[Partition]:
         return frozenset([Partition("a", 1)])
 
+    def end(self, _partition: Partition) -> int:
+        return 10
+
     def count_documents(self) -> int:
         return 42
 
@@ -229,7 +233,7 @@ def test_the_lag_of_a_partition_that_went_is_shown_no_more(metrics):
     )
     statistics = Statistics(metrics, {})
     for _ in range(2):
-        statistics.observe(source)
+        statistics.observe(source, Batch())
     assert value(metrics, "lag_records", topic="a", partition="0") is None
     assert value(metrics, "lag_records", topic="a", partition="1") == 6
     assert value(metrics, "rebalances_total") == 2
@@ -238,11 +242,11 @@ def test_the_lag_of_a_partition_that_went_is_shown_no_more(metrics):
 
 def test_rebalances_are_counted_on_over_new_clients(metrics):
     statistics = Statistics(metrics, {})
-    statistics.observe(Stats(SourceStats(2)))
+    statistics.observe(Stats(SourceStats(2)), Batch())
     statistics.clients_closed()
     assert value(metrics, "partitions_assigned") == 0
     for _ in range(2):
-        statistics.observe(Stats(SourceStats(1)))
+        statistics.observe(Stats(SourceStats(1)), Batch())
     assert value(metrics, "rebalances_total") == 3
 
 
@@ -271,7 +275,7 @@ def test_the_memory_of_the_store_is_looked_at_now_and_then(metrics):
     store = Stats(StoreStats(100, None))
     statistics = Statistics(metrics, {"news": store})
     for _ in range(50):
-        statistics.observe(Stats(SourceStats()))
+        statistics.observe(Stats(SourceStats()), Batch())
     assert store.asked_count == 1
     assert (value(metrics, "store_used_bytes"), value(metrics, "store_limit_bytes")) == (100, 0)
     assert value(metrics, "index_documents", profile="news") == 42
@@ -281,21 +285,9 @@ def test_a_store_that_does_not_answer_is_noticed_although_there_is_nothing_to_do
     monkeypatch.setattr(statistics_module, "_STATS_S", 0.0)
     store = Stats(StoreStats(100, None), StoreUnavailable("away"))
     statistics = Statistics(metrics, {"news": store})
-    statistics.observe(Stats(SourceStats()))
+    statistics.observe(Stats(SourceStats()), Batch())
     with pytest.raises(StoreUnavailable):
-        statistics.observe(Stats(SourceStats()))
-
-
-def test_while_the_daemon_is_not_at_work_no_lag_is_shown(metrics):
-    statistics = Statistics(metrics, {})
-    statistics.observe(Stats(SourceStats(1, {Partition("a", 0): 0})))
-    assert value(metrics, "lag_records", topic="a", partition="0") == 0
-    statistics.waiting()
-    statistics.waiting()
-    assert value(metrics, "lag_records", topic="a", partition="0") is None
-    statistics.observe(Stats(SourceStats(1, {Partition("a", 0): 0})))
-    statistics.halted()
-    assert value(metrics, "lag_records", topic="a", partition="0") is None
+        statistics.observe(Stats(SourceStats()), Batch())
 
 
 def test_the_limits_that_documents_reached_are_logged_at_the_end_with_the_cure(metrics):
@@ -344,14 +336,14 @@ def test_nearly_full_memory_is_logged_once_until_there_was_room_again(metrics, m
     statistics = Statistics(metrics, {"news": Stats(*(StoreStats(used_bytes, 100) for used_bytes in used))})
     with capture_logs() as logs:
         for _ in used:
-            statistics.observe(Stats(SourceStats(1)))
+            statistics.observe(Stats(SourceStats(1)), Batch())
     said = [(line["used_bytes"], line["limit_bytes"]) for line in logs if line["event"] == "store_nearly_full"]
     assert said == [(86, 100), (88, 100)]
 
 
 def test_without_a_limit_no_memory_is_full(metrics):
     with capture_logs() as logs:
-        Statistics(metrics, {"news": Stats(StoreStats(10**12, None))}).observe(Stats(SourceStats(1)))
+        Statistics(metrics, {"news": Stats(StoreStats(10**12, None))}).observe(Stats(SourceStats(1)), Batch())
     assert [line["event"] for line in logs] == []
 
 

@@ -1,8 +1,9 @@
 """Readiness while the loop's thread is busy: with computing, or with a request that Kafka does not answer."""
 
 import pytest
+from structlog.testing import capture_logs
 
-from streamdedup.daemon.health import OVERDUE_S, Readiness
+from streamdedup.daemon.health import JOINING_S, OVERDUE_S, Readiness
 from streamdedup.daemon.metrics import Metrics
 from tests.support.clock import ManualClock
 
@@ -55,6 +56,49 @@ def test_a_wait_set_by_the_loop_is_reported_during_any_request_to_kafka(readines
     with readiness.asking_kafka():
         clock.now_s += 10 * OVERDUE_S
         assert readiness.problem() == "waiting for the store"
+
+
+def test_an_overdue_request_is_logged_once_when_readiness_turns(readiness, clock):
+    with capture_logs() as logged:
+        for _ in range(2):
+            with readiness.asking_kafka():
+                clock.now_s += OVERDUE_S
+                readiness.problem()
+                assert logged == []
+                clock.now_s += 0.1
+                for _ in range(3):
+                    readiness.problem()
+                (line,) = logged
+                assert (line["event"], line["what"], line["log_level"]) == ("waiting", "Kafka", "warning")
+                assert "no answer for 5 s" in line["reason"]
+            logged.clear()
+        readiness.retry_delay_s("Kafka", OSError("cannot commit"))
+    assert [line["reason"] for line in logged] == ["cannot commit"]
+
+
+def test_a_wait_for_partitions_is_explained_once_after_three_seconds(readiness, clock):
+    with capture_logs() as logged:
+        for _ in range(10):
+            readiness.wait_for("partitions")
+            readiness.log_joining()
+            clock.now_s += 0.5
+            assert len(logged) == (clock.now_s - 0.5 - (readiness._awaited_since_s) >= JOINING_S)
+        (line,) = logged
+        assert (line["event"], line["what"], line["log_level"]) == ("waiting", "partitions", "info")
+        assert "kafka.session_timeout" in line["reason"]
+        readiness.at_work()
+        readiness.wait_for("partitions")
+        readiness.log_joining()
+    assert len(logged) == 1
+
+
+def test_a_wait_for_partitions_that_was_logged_with_its_reason_is_not_explained(readiness, clock):
+    with capture_logs() as logged:
+        readiness.retry_delay_s("partitions", OSError("joined anew"))
+        clock.now_s += 10 * JOINING_S
+        readiness.wait_for("partitions")
+        readiness.log_joining()
+    assert [line["reason"] for line in logged] == ["joined anew"]
 
 
 def test_a_topic_that_does_not_exist_is_reported_beside_a_wait(metrics, clock):

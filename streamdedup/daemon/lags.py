@@ -1,0 +1,62 @@
+"""Lag of each assigned partition: its end offset less the first offset that is not committed.
+
+Offsets without a record (ends of transactions, aborted and compacted records) have no commit. So without a batch in
+progress the offset to read next counts as the first one that is not committed.
+"""
+
+import contextlib
+import math
+from collections.abc import Callable, Mapping
+
+from streamdedup.daemon.batch import now_ms
+from streamdedup.daemon.metrics import Metrics
+from streamdedup.errors import StreamdedupError
+from streamdedup.kafka.protocols import Batch, Source
+from streamdedup.position import Partition
+
+#: Interval of the requests for ends while the daemon waits, in seconds.
+REFRESH_S = 5.0
+
+
+class Lags:
+    """Shows the lags; without Kafka the last ones stay. ``clock`` returns monotonic seconds."""
+
+    def __init__(self, metrics: Metrics, clock: Callable[[], float]) -> None:
+        self._metrics = metrics
+        self._clock = clock
+        self.shown: dict[Partition, int] = {}  # lag by partition
+        #: First offset by partition of the batch in progress.
+        self._starts: Mapping[Partition, int] = {}
+        self._asked_at_s = -math.inf
+
+    def observe(self, source: Source, in_progress: Batch | None) -> None:
+        """Show the lags; ``in_progress`` is the batch that is polled and not committed. Sends no request."""
+        self._starts = {} if in_progress is None else in_progress.starts
+        self._show(source)
+
+    def rewound(self) -> None:
+        """Forget the batch in progress, which the source will return again."""
+        self._starts = {}
+
+    def refresh(self, source: Source) -> None:
+        """Ask for the ends, at most every ``REFRESH_S``, and show the lags; while the daemon waits it fetches none."""
+        now_s = self._clock()
+        if now_s - self._asked_at_s >= REFRESH_S:
+            self._asked_at_s = now_s
+            with contextlib.suppress(StreamdedupError):  # the next poll raises an error that waiting does not cure
+                source.request_ends()
+                self._show(source)
+
+    def _show(self, source: Source) -> None:
+        stats, assigned = source.stats(), source.assigned()
+        if not assigned and not stats.rebalances_count:
+            return  # new clients that have not joined the group yet
+        for partition in self.shown.keys() - assigned:
+            self._metrics.lag_records.remove(partition.topic, str(partition.number))
+            del self.shown[partition]
+        for partition, unread in stats.lags.items():
+            lag = max(unread, (source.end(partition) or 0) - self._starts.get(partition, math.inf))
+            if self.shown.get(partition) != lag:
+                self._metrics.lag_records.labels(partition.topic, str(partition.number)).set(lag)
+                self.shown[partition] = int(lag)
+        self._metrics.lag_timestamp_seconds.set(now_ms() / 1000)

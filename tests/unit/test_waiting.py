@@ -1,0 +1,263 @@
+"""What a daemon shows while it waits: its lag, the end offset less the committed offset, and why it waits."""
+
+import itertools
+
+import pytest
+from loop_world import CLOCK, GROUP, INPUT, Daemon, Sent, World, killed, store_fails
+from structlog.testing import capture_logs
+
+from streamdedup.daemon import lags as lags_module
+from streamdedup.daemon import statistics as statistics_module
+from streamdedup.daemon.breaker import BreakerOptions
+from streamdedup.daemon.lags import REFRESH_S
+from streamdedup.errors import BrokerMisconfigured, Rejoin, StoreUnavailable
+from streamdedup.kafka.protocols import Message, SourceStats
+
+TEXT = "amber birch cedar delta ember fjord grove"
+
+
+def documents(count: int, partition: int = 0, first: int = 0) -> list[Sent]:
+    return [Sent(f"p{partition}d{number}", f"{TEXT} {number}", partition) for number in range(first, first + count)]
+
+
+def lags(daemon: Daemon) -> dict[str, float]:
+    """The shown lag of each partition."""
+    samples = next(iter(daemon.metrics.lag_records.collect())).samples
+    return {sample.labels["partition"]: sample.value for sample in samples}
+
+
+def counted_requests(daemon: Daemon) -> list[float]:
+    """Times of the requests for ends that a daemon's present source receives from now on."""
+    times: list[float] = []
+    request, source = daemon.source.request_ends, daemon.source
+
+    def request_ends() -> None:
+        times.append(CLOCK.now_s)
+        request()
+
+    source.request_ends = request_ends
+    return times
+
+
+@pytest.fixture
+def world() -> World:
+    """One daemon at work, which has committed three documents of partition 0, in batches of four at most."""
+    return World(documents(3)).run()
+
+
+@pytest.fixture
+def daemon(world) -> Daemon:
+    return world.daemons[0]
+
+
+def away(world: World, daemon: Daemon, *sent: list[Sent]) -> list[dict[str, float]]:
+    """Let records arrive step by step, the first before the store goes away; return the lag after each step."""
+    first, *later = sent
+    world.send(*first)
+    seen: list[dict[str, float]] = []
+
+    def step() -> None:
+        seen.append(lags(daemon))
+        if later:
+            world.send(*later.pop(0))
+        CLOCK.now_s += REFRESH_S
+
+    world.plan = lambda _number: store_fails if len(seen) < len(sent) else None
+    world.outages = [step] * len(sent)
+    world.turn(daemon)
+    return seen
+
+
+def test_the_records_of_a_batch_in_progress_are_part_of_the_lag_until_their_commit(world, daemon):
+    during = []
+    world.send(*documents(6, first=3))
+    world.plan = lambda _number: lambda _world, moment: during.append((str(moment), lags(daemon)["0"]))
+    world.turn(daemon)
+    by_moment = dict(during)
+    assert (by_moment["a: before poll"], by_moment["a: before claim_pairs"], by_moment["a: before commit"]) == (0, 6, 6)
+    assert lags(daemon) == {"0": 2, "1": 0}
+    world.plan = lambda _number: None
+    world.turn(daemon)
+    assert lags(daemon) == {"0": 0, "1": 0}
+
+
+def test_the_records_of_a_batch_ahead_are_part_of_the_lag(world, daemon):
+    world.send(*documents(12, first=3))
+    world.turn(daemon)
+    assert daemon.loop._reader.ahead() is not None
+    assert lags(daemon)["0"] == 8
+
+
+def test_a_marker_of_a_transaction_at_the_end_is_no_lag(world, daemon):
+    sender = world.broker.register("sender")
+    world.broker.append(Message(INPUT, None, b"{}"), world.broker.begin("sender", sender), 0)
+    world.broker.end("sender", "aborted")
+    for _ in range(2):
+        world.turn(daemon)
+    assert world.broker.end_of(world.positions[0].topic_partition) == 5
+    daemon.source.seek({world.positions[0].topic_partition: 5})  # as the client does behind records that nobody sees
+    world.turn(daemon)
+    assert lags(daemon)["0"] == 0
+
+
+def test_while_the_store_is_away_the_lag_follows_the_ends_from_the_committed_offsets(world, daemon):
+    sent = documents(2, first=3), documents(4, first=5), documents(10, partition=1), documents(1, first=9)
+    assert away(world, daemon, *sent) == [
+        {"0": 2, "1": 0},
+        {"0": 6, "1": 0},
+        {"0": 6, "1": 10},
+        {"0": 7, "1": 10},
+    ]
+
+
+def test_a_daemon_that_resumes_shows_all_records_that_wait(world, daemon):
+    away(world, daemon, documents(1, first=3), documents(8, first=4), [])
+    assert lags(daemon)["0"] == 9
+    seen = []
+    world.plan = lambda _number: lambda _world, _moment: seen.append(lags(daemon)["0"])
+    for _ in range(4):
+        world.turn(daemon)
+    assert seen == sorted(seen, reverse=True)
+    assert (seen[0], seen[-1]) == (9, 0)
+
+
+def test_kafka_is_asked_for_ends_at_intervals_while_the_daemon_waits_and_never_while_it_works(world, daemon):
+    world.send(*documents(40, first=3))
+    asked = counted_requests(daemon)
+    fetched = daemon.source._fetch
+
+    def fetch(limit):
+        daemon.source.__dict__.pop("request_ends", None)  # a fetch brings the ends without a request
+        return fetched(limit)
+
+    daemon.source._fetch = fetch
+    world.run()
+    assert asked == []
+    asked = counted_requests(daemon)
+    daemon.source._fetch = fetched
+    daemon.loop.readiness.halted = "for the test"
+    began_at = CLOCK.now_s
+    while CLOCK.now_s < began_at + 4 * REFRESH_S:
+        world.turn(daemon)
+    assert len(asked) == 4
+    assert all(later - earlier >= REFRESH_S for earlier, later in itertools.pairwise(asked))
+
+
+def test_a_halted_daemon_shows_what_comes_in():
+    world = World([Sent("x", "", 0, "not_json")] * 12, breaker=BreakerOptions(5, 10), batch_size=20)
+    daemon = world.daemons[0]
+    world.turn(daemon)
+    assert daemon.metric("halted") == 1
+    CLOCK.now_s += REFRESH_S
+    world.turn(daemon)
+    assert lags(daemon)["0"] == 12
+    world.send(*documents(3, first=3))
+    CLOCK.now_s += REFRESH_S
+    world.turn(daemon)
+    assert lags(daemon)["0"] == 15
+    # The partition was another daemon's for a while, and comes back.
+    daemon.source.seek({world.positions[0].topic_partition: 11})
+    CLOCK.now_s += REFRESH_S
+    world.turn(daemon)
+    assert lags(daemon)["0"] == 4
+
+
+def test_a_daemon_that_rebuilds_its_index_shows_what_comes_in(world):
+    world.stop_all()
+    world.index.__init__()
+    world.on_index_lost = "rebuild"
+    daemon, seen = world.start("later"), []
+    world.send(*documents(2, first=3))
+
+    def arrive(_world, moment) -> None:
+        if moment.effect == "complete" and not moment.after:
+            world.send(*documents(5, first=5))
+            CLOCK.now_s += REFRESH_S
+            daemon.loop._rebuild_step()
+            seen.append((daemon.loop.readiness.awaited, lags(daemon)["0"]))
+
+    world.plan = lambda _number: arrive
+    world.run()
+    assert seen == [("the index", 7)]
+
+
+def test_without_kafka_the_last_lags_stay_and_their_time_with_them(world, daemon, monkeypatch):
+    now_s = [1_000.0]
+    monkeypatch.setattr(lags_module, "now_ms", lambda: now_s[0] * 1000)
+    world.send(*documents(6, first=3))
+    world.turn(daemon)
+    before = lags(daemon)
+    assert before["0"] == 2
+    now_s[0] = 2_000.0
+    world.broker.away = True
+    asked = counted_requests(daemon)
+    for _ in range(3):
+        CLOCK.now_s += REFRESH_S
+        world.turn(daemon)
+        assert lags(daemon) == before
+    assert asked == [], "a request would wait for an answer"
+    assert daemon.metric("lag_timestamp_seconds") == 1_000.0
+    world.broker.away = False
+    world.turn(daemon)
+    assert daemon.metric("lag_timestamp_seconds") == 2_000.0
+
+
+@pytest.mark.parametrize("error", [Rejoin("made to fail"), StoreUnavailable("made to fail")])
+def test_new_clients_that_have_not_joined_yet_leave_the_last_lags(world, daemon, error):
+    world.send(*documents(9, first=3))
+    world.turn(daemon)
+    before = lags(daemon)
+    daemon.loop._close_clients()
+    source, _ = daemon.loop._open_clients()
+    daemon.loop._statistics.lags.observe(source, None)
+    assert lags(daemon) == before
+    world.broker.away = True
+    daemon.loop._wait("the store", error)  # without an answer to the request for ends
+    assert lags(daemon) == before
+
+
+def test_a_partition_that_another_daemon_has_taken_is_not_shown(world, daemon):
+    world.send(*documents(9, first=3))
+    world.turn(daemon)
+    assert lags(daemon).keys() == {"0", "1"}
+    world.start("b")
+    world.run()
+    assert len(lags(daemon)) == 1
+
+
+def test_a_refused_request_for_ends_does_not_end_a_daemon_that_waits(world, daemon):
+    def refused() -> None:
+        raise BrokerMisconfigured("made to fail")
+
+    daemon.source.request_ends = refused
+    daemon.loop.readiness.halted = "for the test"
+    world.turn(daemon)
+    assert lags(daemon) == {"0": 0, "1": 0}
+
+
+def test_the_summary_has_the_lag_also_while_the_daemon_waits(world, daemon, monkeypatch):
+    monkeypatch.setattr(statistics_module, "_SUMMARY_S", 0.0)
+    with capture_logs() as logged:
+        away(world, daemon, documents(1, first=3), documents(8, first=4), [])
+    summaries = [line["lag"] for line in logged if line["event"] == "summary"]
+    assert 9 in summaries
+
+
+def test_a_killed_daemon_leaves_its_lag_to_the_next(world):
+    world.send(*documents(9, first=3))
+    world.plan = lambda number: killed if number == 5 else None
+    world.run()
+    assert lags(world.daemons[0])["0"] == 0
+    assert world.broker.committed(GROUP)[world.positions[0].topic_partition] == 12
+
+
+def test_a_daemon_whose_group_assigns_nothing_says_so(world, daemon):
+    daemon.loop._close_clients()
+    daemon.loop.readiness.wait_for("Kafka")
+    source, _ = daemon.loop._open_clients()
+    source.inner.assigned, source.inner.stats = frozenset, SourceStats
+    with capture_logs() as logged:
+        for _ in range(10):
+            daemon.loop._succeeded(source)
+            CLOCK.now_s += 1
+    assert [(line["event"], line["what"]) for line in logged] == [("waiting", "partitions")]
