@@ -317,6 +317,23 @@ def test_an_unknown_key_that_looks_like_json_becomes_one_dead_letter_wherever_th
         assert keyed_run(records, number) == calm, number
 
 
+def test_a_rebuild_reports_no_refused_deletion_again_and_a_later_one_is_refused_as_before():
+    records = [Sent('"a"', TEXT), Sent('"a"', None), Sent(JSON_ID, None)]
+    world = KeyedWorld(records, partitions=1, on_index_lost="rebuild")
+    for lost in (False, True):
+        if lost:
+            world.index.__init__()
+            world.send(Sent("b", TEXT))
+        for _ in range(40):
+            world.turn(world.daemons[0])
+        assert [letter.key for letter in world.broker.records(DEAD_LETTERS)] == [b'{"id":"a"}']
+    world.send(Sent(JSON_ID, None), Sent('"a"', None))
+    for _ in range(40):
+        world.turn(world.daemons[0])
+    assert [letter.key for letter in world.broker.records(DEAD_LETTERS)] == [b'{"id":"a"}'] * 2
+    assert not world.index._pending_matches.all_keys()
+
+
 def keyed_run(records, failing: int | None):
     def fail(_world, moment):
         if moment.effect in FENCED_METHODS - {"finish"}:
