@@ -50,7 +50,7 @@ _UNFIT = frozenset({ErrorCode.INVALID_FIELD, ErrorCode.NOT_UTF8, ErrorCode.SCHEM
 _OTHER_FORMS = (b"{", b'"', b"\0", b"\1")
 #: Cure for a key that is no id.
 KEY_ADVICE = "if the key has the id in another form, set key_format of the profile"
-_PART = 65_536
+_PART = 65_536  # characters that are encoded at once
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamdedup.errors import DecodeError
-from streamdedup.wire import ErrorCode
+from streamdedup.errors import DecodeError, DocumentTooLarge
+from streamdedup.position import Position
+from streamdedup.wire import Decoder, ErrorCode
 from streamdedup.wire.formats import avro
 from streamdedup.wire.formats.avro_walk import Walk, as_step
 from streamdedup.wire.formats.fields import Schema
@@ -46,6 +47,15 @@ def test_a_value_takes_at_most_four_times_its_bytes_and_32_mib(kind, size):
     assert [bomb["outcome"] for bomb in measured] == [bomb["expected"] for bomb in measured]
     assert {bomb["name"]: bomb["growth"] for bomb in measured if bomb["growth"] > 4 * bomb["bytes"] + 32 * MIB} == {}
     assert len(measured) == sum(bomb.format in (kind, kind.removesuffix("-schema")) for bomb in BOMBS.values())
+
+
+@pytest.mark.parametrize("text", ["é" * 70_000, "a" * 65_535 + "😀" * 10_000])
+def test_the_bytes_of_a_long_text_are_counted_exactly(text):
+    count = len(text.encode())
+    value = json.dumps({"text": text}).encode()
+    assert Decoder(max_text_bytes=count).decode(Position("t", 0, 0), 5, b"key", value).text == text
+    with pytest.raises(DocumentTooLarge, match=f"is {count:,} bytes long"):
+        Decoder(max_text_bytes=count - 1).decode(Position("t", 0, 0), 5, b"key", value)
 
 
 def reader(schema, *texts, **names):

@@ -653,11 +653,16 @@ def test_files_that_clients_have_built_in_are_known(answers, decode):
     assert refused(decode, b"\0\0\0\0\x09\0", format="protobuf")[0] == ErrorCode.UNUSABLE_SCHEMA
 
 
+def test_two_fields_may_have_one_name_in_json(answers, decode):
+    twins = "optional string foo_bar = 1; optional string fooBar = 2;"
+    answers.add(7, f'syntax = "proto2"; message A {{ {twins} message B {{ {twins} }} }}', "PROTOBUF")
+    found = decode(b"\0\0\0\0\7\0\x0a\1a\x12\1b", format="protobuf", text_fields=("foo_bar", "fooBar"))
+    assert found.text == "a\nb"
+
+
 MODES = {
     "proto2": """syntax = "proto2";
         message A {
-          optional string same_name = 5;
-          optional string sameName = 6;
           required int32 needed = 9;
           optional string text = 1 [default = "none"];
           optional group Payload = 2 { optional string body = 1; repeated group Many = 3 { optional string body = 1; } }
