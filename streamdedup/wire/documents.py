@@ -44,8 +44,8 @@ _FIELDS = ("id", "op", "published_at", "source", "scope", "deleted")
 #: Fields that are only passed on, and the sets of them that attempts to read a value leave out, in order.
 _PASSED_ON: tuple[Flaw, ...] = ("source", "published_at")
 _LEFT_OUT: tuple[tuple[Flaw, ...], ...] = ((), ("source",), ("published_at",), _PASSED_ON)
-#: Codes of errors that one field may cause.
-_UNFIT = frozenset({ErrorCode.INVALID_FIELD, ErrorCode.NOT_UTF8, ErrorCode.SCHEMA_MISMATCH})
+#: Codes of errors that one field may cause, in a value that is whole.
+_UNFIT = frozenset({ErrorCode.INVALID_FIELD, ErrorCode.NOT_UTF8})
 #: First bytes of keys that are rather JSON, or framed for a schema registry, than ids.
 _OTHER_FORMS = (b"{", b'"', b"\0", b"\1")
 #: Cure for a key that is no id.

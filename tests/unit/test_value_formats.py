@@ -963,6 +963,15 @@ def test_a_key_that_its_schema_cannot_read_is_an_invalid_id_and_beside_an_id_a_f
     assert decoder.flaws(document, key) == ("key",)
 
 
+def test_a_value_that_is_cut_within_its_time_or_followed_by_bytes_is_no_document_without_the_time(answers, decode):
+    schema = record("Article", id="string", text="string", published_at=MILLIS)
+    answers.add(7, schema)
+    value = framed(7, schema, {"id": "a", "text": "one", "published_at": datetime(2026, 5, 1, tzinfo=UTC)})
+    assert decode(value).published_at == "2026-05-01T00:00:00Z"
+    for damaged in (value[:-3], value + b"x"):
+        assert refused(decode, damaged)[0] == ErrorCode.SCHEMA_MISMATCH
+
+
 def test_a_schema_without_texts_may_be_one_of_deletions_by_a_flag(answers, decode):
     schema = record("Gone", id="string", gone="boolean")
     answers.add(7, schema)
