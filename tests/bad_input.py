@@ -265,18 +265,26 @@ def _other_fields() -> Iterator[tuple[str, Row]]:
         Row("dead letter:invalid_id", (Sent(b'{"op":"delete"}'), Sent(b'{"op":"append","text":"a"}'))),
     )
     yield (
-        "long-source-or-time",
-        Row("dead letter:invalid_field", _changed("long-s", {"source": "s" * 1_025}, {"published_at": "\u2026" * 342})),
+        "unusable-source-or-time",
+        Row(
+            "processed",
+            (
+                *_changed("long-s", {"source": "s" * 1_025}, {"published_at": "\u2026" * 342}),
+                *_changed("typed", {"source": []}, {"published_at": 1.5}, {"source": True, "published_at": {"a": [1]}}),
+            ),
+        ),
     )
-    yield (
-        "other-field-of-a-wrong-type",
-        Row("dead letter:invalid_field", _changed("other", {"source": []}, {"published_at": 1.5}, {"op": 1})),
-    )
+    yield "op-of-a-wrong-type", Row("dead letter:invalid_field", _changed("other", {"op": 1}, {"op": [], "source": []}))
 
 
 def _records() -> Iterator[tuple[str, Row]]:
     """What is odd about the record, not its value."""
     yield "null-value-with-key", Row("deleted", (Sent(None, b"tombstone"),))
+    yield (
+        "key-in-another-form",
+        Row("dead letter:invalid_id", tuple(Sent(None, key) for key in (b'{"id":"a"}', b'"a"'))),
+    )
+    yield "framed-key", Row("dead letter:invalid_id", (Sent(None, b"\0\0\0\0\7\2a"), Sent(None, b"\1" + b"g" * 16)))
     yield (
         "append-to-nothing",
         Row("dead letter:unknown_document", (_spelt("no-one", '{"op":"append","text":"TEXT"}', b"no-one"),)),

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
 
@@ -127,23 +128,26 @@ def registry_of(settings: Settings) -> Registry | None:
 
 
 def topic_decoder(settings: Settings, profile: Profile) -> Decoder:
-    """Return the decoder for the records of a profile, in its value format; ``decoder_of`` alone is for files.
+    """Return the decoder for the records of a profile, in its formats; ``decoder_of`` alone is for files.
 
     Raises:
         SettingsError: The format needs an extra that is not installed.
     """
     try:
-        return decoder_of(profile, profile.format, registry_of(settings))
+        return replace(
+            decoder_of(profile),
+            format=profile.format,
+            registry=registry_of(settings),
+            key_format=profile.key_format,
+            key_field=profile.key_field,
+        )
     except ModuleNotFoundError as error:
         advice = "pip install 'streamdedup[registry]'"
-        raise SettingsError(f'format = "{profile.format}" needs {error.name}: {advice}') from error
+        raise SettingsError(f"format or key_format needs {error.name}: {advice}") from error
 
 
-def decoder_of(profile: Profile, value_format: str = "json", registry: Registry | None = None) -> Decoder:
-    """Return a decoder with the field names of a profile.
-
-    The defaults are for files of documents, which are JSON even if the topics have another value format.
-    """
+def decoder_of(profile: Profile) -> Decoder:
+    """Return a decoder for files of documents, which are JSON, with the field names of a profile."""
     return Decoder(
         id_field=profile.id_field,
         text_fields=profile.text_fields,
@@ -153,8 +157,8 @@ def decoder_of(profile: Profile, value_format: str = "json", registry: Registry 
         max_text_bytes=profile.max_text_bytes,
         scope_field=profile.scope_field,
         default_scope=profile.default_scope,
-        format=value_format,
-        registry=registry,
+        op_values=profile.op_values,
+        deleted_field=profile.deleted_field,
     )
 
 

@@ -38,7 +38,7 @@ def check(
     assignments: SetOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Verify settings, Kafka, Redis, rights, topics and indexes before the first start.
+    """Verify settings, Kafka, Redis, rights, topics, keys and indexes before the first start.
 
     Read-only. Prints a line for each check: ok, warning or failed, with the cure; a failure does not stop the others.
     Exit code 0: nothing failed; 1: a server does not answer; 2: the settings are wrong; 78: an operator must help.

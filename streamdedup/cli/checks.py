@@ -6,18 +6,24 @@ finding holds a secret.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import chain
 
 from streamdedup.cli.assembly import kafka_options, topic_decoder
 from streamdedup.errors import (
     BrokerMisconfigured,
     BrokerUnavailable,
     DecodeError,
+    FatalError,
     IndexLost,
     IndexMismatch,
+    MessageError,
     RegistryMisconfigured,
     RegistryUnavailable,
     StoreMisconfigured,
     StoreUnavailable,
+    TransientError,
 )
 from streamdedup.findings import Finding, Level
 from streamdedup.index.backend import Backend
@@ -25,9 +31,14 @@ from streamdedup.index.fingerprints import compare_fingerprints
 from streamdedup.indexes import connect_backend, lifetime_ms
 from streamdedup.kafka.admin import TopicNeed, check_kafka
 from streamdedup.kafka.group import committed_if_listed
+from streamdedup.kafka.reader import KafkaSpan
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
+from streamdedup.settings.units import counted
 from streamdedup.wire import RegistryFormat
+
+#: Records of a profile whose keys are checked.
+_SAMPLE_RECORDS = 1_000
 
 
 def topic_needs(settings: Settings) -> list[TopicNeed]:
@@ -106,6 +117,29 @@ def _subject_finding(subject: str, value_format: RegistryFormat, text_fields: Se
     return Finding.ok(*check_and_subject, f"newest schema of {subject} has the text fields{missing_optional}")
 
 
+def key_findings(settings: Settings) -> Iterator[Finding]:
+    """Yield for each profile whether the keys of recent records name the documents in their values."""
+    for name, profile in settings.profiles.items():
+        options = replace(kafka_options(settings), topics=tuple(profile.topics))
+        decoder, count, other_count = topic_decoder(settings, profile), 0, 0
+        with (
+            suppress(TransientError, FatalError),  # of Kafka or the registry: other findings report them
+            KafkaSpan(options, since_ms=None, ends=None, most_count=_SAMPLE_RECORDS) as span,
+            decoder.batch(),
+        ):
+            for record in chain.from_iterable(batch.records for batch in span.batches()):
+                with suppress(MessageError):  # the daemon makes a dead letter of it
+                    document = decoder.decode(record.position, 0, record.key, record.value, record.headers)
+                    count += record.key is not None
+                    other_count += document.doubtful or "key" in decoder.flaws(document, record.key, record.headers)
+        records = f"the newest {counted(count, 'record')} with keys of profile {name}"
+        if other_count:
+            text = f"{other_count:,} of {records} have the key of another document: set key_format, or key by id"
+            yield Finding.warning("keys", f"profile {name}", text)
+        elif count:
+            yield Finding.ok("keys", f"profile {name}", f"{records} have the keys of their documents")
+
+
 def _committed_offsets(settings: Settings) -> dict[Partition, int] | None:
     """Return the committed offsets of the group; None if Kafka does not answer or refuses the client."""
     try:
@@ -167,6 +201,8 @@ def every_finding(settings: Settings) -> Iterator[Finding]:
         if finding.check == "kafka":  # the finding about the connection; if it breaks later, a second one says so
             kafka_answers = finding.level is Level.OK
         yield finding
+    if kafka_answers:
+        yield from key_findings(settings)
     committed = _committed_offsets(settings) if kafka_answers else None
     with connect_backend(settings) as backend:
         for finding in store_findings(settings, backend):

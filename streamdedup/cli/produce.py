@@ -2,10 +2,10 @@
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -29,7 +29,10 @@ from streamdedup.kafka.reader import SpanReader
 from streamdedup.settings import Profile, Settings
 from streamdedup.settings.units import counted
 from streamdedup.wire import Decoder, RegistryFormat
-from streamdedup.wire.formats.registry import Write
+from streamdedup.wire.formats.fields import Headers
+from streamdedup.wire.formats.registry import KEY_ID_HEADER, Write
+
+_Writer = TypeVar("_Writer")
 
 
 def produce(  # noqa: PLR0913  one argument per option
@@ -55,7 +58,7 @@ def produce(  # noqa: PLR0913  one argument per option
         typer.Option(metavar="SCOPE", help="Instead of files: a tombstone for each document of the topic in a scope."),
     ] = None,
 ) -> None:
-    """Send a corpus into an input topic, each document keyed by its id.
+    """Send a corpus into an input topic, each document keyed by its id in the key_format of the profile.
 
     JSON lines are sent unchanged, malformed ones included: the daemon turns them into dead letters. --skip-unreadable
     leaves them out. Table rows become JSON objects with the field names of the profile; columns have these names too,
@@ -78,7 +81,10 @@ def produce(  # noqa: PLR0913  one argument per option
         _erase(settings, profile, topic, erase_scope)
         return
     # Documents of files are JSON (`decoder_of`). `write` makes values with the topic's schema, and is None for JSON.
-    decoder, write = decoder_of(profile), _writer(settings, profile, topic)
+    decoder, of_topic, write = decoder_of(profile), topic_decoder(settings, profile), None
+    write_key = _registered(of_topic.key_writer, f"{topic}-key")
+    if isinstance(of_topic.value_format, RegistryFormat):
+        write = _registered(of_topic.value_format.writer, f"{topic}-value")
     skip_unreadable = skip_unreadable or write is not None  # a malformed line fits no schema
     columns = Columns(id_column, tuple(text_column or ()), source_column, published_at_column)
     readers = [
@@ -87,7 +93,8 @@ def produce(  # noqa: PLR0913  one argument per option
     inputs, started = FileEntries(), time.monotonic()
     entries = islice(_entries(readers, inputs, skip_unreadable=skip_unreadable), limit)
     records = (
-        (f"{entry.file}:{entry.line} (id {entry.id})", *_key_and_value(entry, decoder, write)) for entry in entries
+        (f"{entry.file}:{entry.line} (id {entry.id})", *_key_and_value(entry, decoder, write_key, write))
+        for entry in entries
     )
     sent_count, large_count, is_interrupted = _send(kafka_options(settings), topic, records, Pace(rate))
     duration_s = time.monotonic() - started
@@ -123,6 +130,7 @@ def _erase(settings: Settings, profile: Profile, topic: str, scope: str) -> None
     if profile.scope_field is None:
         raise SettingsError(f"--erase-scope: the profile of {topic} has no scope_field")
     scopes: dict[str, str | None] = {}
+    keys: dict[str, tuple[bytes, Headers]] = {}
     decoder = topic_decoder(settings, profile)
     with SpanReader(reading_options(settings, topic)) as reader:
         for batch in reader.batches():
@@ -133,9 +141,14 @@ def _erase(settings: Settings, profile: Profile, topic: str, scope: str) -> None
                     # An append has no scope: the document keeps the present one. A deletion sets None.
                     if document.op != "append":
                         scopes[document.id] = document.scope
+                    if record.key is not None and "key" not in decoder.flaws(document, record.key, record.headers):
+                        # The same bytes, which select the same partition.
+                        keys[document.id] = record.key, record.headers
     with Feeder(kafka_options(settings)) as feeder:
         for document_id in [name for name, document_scope in scopes.items() if document_scope == scope]:
-            feeder.send(topic, document_id.encode(), None)
+            key, headers = keys.get(document_id) or (_registered(decoder.key_writer, f"{topic}-key")(document_id), ())
+            schema_id = [(name, value) for name, value in headers if name == KEY_ID_HEADER and value is not None]
+            feeder.send(topic, key, None, headers=schema_id)
     tell(f"{counted(feeder.delivered_count, 'tombstone')} sent to {topic}", err=True)
 
 
@@ -147,25 +160,25 @@ def _topic_profile(settings: Settings, topic: str) -> Profile:
     raise SettingsError(f"--topic {topic}: no profile has this topic; the settings name {existing}")
 
 
-def _writer(settings: Settings, profile: Profile, topic: str) -> Write | None:
-    """Return a writer of values with the newest schema of a topic; None where values have no schemas."""
-    value_format = topic_decoder(settings, profile).value_format
-    if not isinstance(value_format, RegistryFormat):
-        return None
+def _registered(make: Callable[[str], _Writer | None], subject: str) -> _Writer:
+    """Return a writer of keys or values, with the newest schema of a subject if it needs any."""
     try:
-        write = value_format.writer(f"{topic}-value")
+        write = make(subject)
     except DecodeError as error:
-        raise SettingsError(f"newest schema of {topic}-value: {error}") from error
+        raise SettingsError(f"newest schema of {subject}: {error}") from error
     if write is None:
-        raise SettingsError(f"the schema registry has no subject {topic}-value; register a schema first")
+        raise SettingsError(f"the schema registry has no subject {subject}; register a schema first")
     return write
 
 
-def _key_and_value(entry: Entry, decoder: Decoder, write: Write | None) -> tuple[bytes | None, bytes | None]:
-    """Return the record of an entry; raise ``CorpusError`` if the document does not fit the topic's schema."""
+def _key_and_value(
+    entry: Entry, decoder: Decoder, write_key: Callable[[str], bytes], write: Write | None
+) -> tuple[bytes | None, bytes | None]:
+    """Return the record of an entry; raise ``CorpusError`` if the document does not fit the topic's schemas."""
     value = entry.value(decoder)
     try:
-        return entry.key, value if write is None else write(json.loads(value))
+        key = None if entry.problem is not None else write_key(entry.id)
+        return key, value if write is None else write(json.loads(value))
     except DecodeError as error:
         raise CorpusError(f"{entry.file}:{entry.line}: {error}") from error
 

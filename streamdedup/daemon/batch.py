@@ -24,8 +24,8 @@ from streamdedup.errors import DecodeError, DocumentTooLarge, FatalError, Messag
 from streamdedup.index.contract import Index
 from streamdedup.index.values import Fence, Fingerprint
 from streamdedup.kafka.protocols import Batch, Record
-from streamdedup.position import Partition
-from streamdedup.wire import Decoder, Document, ErrorCode
+from streamdedup.position import Partition, Position
+from streamdedup.wire import Decoder, Document, ErrorCode, Flaw
 from streamdedup.wire.dead_letters import Failure, Stage
 
 #: Kind of a record without a valid operation.
@@ -98,6 +98,7 @@ class DecodedBatch:
         failures: Records that cannot be read or decoded.
         kinds: Topic and operation of each record, with ``INVALID`` as the operation of a failed one; for the metrics.
         future_count: Documents whose record time lay in the future.
+        flawed: Profile, flaw and position for each flaw of a document that is processed all the same.
     """
 
     batch: Batch
@@ -105,6 +106,7 @@ class DecodedBatch:
     failures: Sequence[FailedRecord]
     kinds: Sequence[tuple[str, str]]
     future_count: int
+    flawed: Sequence[tuple[str, Flaw, Position]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,11 +255,11 @@ def decode_batch(
         TransientError: The schema registry of a value format does not answer.
         FatalError: A value format needs the help of an operator.
     """
-    formats = {pipelines[topic].decoder.value_format for topic in {record.position.topic for record in batch.records}}
+    decoders = {pipelines[topic].decoder for topic in {record.position.topic for record in batch.records}}
     with ExitStack() as stack:
-        for value_format in formats:
+        for decoder in decoders:
             # In this context, a schema that the registry does not have is asked for once, not for each record.
-            stack.enter_context(value_format.batch())
+            stack.enter_context(decoder.batch())
         return _decode_records(batch, pipelines, tick, is_ahead=is_ahead)
 
 
@@ -274,6 +276,7 @@ def _decode_records(
     documents: dict[str, list[Document]] = {}
     failures: list[FailedRecord] = []
     kinds: list[tuple[str, str]] = []
+    flawed: list[tuple[str, Flaw, Position]] = []
     future_count = 0
     for record in batch.records:
         tick()
@@ -283,6 +286,7 @@ def _decode_records(
             document = pipeline.decoder.decode(
                 record.position, record.timestamp_ms, record.key, record.value, record.headers
             )
+            flaws = pipeline.decoder.flaws(document, record.key, record.headers)
         except (TransientError, FatalError):
             raise  # the record is not to blame
         except Exception as error:  # includes defects that only this record triggers
@@ -301,12 +305,13 @@ def _decode_records(
             document = replace(document, time_ms=present_ms)
         documents.setdefault(pipeline.name, []).append(document)
         kinds.append((topic, document.op))
+        flawed += [(pipeline.name, flaw, record.position) for flaw in flaws]
     for unreadable in batch.unreadable:
         record = Record(unreadable.position, timestamp_ms=-1, key=None, value=None)
         failure = Failure.of(DecodeError(ErrorCode.UNREADABLE, unreadable.reason), Stage.READ)
         failures.append(FailedRecord(record, failure))
         kinds.append((unreadable.position.topic, INVALID))
-    return DecodedBatch(batch, documents, failures, kinds, future_count)
+    return DecodedBatch(batch, documents, failures, kinds, future_count, flawed)
 
 
 def _decode_stage(error: Exception) -> Stage:

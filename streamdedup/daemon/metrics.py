@@ -7,6 +7,7 @@ values. A change here also touches ``docs/metrics.md``, which a test compares wi
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import Lock
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from streamdedup.metrics import DeclaredMetric, MetricSet
+from streamdedup.wire import Flaw
 
 #: Bucket bounds for the stages of a batch, in seconds.
 _STAGE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -132,6 +134,19 @@ class Metrics(MetricSet):
     )
     documents_deleted = DeclaredMetric(
         Counter, "Deletions processed, also of documents that did not exist.", "No action.", "profile"
+    )
+    documents_deleted_unknown = DeclaredMetric(
+        Counter,
+        "Deletions, among the processed ones, of documents that the index did not know.",
+        "A share that jumps: [deletions have no effect](operating.md#deletions-have-no-effect).",
+        "profile",
+    )
+    documents_flawed = DeclaredMetric(
+        Counter,
+        "Documents processed with a key that is not their id, or without a source or published_at that is unusable.",
+        "Reason key: [deletions have no effect](operating.md#deletions-have-no-effect). Others: correct the field.",
+        "profile",
+        "reason",
     )
     skipped = DeclaredMetric(
         Counter,
@@ -383,23 +398,23 @@ class Metrics(MetricSet):
             reasons: Reasons for skipping a document.
             rules: Suppression rules.
         """
-        kinds, codes, reasons, rules = tuple(kinds), tuple(codes), tuple(reasons), tuple(rules)  # read for each topic
+        of_topic = [(self.records, tuple(kinds)), (self.dead_letters, tuple(codes))]  # tuples: read for each topic
+        of_profile = [
+            (self.skipped, tuple(reasons)),
+            (self.suppressed, tuple(rules)),
+            (self.documents_flawed, get_args(Flaw)),
+            (self.index_rebuilds, REBUILD_KINDS),
+        ]
         for stage in STAGES:
             self.batch_seconds.labels(stage)
         for topic, profile in profile_of.items():
             self.latency_seconds.observe(topic, np.empty(0))
             self.topics_recreated.labels(topic)
-            for kind in kinds:
-                self.records.labels(topic, kind)
-            for code in codes:
-                self.dead_letters.labels(topic, code)
-            for reason in reasons:
-                self.skipped.labels(profile, reason)
-            for rule in rules:
-                self.suppressed.labels(profile, rule)
+            for owner, families in ((topic, of_topic), (profile, of_profile)):
+                for family, values in families:
+                    for value in values:
+                        family.labels(owner, value)
             self.index_lost_timestamp_seconds.labels(profile)
-            for kind in REBUILD_KINDS:
-                self.index_rebuilds.labels(profile, kind)
             for name, declared in self.declared().items():
                 if declared.kind is Counter and declared.labels == ("profile",):
                     getattr(self, name).labels(profile)  # creates the series

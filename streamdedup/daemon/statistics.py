@@ -23,7 +23,7 @@ from streamdedup.index.contract import StoreHealth
 from streamdedup.index.values import Fence, StoreStats
 from streamdedup.kafka.protocols import Batch, Source
 from streamdedup.repeats import RepeatLimit
-from streamdedup.wire import ErrorCode
+from streamdedup.wire import ErrorCode, Flaw
 
 #: Interval of the summary in the log, in seconds.
 _SUMMARY_S = 60.0
@@ -63,6 +63,8 @@ class Statistics:
         self._nearly_full = False
         #: Topics and incarnations that ``topic_recreated``, called for each partition of a topic, has counted.
         self._recreated: set[tuple[str, int]] = set()
+        #: Topics and flaws of documents that were logged.
+        self._flawed: set[tuple[str, Flaw]] = set()
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
@@ -81,6 +83,11 @@ class Statistics:
             metrics.records.labels(topic, kind).inc(count)
         metrics.dead_letters_silent.inc(publication.silent_failures_count)
         metrics.future_times.inc(decoded.future_count)
+        for profile, flaw, position in decoded.flawed:
+            metrics.documents_flawed.labels(profile, flaw).inc()
+            if (position.topic, flaw) not in self._flawed:
+                self._flawed.add((position.topic, flaw))
+                log.warning("document_flawed", flaw=flaw, position=str(position))
         for profile, detected in result.detected.items():
             self._count_detected(profile, detected)
             self._limits[profile] = self._limits.get(profile, ReachedLimits()) + ReachedLimits.of(detected)
@@ -111,6 +118,7 @@ class Statistics:
             (metrics.documents_silent, detected.silent_count),
             (metrics.documents_silent_unexplained, detected.unexplained_count),
             (metrics.documents_deleted, detected.deleted_count),
+            (metrics.documents_deleted_unknown, detected.deleted_unknown_count),
             (metrics.alerts, len(detected.detections)),
             (metrics.pairs, _pairs_count(detected)),
             (metrics.candidates, detected.candidates_count),

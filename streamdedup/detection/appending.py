@@ -5,7 +5,7 @@ hash of the stored digest and the appended text, because the whole text is not s
 the digest before the first append: pair keys contain it, so that an append repeats no alert.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -33,7 +33,7 @@ class Appended(NamedTuple):
             ``insert_entries``. A replayed append has the stored entry, a superseded one an entry with its content.
         refused: Appends that can never be processed, with the reason.
         missing_positions: Positions of the refused appends whose document is not in the index. They have pending
-            matches (``_missing_at_first_attempt``).
+            matches (``missing_at_first_attempt``).
     """
 
     rows: Sequence[tuple[Document, IndexEntry, InsertResult]] = ()
@@ -61,7 +61,13 @@ class Appender:
         entries = self._store.get_entries(numbers)
         stored = [entries.get(number) for number in numbers]
         states = [_state(document, entry) for document, entry in zip(appends, stored, strict=True)]
-        missing = self._missing_at_first_attempt(appends, stored, states, fences)
+        missing_now = {
+            document.position: state is not InsertState.SUPERSEDED
+            for document, entry, state in zip(appends, stored, states, strict=True)
+            # No document, or only the marker of a deletion; or a later version.
+            if entry is None or state is InsertState.SUPERSEDED or (entry.deleted and state is InsertState.REPLACED)
+        }
+        missing = missing_at_first_attempt(self._store, missing_now, fences)
         rows: list[tuple[Document, IndexEntry, InsertResult]] = []
         refused: list[tuple[Document, MessageError]] = []
         for document, entry, state in zip(appends, stored, states, strict=True):
@@ -82,34 +88,6 @@ class Appender:
                     refused.append((document, MessageError(ErrorCode.BAG_TOO_LARGE, str(error))))
         return Appended(rows, refused, sorted(missing))
 
-    def _missing_at_first_attempt(
-        self,
-        appends: Sequence[Document],
-        stored: Sequence[IndexEntry | None],
-        states: Sequence[InsertState],
-        fences: Sequence[Fence],
-    ) -> frozenset[Position]:
-        """Return the append positions whose document was missing in the first attempt.
-
-        The first attempt stores this fact with the pending matches, before a later record in the batch can insert the
-        document. The fact is read for a superseded append: the later version may have been inserted after the first
-        attempt, when the document was missing.
-        """
-        pending: list[tuple[Position, PendingMatches]] = []
-        for document, entry, state in zip(appends, stored, states, strict=True):
-            # No document, or only the marker of a deletion.
-            if entry is None or (entry.deleted and state is InsertState.REPLACED):
-                pending.append((document.position, PendingMatches(document_missing=True)))
-            elif state is InsertState.SUPERSEDED:
-                # Empty matches store nothing; the call returns those that the first attempt saved.
-                pending.append((document.position, PendingMatches()))
-        if not pending:
-            return frozenset()
-        saved = self._store.save_pending_matches(pending, fences)
-        return frozenset(
-            position for (position, _), matches in zip(pending, saved, strict=True) if matches.document_missing
-        )
-
     def _entry_after_append(self, document: Document, entry: IndexEntry) -> IndexEntry:
         """Return the entry after an append.
 
@@ -124,6 +102,20 @@ class Appender:
             time_ms=document.time_ms,
             content=structs.replace(content, first_digest=entry.pair_digest),
         )
+
+
+def missing_at_first_attempt(
+    store: DocumentStore, missing_now: Mapping[Position, bool], fences: Sequence[Fence]
+) -> frozenset[Position]:
+    """Return the positions whose document was missing in the first attempt.
+
+    The first attempt stores this fact with the pending matches, before the index can have an entry from the position or
+    a later one. ``missing_now`` tells whether the document is missing; where it is not, it has such an entry.
+    """
+    # Empty matches store nothing; the call returns those that the first attempt saved.
+    pending = [(position, PendingMatches(document_missing=missing)) for position, missing in missing_now.items()]
+    saved = store.save_pending_matches(pending, fences) if pending else ()
+    return frozenset(position for position, matches in zip(missing_now, saved, strict=True) if matches.document_missing)
 
 
 def collision(stored: IndexEntry | None) -> MessageError:

@@ -126,8 +126,7 @@ class Detector:
 
         Raises as ``index`` does.
         """
-        self._lifecycle.delete(documents, list(fences.values()))
-        return DetectionResult(deleted_count=len(documents))
+        return self._lifecycle.delete(documents, fences)
 
     # Steps of index
 

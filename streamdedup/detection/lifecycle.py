@@ -5,20 +5,23 @@ between, the entry still names the buckets from which the version has to be remo
 ``index.documents`` says how the index treats a version.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
 import numpy as np
 from msgspec import structs
 
-from streamdedup.detection.appending import Appended, Appender, collision
-from streamdedup.detection.model import DetectorOptions, InsertedBatch, Prepared, document_number
+from streamdedup.detection.appending import Appended, Appender, collision, missing_at_first_attempt
+from streamdedup.detection.model import DetectionResult, DetectorOptions, InsertedBatch, Prepared, document_number
 from streamdedup.detection.preparation import Preparer
+from streamdedup.errors import MessageError
 from streamdedup.index.contract import Index
 from streamdedup.index.documents import IndexEntry, InsertResult, InsertState, decide_version, deletion_marker
 from streamdedup.index.values import Fence
-from streamdedup.wire import Document
+from streamdedup.position import Partition, Position
+from streamdedup.wire import KEY_ADVICE, Document, ErrorCode
 
+_DOUBTFUL = f'the index knows no document whose id is the key as a text; {KEY_ADVICE}, to "text" if it is the id'
 #: States of documents whose version is in the index.
 _INDEXED_STATES = frozenset({InsertState.CREATED, InsertState.REPLACED, InsertState.REPLAYED})
 
@@ -68,7 +71,7 @@ class Lifecycle:
             missing_positions=appended.missing_positions,
         )
 
-    def delete(self, documents: Sequence[Document], fences: Sequence[Fence]) -> None:
+    def delete(self, documents: Sequence[Document], fences: Mapping[Partition, Fence]) -> DetectionResult:
         """Delete documents: remove them from their buckets, then replace the entries by deletion markers.
 
         Claims, which consist of hashes and a position, stay until they expire. Without a claim, a replay of the other
@@ -76,24 +79,43 @@ class Lifecycle:
 
         Args:
             documents: Documents to delete. A document that is not in the index gets a marker, too, so that a delayed
-                earlier version is not inserted.
+                earlier version is not inserted; one whose id is doubtful is refused.
             fences: Fences of their partitions.
         """
         numbers = [document_number(self._options.profile, document.id) for document in documents]
-        entries = {number: entry for number, entry in self._store.get_entries(numbers).items() if not entry.deleted}
-        markers, removed = [], []
-        for document, number in zip(documents, numbers, strict=True):
-            stored = entries.get(number)
-            if stored is not None and stored.id != document.id:
-                continue  # the number belongs to another document, so this one is not in the index
-            marker = deletion_marker(number, document.position, document.time_ms)
-            markers.append(marker)  # ``replace_entries`` keeps a stored version from a later position
-            if stored is not None and decide_version(stored, marker) is InsertState.REPLACED:
-                removed.append(stored)
-        self._remove_from_buckets(removed, fences)
-        self._leave_clusters(removed, fences)
+        entries = self._store.get_entries(numbers)
+        rows = [
+            (document, deletion_marker(number, document.position, document.time_ms), entries.get(number))
+            for document, number in zip(documents, numbers, strict=True)
+        ]
+        fence_list = list(fences.values())
+        missing_now = _missing_now(rows)
+        # Below the high-water mark nothing is emitted, so that nothing has to be the same in all attempts.
+        emitting = {
+            position: missing
+            for position, missing in missing_now.items()
+            if position.offset >= fences[position.topic_partition].high_water_mark
+        }
+        pending = missing_at_first_attempt(self._store, emitting, fence_list)
+        unknown = pending | {position for position, missing in missing_now.items() if missing}
+        markers, removed, refused = [], [], []
+        for document, marker, stored in rows:
+            if document.doubtful and document.position in unknown:
+                refused.append((document, MessageError(ErrorCode.INVALID_ID, _DOUBTFUL)))
+            elif not _is_foreign(document, stored):
+                markers.append(marker)  # ``replace_entries`` keeps a stored version from a later position
+                if stored and not stored.deleted and decide_version(stored, marker) is InsertState.REPLACED:
+                    removed.append(stored)
+        self._remove_from_buckets(removed, fence_list)
+        self._leave_clusters(removed, fence_list)
         if markers:
-            self._store.replace_entries(markers, fences)
+            self._store.replace_entries(markers, fence_list)
+        return DetectionResult(
+            refused=tuple(refused),
+            pending_positions=tuple(sorted(pending)),
+            deleted_count=len(documents) - len(refused),
+            deleted_unknown_count=len(unknown) - len(refused),
+        )
 
     def _insert_last_versions(self, prepared: Prepared, fences: Sequence[Fence]) -> list[InsertResult]:
         """Insert each document's last version in the batch; return a result for each entry."""
@@ -154,6 +176,31 @@ class Lifecycle:
         joined = [(entry.number, entry.cluster) for entry in entries if entry.cluster != entry.number]
         if joined:
             self._store.leave_clusters(joined, fences)
+
+
+def _missing_now(rows: Sequence[tuple[Document, IndexEntry, IndexEntry | None]]) -> dict[Position, bool]:
+    """Return the positions whose document is missing, and those whose document may have been missing before (False).
+
+    ``rows`` are: document to delete, marker, stored entry. A document with a marker is not missing, because a stream
+    may delete each document twice.
+    """
+    missing_now: dict[Position, bool] = {}
+    marked: set[int] = set()  # by earlier rows
+    for document, marker, stored in rows:
+        if marker.number in marked:
+            continue
+        if stored is None or _is_foreign(document, stored):
+            missing_now[document.position] = True
+            if not document.doubtful:
+                marked.add(marker.number)
+        elif decide_version(stored, marker) is not InsertState.REPLACED:
+            missing_now[document.position] = False
+    return missing_now
+
+
+def _is_foreign(document: Document, stored: IndexEntry | None) -> bool:
+    """Tell whether the number of a document belongs to another one, so that the document is not in the index."""
+    return stored is not None and not stored.deleted and stored.id != document.id
 
 
 def _looked_up(prepared: Prepared, results: Sequence[InsertResult]) -> list[int]:

@@ -225,7 +225,8 @@ class DetectionResult:
             time before ``silent_until_ms``), which form no pairs with each other.
         unexplained_count: Indexed documents below the high-water mark that the index has for a partition for which
             Kafka has no committed offset. An operator who sets an offset back commits one, so Kafka has lost it here.
-        deleted_count: Requests to delete a document, in the index or not.
+        deleted_count: Requests to delete a document, in the index or not, that are not refused.
+        deleted_unknown_count: Of these, requests whose document the index did not know: no entry, no marker.
         candidates_count: Candidates that documents at or above the high-water mark have in buckets.
         dropped_candidates_count: Of these candidates, those that are not compared: beyond ``max_candidates``, or beyond
             the lower limit for documents with a full bucket (``candidates.STORM_CANDIDATES``).
@@ -249,6 +250,7 @@ class DetectionResult:
     silent_count: int = 0
     unexplained_count: int = 0
     deleted_count: int = 0
+    deleted_unknown_count: int = 0
     candidates_count: int = 0
     dropped_candidates_count: int = 0
     verified_count: int = 0

@@ -93,7 +93,8 @@ class IndexWriter:
         self._place_behind_deletions(set(ids), fence)
         with self._refusals():
             for chunk in chunks(documents):
-                self._detector.delete(chunk, {_PARTITION: fence})
+                result = self._detector.delete(chunk, {_PARTITION: fence})
+                self._store.finish({}, result.pending_positions, [fence])
 
     def _place_behind_deletions(self, ids: Collection[str], fence: Fence) -> None:
         """Give deleted documents of a failed ``add`` new positions, at which a repeated ``add`` inserts them again."""

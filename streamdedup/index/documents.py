@@ -126,8 +126,8 @@ class PendingMatches(msgspec.Struct, frozen=True):
         matches: Matches by pair key.
         digest: Digest of the document at the time of the record, 16 bytes, where the record is an append: the next
             append changes the digest in the index entry. None otherwise.
-        document_missing: Whether the record is an append to a document missing from the index. A later record in the
-            batch may insert the document; a replay of the append must still not find it.
+        document_missing: Whether the record is an append to a document missing from the index, or its deletion. A later
+            record in the batch may insert the document; a replay of the append must still not find it.
     """
 
     matches: dict[bytes, Match] = {}

@@ -43,6 +43,7 @@ from streamdedup.text import shingles
 from streamdedup.text.shingles import ENGLISH_STOP_WORDS, ShingleOptions, parse_stop_words
 from streamdedup.text.stop_shingles import differences, digest_of_hashes, digest_of_words, parse_stop_shingles
 from streamdedup.text.unicode_tables import variants_version
+from streamdedup.wire import KeyFormat, Op
 from streamdedup.wire.formats import FORMATS
 
 #: Shingle size where none is given, by unit.
@@ -62,7 +63,7 @@ def _check_format(name: str) -> str:
 FieldName = Annotated[str, Field(pattern=r'^[^"\\\x00-\x1f]+$'), Kind(f"the name of a field, {_NAME_ALLOWED}")]
 FormatName = Annotated[str, AfterValidator(_check_format), Kind(" or ".join(f'"{name}"' for name in FORMATS))]
 #: As ``FieldName``, or None: not all profiles use this field.
-ScopeFieldName = Annotated[
+OptionalFieldName = Annotated[
     str | None, Field(pattern=r'^[^"\\\x00-\x1f]+$'), Kind(f"the name of a field, {_NAME_ALLOWED}")
 ]
 FieldNames = Annotated[
@@ -88,6 +89,12 @@ SourcePairs = Annotated[
     BeforeValidator(parse_pairs),
     Kind("a list of pairs of sources, none twice", write_pairs, ', such as [["a", "b"], ["a", "c"]]'),
 ]
+#: Words in ``op_field``, each with its operation.
+OpValues = Annotated[
+    tuple[tuple[str, Op], ...],
+    BeforeValidator(parse_pairs),
+    Kind("a table of words and operations", write_pairs, ', such as {c = "upsert", d = "delete"}'),
+]
 #: A list of stop words: part of the project, or a file.
 StopWords = Annotated[
     str, Field(min_length=1), Kind('"none", "english" or the path of a file', is_path=True, words=(NO_STOPS, ENGLISH))
@@ -107,7 +114,13 @@ class Profile(Section):
     """Format of the values in `topics`: plain JSON, or one with schemas in a
     [schema registry](messages.md#schema-registry)."""
     id_field: FieldName = "id"
-    """Field with the document id; a document without it takes the key of its record."""
+    """Field with the document id; a document without it takes the id in the key of its record."""
+    key_format: KeyFormat | None = None
+    """Form of the record keys, which name the documents of tombstones: the id as text, JSON, or a key with a schema in
+    the registry. Absent, the key is the id, but an unknown one that looks like JSON becomes a dead letter:
+    [keys](messages.md#keys)."""
+    key_field: OptionalFieldName = None
+    """Field of the key with the id; absent, the whole key is the id."""
     text_fields: FieldNames = ("text",)
     """Fields with the text; several are joined by a line break."""
     published_at_field: FieldName = "published_at"
@@ -116,7 +129,11 @@ class Profile(Section):
     """Field with the source of the document, passed on to alerts unchanged."""
     op_field: FieldName = "op"
     """Field with the operation: `upsert`, `append` or `delete`."""
-    scope_field: ScopeFieldName = None
+    op_values: OpValues = ()
+    """Further words for operations in `op_field`."""
+    deleted_field: OptionalFieldName = None
+    """Field that makes a record a deletion where it is true, as a truth value or the text `true`."""
+    scope_field: OptionalFieldName = None
     """Field with the [scope](tuning.md#scopes) of the document, such as a tenant or a language: documents are compared
     within one scope only. A document without it takes `default_scope`, or becomes a dead letter."""
     default_scope: OptionalText = None
@@ -405,13 +422,15 @@ class Profile(Section):
 
     def _check_names(self) -> Iterator[tuple[str, str]]:
         keys_by_field = dict.fromkeys(self.text_fields, "text_fields")
-        for key in ("id_field", "published_at_field", "source_field", "op_field", "scope_field"):
+        for key in ("id_field", "published_at_field", "source_field", "op_field", "scope_field", "deleted_field"):
             name = getattr(self, key)
             if name is not None and name in keys_by_field:
                 yield key, f"is {name}, which {keys_by_field[name]} names already; each needs a field of its own"
             keys_by_field.setdefault(name, key)
         if self.default_scope is not None and self.scope_field is None:
             yield "default_scope", "needs scope_field"
+        if self.key_field is not None and self.key_format not in {"json", "registry"}:
+            yield "key_field", 'needs key_format = "json" or "registry"'
 
     def _explicit_banding_mistakes(self, banding: Banding) -> Iterator[tuple[str, str]]:
         """Yield mistakes of ``bands`` and ``rows``; to miss a default ``min_recall`` is only a hint (``hints``)."""

@@ -17,7 +17,6 @@ from streamdedup.settings.schema_registry import SchemaRegistry
 from streamdedup.settings.service import Service
 from streamdedup.settings.sources import read_sources
 from streamdedup.settings.validation import read_sections, report_contradictions, shown
-from streamdedup.wire.formats import FORMATS
 
 #: Tries of a request by the Redis client before the daemon receives an error: 1 + ``RETRIES`` of ``index/redis``.
 _STORE_ATTEMPTS = 3
@@ -91,8 +90,11 @@ class Settings(Section):
 
     def _check_formats(self) -> Iterator[tuple[str, str]]:
         for name, profile in self.profiles.items():
-            if FORMATS[profile.format].registered is not None and self.schema_registry.url is None:
-                yield "schema_registry.url", f'is missing; profiles.{name}.format = "{profile.format}" needs it'
+            formats = {"format": profile.format, "key_format": profile.key_format}
+            needing = [key for key, form in formats.items() if form not in {None, "json", "text"}]
+            if needing and self.schema_registry.url is None:
+                key = needing[0]
+                yield "schema_registry.url", f'is missing; profiles.{name}.{key} = "{formats[key]}" needs it'
                 return
 
     def _check_topics(self) -> Iterator[tuple[str, str]]:

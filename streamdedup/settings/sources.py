@@ -164,7 +164,7 @@ def _leaves(tree: Mapping[str, Any], above: KeyPath = ()) -> Iterator[tuple[KeyP
     """Yield path and value for every leaf except None, which only overrides have: it counts as absent."""
     for key, value in tree.items():
         path = (*above, key)
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and field_at(tuple(".".join(path).split("."))) is None:  # else the value of a key
             yield from _leaves(value, path)
         elif value is not None:
             yield path, value

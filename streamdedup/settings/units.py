@@ -151,13 +151,13 @@ def parse_list(value: object) -> object:
 
 
 def parse_pairs(value: object) -> object:
-    """Read a list of text pairs that is written as JSON; pydantic checks a list and anything else."""
+    """Read text pairs that are written as JSON or as a table; pydantic checks a list and anything else."""
     if isinstance(value, str):
         try:
-            return json.loads(value)
+            value = json.loads(value)
         except (ValueError, RecursionError):
             raise ValueError("not a list of pairs") from None
-    return value
+    return list(value.items()) if isinstance(value, Mapping) else value
 
 
 def parse_unless_none(parse: Callable[[object], Parsed]) -> Callable[[object], Parsed | None]:

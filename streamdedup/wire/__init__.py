@@ -22,10 +22,13 @@ from streamdedup.wire.alerts import (
     rfc_3339,
 )
 from streamdedup.wire.documents import (
+    KEY_ADVICE,
     MAX_ID_BYTES,
     SCOPE_BYTES,
     Decoder,
     Document,
+    Flaw,
+    KeyFormat,
     Op,
     content_digest,
     id_mistake,
@@ -38,6 +41,7 @@ from streamdedup.wire.formats.registry import Registry, RegistryFormat
 
 __all__ = [
     "ALERT_VERSION",
+    "KEY_ADVICE",
     "MAX_DEPTH",
     "MAX_ID_BYTES",
     "MIN_ALERT_BYTES",
@@ -48,6 +52,8 @@ __all__ = [
     "Decoder",
     "Document",
     "ErrorCode",
+    "Flaw",
+    "KeyFormat",
     "Match",
     "Op",
     "Reason",

@@ -6,7 +6,8 @@ decodes the records of the daemon; commands and ``serve`` use the same class. ``
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -20,9 +21,13 @@ from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats import make_format
 from streamdedup.wire.formats.fields import Headers, Schema
 from streamdedup.wire.formats.json import encode_fields
-from streamdedup.wire.formats.registry import Registry, RegistryFormat
+from streamdedup.wire.formats.registry import KEY_ID_HEADER, Registry, RegistryFormat, nested
 
 Op = Literal["upsert", "append", "delete"]
+KeyFormat = Literal["text", "json", "registry"]
+#: What is wrong with a document that is processed all the same: its record has the key of another document, or the
+#: source or the publication time is left out, because it has a wrong type or is too long.
+Flaw = Literal["key", "source", "published_at"]
 
 #: Limit of UTF-8 bytes in an id, a source, a publication time or a scope: an alert with 100 matches stays far below
 #: Kafka's default limit of 1 MB.
@@ -33,6 +38,18 @@ SCOPE_BYTES: Final = 8
 DEFAULT_MAX_TEXT_BYTES: Final = 1_000_000
 
 _OPS: dict[str | None, Op] = {None: "upsert", "upsert": "upsert", "append": "append", "delete": "delete"}
+_TRUE, _FALSE = (True, "true"), (False, "false", None)
+#: Fields that have one name.
+_FIELDS = ("id", "op", "published_at", "source", "scope", "deleted")
+#: Fields that are only passed on, and the sets of them that attempts to read a value leave out, in order.
+_PASSED_ON: tuple[Flaw, ...] = ("source", "published_at")
+_LEFT_OUT: tuple[tuple[Flaw, ...], ...] = ((), ("source",), ("published_at",), _PASSED_ON)
+#: Codes of errors that one field may cause, in a value that is whole.
+_UNFIT = frozenset({ErrorCode.INVALID_FIELD, ErrorCode.NOT_UTF8})
+#: First bytes of keys that are rather JSON, or framed for a schema registry, than ids.
+_OTHER_FORMS = (b"{", b'"', b"\0", b"\1")
+#: Cure for a key that is no id.
+KEY_ADVICE = "if the key has the id in another form, set key_format of the profile"
 _PART = 65_536  # characters that are encoded at once
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
@@ -49,6 +66,8 @@ class Document(msgspec.Struct, frozen=True, gc=False):  # gc=False: texts and nu
         source: Document source, unchanged.
         published_at: Publication time, unchanged and not interpreted.
         scope: Scope; None in a profile without scopes, and for appends and deletions, whose document keeps its own.
+        left_out: Fields that are None because of their content.
+        doubtful: Whether the id of a deletion is a key that may have the id in another form.
     """
 
     id: str
@@ -59,6 +78,8 @@ class Document(msgspec.Struct, frozen=True, gc=False):  # gc=False: texts and nu
     source: str | None = None
     published_at: str | None = None
     scope: str | None = None
+    left_out: tuple[Flaw, ...] = ()
+    doubtful: bool = False
 
 
 @lru_cache(maxsize=4096)
@@ -88,14 +109,18 @@ class Decoder:
         scope_field: Field with the scope; None without scopes.
         default_scope: Scope where the field is missing, null or empty; None for an error.
         format: Value format, as in the settings.
-        registry: Schema registry of the format; None for ``json``.
+        registry: Schema registry of the formats; None for ``json``.
+        key_format: Form of the keys, as in the settings; None for text that may turn out to have another form.
+        key_field: Path of the id in the key; None where the whole key is the id.
+        op_values: Further words for operations.
+        deleted_field: Field whose value true makes the record a deletion; None without such a field.
 
     Attributes:
         value_format: Turns values into fields.
 
     Raises:
         ModuleNotFoundError: The format needs a library of the extra ``registry``.
-        ValueError: No text field, a field used twice, or a name with quotes, backslashes or control characters.
+        ValueError: A field used twice, or a name with quotes, backslashes or control characters.
     """
 
     id_field: str = "id"
@@ -108,17 +133,29 @@ class Decoder:
     default_scope: str | None = None
     format: str = "json"
     registry: Registry | None = None
+    key_format: KeyFormat | None = None
+    key_field: str | None = None
+    op_values: Iterable[tuple[str, Op]] = ()
+    deleted_field: str | None = None
 
     def __post_init__(self) -> None:
-        self._schema = Schema(
-            id=self.id_field,
-            op=self.op_field,
-            published_at=self.published_at_field,
-            source=self.source_field,
-            texts=self.text_fields,
-            **({} if self.scope_field is None else {"scope": self.scope_field}),
-        )
-        self.value_format = make_format(self.format, self._schema, self.registry)
+        used = {name: field for name in _FIELDS if (field := getattr(self, f"{name}_field")) is not None}
+        self._formats = []
+        for left_out in _LEFT_OUT:
+            schema = Schema(texts=self.text_fields, **{name: used[name] for name in used if name not in left_out})
+            self._formats.append((left_out, make_format(self.format, schema, self.registry)))
+        self._schema, self.value_format = Schema(texts=self.text_fields, **used), self._formats[0][1]
+        self._keys = None
+        if self.key_format is not None and self.key_format != "text":
+            schema = Schema(id=self.key_field or "")  # an empty path is the whole key
+            self._keys = make_format(self.key_format, schema, self.registry, KEY_ID_HEADER)
+        self._ops = _OPS | dict(self.op_values)
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Return a context in which one thread decodes a batch; see ``ValueFormat.batch``."""
+        with self.value_format.batch(), nullcontext() if self._keys is None else self._keys.batch():
+            yield
 
     def decode(
         self, position: Position, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers = ()
@@ -138,24 +175,47 @@ class Decoder:
             TransientError: A server that a value format needs does not answer.
             FatalError: A value format needs an operator.
         """
-        if value is None:
-            if key is None:
-                raise DecodeError(ErrorCode.NULL_WITHOUT_KEY, "the record has neither a key nor a value")
-            return Document(self._id(None, key, position, "delete"), "", position, timestamp_ms, "delete")
-        fields = self.value_format.fields(value, headers)
-        op = _OPS.get(fields.op)
-        if op is None:
-            reason = "is none of `upsert`, `append`, `delete`"
-            raise DecodeError(ErrorCode.UNKNOWN_OP, f"field `{self.op_field}` {reason}")
-        document_id = self._id(fields.id, key, position, op)
-        source, published_at = fields.source, fields.published_at
-        if source is not None:
-            source = self._limited(self.source_field, source)
-        if published_at is not None:
-            published_at = self._limited(self.published_at_field, published_at)
-        text = "" if op == "delete" else self._text(fields)
-        scope = None if self.scope_field is None else self._scope(self.scope_field, fields.scope, op)
-        return Document(document_id, text, position, timestamp_ms, op, source, published_at, scope)
+        if value is None and key is None:
+            raise DecodeError(ErrorCode.NULL_WITHOUT_KEY, "the record has neither a key nor a value")
+        fields, left_out = (self._schema.struct(), ()) if value is None else self._fields(value, headers)
+        op = "delete" if value is None else self._op(fields)
+        document_id, is_doubtful = self._id(fields.id, key, position, headers, op)
+        passed_on: dict[str, str | None] = dict.fromkeys(_PASSED_ON)
+        for name in _PASSED_ON:
+            content = getattr(fields, name, None)  # a field that is left out is no attribute
+            if content is not None and _is_long(str(content)):
+                left_out = (*left_out, name)
+            elif content is not None:
+                passed_on[name] = str(content)
+        return Document(
+            document_id,
+            "" if op == "delete" else self._text(fields),
+            position,
+            timestamp_ms,
+            op,
+            scope=None if self.scope_field is None else self._scope(self.scope_field, fields.scope, op),
+            left_out=left_out,
+            doubtful=is_doubtful,
+            **passed_on,
+        )
+
+    def flaws(self, document: Document, key: bytes | None, headers: Headers = ()) -> tuple[Flaw, ...]:
+        """Return the flaws of a decoded document and of the key of its record; errors of servers as ``decode``."""
+        try:
+            is_other = key is not None and self._id_in(key, headers) != document.id
+        except DecodeError:
+            is_other = True
+        return ("key", *document.left_out) if is_other else document.left_out
+
+    def key_writer(self, subject: str) -> Callable[[str], bytes] | None:
+        """Return a writer of keys from ids; arguments, None and errors as for ``RegistryFormat.writer``."""
+        if self._keys is None:
+            return str.encode
+        name = self.key_field or ""
+        if not isinstance(self._keys, RegistryFormat):
+            return lambda document_id: msgspec.json.encode(nested({name: document_id}))
+        write = self._keys.writer(subject)
+        return None if write is None else lambda document_id: write({name: document_id})
 
     def shown_fields(self, value: bytes, headers: Headers = ()) -> bytes | None:
         """Return the fields of a framed value as JSON, for people; None if no schema reads it.
@@ -165,26 +225,64 @@ class Decoder:
         if not isinstance(self.value_format, RegistryFormat):
             return None
         try:
-            fields = self.value_format.fields(value, headers)
+            fields, _ = self._fields(value, headers)
         except DecodeError:
             return None
-        return encode_fields({name: getattr(fields, attribute) for attribute, name in self._schema.names.items()})
+        return encode_fields({name: getattr(fields, attribute, None) for attribute, name in self._schema.names.items()})
 
-    def _id(self, field: str | int | None, key: bytes | None, position: Position, op: Op) -> str:
-        """Return the id from the field, else from the key; a document without both is named by its position."""
+    def _fields(self, value: bytes, headers: Headers) -> tuple[Any, tuple[Flaw, ...]]:
+        """Return the fields of a value, and those that cannot be read and are left out: they are only passed on."""
+        for left_out, value_format in self._formats[:-1]:
+            try:
+                return value_format.fields(value, headers), left_out
+            except DecodeError as error:
+                if error.code not in _UNFIT:
+                    raise
+        left_out, value_format = self._formats[-1]
+        return value_format.fields(value, headers), left_out
+
+    def _op(self, fields: Any) -> Op:
+        if self.deleted_field is not None:
+            if fields.deleted in _TRUE:
+                return "delete"
+            if fields.deleted not in _FALSE:
+                raise DecodeError(ErrorCode.INVALID_FIELD, f"field `{self.deleted_field}` is neither true nor false")
+        op = self._ops.get(fields.op)
+        if op is None:
+            names = ", ".join(f"`{name}`" for name in self._ops if name is not None)
+            raise DecodeError(ErrorCode.UNKNOWN_OP, f"field `{self.op_field}` is none of {names}")
+        return op
+
+    def _id(
+        self, field: str | int | None, key: bytes | None, position: Position, headers: Headers, op: Op
+    ) -> tuple[str, bool]:
+        """Return the id from the field, else the key, else the position; and whether the key may have another form."""
         if field is None and key is None:
             if op != "upsert":
                 raise self._schema.bad_id(f"is missing, and there is no key: nothing says what to {op}")
-            return position.key
-        try:
-            document_id = key.decode() if field is None and key is not None else str(field)
-            length = _utf8_length(document_id)
-        except UnicodeDecodeError:
-            raise self._schema.bad_id("is missing, and the record's key is not UTF-8") from None
-        mistake = id_mistake(document_id, length)
+            return position.key, False
+        is_doubtful = False
+        if field is None and key is not None:
+            field = self._id_in(key, headers)
+            is_doubtful = self.key_format is None and key.startswith(_OTHER_FORMS)
+        document_id = str(field)
+        mistake = id_mistake(document_id, _utf8_length(document_id))
         if mistake is not None:
-            raise self._schema.bad_id(mistake)
-        return document_id
+            raise self._schema.bad_id(f"{mistake}; {KEY_ADVICE}" if is_doubtful else mistake)
+        return document_id, is_doubtful and op == "delete"
+
+    def _id_in(self, key: bytes, headers: Headers) -> str:
+        """Return the id in a key, which may be no valid id."""
+        try:
+            found = key.decode() if self._keys is None else self._keys.fields(key, headers).id
+        except UnicodeDecodeError:
+            raise DecodeError(ErrorCode.INVALID_ID, f"the record's key is not UTF-8; {KEY_ADVICE}") from None
+        except DecodeError as error:
+            reason = str(error).replace("the value", "it")
+            raise DecodeError(ErrorCode.INVALID_ID, f"the record's key does not fit key_format: {reason}") from None
+        if found is None:
+            raise DecodeError(ErrorCode.INVALID_ID, "the record's key has no id: key_field is missing or null")
+        return str(found)
 
     def _text(self, fields: Any) -> str:
         texts = []
@@ -208,15 +306,14 @@ class Decoder:
         scope = self.default_scope if field is None or field == "" else field
         if scope is None:
             raise missing_scope(name)
-        return self._limited(name, scope)
+        if _is_long(str(scope)):
+            raise DecodeError(ErrorCode.INVALID_FIELD, f"field `{name}` is longer than {MAX_ID_BYTES:,} bytes")
+        return str(scope)
 
-    def _limited(self, name: str, field: str | int) -> str:
-        """Return a field as text; raise ``DecodeError`` above ``MAX_ID_BYTES``, measured as in ``_text``."""
-        text = str(field)
-        if len(text) * 4 > MAX_ID_BYTES and (length := _utf8_length(text)) > MAX_ID_BYTES:
-            reason = f"is {length:,} bytes long; at most {MAX_ID_BYTES:,} are allowed"
-            raise DecodeError(ErrorCode.INVALID_FIELD, f"field `{name}` {reason}")
-        return text
+
+def _is_long(text: str) -> bool:
+    """Tell whether a text has more than ``MAX_ID_BYTES``; most texts need not be encoded, as in ``_text``."""
+    return len(text) * 4 > MAX_ID_BYTES and _utf8_length(text) > MAX_ID_BYTES
 
 
 def _utf8_length(text: str) -> int:

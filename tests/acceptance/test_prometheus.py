@@ -97,6 +97,8 @@ EVENTS: dict[str, dict[Shown, str]] = {
         ("Dead letters by topic and code", "{{topic}} {{code}}"): "more",
         ("Skipped and set back", "{{profile}} {{reason}}"): "more",
         ("Skipped and set back", "time in the future"): "more",
+        ("Skipped and set back", "{{profile}} flawed {{reason}}"): "more",
+        ("Skipped and set back", "{{profile}} unknown deleted"): "more",
     },
     "Redis freezes while documents come in": {
         ("Loop age", "{{instance}}"): "more",
@@ -338,7 +340,8 @@ class Life:
     def some_are_bad(self) -> None:
         # Half an hour ahead; brokers refuse more than one.
         later_ms = (int(time.time()) + 1800) * 1000
-        self.send([*bad(5), (b"empty", b'{"id": "empty", "text": ""}')])
+        self.send([*bad(5), (b"empty", b'{"id": "empty", "text": ""}'), (b"flawed", b'{"id": "x", "text": "a b c"}')])
+        self.send([(b"unknown", None)])
         self.send(values_of(a_corpus(2, 10)), timestamp_ms=later_ms)
 
     def redis_freezes(self) -> None:

@@ -76,9 +76,6 @@ def _judge(fields: dict[str, Any], key: bytes | None, text_fields: tuple[str, ..
         return "dead letter"
     if not _is_id(fields.get("id"), key):
         return "either" if _has_half(fields.get("id")) else "dead letter"
-    for name in ("source", "published_at"):
-        if not _is_short(fields.get(name)):
-            return "either" if _has_half(fields.get(name)) else "dead letter"
     if len("\n".join(texts).encode("utf-8", "surrogatepass")) > max_text_bytes:
         return "dead letter"
     return "no dead letter"
@@ -105,11 +102,3 @@ def _is_id(given: Any, key: bytes | None) -> bool:
     if not isinstance(given, str) or _has_half(given):
         return False
     return 1 <= len(given.encode()) <= _MOST_ID_BYTES and not _CONTROL.search(given)
-
-
-def _is_short(given: Any) -> bool:
-    if given is None:
-        return True
-    if isinstance(given, _Number):
-        return re.fullmatch("-?[0-9]{1,1000}", given) is not None
-    return isinstance(given, str) and len(given.encode("utf-8", "surrogatepass")) <= _MOST_ID_BYTES

@@ -131,6 +131,7 @@ class TestAll:
 
         def look(kafka, redis):
             monkeypatch.setattr(checks, "kafka_findings", lambda _settings: kafka)
+            monkeypatch.setattr(checks, "key_findings", lambda _settings: [Finding.ok("keys", "profile", "keys fit")])
             monkeypatch.setattr(checks, "store_findings", lambda _settings, _backend: redis)
             monkeypatch.setattr(checks, "connect_backend", lambda _settings: nullcontext(SimpleNamespace(kind="redis")))
             monkeypatch.setattr(checks, "committed_if_listed", lambda _options: asked.append("offsets") or {})
@@ -149,7 +150,7 @@ class TestAll:
     def test_without_redis_the_indexes_are_not_checked(self, found):
         fine = Finding.ok("redis", "Redis", "Redis answers")
         texts, asked = found([FINE], [fine, AWAY])
-        assert texts == ["Kafka answers", "Redis answers", "nobody there"]
+        assert texts == ["Kafka answers", "keys fit", "Redis answers", "nobody there"]
         assert asked == ["offsets"]
 
 

@@ -32,7 +32,7 @@ WORDS = ["amber", "birch", "cedar", "delta", "ember", "fjord"]
 #: Keys of a profile that are about records of Kafka.
 RECORD_KEYS = {
     "topics", "format", "id_field", "text_fields", "published_at_field", "source_field", "op_field",
-    "index_silently_until",
+    "key_format", "key_field", "op_values", "deleted_field", "index_silently_until",
 }  # fmt: skip
 
 

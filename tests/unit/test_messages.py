@@ -179,7 +179,11 @@ def test_an_odd_value_is_processed(value, text):
 DECODERS = {"plain": Decoder(), "titled": Decoder(text_fields=("title", "body")), "strict": Decoder()}
 
 
-@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if not row.outcome.endswith(("able", "document"))])
+#: Rows whose outcome the index or the client of Kafka decides.
+LATER = ("unreadable", "append-to-nothing", "key-in-another-form")
+
+
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if name not in LATER and "unr" not in row.outcome])
 def test_a_row_of_bad_input_is_decoded_or_refused_with_its_code(name):
     kind, _, code = ROWS[name].outcome.partition(":")
     for sent in ROWS[name].records:
@@ -233,7 +237,7 @@ def test_the_limit_on_a_text_is_counted_in_bytes_of_the_text_itself():
 
 @pytest.mark.parametrize(
     "options",
-    [{"text_fields": ()}, {"text_fields": ("a", "a")}, {"id_field": "text"}, {"op_field": "source"}, {"id_field": '"'}],
+    [{"text_fields": ("a", "a")}, {"id_field": "text"}, {"op_field": "source"}, {"id_field": '"'}],
 )
 def test_impossible_names_of_fields_are_refused_at_once(options):
     with pytest.raises(ValueError, match=r"name|Renamed"):
@@ -252,7 +256,7 @@ SECRET = "Zyzzyva quokka xylograph"
         '{"text":"%s","id":""}',
         '{"text":"%s","id":"\\u0000%s"}',
         '{"text":"%s","id":{"%s":1}}',
-        '{"text":"%s","source":["%s"]}',
+        '{"text":"%s","op":["%s"]}',
         '"%s"',
         "%s",
         '{"%s":1}',
@@ -317,8 +321,7 @@ loose_documents = st.fixed_dictionaries(
 def test_the_decoder_accepts_exactly_the_values_that_the_schema_allows(fields, escaped):
     value = json.dumps(fields, ensure_ascii=escaped).encode("utf-8")
     try:
-        decode(value, key=b"key")
-        accepted = True
+        accepted = not decode(value, key=b"key").left_out
     except MessageError:
         accepted = False
     assert VALIDATORS["document"].is_valid(fields) == accepted

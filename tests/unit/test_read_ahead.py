@@ -150,15 +150,18 @@ class Seen:
         self.ticks.append(threading.get_ident())
 
 
-def decode(position: Position, *_record: object) -> SimpleNamespace:
-    return SimpleNamespace(position=position, id=str(position.offset), text="ten letters", time_ms=1, op="upsert")
+class Offsets(Decoder):
+    """A decoder whose documents are named by the offset, whatever the record is."""
+
+    def decode(self, position: Position, *_record: object) -> SimpleNamespace:
+        fields = {"id": str(position.offset), "text": "ten letters", "time_ms": 1, "op": "upsert", "left_out": ()}
+        return SimpleNamespace(position=position, **fields)
 
 
 def an_ahead() -> tuple[ReadAhead, Seen]:
     """Return a stage that may read ahead, and holds the fence of ``PARTITION``."""
     seen, fences = Seen(), {PARTITION: Fence(PARTITION, 0, 0)}
-    decoder = SimpleNamespace(decode=decode, value_format=Decoder().value_format)
-    pipeline = SimpleNamespace(name="p", decoder=decoder, detector=seen)
+    pipeline = SimpleNamespace(name="p", decoder=Offsets(), detector=seen)
     processor = stages.BatchProcessor({INPUT: pipeline}, seen.timed, seen.tick)
     slow_start = SlowStart(8)
     while not slow_start.may_read_ahead():

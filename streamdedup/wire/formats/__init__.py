@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any, Final, NamedTuple, Protocol
 
 from streamdedup.wire.formats.fields import Headers, Schema
-from streamdedup.wire.formats.registry import Registry, RegistryFormat
+from streamdedup.wire.formats.registry import VALUE_ID_HEADER, Registry, RegistryFormat
 
 
 class ValueFormat(Protocol):
@@ -50,23 +50,26 @@ FORMATS: Final = {
 }
 
 
-def make_format(name: str, schema: Schema, registry: Registry | None) -> ValueFormat:
+def make_format(name: str, schema: Schema, registry: Registry | None, id_header: str = VALUE_ID_HEADER) -> ValueFormat:
     """Return a format.
 
     Args:
-        name: A key of ``FORMATS``.
+        name: A key of ``FORMATS``; or ``registry`` for schemas of all types, as keys have them.
         schema: The fields.
         registry: The schema registry; None for a format without schemas.
+        id_header: Record header with the schema id.
 
     Raises:
         ModuleNotFoundError: The format needs a library of the extra ``registry``.
         ValueError: The format needs a registry.
     """
-    path, registered = FORMATS[name]
-    module = import_module(path)  # here, because most formats need libraries of an extra
-    if registered is None:
-        value_format: ValueFormat = module.value_format(schema)
+    rows = [FORMATS[name]] if name in FORMATS else [row for row in FORMATS.values() if row.registered]
+    modules = [import_module(row.module) for row in rows]  # here, because most formats need libraries of an extra
+    if rows[0].registered is None:
+        value_format: ValueFormat = modules[0].value_format(schema)
         return value_format
     if registry is None:
         raise ValueError(f"the format {name} needs a schema registry")
-    return RegistryFormat(schema, registry, registered, module)
+    return RegistryFormat(
+        schema, registry, {kind: module for (_, kind), module in zip(rows, modules, strict=True) if kind}, id_header
+    )

@@ -94,7 +94,7 @@ def _converted(content: Any, type_: Type) -> Any:
 def compile_writer(registered: RegisteredSchema, schema: Schema) -> Write:
     """Return a writer; the time of publication may be a text as in ISO 8601 where the schema has a time."""
     parsed = _parsed(registered)
-    time_name = schema.names["published_at"]
+    time_name = schema.names.get("published_at", "")
     names, walk, root = _walk(registered, schema)
     walk.step(root)
     nodes = [node for number, nodes in walk.definitions.items() if names[number] == time_name for node in nodes]

@@ -24,7 +24,7 @@ _NAMED: Final = ("record", "error", "enum", "fixed")
 _VARINT_BITS: Final = 64
 _SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 #: Contents of leaves that no document has: ``Schema.from_mapping`` refuses these types.
-_MISFITS: Final = {"boolean": False, "float": 0.0, "double": 0.0, "array": [], "map": {}, "record": {}, "error": {}}
+_MISFITS: Final = {"float": 0.0, "double": 0.0, "array": [], "map": {}, "record": {}, "error": {}}
 
 
 class Type(NamedTuple):
@@ -76,7 +76,12 @@ def _text(value: bytes, position: int) -> tuple[str, int]:
     return value[position : position + length].decode(), position + length
 
 
+def _boolean(value: bytes, position: int) -> tuple[bool, int]:
+    return value[position] != 0, position + 1
+
+
 _READS: Final[Mapping[str, Callable[[bytes, int], tuple[Any, int]]]] = {
+    "boolean": _boolean,
     **dict.fromkeys(("int", "long"), _number),
     **{"enum": _length, "bytes": _bytes, "string": _text},  # noqa: PIE800  one line
 }

@@ -1,7 +1,8 @@
 """The document fields, as each value format returns them.
 
-``Schema.struct`` is their class. Every attribute may be None. The text fields and ``op`` are texts, all other fields
-texts or whole numbers. ``msgspec`` makes an instance from JSON (``json``, ``json_schema``) or, by
+``Schema.struct`` is their class. Every attribute may be None. The text fields and ``op`` are texts, ``deleted`` is a
+text or a truth value, all other fields texts or whole numbers. ``msgspec`` makes an instance from JSON (``json``,
+``json_schema``) or, by
 ``Schema.from_mapping``, from a mapping, and checks the types.
 """
 
@@ -27,8 +28,8 @@ class Schema:
     """Field names and types.
 
     Args:
-        names: Field name for each attribute except the texts.
-        texts: Text field names.
+        names: Field name for each attribute except the texts; an empty name is the whole value, such as a key.
+        texts: Text field names; none for record keys.
 
     Attributes:
         struct: Class whose instances hold the fields.
@@ -38,17 +39,20 @@ class Schema:
         paths: Paths for each name, the first with a value counts: the name, and with dots its parts.
 
     Raises:
-        ValueError: No text field, a name used twice, or a name with quotes, backslashes or control characters.
+        ValueError: A name used twice, or a name with quotes, backslashes or control characters.
     """
 
-    def __init__(self, *, texts: Sequence[str], **names: str) -> None:
+    def __init__(self, *, texts: Sequence[str] = (), **names: str) -> None:
         self.texts = tuple(f"text_{number}" for number in range(len(texts)))
         self.names = names | dict(zip(self.texts, texts, strict=True))
-        if not texts or len(set(self.names.values())) < len(self.names):
-            shown = list(self.names.values())
-            raise ValueError(f"every field needs a name of its own, and a text at least one: {shown}")
-        self.types = dict.fromkeys(self.names, str | int | None) | dict.fromkeys((*self.texts, "op"), str | None)
-        self.paths = {name: tuple(dict.fromkeys([(name,), tuple(name.split("."))])) for name in self.names.values()}
+        if len(set(self.names.values())) < len(self.names):
+            raise ValueError(f"every field needs a name of its own: {list(self.names.values())}")
+        types = {"op": str | None, "deleted": bool | str | None} | dict.fromkeys(self.texts, str | None)
+        self.types = {attribute: types.get(attribute, str | int | None) for attribute in self.names}
+        self.paths = {
+            name: tuple(dict.fromkeys([(name,), tuple(name.split("."))])) if name else ((),)
+            for name in self.names.values()
+        }
         fields = [(attribute, type_, None) for attribute, type_ in self.types.items()]
         # gc=False: strings and numbers form no reference cycles.
         self.struct: Any = msgspec.defstruct("Fields", fields, rename=self.names, gc=False)
@@ -71,9 +75,9 @@ class Schema:
     def wrong_type(self, error: msgspec.ValidationError) -> DecodeError:
         """Return the error about a field type; msgspec names types and a path, and quotes no value."""
         reason, _, path = str(error).partition(PLACE)
-        if not path:
-            return DecodeError(ErrorCode.NOT_AN_OBJECT, f"the value is no object: {reason}")
         field = path.removesuffix("`")
         if field == self.names["id"]:
             return self.bad_id(f"is of a wrong type: {reason}")
+        if not path:
+            return DecodeError(ErrorCode.NOT_AN_OBJECT, f"the value is no object: {reason}")
         return DecodeError(ErrorCode.INVALID_FIELD, f"field `{field}`: {reason}")

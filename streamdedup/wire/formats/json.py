@@ -51,6 +51,9 @@ class JsonFormat:
         paths = {attribute: schema.paths[name][1:] for attribute, name in schema.names.items()}
         nested = {attribute: longer[0] for attribute, longer in paths.items() if longer}
         self._fill = _filler(schema, nested) if nested else None
+        if "" in schema.paths:
+            read_whole = msgspec.json.Decoder(str | int | None).decode
+            self._decode = lambda value: schema.struct(read_whole(value))
 
     def batch(self) -> AbstractContextManager[None]:
         """See ``ValueFormat.batch``."""

@@ -114,8 +114,8 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
 
 
 def compile_writer(registered: RegisteredSchema, schema: Schema) -> Write:
-    """Return a writer of the first message that has a text field; if none has, of the first message."""
-    texts = [schema.names[attribute] for attribute in schema.texts]
+    """Return a writer of the first message that has a text field, or the id of a key; else of the first message."""
+    texts = [schema.names[attribute] for attribute in schema.texts or ("id",)]
     messages = list(_compiled(registered).message_types_by_name.values())[:_MOST_WRITTEN]
     index = next((number for number, message in enumerate(messages) if any(_paths(message, texts))), 0)
     # The frame is a path of one index: length 1 and the index, as zigzag varints.

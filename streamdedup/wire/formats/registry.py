@@ -1,6 +1,6 @@
 """The schema registry: schemas by id and by subject, over the HTTP API of Confluent, which other registries also serve.
 
-``RegistryFormat`` is the value format of every profile with schemas; the modules ``avro``, ``json_schema`` and
+``RegistryFormat`` is the format of values, and of record keys, with schemas; the modules ``avro``, ``json_schema`` and
 ``protobuf`` compile its schemas. ``produce`` writes values with ``writer``, the checks call ``missing_fields``.
 
 A schema never changes under its id, so ``RegistryFormat`` asks once for each. An unknown id may be registered later:
@@ -36,8 +36,8 @@ _REFERENCES_TIMEOUTS = 2
 #: author of records may name all ids of a registry, and a compiled schema takes a multiple of its text.
 MAX_REMEMBERED_BYTES: Final = 8 * 1024 * 1024
 _LEAST_BYTES = 16 * 1024
-#: Header in which newer serializers send the id; the value is then not framed.
-ID_HEADER: Final = "__value_schema_id"
+#: Headers in which newer serializers send the id of a value or a key, which is then not framed.
+VALUE_ID_HEADER, KEY_ID_HEADER = "__value_schema_id", "__key_schema_id"
 #: First byte of a frame, and the bytes of the id behind it: a number, or a UUID.
 _NUMBER, _UUID = (0, 4), (1, 16)
 _MAX_ID = 2**31 - 1  # of the API; the four bytes of a frame may hold a greater number
@@ -246,15 +246,17 @@ class RegistryFormat:
     Args:
         schema: Fields to return.
         registry: The registry.
-        kind: Kind of the schemas.
-        compiler: Makes readers and writers of schemas.
+        compilers: Make readers and writers of schemas, by kind of schema.
+        id_header: Header with the schema id.
     """
 
-    def __init__(self, schema: Schema, registry: Registry, kind: str, compiler: SchemaCompiler) -> None:
+    def __init__(
+        self, schema: Schema, registry: Registry, compilers: Mapping[str, SchemaCompiler], id_header: str
+    ) -> None:
         self._schema = schema
         self._registry = registry
-        self._kind = kind
-        self._compiler = compiler
+        self._compilers = compilers
+        self._id_header = id_header
         #: Reader and counted bytes of each remembered schema, the last used at the end; a schema does not change.
         self._readers: dict[int | UUID, tuple[Callable[[bytes], Any], int]] = {}
         #: Connection and unknown ids of the present batch; None and empty between batches.
@@ -274,7 +276,7 @@ class RegistryFormat:
 
     def fields(self, value: bytes, headers: Headers = ()) -> Any:
         """See ``ValueFormat.fields``."""
-        schema_id, value = split_frame(value, headers)
+        schema_id, value = split_frame(value, headers, self._id_header)
         remembered = self._readers.pop(schema_id, None)
         if remembered is None:
             remembered = self._reader(schema_id)
@@ -317,16 +319,20 @@ class RegistryFormat:
             return session.by_id(schema_id)
 
     def _compiled(self, registered: RegisteredSchema) -> CompiledSchema:
-        if registered.kind != self._kind:
-            raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"its type is {registered.kind}, not {self._kind}")
+        if registered.kind not in self._compilers:
+            kinds = " or ".join(self._compilers)
+            raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"its type is {registered.kind}, not {kinds}")
         try:
-            compiled = self._compiler.compile_schema(registered, self._schema)
+            compiled = self._compilers[registered.kind].compile_schema(registered, self._schema)
         except RecursionError:
             raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, "it is nested too deeply") from None
-        texts = [self._schema.names[attribute] for attribute in self._schema.texts]
-        # A schema without text fields, but with the field of the operation, may be one of deletions.
-        if not any(name in compiled.names for name in (*texts, self._schema.names["op"])):
-            raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"it has none of the text fields: {', '.join(texts)}")
+        names = self._schema.names
+        texts = [names[attribute] for attribute in self._schema.texts]
+        # A schema without text fields, but with the field of the operation, may be one of deletions. A key has an id.
+        needed = [*texts, *(names[key] for key in ("op", "deleted") if key in names)] or [names["id"]]
+        if not any(name in compiled.names for name in needed):
+            lacking = f"none of the text fields: {', '.join(texts)}" if texts else f"no field {names['id']}"
+            raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"it has {lacking}")
         return compiled
 
     def missing_fields(self, subject: str) -> list[str] | None:
@@ -351,14 +357,16 @@ class RegistryFormat:
         if registered is None:
             return None
         self._compiled(registered)  # raises if the daemon could not read the values
-        write = self._compiler.compile_writer(registered, self._schema)
+        write = self._compilers[registered.kind].compile_writer(registered, self._schema)
         magic, id_bytes = _NUMBER
         frame = bytes([magic]) + registered.schema_id.to_bytes(id_bytes, "big")
         return lambda fields: frame + write(fields)
 
 
-def nested(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields whose names are paths as nested objects."""
+def nested(fields: Mapping[str, Any]) -> Any:
+    """Return fields whose names are paths as nested objects; a field with an empty name as it is."""
+    if "" in fields:
+        return fields[""]
     whole: dict[str, Any] = {}
     for name, value in fields.items():
         inner = whole
@@ -369,23 +377,23 @@ def nested(fields: Mapping[str, Any]) -> dict[str, Any]:
     return whole
 
 
-def split_frame(value: bytes, headers: Headers) -> tuple[int | UUID, bytes]:
+def split_frame(value: bytes, headers: Headers, id_header: str) -> tuple[int | UUID, bytes]:
     """Return the schema id of a value, from the record header or from the frame, and the value without the id.
 
     A path to a Protobuf message follows the id in the frame and in the header. The path is returned before the value.
     """
     for name, content in headers:
-        if name == ID_HEADER and content is not None:
-            schema_id, path = _split_id(content)
+        if name == id_header and content is not None:
+            schema_id, path = _split_id(content, id_header)
             return schema_id, path + value
-    return _split_id(value)
+    return _split_id(value, id_header)
 
 
-def _split_id(framed: bytes) -> tuple[int | UUID, bytes]:
+def _split_id(framed: bytes, id_header: str) -> tuple[int | UUID, bytes]:
     for magic, length in (_NUMBER, _UUID):
         if framed[:1] == bytes([magic]) and len(framed) > length:
             content = framed[1 : 1 + length]
             return (UUID(bytes=content) if magic else int.from_bytes(content, "big")), framed[1 + length :]
     raise DecodeError(
-        ErrorCode.NOT_FRAMED, f"no schema id is in front of the value or in the record header {ID_HEADER}"
+        ErrorCode.NOT_FRAMED, f"no schema id is in front of the value or in the record header {id_header}"
     )
