@@ -23,6 +23,9 @@ from streamdedup.kafka.protocols import CommittedOffset
 #: Committed metadata of any other form is by another program.
 _ATTEMPT_ID = re.compile(r"([0-9]{10})\.([0-9]{10})\.([0-9]{17})")
 
+#: Latest second that becomes a lineage, in the year 2106: a clock far in the future must not exceed the ten digits.
+_LATEST_S = 2**32
+
 
 class AttemptIds:
     """Makes attempt ids, each greater than the ids before and than all observed ids."""
@@ -55,7 +58,7 @@ def lineage_of(attempt_id: str) -> int:
 
 def new_lineage(attempt_ids: Iterable[str], now_ms: int) -> int:
     """Return the lineage that a complete rebuild begins: later than those of the committed attempts."""
-    return max([now_ms // 1000, *(lineage_of(attempt_id) + 1 for attempt_id in attempt_ids)])
+    return max([min(now_ms // 1000, _LATEST_S), *(lineage_of(attempt_id) + 1 for attempt_id in attempt_ids)])
 
 
 def in_lineage(attempt_id: str, lineage: int) -> str:

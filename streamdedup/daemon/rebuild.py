@@ -184,7 +184,7 @@ class Rebuilder:
         Args:
             name: Profile name.
             committed: Committed offsets for all partitions.
-            generation: Consumer-group generation, which began after ``begin``.
+            generation: Consumer-group generation, which began after ``begin``; 0 beside daemons at work.
             tick: Called at every step.
             progress: Called with the progress.
             missing_topics: Input topics that do not exist, and are not read.
@@ -310,13 +310,17 @@ class _Rebuild:
         return fences
 
     def _announce(self, fences: Mapping[Partition, Fence], now_ms: int) -> None:
-        """Announce the committed attempts of the partitions that were replayed; a complete rebuild begins a lineage."""
+        """Announce the committed attempts of the partitions that were replayed.
+
+        A complete rebuild begins a lineage, unless it runs beside daemons (generation 0): they go on to commit attempts
+        of the present lineage.
+        """
         committed_ids = {partition: committed_attempt(committed) for partition, committed in self._committed.items()}
         lineage = new_lineage(committed_ids.values(), now_ms)
         for partition, committed in self._committed.items():
             attempt_id = committed_ids[partition]
             if attempt_id and (self._gap is None or partition in self._gap):
-                if self._gap is None:
+                if self._gap is None and self._generation:
                     attempt_id = in_lineage(attempt_id, lineage)
                 starts = {partition: committed.offset}  # all earlier records are in the index
                 self._pipeline.index.announce(attempt_id, [fences[partition]], starts, committed=True)

@@ -45,6 +45,7 @@ def test_a_lineage_is_later_than_those_before_although_the_clock_is_set_back():
     assert new_lineage(ids, now_ms=2_000) == 10
     assert new_lineage([*ids, ""], now_ms=60_000) == 60
     assert new_lineage([], now_ms=60_000) == 60
+    assert committed_attempt(CommittedOffset(7, in_lineage(ids[0], new_lineage(ids, now_ms=10**18))))
 
 
 @pytest.mark.parametrize("metadata", ["", "consumer-1", "1.2.3", "0000000001.0000000001.00000000000000001 "])

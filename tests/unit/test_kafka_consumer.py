@@ -30,7 +30,9 @@ class Consumer:
     def __init__(self, *steps: object, fetched: bool = True) -> None:
         self._steps = list(steps)
         self._subscription = SimpleNamespace(assignment={A: object(), B: object()})
-        self._fetcher = SimpleNamespace(_completed_fetches=[object()] if fetched else [], _next_partition_records=None)
+        self._fetcher = SimpleNamespace(
+            _completed_fetches=[object()] if fetched else [], _next_partition_records=None, fetched_records=None
+        )
         self.calls: list[object] = []
 
     def poll(self, timeout_ms: int, max_records: int) -> object:

@@ -131,6 +131,7 @@ class TestMembersByIndex:
                 describe_groups=lambda groups: {key: {"error": None, "members": members} for key in groups},
                 list_group_offsets=lambda asked: {key: {} for key in asked},
                 describe_topics=lambda _topics: [],
+                list_partition_offsets=lambda _specs: {},
             )
             monkeypatch.setattr(group, "admin_client", lambda _options: nullcontext(admin))
 

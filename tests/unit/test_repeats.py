@@ -246,7 +246,9 @@ def never_polls() -> SimpleNamespace:
 
     return SimpleNamespace(
         _cluster=SimpleNamespace(update_metadata=lambda _metadata: None),
-        _fetcher=SimpleNamespace(_completed_fetches=[], _next_partition_records=None, close=lambda: None),
+        _fetcher=SimpleNamespace(
+            _completed_fetches=[], _next_partition_records=None, fetched_records=None, close=lambda: None
+        ),
         assignment=set,
         paused=tuple,
         resume=lambda *_partitions: None,
@@ -257,7 +259,7 @@ def never_polls() -> SimpleNamespace:
 
 def test_a_poll_that_is_repeated_again_and_again_takes_five_lines_and_a_count(monkeypatch):
     monkeypatch.setattr(source_module, "RETRY_PAUSE_S", 0.0)
-    for watch in ("SilenceWatch", "FencingWatch"):
+    for watch in ("SilenceWatch", "FencingWatch", "IndexWatch"):
         monkeypatch.setattr(source_module, watch, lambda *_: SimpleNamespace(check=lambda: None))
     options = KafkaOptions(bootstrap_servers="localhost:9092", group_id="g", topics=("t",), transactional_id="x")
     source = KafkaSource(never_polls(), options, RebalanceListener())
