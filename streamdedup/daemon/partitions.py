@@ -34,6 +34,9 @@ from streamdedup.index.values import BrokerState, Fence, PartitionState
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Source
 from streamdedup.position import Partition
 
+#: Interval in which a daemon that publishes nothing looks for losses, in seconds. No pair is missed meanwhile, so the
+#: interval only bounds the time until an operator learns of the loss, or the gap is filled.
+_COMPARE_S = 10.0
 #: Refusals for longer than this, in seconds, are no rebalance in progress: the later generation in the fence belongs to
 #: a consumer group that was deleted, and generations count from 1 again.
 _STALE_FENCE_S = 60.0
@@ -119,6 +122,7 @@ class PartitionOwnership:
         self._ends: dict[Partition, int] = {}
         #: Assigned partitions that were checked for losses.
         self._checked: frozenset[Partition] = frozenset()
+        self._compared_s = clock()  # the last comparison of all partitions
         #: By partition that was read from below its committed offset: that offset, at the last request for new clients.
         self._read_behind: dict[Partition, int] = {}
         #: None after a batch that was not refused.
@@ -273,18 +277,21 @@ class PartitionOwnership:
 
     # Losses
 
-    def losses(self, source: Source) -> list[Loss]:
-        """Return the committed offsets that the index does not know; checks after an assignment or a reset only.
+    def losses(self, source: Source, *, at_once: bool = False) -> list[Loss]:
+        """Return the committed offsets that the index does not know.
 
-        Includes other daemons' partitions and those without records: documents in every partition may have to be
-        compared with a document that the index has lost.
+        Compares after an assignment or a reset, with ``at_once``, and else after ``_COMPARE_S``. Includes partitions of
+        other daemons and those without records: documents in every partition may have to be compared with a document
+        that the index has lost.
         """
         assigned = source.assigned()
-        if assigned <= self._checked:
+        is_known = assigned <= self._checked
+        if is_known and not at_once and self._clock() - self._compared_s < _COMPARE_S:
             self._checked = assigned  # a revoked partition is checked again when it returns
             return []
+        # Kafka first: attempts are announced before they are committed. An open transaction shows no loss yet.
         with self._asking_kafka():
-            committed = source.all_committed()
+            committed = source.all_committed(stable=not is_known)
         losses: list[Loss] = []
         for pipeline, partitions in self._by_pipeline(committed):
             states = pipeline.index.partition_states(sorted(partitions))
@@ -292,7 +299,7 @@ class PartitionOwnership:
                 self._attempt_ids.observe(state.announced)
             losses += _losses({partition: committed[partition] for partition in partitions}, states)
         if not losses:
-            self._checked = assigned
+            self._checked, self._compared_s = assigned, self._clock()
         return losses
 
     def accept_losses(self, losses: Sequence[Loss], generation: int) -> None:

@@ -145,6 +145,19 @@ class Recovery:
         self._loss_found = False
         return False
 
+    def confirm_index(self, source: Source) -> None:
+        """Make sure that the index knows all commits; ``loop`` calls this after announcing a batch, before publishing.
+
+        Keys that are put back under a running daemon leave its connections open. A batch that was indexed meanwhile has
+        not seen the documents that are gone.
+
+        Raises:
+            Rejoin: The index has gone back to an earlier time, or a connection was opened since the last check.
+        """
+        if losses := self._ownership.losses(source, at_once=True):
+            raise Rejoin(f"{losses[0].reason}: the group is joined anew, and the index is checked")
+        self.check_connections()
+
     def _compare_parameters(self, generation: int) -> None:
         """Compare the parameters of the open indexes again in a new generation.
 
@@ -163,7 +176,7 @@ class Recovery:
     def check_connections(self) -> None:
         """Make sure that no connection to an index was opened since the last check.
 
-        ``loop`` also calls this after announcing a batch, before publishing it. A server that was restarted or replaced
+        A server that was restarted or replaced
         may have forgotten acknowledged writes: a part of the current batch, or documents of other daemons. Other
         daemons may have batches that were indexed before the restart. Joining the group anew makes Kafka refuse these
         batches, and the indexes are checked again.

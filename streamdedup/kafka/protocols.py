@@ -226,8 +226,10 @@ class Source(Protocol):
             BrokerUnavailable: Kafka did not answer in time.
         """
 
-    def all_committed(self) -> dict[Partition, CommittedOffset]:
+    def all_committed(self, *, stable: bool = True) -> dict[Partition, CommittedOffset]:
         """Return all committed offsets in the existing topics, by partition, assigned or not.
+
+        With ``stable`` wait for the end of transactions that commit offsets; else return the offsets before these.
 
         Raises:
             BrokerUnavailable: Kafka did not answer in time.

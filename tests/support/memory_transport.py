@@ -132,7 +132,7 @@ class MemorySource:
         self._broker.refuse_if_away()
         return self._broker.committed_offset(self._name, partition)
 
-    def all_committed(self) -> dict[Partition, CommittedOffset]:
+    def all_committed(self, *, stable: bool = True) -> dict[Partition, CommittedOffset]:
         """Return all committed offsets.
 
         Raises:

@@ -6,12 +6,13 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from loop_world import DUPLICATES, GROUP, INPUT, Killed, Moment, Sent, World, a_pipeline, killed
+from loop_world import CLOCK, DUPLICATES, GROUP, INPUT, Killed, Moment, Sent, World, a_pipeline, killed
 from structlog.testing import capture_logs
 
 from streamdedup.daemon import rebuild
 from streamdedup.daemon.attempts import committed_attempt
 from streamdedup.daemon.partitions import Gap, Loss, find_losses, gaps
+from streamdedup.daemon.read_ahead import POLL_S
 from streamdedup.daemon.recovery import Recovery
 from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch, Rejoin, StoreUnavailable
 from streamdedup.index.memory import MemoryIndex
@@ -35,6 +36,11 @@ def snapshot(world: World) -> dict:
 def go_back(world: World, kept: dict) -> None:
     """Restore a backup."""
     world.index.__dict__.update(copy.deepcopy(kept) | {"connections": world.index.connections + 1})
+
+
+def put_back(world: World, kept: dict) -> None:
+    """Restore a backup under running daemons, whose connections stay."""
+    world.index.__dict__.update(copy.deepcopy(kept))
 
 
 def flush(world: World) -> None:
@@ -108,6 +114,48 @@ def test_a_neighbours_batch_from_before_is_refused_or_noticed():
 
         world.plan = {at: act}.get
         assert world.run().wrong() == [], f"gone back at moment {number}: {world.trace[at]}"
+
+
+def test_keys_put_back_under_running_daemons_are_noticed_before_the_next_batch_is_published():
+    """Also by a daemon whose last call is older than the copy, and in the middle of a batch."""
+    for number in range(90):
+        world = World(BEFORE, names=("a", "b"), on_index_lost="rebuild").run()
+        kept = snapshot(world)
+        world.send(Sent("d", OTHER_TEXT, 0), Sent("e", TEXT, 0)).run()
+        world.send(Sent("f", OTHER_TEXT, 1), Sent("g", TEXT, 1))
+        at = number + len(world.trace)
+        world.plan = {at: lambda world, _moment, kept=kept: put_back(world, kept)}.get
+        world.run().send(Sent("h", OTHER_TEXT, 0), Sent("i", TEXT, 1)).run()
+        assert world.wrong() == [], f"put back at moment {number}: {world.trace[at]}"
+    assert len(world.trace) > at
+
+
+def test_keys_put_back_are_noticed_by_an_idle_daemon_within_ten_seconds():
+    world = World(BEFORE).run()
+    kept = snapshot(world)
+    world.send(Sent("d", OTHER_TEXT, 1)).run()
+    (daemon,) = world.daemons
+    put_back(world, kept)
+    since_s = CLOCK.now_s
+
+    def turns_for_a_minute() -> None:
+        while CLOCK.now_s - since_s < 60:
+            world.turn(daemon)
+
+    with pytest.raises(IndexLost, match=r"offset 2 of articles:1 .* has gone back to an earlier time"):
+        turns_for_a_minute()
+    assert 0 < CLOCK.now_s - since_s <= 10 + 2 * POLL_S
+
+
+def test_an_idle_daemon_asks_for_the_committed_offsets_six_times_a_minute():
+    world = World(BEFORE).run()
+    (daemon,) = world.daemons
+    world.turn(daemon)
+    world.trace.clear()
+    since_s = CLOCK.now_s
+    while CLOCK.now_s - since_s < 60:
+        world.turn(daemon)
+    assert 5 <= sum(moment.effect == "all_committed" and moment.after for moment in world.trace) <= 6
 
 
 def test_a_mark_that_a_crash_left_behind_is_no_loss():
