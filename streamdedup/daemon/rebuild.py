@@ -152,10 +152,13 @@ class Rebuilder:
         """Return the gap by partition, empty without losses; None if the whole index is to be rebuilt.
 
         A gap that begins more than half a lifetime ago is not filled: the index lost requests that had extended claims,
-        the replay does not repeat these requests, and claims could expire too early.
+        the replay does not repeat these requests, and claims could expire too early. Nor is a gap of which Kafka has
+        deleted records: a deletion could be among them, and the index still has the document.
         """
         gap = gaps(losses)
         if gap and kept_ms is not None and min(part.since_ms for part in gap.values()) < self._now_ms() - kept_ms // 2:
+            return None
+        if gap and not self._history.keeps_all({partition: part.start for partition, part in gap.items()}):
             return None
         return gap
 

@@ -363,6 +363,12 @@ class History(Protocol):
             FatalError: The broker refuses the client permanently, or a topic does not exist.
         """
 
+    def keeps_all(self, starts: Mapping[Partition, int]) -> bool:
+        """Tell whether each topic still has all its records from an offset on.
+
+        A topic that is or may be compacted counts as one without some. Raises as ``progress``.
+        """
+
     def open(
         self,
         topics: Sequence[str],

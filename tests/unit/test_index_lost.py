@@ -653,6 +653,28 @@ def test_a_copy_from_before_a_complete_rebuild_is_rebuilt_as_a_whole():
     assert gaps(losses_of(world)) == {}
 
 
+@pytest.mark.parametrize(("loses", "is_gap"), [("compact", False), ("truncate", False), ("truncate before", True)])
+def test_a_gap_without_some_of_its_records_is_rebuilt_as_a_whole(loses, is_gap):
+    """The tombstone of a document in the index may be among them."""
+    world = World([Sent("x", TEXT, 0), Sent("y", OTHER_TEXT, 0)], on_index_lost="rebuild", batch_size=1).run()
+    kept = snapshot(world)
+    more = "fjord grove heath inlet jetty"
+    world.send(Sent("x", "", 0, op="delete"), Sent("m", more, 0), Sent("n", more[6:], 0)).run()
+    world.stop_all()
+    partition = Partition(INPUT, 0)
+    go_back(world, kept)
+    begins = find_losses(world.index, {partition: world.broker.committed_offset(GROUP, partition)})[0].gap.start
+    if loses == "compact":
+        world.broker.compact(partition, 0, 2)
+    else:
+        world.broker.truncate(partition, begins if loses == "truncate before" else 3)
+    world.start("later")
+    with capture_logs() as logs:
+        world.send(Sent("z", TEXT, 1)).run()
+    assert [log["gap"] for log in logs if log["event"] == "index_rebuild_begun"] == [is_gap]
+    assert "x" not in {document for pair in world.published() for document, _ in pair}
+
+
 def test_a_gap_that_is_cut_short_stays_a_gap():
     world = World([BEFORE[0], BEFORE[2]], partitions=2, on_index_lost="rebuild", batch_size=1).run()
     kept = snapshot(world)
