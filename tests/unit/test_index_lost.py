@@ -2,9 +2,11 @@
 
 import copy
 import itertools
+from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 
+import loop_world
 import pytest
 from loop_world import CLOCK, DUPLICATES, GROUP, INPUT, Killed, Moment, Sent, World, a_pipeline, killed
 from structlog.testing import capture_logs
@@ -14,12 +16,14 @@ from streamdedup.daemon.attempts import committed_attempt
 from streamdedup.daemon.partitions import Gap, Loss, find_losses, gaps
 from streamdedup.daemon.read_ahead import POLL_S
 from streamdedup.daemon.recovery import Recovery
+from streamdedup.detection.detector import Detector
+from streamdedup.detection.model import document_number
 from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch, Rejoin, StoreUnavailable
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.values import Opening
 from streamdedup.kafka.protocols import Batch, CommittedOffset
 from streamdedup.position import Partition
-from streamdedup.wire import decode_alert
+from streamdedup.wire import Decoder, decode_alert
 from tests.memory_staging import MemoryStagingIndex, become, emptied
 from tests.support.memory_transport import MemoryHistory
 
@@ -673,6 +677,40 @@ def test_a_gap_without_some_of_its_records_is_rebuilt_as_a_whole(loses, is_gap):
         world.send(Sent("z", TEXT, 1)).run()
     assert [log["gap"] for log in logs if log["event"] == "index_rebuild_begun"] == [is_gap]
     assert "x" not in {document for pair in world.published() for document, _ in pair}
+
+
+def a_pipeline_with_scopes(name, make_detector, index):
+    """Return the pipeline of a profile whose documents all have the default scope."""
+    scopes = {"scope_field": "tenant", "default_scope": "all"}
+    options = replace(loop_world.OPTIONS, **scopes)
+    return replace(a_pipeline(name, make_detector, index), decoder=Decoder(**scopes), detector=Detector(options, index))
+
+
+@pytest.mark.parametrize("has_scopes", [False, True])
+def test_a_new_index_with_scopes_knows_the_pairs_that_were_published_before(monkeypatch, has_scopes):
+    if has_scopes:
+        monkeypatch.setattr(loop_world, "a_pipeline", a_pipeline_with_scopes)
+    world = World([Sent("x", TEXT, 0), Sent("y", TEXT, 1)], on_index_lost="rebuild").run()
+    world.stop_all()
+    flush(world)
+    monkeypatch.setattr(loop_world, "a_pipeline", a_pipeline_with_scopes)
+    world.start("later")
+    world.send(Sent("x", "knoll", 0, op="append"), Sent("y", "knoll", 1, op="append"), Sent("z", TEXT, 0)).run()
+    pairs = Counter(frozenset(document for document, _ in pair) for pair in world.published().elements())
+    assert pairs == {frozenset("xy"): 1, frozenset("xz"): 1, frozenset("yz"): 1}
+
+
+def test_a_rebuilt_index_with_scopes_knows_the_cluster_of_a_document_that_was_continued(monkeypatch):
+    monkeypatch.setattr(loop_world, "a_pipeline", a_pipeline_with_scopes)
+    world = World([Sent("x", TEXT, 0), Sent("y", TEXT, 0)], on_index_lost="rebuild", batch_size=1).run()
+    world.send(Sent("y", "knoll", 0, op="append")).run()
+    number = document_number("articles", "y")
+    cluster = world.index.get_entries([number])[number].cluster
+    world.stop_all()
+    flush(world)
+    world.start("later")
+    world.send(Sent("z", OTHER_TEXT, 0)).run()
+    assert world.index.get_entries([number])[number].cluster == cluster != number
 
 
 def test_a_gap_that_is_cut_short_stays_a_gap():
