@@ -29,11 +29,16 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from streamdedup.daemon.attempts import committed_attempt, in_lineage, new_lineage
+from streamdedup.daemon.attempts import attempt_ms, committed_attempt, in_lineage, new_lineage
 from streamdedup.daemon.batch import BatchProcessor, Pipeline, decode_batch, now_ms
 from streamdedup.daemon.partitions import Gap, Loss, gaps
 from streamdedup.daemon.rebuild_seeds import SEED_PAIRS, Seeds
-from streamdedup.daemon.rebuild_window import WindowFilter, rebuild_window, with_earliest_start
+from streamdedup.daemon.rebuild_window import (
+    WindowFilter,
+    rebuild_window,
+    with_credible_times,
+    with_earliest_start,
+)
 from streamdedup.detection.model import document_number
 from streamdedup.errors import DecodeError, MessageError, StoreUnavailable
 from streamdedup.index.fingerprints import REBUILT_S
@@ -259,6 +264,11 @@ class _Rebuild:
         self._committed = {
             partition: offset for partition, offset in committed.items() if partition.topic in target.topics
         }
+        #: Time of the last commit by partition; the present where another program has committed.
+        self._committed_ms = {
+            partition: attempt_ms(attempt_id) if (attempt_id := committed_attempt(offset)) else now_ms()
+            for partition, offset in self._committed.items()
+        }
         self._generation = generation
         self._tick = tick
         self._progress = progress
@@ -397,7 +407,7 @@ class _Rebuild:
         count = 0
         skipped: Counter[str] = Counter()
         incarnations = {partition: fence.incarnation for partition, fence in fences.items()}
-        for batch in batches:
+        for batch in with_credible_times(batches, self._committed_ms):
             result = processor.index(processor.decode(batch.in_incarnations(incarnations)), fences)
             skipped.update(
                 failed.error.code if isinstance(failed.error, MessageError) else ErrorCode.INTERNAL
