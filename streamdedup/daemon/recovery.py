@@ -146,10 +146,9 @@ class Recovery:
         return False
 
     def confirm_index(self, source: Source) -> None:
-        """Make sure that the index knows all commits; ``loop`` calls this after announcing a batch, before publishing.
+        """Make sure, after a batch is announced, that the index knows all commits.
 
-        Keys that are put back under a running daemon leave its connections open. A batch that was indexed meanwhile has
-        not seen the documents that are gone.
+        Keys that are put back under a running daemon leave its connections open.
 
         Raises:
             Rejoin: The index has gone back to an earlier time, or a connection was opened since the last check.

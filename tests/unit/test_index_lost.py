@@ -25,7 +25,7 @@ from streamdedup.kafka.protocols import Batch, CommittedOffset
 from streamdedup.position import Partition
 from streamdedup.wire import Decoder, decode_alert
 from tests.memory_staging import MemoryStagingIndex, become, emptied
-from tests.support.memory_transport import MemoryHistory
+from tests.support.memory_transport import MemoryHistory, MemorySource
 
 TEXT = "amber birch cedar delta ember"
 OTHER_TEXT = "knoll lagoon amber jetty inlet"
@@ -149,6 +149,18 @@ def test_keys_put_back_are_noticed_by_an_idle_daemon_within_ten_seconds():
     with pytest.raises(IndexLost, match=r"offset 2 of articles:1 .* has gone back to an earlier time"):
         turns_for_a_minute()
     assert 0 < CLOCK.now_s - since_s <= 10 + 2 * POLL_S
+
+
+def test_only_the_comparison_after_an_assignment_waits_for_open_transactions(monkeypatch):
+    asked, all_committed = [], MemorySource.all_committed
+
+    def recorded(source, *, stable=True):
+        asked.append(stable)
+        return all_committed(source, stable=stable)
+
+    monkeypatch.setattr(MemorySource, "all_committed", recorded)
+    World(BEFORE, batch_size=1).run()
+    assert asked == [True, *[False] * len(BEFORE)]
 
 
 def test_an_idle_daemon_asks_for_the_committed_offsets_six_times_a_minute():
