@@ -34,8 +34,7 @@ from streamdedup.index.values import BrokerState, Fence, PartitionState
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Source
 from streamdedup.position import Partition
 
-#: Interval in which a daemon that publishes nothing looks for losses, in seconds. No pair is missed meanwhile, so the
-#: interval only bounds the time until an operator learns of the loss, or the gap is filled.
+#: Interval in which a daemon that publishes nothing looks for losses, in seconds; it misses no pair meanwhile.
 _COMPARE_S = 10.0
 #: Refusals for longer than this, in seconds, are no rebalance in progress: the later generation in the fence belongs to
 #: a consumer group that was deleted, and generations count from 1 again.

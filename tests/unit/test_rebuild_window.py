@@ -84,6 +84,17 @@ def test_without_a_credible_time_before_it_a_record_has_the_time_of_the_last_com
     assert credible(-1, 900, 20, 900) == [100, 100, 20, 20]
 
 
+def test_offsets_that_another_program_has_committed_change_no_time():
+    world = World([Sent("a", TEXT, time_ms=5)], on_index_lost="rebuild").run()
+    world.stop_all()
+    world.index.__init__()
+    world.broker.commit(GROUP, {Partition(INPUT, 0): 1})
+    world.start("later")
+    world.send(Sent("b", TEXT)).run()
+    number = document_number("articles", "a")
+    assert world.index.get_entries([number])[number].time_ms == 5
+
+
 @pytest.mark.parametrize("is_gap", [False, True])
 def test_a_document_of_the_future_does_not_grow_younger_by_a_rebuild(monkeypatch, is_gap):
     world = World([Sent("a", TEXT, time_ms=5)], on_index_lost="rebuild").run()
