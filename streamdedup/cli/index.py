@@ -15,7 +15,7 @@ from streamdedup.cli.guards import YesOption, confirm, refuse_members, refuse_wh
 from streamdedup.cli.index_status import collect_status, is_lost, render_status
 from streamdedup.cli.output import counting, measuring, tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings, with_same_settings
-from streamdedup.daemon.partitions import Loss, find_losses, gaps
+from streamdedup.daemon.losses import Loss, find_losses, gaps
 from streamdedup.daemon.rebuild import Progress, keeping_membership
 from streamdedup.errors import EXIT_INDEX_LOST, BrokerUnavailable, SettingsError
 from streamdedup.index.backend import Backend

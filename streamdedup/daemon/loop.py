@@ -200,7 +200,7 @@ class Loop:
         result = self._processor.index(prepared, fences)
         # Too many dead letters end the batch here (``DeadLetterBurst``).
         publication = self._publisher.publication(result, fences)
-        attempt_id = self._announce(batch, fences)
+        attempt_id = self._announce(batch, fences, source)
         self._publish(batch, publication, attempt_id, sink)
         self._finish(batch, fences, result, publication)
         self._statistics.lags.observe(source, self._reader.ahead())
@@ -218,19 +218,18 @@ class Loop:
         fences = self._ownership.take_over(batch, source)
         return batch.in_incarnations({partition: fence.incarnation for partition, fence in fences.items()}), fences
 
-    def _announce(self, batch: Batch, fences: Mapping[Partition, Fence]) -> str:
+    def _announce(self, batch: Batch, fences: Mapping[Partition, Fence], source: Source) -> str:
         """Store the attempt id in every slot of the index, now that the batch is completely written.
 
-        The commit carries the same id. An index that lacks a committed attempt id has gone back in time; the next fence
-        compares the two ids.
+        The commit carries the same id. An index that lacks a committed attempt id has gone back in time.
 
         Raises:
-            Rejoin: A connection to the store was opened during the batch, so the server may have forgotten a part of
-                the batch.
+            Rejoin: The index lacks a committed attempt, or a connection to the store was opened during the batch, so
+                the server may have forgotten a part of the batch.
         """
         with self._statistics.timed("index"):
             attempt_id = self._ownership.announce(fences, batch.starts)
-            self._recovery.check_connections()
+            self._recovery.confirm_index(source)
         return attempt_id
 
     def _publish(self, batch: Batch, publication: Publication, attempt_id: str, sink: Sink) -> None:

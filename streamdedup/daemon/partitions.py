@@ -7,7 +7,7 @@ shows that the index was lost or has gone back to an earlier time (rule 11 of ``
 
 For each batch ``loop`` calls ``take_over`` before the writes, then ``announce``, ``on_committed`` and ``finish``; after
 failures ``refused`` and ``reset``. ``read_ahead`` and ``window_start`` call ``held``; ``recovery`` calls ``losses`` and
-``accept_losses``; ``rebuild`` and ``streamdedup index`` use the functions of the module.
+``accept_losses``.
 """
 
 import time
@@ -18,8 +18,9 @@ from typing import NamedTuple, NoReturn
 
 import structlog
 
-from streamdedup.daemon.attempts import AttemptIds, attempt_ms, committed_attempt, lineage_of
+from streamdedup.daemon.attempts import AttemptIds, committed_attempt
 from streamdedup.daemon.batch import Pipeline
+from streamdedup.daemon.losses import Loss, compare, describe_loss
 from streamdedup.detection.model import DetectionResult
 from streamdedup.errors import (
     BatchRefused,
@@ -30,46 +31,18 @@ from streamdedup.errors import (
     StoreUnavailable,
 )
 from streamdedup.index.contract import PartitionStore
-from streamdedup.index.values import BrokerState, Fence, PartitionState
-from streamdedup.kafka.protocols import Batch, CommittedOffset, Source
+from streamdedup.index.values import BrokerState, Fence
+from streamdedup.kafka.protocols import Batch, Source
 from streamdedup.position import Partition
 
+#: Interval in which a daemon that publishes nothing looks for losses, in seconds. After such a pause it also looks
+#: before it publishes; without a pause the index refuses its calls (rule 10), except in a copy younger than the pause.
+_COMPARE_S = 10.0
 #: Refusals for longer than this, in seconds, are no rebalance in progress: the later generation in the fence belongs to
 #: a consumer group that was deleted, and generations count from 1 again.
 _STALE_FENCE_S = 60.0
 
 log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
-
-
-class Gap(NamedTuple):
-    """The missing records of one partition, in an index that has gone back to an earlier time.
-
-    Attributes:
-        start: Offset from which on records may be missing; all earlier ones are in the index.
-        since_ms: Time of the latest commit, of any partition, that the index knows, milliseconds since the epoch. All
-            earlier writes are in the index. An announced attempt without a commit does not prove this: a batch in
-            progress may be announced after the index has gone back, and is then not published.
-    """
-
-    start: int
-    since_ms: int
-
-
-class Loss(NamedTuple):
-    """A committed offset that the index does not know.
-
-    Attributes:
-        partition, committed: The partition, and its committed offset.
-        reason: Description for the operator.
-        gap: The missing records; None where the index as a whole is lost.
-        is_switch: Whether the gap is of an index that no daemon has used since it was built, as by ``index prepare``.
-    """
-
-    partition: Partition
-    committed: CommittedOffset
-    reason: str
-    gap: Gap | None = None
-    is_switch: bool = False
 
 
 class _Refusals(NamedTuple):
@@ -83,13 +56,6 @@ class _Refusals(NamedTuple):
     generation: int | None
     first_s: float
     last_s: float
-
-
-def gaps(losses: Iterable[Loss]) -> dict[Partition, Gap] | None:
-    """Return the gap by partition, empty without losses; None if a loss without a gap shows that all is lost."""
-    by_partition = {loss.partition: loss.gap for loss in losses}
-    gaps_only = {partition: gap for partition, gap in by_partition.items() if gap is not None}
-    return gaps_only if len(gaps_only) == len(by_partition) else None
 
 
 class PartitionOwnership:
@@ -121,6 +87,10 @@ class PartitionOwnership:
         self._ends: dict[Partition, int] = {}
         #: Assigned partitions that were checked for losses.
         self._checked: frozenset[Partition] = frozenset()
+        self._compared_s = clock()  # the last comparison of all partitions
+        #: Time of the last announcement by profile, and whether the present batch follows such a pause in a profile.
+        self._announced_s: dict[str, float] = {}
+        self._has_paused = False
         #: By partition that was read from below its committed offset: that offset, at the last request for new clients.
         self._read_behind: dict[Partition, int] = {}
         #: None after a batch that was not refused.
@@ -187,7 +157,7 @@ class PartitionOwnership:
         state_in_index = index.partition_states([partition])[partition]
         self._attempt_ids.observe(committed_attempt(committed))
         self._attempt_ids.observe(state_in_index.announced)
-        loss = None if committed is None else _loss(partition, committed, state_in_index)
+        loss = None if committed is None else describe_loss(partition, committed, state_in_index)
         if loss is not None:
             raise IndexLost(loss.reason)
         # The high-water mark is raised to the start: the committed offset, or the first record that exists after it;
@@ -237,7 +207,10 @@ class PartitionOwnership:
     def announce(self, fences: Mapping[Partition, Fence], starts: Mapping[Partition, int]) -> str:
         """Announce to the indexes that a batch from ``starts`` on is completely written; return the attempt id."""
         attempt_id = self._attempt_ids.next()
+        now_s = self._clock()
         for pipeline, partitions in self._by_pipeline(fences):
+            self._has_paused |= now_s - self._announced_s.get(pipeline.name, -_COMPARE_S) >= _COMPARE_S
+            self._announced_s[pipeline.name] = now_s
             pipeline.index.announce(attempt_id, [fences[partition] for partition in partitions], starts)
         return attempt_id
 
@@ -276,25 +249,28 @@ class PartitionOwnership:
     # Losses
 
     def losses(self, source: Source) -> list[Loss]:
-        """Return the committed offsets that the index does not know; checks after an assignment or a reset only.
+        """Return the committed offsets that the index does not know.
 
-        Includes other daemons' partitions and those without records: documents in every partition may have to be
+        Compares after an assignment or a reset, for the first batch after a pause, and else after ``_COMPARE_S``.
+        Includes partitions of other daemons and those without records: documents in every partition may have to be
         compared with a document that the index has lost.
         """
         assigned = source.assigned()
-        if assigned <= self._checked:
+        is_known = assigned <= self._checked
+        if is_known and not self._has_paused and self._clock() - self._compared_s < _COMPARE_S:
             self._checked = assigned  # a revoked partition is checked again when it returns
             return []
+        # Kafka first: attempts are announced before they are committed. An open transaction shows no loss yet.
         with self._asking_kafka():
-            committed = source.all_committed()
+            committed = source.all_committed(stable=not is_known)
         losses: list[Loss] = []
         for pipeline, partitions in self._by_pipeline(committed):
             states = pipeline.index.partition_states(sorted(partitions))
             for state in states.values():
                 self._attempt_ids.observe(state.announced)
-            losses += _losses({partition: committed[partition] for partition in partitions}, states)
+            losses += compare({partition: committed[partition] for partition in partitions}, states)
         if not losses:
-            self._checked = assigned
+            self._checked, self._compared_s, self._has_paused = assigned, self._clock(), False
         return losses
 
     def accept_losses(self, losses: Sequence[Loss], generation: int) -> None:
@@ -324,74 +300,3 @@ def _confirm_index(pipeline: Pipeline) -> None:
     """
     if pipeline.index.open(pipeline.fingerprint, create=False) is None:
         raise IndexLost("the index is gone")
-
-
-def find_losses(index: PartitionStore, committed: Mapping[Partition, CommittedOffset]) -> list[Loss]:
-    """Return the committed offsets that an index does not know."""
-    return _losses(committed, index.partition_states(sorted(committed)))
-
-
-class _KnownCommits(NamedTuple):
-    """The commits that an index knows, of all partitions.
-
-    Attributes:
-        lineage: The latest lineage of an announced attempt.
-        latest_ms: Time of the latest attempt that is known to be committed; None when there is none.
-    """
-
-    lineage: int = 0
-    latest_ms: int | None = None
-
-
-_NO_COMMITS = _KnownCommits()
-
-
-def _losses(committed: Mapping[Partition, CommittedOffset], states: Mapping[Partition, PartitionState]) -> list[Loss]:
-    known = _KnownCommits(
-        max((lineage_of(state.announced) for state in states.values()), default=0),
-        max(
-            (attempt_ms(state.committed_attempt) for state in states.values() if state.committed_attempt), default=None
-        ),
-    )
-    losses = (_loss(partition, committed[partition], state, known) for partition, state in states.items())
-    is_unused = all(state.announced == state.committed_attempt for state in states.values())
-    return [loss._replace(is_switch=is_unused and loss.gap is not None) for loss in losses if loss is not None]
-
-
-def _loss(
-    partition: Partition, committed: CommittedOffset, state: PartitionState, known: _KnownCommits = _NO_COMMITS
-) -> Loss | None:
-    """Describe how the index shows that a committed offset was lost; None without a loss.
-
-    Without ``known`` the loss has no gap, as in the check before a fence, which only needs the reason.
-    """
-    if not committed.offset:
-        return None  # nothing was read: an operator has set the offset to 0
-    offset_text = f"offset {committed.offset} of {partition} is committed, but the index"
-    if state.high_water_mark is None:
-        reason = f"{offset_text} has never seen this partition: it was lost, or it is another one"
-    elif state.announced < committed_attempt(committed):
-        reason = f"{offset_text} does not know of it: it has gone back to an earlier time"
-    else:
-        return None
-    return Loss(partition, committed, reason, _gap(committed, state, known))
-
-
-def _gap(committed: CommittedOffset, state: PartitionState, known: _KnownCommits) -> Gap | None:
-    """Return the gap; None if the index as a whole is lost.
-
-    The gap begins with the last announced attempt, or at the beginning of a partition without such an attempt, because
-    the index has gone back to a time before the partition was read. The whole index is lost in these cases:
-
-    * It knows of no commit.
-    * Another program has committed the offset, without an attempt id.
-    * The index is from before a complete rebuild: its claims are older than those that the rebuild restored.
-    * The announced attempt belongs to an earlier incarnation of the topic; without topic ids, a committed offset below
-      the start of the attempt shows that.
-    """
-    attempt_id = committed_attempt(committed)
-    if known.latest_ms is None or not attempt_id or lineage_of(attempt_id) > known.lineage:
-        return None
-    start = state.announced_start or 0
-    is_other_topic = bool(committed.topic_id and state.topic_id) and committed.topic_id != state.topic_id
-    return None if is_other_topic or committed.offset < start else Gap(start, known.latest_ms)

@@ -29,11 +29,16 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from streamdedup.daemon.attempts import committed_attempt, in_lineage, new_lineage
+from streamdedup.daemon.attempts import attempt_ms, committed_attempt, in_lineage, new_lineage
 from streamdedup.daemon.batch import BatchProcessor, Pipeline, decode_batch, now_ms
-from streamdedup.daemon.partitions import Gap, Loss, gaps
+from streamdedup.daemon.losses import Gap, Loss, gaps
 from streamdedup.daemon.rebuild_seeds import SEED_PAIRS, Seeds
-from streamdedup.daemon.rebuild_window import WindowFilter, rebuild_window, with_earliest_start
+from streamdedup.daemon.rebuild_window import (
+    WindowFilter,
+    rebuild_window,
+    with_credible_times,
+    with_earliest_start,
+)
 from streamdedup.detection.model import document_number
 from streamdedup.errors import DecodeError, StoreUnavailable
 from streamdedup.index.fingerprints import REBUILT_S
@@ -155,10 +160,13 @@ class Rebuilder:
         """Return the gap by partition, empty without losses; None if the whole index is to be rebuilt.
 
         A gap that begins more than half a lifetime ago is not filled: the index lost requests that had extended claims,
-        the replay does not repeat these requests, and claims could expire too early.
+        the replay does not repeat these requests, and claims could expire too early. Nor is a gap of which Kafka has
+        deleted records: a deletion could be among them, and the index still has the document.
         """
         gap = gaps(losses)
         if gap and kept_ms is not None and min(part.since_ms for part in gap.values()) < self._now_ms() - kept_ms // 2:
+            return None
+        if gap and not self._history.keeps_all({partition: part.start for partition, part in gap.items()}):
             return None
         return gap
 
@@ -258,6 +266,11 @@ class _Rebuild:
         self._history = history
         self._committed = {
             partition: offset for partition, offset in committed.items() if partition.topic in target.topics
+        }
+        #: Time of the last commit by partition; the present where another program has committed.
+        self._committed_ms = {
+            partition: attempt_ms(attempt_id) if (attempt_id := committed_attempt(offset)) else now_ms()
+            for partition, offset in self._committed.items()
         }
         self._generation = generation
         self._tick = tick
@@ -401,7 +414,7 @@ class _Rebuild:
         count = 0
         skipped: Counter[str] = Counter()
         incarnations = {partition: fence.incarnation for partition, fence in fences.items()}
-        for batch in batches:
+        for batch in with_credible_times(batches, self._committed_ms):
             result = processor.index(processor.decode(batch.in_incarnations(incarnations)), fences)
             skipped.update(failed.failure.code for failed in result.failures)
             count += len(batch.records)

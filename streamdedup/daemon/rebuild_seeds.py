@@ -62,8 +62,8 @@ class Seeds:
         for number, entry in index.get_entries(list(self._alerts)).items():
             alert = self._alerts[number]
             # A new version leaves the cluster, an append does not. An append changes position and digest of the entry;
-            # `pair_digest` stays the digest before the first append.
-            digest = entry.pair_digest.hex()
+            # `version_digest` stays the digest before the first append.
+            digest = entry.version_digest.hex()
             is_same_version = alert.document.position == entry.position or alert.document.digest == digest
             if is_same_version and not entry.deleted:
                 clusters.append((number, entry.position, document_number(alert.profile, alert.cluster_id)))

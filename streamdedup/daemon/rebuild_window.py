@@ -1,7 +1,9 @@
 """The window that ``rebuild`` replays: the record times at which it begins, and the records in it."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+
+from msgspec import structs
 
 from streamdedup.errors import MessageError
 from streamdedup.kafka.protocols import Batch, ReadProgress, Record
@@ -66,6 +68,26 @@ def _latest_read(progress: Mapping[Partition, ReadProgress], topic: str, now_ms:
     partitions = [read for partition, read in progress.items() if partition.topic == topic]
     times = [read.time_ms for read in partitions if read.time_ms is not None]
     return max(times) if times and all(read.is_read for read in partitions) else now_ms
+
+
+def with_credible_times(batches: Iterable[Batch], committed_ms: Mapping[Partition, int]) -> Iterator[Batch]:
+    """Replace missing times, and times after the last commit of the partition: when read, they were in the future.
+
+    The daemon that read such a record took the time of the reading. The latest time of the records before comes close;
+    without such a record the time of the last commit counts.
+    """
+    latest_ms: dict[Partition, int] = {}
+    for batch in batches:
+        records = []
+        for record in batch.records:
+            partition, time_ms = record.position.topic_partition, record.timestamp_ms
+            if 0 <= time_ms <= committed_ms[partition]:
+                latest_ms[partition] = max(latest_ms.get(partition, 0), time_ms)
+                records.append(record)
+            else:
+                time_ms = latest_ms.get(partition, committed_ms[partition])
+                records.append(structs.replace(record, timestamp_ms=time_ms))
+        yield replace(batch, records=tuple(records))
 
 
 class WindowFilter:

@@ -12,7 +12,8 @@ from typing import Literal
 import structlog
 
 from streamdedup.daemon.batch import Pipeline
-from streamdedup.daemon.partitions import Loss, PartitionOwnership
+from streamdedup.daemon.losses import Loss
+from streamdedup.daemon.partitions import PartitionOwnership
 from streamdedup.daemon.rebuild import Rebuilder, keeping_membership
 from streamdedup.errors import BatchRefused, IndexLost, Rejoin
 from streamdedup.kafka.protocols import Batch, Source
@@ -146,6 +147,18 @@ class Recovery:
         self._loss_found = False
         return False
 
+    def confirm_index(self, source: Source) -> None:
+        """Make sure, after a batch is announced, that the index knows all commits.
+
+        Keys that are put back under a running daemon leave its connections open.
+
+        Raises:
+            Rejoin: The index has gone back to an earlier time, or a connection was opened since the last check.
+        """
+        if losses := self._ownership.losses(source):
+            raise Rejoin(f"{losses[0].reason}: the group is joined anew, and the index is checked")
+        self.check_connections()
+
     def _compare_parameters(self, generation: int) -> None:
         """Compare the parameters of the open indexes again in a new generation.
 
@@ -164,7 +177,7 @@ class Recovery:
     def check_connections(self) -> None:
         """Make sure that no connection to an index was opened since the last check.
 
-        ``loop`` also calls this after announcing a batch, before publishing it. A server that was restarted or replaced
+        A server that was restarted or replaced
         may have forgotten acknowledged writes: a part of the current batch, or documents of other daemons. Other
         daemons may have batches that were indexed before the restart. Joining the group anew makes Kafka refuse these
         batches, and the indexes are checked again.

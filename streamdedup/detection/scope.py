@@ -9,8 +9,8 @@ of texts. A scope acts in two places:
   shared bucket leads to no pair.
 
 The content digest depends on the scope (``wire.content_digest``): a changed scope is a new version, and a bucket of
-exact copies holds documents of one scope. Document numbers do not depend on the scope, because a tombstone, the record
-without a value that deletes a document, has none.
+exact copies holds documents of one scope. Pair keys do not: a pair that was published is known after a change of the
+scope. Nor do document numbers, because a tombstone, the record without a value that deletes a document, has no scope.
 """
 
 from collections.abc import Sequence

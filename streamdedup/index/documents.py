@@ -11,7 +11,7 @@ import numpy as np
 
 from streamdedup.position import Position
 from streamdedup.similarity.sketch import Sketch
-from streamdedup.wire import Match
+from streamdedup.wire import Match, in_scope
 
 
 class InsertState(IntEnum):
@@ -53,8 +53,8 @@ class Content(msgspec.Struct, frozen=True, gc=False):
         tail: 64-bit hashes of the last elements, one fewer than in a shingle; of all elements in a shorter text. An
             append makes the shingles that reach over the end of the text from these hashes.
         stop_only: Whether all shingles are stop shingles; the sketch then consists of these.
-        first_digest: Text digest before the first append, 16 bytes; None without an append. Pair keys contain this
-            digest, so an append does not repeat alerts.
+        first_digest: Text digest before the first append, without a scope, 16 bytes; None without an append. Pair keys
+            contain this digest, so an append does not repeat alerts.
         incarnation: Names a document that was deleted and inserted again, 8 bytes; None for the first incarnation.
             Pair keys contain this name, so a new incarnation is alerted anew.
         source: Hash of the document's source, ``SOURCE_BYTES`` long; None where the source is not known, and in
@@ -115,8 +115,16 @@ class IndexEntry(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def pair_digest(self) -> bytes:
-        """The digest in pair keys, 16 bytes: the digest before the first append."""
-        return self.content.first_digest or self.digest
+        """The digest in pair keys, 16 bytes: before the first append, and without the scope.
+
+        So a pair that was published is known also after the scope of its documents has changed.
+        """
+        return self.content.first_digest or in_scope(self.digest, self.content.scope)
+
+    @property
+    def version_digest(self) -> bytes:
+        """The content digest before the first append, 16 bytes."""
+        return in_scope(self.pair_digest, self.content.scope)
 
 
 class PendingMatches(msgspec.Struct, frozen=True):

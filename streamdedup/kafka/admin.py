@@ -98,6 +98,17 @@ def latest_offsets(options: KafkaOptions, partitions: Collection[Partition]) -> 
     return {Partition(*partition): latest.offset for partition, latest in offsets.items()}
 
 
+def may_be_compacted(options: KafkaOptions) -> bool:
+    """Tell whether Kafka compacts an input topic, or does not say so: the right is missing, or the broker too old."""
+    if options.api_version is not None:
+        return True
+    resources = [ConfigResource(ConfigResourceType.TOPIC, name, {CLEANUP: None}) for name in options.topics]
+    with admin_client(options) as admin:
+        configs = admin.describe_configs(resources, config_filter="all")["topic"]
+    policies = [configs.get(name, {}).get(CLEANUP) for name in options.topics]
+    return any(policy is None or "compact" in policy["value"] for policy in policies)
+
+
 def _look_up(admin: Any, needed: Mapping[str, str]) -> tuple[dict[str, int], list[str], list[str]]:
     """Return the partition counts of usable topics, the missing topics, and the topics without the needed right."""
     counts: dict[str, int] = {}

@@ -11,6 +11,7 @@ client parts, and that each named test exists.
     all others              state and actions of a client without a public method
 """
 
+import copy
 import logging
 import selectors
 import weakref
@@ -23,6 +24,7 @@ from typing import Any
 from kafka.consumer.fetcher import Fetcher
 from kafka.errors import FencedInstanceIdError, KafkaError, KafkaTimeoutError
 from kafka.net.compat import KafkaNetClient
+from kafka.protocol.consumer import IsolationLevel
 from kafka.record import default_records, legacy_records
 from kafka.structs import MemberState, TopicPartition
 
@@ -410,12 +412,23 @@ def request_metadata(consumer: Any) -> Any:
     return consumer._client.cluster.request_update()
 
 
-def fetch_committed_offsets(consumer: Any, partitions: list[TopicPartition], timeout_ms: int) -> Mapping[Any, Any]:
+def fetch_committed_offsets(
+    consumer: Any, partitions: list[TopicPartition], timeout_ms: int, *, stable: bool = True
+) -> Mapping[Any, Any]:
     """Return the committed offset of each partition that has one; ``KafkaConsumer.committed`` takes one partition.
 
-    Test: ``test_committed_offsets_are_fetched_for_all_partitions_of_all_topics``.
+    A coordinator that reads committed messages waits for the end of transactions that commit offsets; a dead process
+    leaves such a transaction for its time-out. Without ``stable`` the offsets committed before are returned.
+
+    Tests: ``test_committed_offsets_are_fetched_for_all_partitions_of_all_topics``,
+    ``test_the_offsets_before_an_open_transaction_are_read_without_waiting_for_its_end``.
     """
-    offsets: Mapping[Any, Any] = consumer._coordinator.fetch_committed_offsets(partitions, timeout_ms=timeout_ms)
+    coordinator = consumer._coordinator
+    if not stable:
+        coordinator = copy.copy(coordinator)
+        coordinator._isolation_level = IsolationLevel.READ_UNCOMMITTED
+        coordinator._offset_fetch_futures = {}  # requests in progress, by partitions, that a later call joins
+    offsets: Mapping[Any, Any] = coordinator.fetch_committed_offsets(partitions, timeout_ms=timeout_ms)
     return offsets
 
 

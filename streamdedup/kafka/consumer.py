@@ -214,12 +214,12 @@ class KafkaSource:
         """Return the group's committed offset, or None; see ``Source.committed``."""
         return fetch_committed(self._consumer, self._options, self._topics.ids(), [partition])[0].get(partition)
 
-    def all_committed(self) -> dict[Partition, CommittedOffset]:
-        """Return all committed offsets in the existing topics, by partition."""
+    def all_committed(self, *, stable: bool = True) -> dict[Partition, CommittedOffset]:
+        """Return all committed offsets in the existing topics; see ``Source.all_committed``."""
         missing = self._topics.missing()
         topics = [topic for topic in self._options.topics if topic not in missing]
         partitions = partitions_of(self._consumer, topics)
-        return fetch_committed(self._consumer, self._options, self._topics.ids(), partitions)[0]
+        return fetch_committed(self._consumer, self._options, self._topics.ids(), partitions, stable=stable)[0]
 
     def end(self, partition: Partition) -> int | None:
         """Return a partition's last known end offset; see ``Source.end``."""

@@ -249,7 +249,12 @@ def partitions_of(consumer: Any, topics: Collection[str]) -> list[Partition]:
 
 
 def fetch_committed(
-    consumer: Any, options: KafkaOptions, topic_ids: Mapping[str, str], partitions: Sequence[Partition]
+    consumer: Any,
+    options: KafkaOptions,
+    topic_ids: Mapping[str, str],
+    partitions: Sequence[Partition],
+    *,
+    stable: bool = True,
 ) -> tuple[dict[Partition, CommittedOffset], frozenset[Partition]]:
     """Return the group's committed offsets, and the partitions whose offset belongs to a deleted topic.
 
@@ -261,6 +266,7 @@ def fetch_committed(
         options: Its options.
         topic_ids: Present topic ids, as far as known.
         partitions: Partitions to look up; the result leaves out partitions without an offset.
+        stable: As of ``Source.all_committed``.
 
     Raises:
         BrokerUnavailable: Kafka did not answer in time.
@@ -269,7 +275,7 @@ def fetch_committed(
     client_partitions = [TopicPartition(*partition) for partition in partitions]
     try:
         timeout_ms = round(options.fetch_timeout_s * 1000)
-        fetched = compat.fetch_committed_offsets(consumer, client_partitions, timeout_ms)
+        fetched = compat.fetch_committed_offsets(consumer, client_partitions, timeout_ms, stable=stable)
     except CLIENT_ERRORS as error:
         subject = partitions[0] if len(partitions) == 1 else "all partitions"
         raise translated(error, f"read the committed offset of {subject}", options.secrets()) from error

@@ -226,8 +226,10 @@ class Source(Protocol):
             BrokerUnavailable: Kafka did not answer in time.
         """
 
-    def all_committed(self) -> dict[Partition, CommittedOffset]:
+    def all_committed(self, *, stable: bool = True) -> dict[Partition, CommittedOffset]:
         """Return all committed offsets in the existing topics, by partition, assigned or not.
+
+        With ``stable`` wait for the end of transactions that commit offsets; else return the offsets before these.
 
         Raises:
             BrokerUnavailable: Kafka did not answer in time.
@@ -366,6 +368,12 @@ class History(Protocol):
         Raises:
             BrokerUnavailable: No broker answers.
             FatalError: The broker refuses the client permanently, or a topic does not exist.
+        """
+
+    def keeps_all(self, starts: Mapping[Partition, int]) -> bool:
+        """Tell whether each topic still has all its records from an offset on.
+
+        A topic that is or may be compacted counts as one without some. Raises as ``progress``.
         """
 
     def open(

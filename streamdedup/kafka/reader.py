@@ -22,7 +22,7 @@ from kafka.structs import TopicPartition
 
 from streamdedup.errors import BrokerUnavailable, DecodeError, StreamdedupError
 from streamdedup.kafka import compat
-from streamdedup.kafka.admin import check_topics, latest_offsets
+from streamdedup.kafka.admin import check_topics, latest_offsets, may_be_compacted
 from streamdedup.kafka.consumer import RETRY_PAUSE_S, unpack
 from streamdedup.kafka.errors import CLIENT_ERRORS, cap_client_logging, close_quietly, is_retriable, translated
 from streamdedup.kafka.options import KafkaOptions
@@ -214,6 +214,14 @@ class KafkaHistory:
         """Return how far a group has read; see ``kafka.protocols.History.progress``."""
         with _ProgressReader(replace(self._options, topics=tuple(topics)), offsets, now_ms) as reader:
             return reader.progress()
+
+    def keeps_all(self, starts: Mapping[Partition, int]) -> bool:
+        """Tell whether the topics still have all records; see ``kafka.protocols.History.keeps_all``."""
+        options = replace(self._options, topics=tuple({partition.topic for partition in starts}))
+        if may_be_compacted(options):
+            return False
+        with SpanReader(options) as reader:
+            return all(reader.beginnings[partition] <= start for partition, start in starts.items())
 
     def open(
         self,

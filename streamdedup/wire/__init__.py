@@ -32,6 +32,7 @@ from streamdedup.wire.documents import (
     Op,
     content_digest,
     id_mistake,
+    in_scope,
     missing_scope,
     scope_key,
 )
@@ -64,6 +65,7 @@ __all__ = [
     "encode_alert",
     "encode_fields",
     "id_mistake",
+    "in_scope",
     "is_too_deep",
     "missing_scope",
     "repair_json",

@@ -89,12 +89,18 @@ def scope_key(scope: str | None) -> bytes:
 
 
 def content_digest(text: str, scope: str | None = None) -> bytes:
-    """Return the content digest: 16 bytes, BLAKE2b of the text in UTF-8, lone surrogates included.
+    """Return the content digest: 16 bytes, BLAKE2b of the text in UTF-8, lone surrogates included; then ``in_scope``.
 
-    The scope is the key of the hash. So equal texts in two scopes are different contents, and a changed scope is a new
-    version.
+    So equal texts in two scopes are different contents, and a changed scope is a new version.
     """
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, key=scope_key(scope)).digest()
+    return in_scope(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest(), scope_key(scope))
+
+
+def in_scope(digest: bytes, scope: bytes | None) -> bytes:
+    """Return the digest of a text in a scope (``scope_key``), or from that digest the one without a scope: by XOR."""
+    if not scope:
+        return digest
+    return (int.from_bytes(digest) ^ int.from_bytes(scope + scope)).to_bytes(len(digest))
 
 
 @dataclass(kw_only=True, eq=False)

@@ -193,6 +193,25 @@ def test_daemons_build_it_anew_themselves_when_asked_to(install, redis_client, h
 
 
 @pytest.mark.long
+def test_keys_put_back_under_running_daemons_cost_no_pair_also_with_a_daemon_that_was_idle(install, redis_client):
+    installation = install()
+    with installation.all_running(("a", "b"), **PATIENT) as daemons:
+        for daemon in daemons:
+            daemon.wait_event("partitions_assigned")
+        for number in (0, 1):
+            installation.send([(f"s{number}", TEXTS[number])], partition=number)
+        installation.wait_committed(2)
+        copied = saved(redis_client)
+        installation.send([(f"x{at}", text) for at, text in enumerate(TEXTS[2:7])], partition=0)
+        installation.wait_committed(7)
+        put_back(redis_client, copied)
+        installation.send([(f"y{at}", text) for at, text in enumerate(TEXTS[2:7])], partition=1)
+        installation.wait_committed(12)
+        assert any(event["gap"] for daemon in daemons for event in daemon.events("index_rebuild_begun"))
+    assert installation.pairs() == sorted((f"x{at}", f"y{at}") for at in range(5))
+
+
+@pytest.mark.long
 def test_what_goes_on_without_it_is_asked_for_once(install, redis_client):
     installation = install()
     with installation.running():

@@ -335,6 +335,20 @@ def test_t7_an_offset_is_not_read_past_a_transaction_that_may_still_commit_it(la
     assert source.committed(Partition(lab.input, 0)).offset == 2
 
 
+def test_the_offsets_before_an_open_transaction_are_read_without_waiting_for_its_end(lab):
+    lab.produce(b"a")
+    source, sink = lab.open()
+    sink.publish([], next_batch(source))
+    lab.produce(b"b")
+    batch = next_batch(source)
+    sink._producer.begin_transaction()
+    offsets = {TopicPartition(lab.input, 0): OffsetAndMetadata(2, "", -1)}
+    sink._producer.send_offsets_to_transaction(offsets, batch.membership)
+    assert source.all_committed(stable=False)[Partition(lab.input, 0)].offset == 1
+    sink._producer.commit_transaction()
+    assert source.all_committed()[Partition(lab.input, 0)].offset == 2
+
+
 class TestT8T9RecordsThatTheClientCannotParse:
     """It raises once, hides the records behind in the same batch, and spins for ever when polled again."""
 

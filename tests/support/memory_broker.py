@@ -17,7 +17,7 @@ thread-safe: a test calls the broker step by step. Sources and sinks are in ``te
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count, cycle
 from typing import Literal
 
@@ -90,6 +90,8 @@ class MemoryBroker:
         poll_failures: Errors of the next polls, in order; each is used once.
         groups: State of each consumer group.
         member_numbers: Numbers of new members.
+        compacted: Topics that are compacted (``compact``).
+        beginnings: Offset of the first record, where older ones are deleted (``truncate``).
     """
 
     def __init__(self, topics: Mapping[str, int], on_idle: Callable[[float], None] = lambda _timeout_s: None) -> None:
@@ -106,6 +108,8 @@ class MemoryBroker:
         self.member_numbers = count(1)
         self.publish_failures: list[FailurePoint] = []
         self.poll_failures: list[Exception] = []
+        self.compacted: set[str] = set()
+        self.beginnings: dict[Partition, int] = {}
         self._topics = dict(topics)
         self._topic_ids = dict.fromkeys(topics, "1")
         self._missing: set[str] = set()
@@ -139,6 +143,21 @@ class MemoryBroker:
         """
         message = Message(topic, key, value, headers, timestamp_ms)
         return self.append(message, Transaction("committed"), partition, readable=readable)
+
+    def compact(self, partition: Partition, *offsets: int) -> None:
+        """Delete records, as the compaction of the topic does, or the retention of its tombstones."""
+        self.compacted.add(partition.topic)
+        self._delete(partition, offsets)
+
+    def truncate(self, partition: Partition, beginning: int) -> None:
+        """Delete all records before an offset."""
+        self.beginnings[partition] = beginning
+        self._delete(partition, range(beginning))
+
+    def _delete(self, partition: Partition, offsets: Iterable[int]) -> None:
+        log = self._logs[partition]
+        for offset in offsets:
+            log[offset] = replace(log[offset], record=None)
 
     def records(self, topic: str, *, committed: bool = True) -> list[Record]:
         """Visible records of a topic; with ``committed`` false also those of open and aborted transactions."""

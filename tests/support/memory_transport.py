@@ -133,7 +133,7 @@ class MemorySource:
         self._broker.refuse_if_away()
         return self._broker.committed_offset(self._name, partition)
 
-    def all_committed(self) -> dict[Partition, CommittedOffset]:
+    def all_committed(self, *, stable: bool = True) -> dict[Partition, CommittedOffset]:
         """Return all committed offsets.
 
         Raises:
@@ -380,6 +380,13 @@ class MemoryHistory:
             if records:
                 found[partition] = ReadProgress(not left, next(sane, now_ms if times else None))
         return found
+
+    def keeps_all(self, starts: Mapping[Partition, int]) -> bool:
+        """Tell whether the topics still have all records from offsets on."""
+        self._broker.refuse_if_away()
+        if any(partition.topic in self._broker.compacted for partition in starts):
+            return False
+        return all(self._broker.beginnings.get(partition, 0) <= start for partition, start in starts.items())
 
     def open(
         self,

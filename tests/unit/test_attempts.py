@@ -13,7 +13,8 @@ from streamdedup.daemon.attempts import (
     lineage_of,
     new_lineage,
 )
-from streamdedup.daemon.partitions import PartitionOwnership, find_losses
+from streamdedup.daemon.losses import find_losses
+from streamdedup.daemon.partitions import PartitionOwnership
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Record
 from streamdedup.position import Partition, Position

@@ -2,26 +2,46 @@
 
 import copy
 import itertools
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
+import loop_world
 import pytest
-from loop_world import DUPLICATES, GROUP, INPUT, Daemon, Killed, Moment, Sent, World, a_pipeline, killed
+from loop_world import (
+    CLOCK,
+    DUPLICATES,
+    FENCED_METHODS,
+    GROUP,
+    INPUT,
+    Daemon,
+    Killed,
+    Moment,
+    Sent,
+    World,
+    a_pipeline,
+    killed,
+)
 from structlog.testing import capture_logs
 
 from streamdedup.daemon import rebuild
 from streamdedup.daemon.attempts import committed_attempt
+from streamdedup.daemon.losses import Gap, Loss, find_losses, gaps
 from streamdedup.daemon.metrics import REBUILD_KINDS
-from streamdedup.daemon.partitions import Gap, Loss, find_losses, gaps
+from streamdedup.daemon.read_ahead import POLL_S
 from streamdedup.daemon.recovery import Recovery
+from streamdedup.detection.detector import Detector
+from streamdedup.detection.model import document_number
 from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch, Rejoin, StoreUnavailable
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.values import Opening
 from streamdedup.kafka.protocols import Batch, CommittedOffset
 from streamdedup.position import Partition
-from streamdedup.wire import decode_alert
+from streamdedup.wire import Decoder, decode_alert
 from tests.memory_staging import MemoryStagingIndex, become, emptied
-from tests.support.memory_transport import MemoryHistory
+from tests.support.memory_transport import MemoryHistory, MemorySource
 
 TEXT = "amber birch cedar delta ember"
 OTHER_TEXT = "knoll lagoon amber jetty inlet"
@@ -36,6 +56,11 @@ def snapshot(world: World) -> dict:
 def go_back(world: World, kept: dict) -> None:
     """Restore a backup."""
     world.index.__dict__.update(copy.deepcopy(kept) | {"connections": world.index.connections + 1})
+
+
+def put_back(world: World, kept: dict) -> None:
+    """Restore a backup under running daemons, whose connections stay."""
+    world.index.__dict__.update(copy.deepcopy(kept))
 
 
 def flush(world: World) -> None:
@@ -109,6 +134,97 @@ def test_a_neighbours_batch_from_before_is_refused_or_noticed():
 
         world.plan = {at: act}.get
         assert world.run().wrong() == [], f"gone back at moment {number}: {world.trace[at]}"
+
+
+class PutBack:
+    """Puts the keys back at one moment; then refuses the next call of each daemon whose calls the copy lacks (rule 10).
+
+    The index in memory numbers no calls, as an index in Redis does.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._kept = snapshot(world)
+        self._called: set[str] = set()
+        self.at: int | None = None
+
+    def __call__(self, number: int) -> Callable[[World, Moment], None]:
+        return partial(self._act, number)
+
+    def _act(self, number: int, world: World, moment: Moment) -> None:
+        if number == self.at:
+            put_back(world, self._kept)
+        if moment.effect not in FENCED_METHODS:
+            return
+        if self.at is None or number < self.at:
+            self._called.add(moment.daemon.name)
+        elif not moment.after and moment.daemon.name in self._called:
+            self._called.discard(moment.daemon.name)
+            raise StoreUnavailable("the store has forgotten a write that it had acknowledged")
+
+
+def test_keys_put_back_under_running_daemons_are_noticed_before_the_next_batch_is_published():
+    """Also by a daemon whose last call is older than the copy, and in the middle of a batch."""
+    for number in range(90):
+        world = World(BEFORE, names=("a", "b"), on_index_lost="rebuild").run()
+        world.plan = copied = PutBack(world)
+        world.send(Sent("d", OTHER_TEXT, 0), Sent("e", TEXT, 0)).run()
+        CLOCK.now_s += 10
+        world.send(Sent("f", OTHER_TEXT, 1), Sent("g", TEXT, 1))
+        copied.at = number + len(world.trace)
+        world.run().send(Sent("h", OTHER_TEXT, 0), Sent("i", TEXT, 1)).run()
+        assert world.wrong() == [], f"put back at moment {number}: {world.trace[copied.at]}"
+    assert len(world.trace) > copied.at
+
+
+def test_a_busy_daemon_compares_the_attempts_only_after_a_pause():
+    world = World(BEFORE, batch_size=1).run()
+    asked = []
+    for pause_s in (0.0, 1.0, 10.0, 0.0):
+        CLOCK.now_s += pause_s
+        world.trace.clear()
+        world.send(Sent(f"d{len(asked)}", OTHER_TEXT, 0)).run()
+        asked.append(any(moment.effect == "all_committed" for moment in world.trace))
+    assert asked == [False, False, True, False]
+
+
+def test_keys_put_back_are_noticed_by_an_idle_daemon_within_ten_seconds():
+    world = World(BEFORE).run()
+    kept = snapshot(world)
+    world.send(Sent("d", OTHER_TEXT, 1)).run()
+    (daemon,) = world.daemons
+    put_back(world, kept)
+    since_s = CLOCK.now_s
+
+    def turns_for_a_minute() -> None:
+        while CLOCK.now_s - since_s < 60:
+            world.turn(daemon)
+
+    with pytest.raises(IndexLost, match=r"offset 2 of articles:1 .* has gone back to an earlier time"):
+        turns_for_a_minute()
+    assert 0 < CLOCK.now_s - since_s <= 10 + 2 * POLL_S
+
+
+def test_only_the_comparison_after_an_assignment_waits_for_open_transactions(monkeypatch):
+    asked, all_committed = [], MemorySource.all_committed
+
+    def recorded(source, *, stable=True):
+        asked.append(stable)
+        return all_committed(source, stable=stable)
+
+    monkeypatch.setattr(MemorySource, "all_committed", recorded)
+    World(BEFORE, batch_size=1).run()
+    assert asked == [True, False]
+
+
+def test_an_idle_daemon_asks_for_the_committed_offsets_six_times_a_minute():
+    world = World(BEFORE).run()
+    (daemon,) = world.daemons
+    world.turn(daemon)
+    world.trace.clear()
+    since_s = CLOCK.now_s
+    while CLOCK.now_s - since_s < 60:
+        world.turn(daemon)
+    assert 5 <= sum(moment.effect == "all_committed" and moment.after for moment in world.trace) <= 6
 
 
 def test_a_mark_that_a_crash_left_behind_is_no_loss():
@@ -693,6 +809,62 @@ def test_a_copy_from_before_a_complete_rebuild_is_rebuilt_as_a_whole():
     world.send(Sent("e", TEXT, 1)).run()
     assert world.wrong() == []
     assert gaps(losses_of(world)) == {}
+
+
+@pytest.mark.parametrize(("loses", "is_gap"), [("compact", False), ("truncate", False), ("truncate before", True)])
+def test_a_gap_without_some_of_its_records_is_rebuilt_as_a_whole(loses, is_gap):
+    """The tombstone of a document in the index may be among them."""
+    world = World([Sent("x", TEXT, 0), Sent("y", OTHER_TEXT, 0)], on_index_lost="rebuild", batch_size=1).run()
+    kept = snapshot(world)
+    more = "fjord grove heath inlet jetty"
+    world.send(Sent("x", "", 0, op="delete"), Sent("m", more, 0), Sent("n", more[6:], 0)).run()
+    world.stop_all()
+    partition = Partition(INPUT, 0)
+    go_back(world, kept)
+    begins = find_losses(world.index, {partition: world.broker.committed_offset(GROUP, partition)})[0].gap.start
+    if loses == "compact":
+        world.broker.compact(partition, 0, 2)
+    else:
+        world.broker.truncate(partition, begins if loses == "truncate before" else 3)
+    world.start("later")
+    with capture_logs() as logs:
+        world.send(Sent("z", TEXT, 1)).run()
+    assert [log["gap"] for log in logs if log["event"] == "index_rebuild_begun"] == [is_gap]
+    assert "x" not in {document for pair in world.published() for document, _ in pair}
+
+
+def a_pipeline_with_scopes(name, make_detector, index):
+    """Return the pipeline of a profile whose documents all have the default scope."""
+    scopes = {"scope_field": "tenant", "default_scope": "all"}
+    options = replace(loop_world.OPTIONS, **scopes)
+    return replace(a_pipeline(name, make_detector, index), decoder=Decoder(**scopes), detector=Detector(options, index))
+
+
+@pytest.mark.parametrize("has_scopes", [False, True])
+def test_a_new_index_with_scopes_knows_the_pairs_that_were_published_before(monkeypatch, has_scopes):
+    if has_scopes:
+        monkeypatch.setattr(loop_world, "a_pipeline", a_pipeline_with_scopes)
+    world = World([Sent("x", TEXT, 0), Sent("y", TEXT, 1)], on_index_lost="rebuild").run()
+    world.stop_all()
+    flush(world)
+    monkeypatch.setattr(loop_world, "a_pipeline", a_pipeline_with_scopes)
+    world.start("later")
+    world.send(Sent("x", "knoll", 0, op="append"), Sent("y", "knoll", 1, op="append"), Sent("z", TEXT, 0)).run()
+    pairs = Counter(frozenset(document for document, _ in pair) for pair in world.published().elements())
+    assert pairs == {frozenset("xy"): 1, frozenset("xz"): 1, frozenset("yz"): 1}
+
+
+def test_a_rebuilt_index_with_scopes_knows_the_cluster_of_a_document_that_was_continued(monkeypatch):
+    monkeypatch.setattr(loop_world, "a_pipeline", a_pipeline_with_scopes)
+    world = World([Sent("x", TEXT, 0), Sent("y", TEXT, 0)], on_index_lost="rebuild", batch_size=1).run()
+    world.send(Sent("y", "knoll", 0, op="append")).run()
+    number = document_number("articles", "y")
+    cluster = world.index.get_entries([number])[number].cluster
+    world.stop_all()
+    flush(world)
+    world.start("later")
+    world.send(Sent("z", OTHER_TEXT, 0)).run()
+    assert world.index.get_entries([number])[number].cluster == cluster != number
 
 
 def test_a_gap_that_is_cut_short_stays_a_gap():

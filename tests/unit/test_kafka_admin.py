@@ -1,13 +1,16 @@
 """Problems of topic settings, and the commands that solve them."""
 
 import shlex
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from kafka.errors import InvalidConfigurationError, InvalidReplicationFactorError
 
 from streamdedup.errors import BrokerMisconfigured
 from streamdedup.findings import Level
+from streamdedup.kafka import admin, reader
 from streamdedup.kafka.admin import (
     TopicNeed,
     _missing_topic_findings,
@@ -17,6 +20,7 @@ from streamdedup.kafka.admin import (
     judge_topic,
 )
 from streamdedup.kafka.options import KafkaOptions
+from streamdedup.position import Partition
 
 DAY_MS = 86_400_000
 OPTIONS = KafkaOptions(bootstrap_servers="a:1,b:2", group_id="g", topics=("t",), transactional_id="x")
@@ -44,6 +48,32 @@ def judged(settings, **need):
 def test_retention_is_compared_with_the_needed_time(settings, level):
     (found,) = judged(settings, kept_ms=31 * DAY_MS)
     assert found.level is level
+
+
+@pytest.mark.parametrize(
+    ("policies", "may"),
+    [
+        ({"t": "delete", "u": "delete"}, False),
+        ({"t": "delete", "u": "compact"}, True),
+        ({"t": "compact,delete", "u": "delete"}, True),
+        ({"t": "delete"}, True),
+    ],
+)
+def test_a_topic_may_be_compacted_where_its_policy_says_so_or_is_not_told(monkeypatch, policies, may):
+    described = {name: {"cleanup.policy": {"value": policy}} for name, policy in policies.items()} | {"v": {}}
+    kafka = SimpleNamespace(describe_configs=lambda _resources, config_filter: {"topic": described})
+    monkeypatch.setattr(admin, "admin_client", lambda _options: nullcontext(kafka))
+    assert admin.may_be_compacted(replace(OPTIONS, topics=("t", "u"))) is may
+    assert admin.may_be_compacted(replace(OPTIONS, topics=("v",)))
+    assert admin.may_be_compacted(replace(OPTIONS, topics=("t",), api_version=(2, 0)))
+
+
+@pytest.mark.parametrize(("start", "is_compacted", "keeps"), [(4, False, False), (5, False, True), (5, True, False)])
+def test_a_topic_keeps_all_records_from_its_oldest_on_unless_it_is_compacted(monkeypatch, start, is_compacted, keeps):
+    oldest = SimpleNamespace(beginnings={Partition("t", 0): 5, Partition("t", 1): 9})
+    monkeypatch.setattr(reader, "SpanReader", lambda options: nullcontext(oldest) if options.topics == ("t",) else None)
+    monkeypatch.setattr(reader, "may_be_compacted", lambda options: is_compacted and options.topics == ("t",))
+    assert reader.KafkaHistory(OPTIONS).keeps_all({Partition("t", 0): start}) is keeps
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from uuid import UUID
 
 import pytest
 from kafka.errors import KafkaTimeoutError
+from kafka.protocol.consumer import IsolationLevel
 from kafka.structs import ConsumerGroupMetadata, MemberState, OffsetAndMetadata, TopicPartition
 
 from streamdedup.errors import BrokerUnavailable, MembershipEnded, Rejoin
@@ -23,6 +24,19 @@ DELETED, HEALTHY = TopicPartition("deleted", 0), TopicPartition("healthy", 0)
 NO_ERROR, UNKNOWN_TOPIC, NO_LEADER = 0, 3, 5
 #: Topic ids: of the deleted topic before and now, and of the other topic.
 BEFORE, PRESENT, OTHER = (UUID(int=number) for number in (1, 2, 3))
+
+
+class Coordinator:
+    """A group coordinator that records how it is asked for offsets."""
+
+    def __init__(self) -> None:
+        self._isolation_level = IsolationLevel.READ_COMMITTED
+        self._offset_fetch_futures = {"the same partitions": "waits for a transaction"}
+        self.asked = []
+
+    def fetch_committed_offsets(self, _partitions, timeout_ms):
+        self.asked.append((self._isolation_level, len(self._offset_fetch_futures), timeout_ms))
+        return {}
 
 
 class GroupConsumer:
@@ -211,6 +225,18 @@ class TestMissingTopics:
         assert source.all_committed() == {Partition("healthy", 0): CommittedOffset(40, "attempt", str(OTHER), 3)}
         consumer._cluster.update_metadata(metadata_of(deleted=None, healthy=None))
         assert source.all_committed() == {}
+
+    def test_offsets_are_read_without_waiting_for_transactions_only_where_they_need_not_be_stable(
+        self, source, consumer
+    ):
+        consumer._coordinator = coordinator = Coordinator()
+        consumer._cluster.update_metadata(metadata_of(deleted=OTHER, healthy=OTHER))
+        consumer.partitions_for_topic = {"deleted": {0}, "healthy": {0}}.get
+        for stable in (False, True):
+            source.all_committed(stable=stable)
+        source.committed(Partition("healthy", 0))
+        waiting = (IsolationLevel.READ_COMMITTED, 1, 30_000)
+        assert coordinator.asked == [(IsolationLevel.READ_UNCOMMITTED, 0, 30_000), waiting, waiting]
 
     def test_a_topic_that_comes_back_is_another_one_and_the_group_is_joined_anew(self, source, consumer):
         consumer._cluster.update_metadata(metadata_of(deleted=BEFORE, healthy=OTHER))

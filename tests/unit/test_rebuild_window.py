@@ -1,12 +1,16 @@
 """The start of a rebuild: one window before the next record, in any backlog."""
 
+import copy
+
 import msgspec
 import pytest
 from loop_world import DUPLICATES, GROUP, INPUT, Sent, World
 
-from streamdedup.daemon.rebuild_window import rebuild_window
-from streamdedup.kafka.protocols import ReadProgress
-from streamdedup.position import Partition
+from streamdedup.daemon import batch
+from streamdedup.daemon.rebuild_window import rebuild_window, with_credible_times
+from streamdedup.detection.model import document_number
+from streamdedup.kafka.protocols import Batch, ReadProgress, Record
+from streamdedup.position import Partition, Position
 from tests.support.memory_transport import MemoryBroker, MemoryHistory
 
 DAY_MS = 86_400_000
@@ -60,6 +64,53 @@ def test_a_partition_without_times_is_read_whole_and_so_are_the_alerts(partition
 
 
 # Times of the records
+
+
+def credible(*times, committed_ms=100):
+    """Times that the records of two batches of A0 have in a rebuild; a record of A1 comes in between."""
+    records = [Record(Position("a", 0, offset), time_ms, None, b"") for offset, time_ms in enumerate(times)]
+    batches = [Batch((*records[:2], Record(Position("a", 1, 0), 90, None, b""))), Batch(tuple(records[2:]))]
+    replaced = [batch.records for batch in with_credible_times(batches, {A0: committed_ms, A1: 95})]
+    assert [record.timestamp_ms for record in replaced[0] if record.position.partition == 1] == [90]
+    return [record.timestamp_ms for batch in replaced for record in batch if record.position.partition == 0]
+
+
+def test_a_record_without_a_credible_time_has_the_latest_time_before_it_in_its_partition():
+    assert credible(10, 30, 20, -1, 101, 40, -1) == [10, 30, 20, 30, 30, 40, 40]
+    assert credible(100, 0, 100) == [100, 0, 100]
+
+
+def test_without_a_credible_time_before_it_a_record_has_the_time_of_the_last_commit():
+    assert credible(-1, 900, 20, 900) == [100, 100, 20, 20]
+
+
+def test_offsets_that_another_program_has_committed_change_no_time():
+    world = World([Sent("a", TEXT, time_ms=5)], on_index_lost="rebuild").run()
+    world.stop_all()
+    world.index.__init__()
+    world.broker.commit(GROUP, {Partition(INPUT, 0): 1})
+    world.start("later")
+    world.send(Sent("b", TEXT)).run()
+    number = document_number("articles", "a")
+    assert world.index.get_entries([number])[number].time_ms == 5
+
+
+@pytest.mark.parametrize("is_gap", [False, True])
+def test_a_document_of_the_future_does_not_grow_younger_by_a_rebuild(monkeypatch, is_gap):
+    world = World([Sent("a", TEXT, time_ms=5)], on_index_lost="rebuild").run()
+    kept = copy.deepcopy(world.index.__dict__)
+    world.send(Sent("f", TEXT, time_ms=2**45), Sent("n", TEXT, time_ms=-1)).run()
+    read_ms = batch.now_ms()
+    world.stop_all()
+    world.index.__init__()
+    if is_gap:
+        world.index.__dict__.update(kept)
+    monkeypatch.setattr(batch, "now_ms", lambda: read_ms + 90 * DAY_MS)
+    world.start("later")
+    world.send(Sent("b", "other words", partition=1)).run()
+    numbers = [document_number("articles", name) for name in "fn"]
+    assert all(entry.time_ms <= read_ms for entry in world.index.get_entries(numbers).values())
+    assert len(world.index.get_entries(numbers)) == 2
 
 
 def progress_of(*times, committed, now_ms=1_000):

@@ -27,7 +27,7 @@ from streamdedup.settings.validation import read_profile
 from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.tuning.study import Study
-from streamdedup.wire import Decoder, Document, content_digest
+from streamdedup.wire import Decoder, Document, content_digest, in_scope, scope_key
 from tests import streams
 from tests.entries import encode_entry
 from tests.thoroughness import examples
@@ -166,6 +166,20 @@ def test_a_changed_scope_is_a_new_version_in_the_new_scope_alone():
     assert stream.pairs == Counter({("a", "c"): 1})
     stream.index(("a", "x", TEXT))
     assert stream.pairs == Counter({("a", "c"): 1, ("a", "b"): 1})
+
+
+def test_a_pair_that_was_alerted_is_known_after_both_documents_have_changed_their_scope():
+    stream = Stream()
+    stream.index(("a", "x", TEXT), ("b", "x", TEXT))
+    stream.index(("a", "y", TEXT), ("b", "y", TEXT), ("c", "y", TEXT))
+    assert stream.pairs == Counter({("a", "b"): 1, ("a", "c"): 1, ("b", "c"): 1})
+
+
+@pytest.mark.parametrize("scope", ["x", "y", "all"])
+def test_the_digest_of_a_text_in_a_scope_gives_the_digest_without_one(scope):
+    digest = content_digest(TEXT, scope)
+    assert digest != content_digest(TEXT) == in_scope(digest, scope_key(scope))
+    assert len({content_digest(TEXT, other) for other in ("x", "y", "all")}) == 3
 
 
 def test_the_same_text_in_the_same_scope_is_a_redelivery():

@@ -4,7 +4,6 @@ Read ``index.contract`` first: the calls implement its rules 6, 7 and 11.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
 from operator import attrgetter
 from typing import Any
 
@@ -105,19 +104,19 @@ class RedisPartitions(RedisPart):
 
     def partition_states(self, partitions: Sequence[Partition]) -> dict[Partition, PartitionState]:
         """See ``PartitionStore.partition_states``."""
+        if not partitions:
+            return {}
         keys = [
-            [self._keys.high_water_mark(partition), *(self._keys.announced(slot, partition) for slot in self._slots)]
-            for partition in partitions
+            [self._keys.high_water_mark(partition) for partition in partitions],
+            *([self._keys.announced(slot, partition) for partition in partitions] for slot in self._slots),
         ]
         fingerprint = self._keys.fingerprint
-        commands = [Command(key, ("GET", key)) for partition_keys in keys for key in partition_keys]
+        commands = [Command(of_slot[0], ("MGET", *of_slot)) for of_slot in keys]
         exists, *values = self._servers.ask_all([Command(fingerprint, ("EXISTS", fingerprint)), *commands])
         if not exists:
             return dict.fromkeys(partitions, PartitionState(None))
-        replies = iter(values)
         states = {}
-        for partition, partition_keys in zip(partitions, keys, strict=True):
-            stored, *announced = islice(replies, len(partition_keys))
+        for partition, stored, *announced in zip(partitions, *values, strict=True):
             attempts = [decode_attempt(attempt or b"") for attempt in announced]
             # A slot that has gone back to an earlier time has an earlier attempt than the other slots.
             earliest = min(attempts, key=attrgetter("attempt_id"))

@@ -1,0 +1,124 @@
+"""Losses: committed offsets that an index does not know, and the gap that such an offset leaves (rule 11).
+
+``partitions``, the commands ``index`` and ``rebuild`` compare the committed offsets of a group with the partition
+states of an index. The committed offsets must be read first: attempts are announced before they are committed.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from streamdedup.daemon.attempts import attempt_ms, committed_attempt, lineage_of
+from streamdedup.index.contract import PartitionStore
+from streamdedup.index.values import PartitionState
+from streamdedup.kafka.protocols import CommittedOffset
+from streamdedup.position import Partition
+
+
+class Gap(NamedTuple):
+    """The missing records of one partition, in an index that has gone back to an earlier time.
+
+    Attributes:
+        start: Offset from which on records may be missing; all earlier ones are in the index.
+        since_ms: Time of the latest commit, of any partition, that the index knows, milliseconds since the epoch. All
+            earlier writes are in the index. An announced attempt without a commit does not prove this: a batch in
+            progress may be announced after the index has gone back, and is then not published.
+    """
+
+    start: int
+    since_ms: int
+
+
+class Loss(NamedTuple):
+    """A committed offset that the index does not know.
+
+    Attributes:
+        partition, committed: The partition, and its committed offset.
+        reason: Description for the operator.
+        gap: The missing records; None where the index as a whole is lost.
+        is_switch: Whether the gap is of an index that no daemon has used since it was built, as by ``index prepare``.
+    """
+
+    partition: Partition
+    committed: CommittedOffset
+    reason: str
+    gap: Gap | None = None
+    is_switch: bool = False
+
+
+def gaps(losses: Iterable[Loss]) -> dict[Partition, Gap] | None:
+    """Return the gap by partition, empty without losses; None if a loss without a gap shows that all is lost."""
+    by_partition = {loss.partition: loss.gap for loss in losses}
+    gaps_only = {partition: gap for partition, gap in by_partition.items() if gap is not None}
+    return gaps_only if len(gaps_only) == len(by_partition) else None
+
+
+def find_losses(index: PartitionStore, committed: Mapping[Partition, CommittedOffset]) -> list[Loss]:
+    """Return the committed offsets that an index does not know."""
+    return compare(committed, index.partition_states(sorted(committed)))
+
+
+class _KnownCommits(NamedTuple):
+    """The commits that an index knows, of all partitions.
+
+    Attributes:
+        lineage: The latest lineage of an announced attempt.
+        latest_ms: Time of the latest attempt that is known to be committed; None when there is none.
+    """
+
+    lineage: int = 0
+    latest_ms: int | None = None
+
+
+_NO_COMMITS = _KnownCommits()
+
+
+def compare(committed: Mapping[Partition, CommittedOffset], states: Mapping[Partition, PartitionState]) -> list[Loss]:
+    """Return the committed offsets that an index does not know, from its states of the same partitions."""
+    known = _KnownCommits(
+        max((lineage_of(state.announced) for state in states.values()), default=0),
+        max(
+            (attempt_ms(state.committed_attempt) for state in states.values() if state.committed_attempt), default=None
+        ),
+    )
+    losses = (describe_loss(partition, committed[partition], state, known) for partition, state in states.items())
+    is_unused = all(state.announced == state.committed_attempt for state in states.values())
+    return [loss._replace(is_switch=is_unused and loss.gap is not None) for loss in losses if loss is not None]
+
+
+def describe_loss(
+    partition: Partition, committed: CommittedOffset, state: PartitionState, known: _KnownCommits = _NO_COMMITS
+) -> Loss | None:
+    """Describe how the index shows that a committed offset was lost; None without a loss.
+
+    Without ``known`` the loss has no gap, as in the check before a fence, which only needs the reason.
+    """
+    if not committed.offset:
+        return None  # nothing was read: an operator has set the offset to 0
+    offset_text = f"offset {committed.offset} of {partition} is committed, but the index"
+    if state.high_water_mark is None:
+        reason = f"{offset_text} has never seen this partition: it was lost, or it is another one"
+    elif state.announced < committed_attempt(committed):
+        reason = f"{offset_text} does not know of it: it has gone back to an earlier time"
+    else:
+        return None
+    return Loss(partition, committed, reason, _gap(committed, state, known))
+
+
+def _gap(committed: CommittedOffset, state: PartitionState, known: _KnownCommits) -> Gap | None:
+    """Return the gap; None if the index as a whole is lost.
+
+    The gap begins with the last announced attempt, or at the beginning of a partition without such an attempt, because
+    the index has gone back to a time before the partition was read. The whole index is lost in these cases:
+
+    * It knows of no commit.
+    * Another program has committed the offset, without an attempt id.
+    * The index is from before a complete rebuild: its claims are older than those that the rebuild restored.
+    * The announced attempt belongs to an earlier incarnation of the topic; without topic ids, a committed offset below
+      the start of the attempt shows that.
+    """
+    attempt_id = committed_attempt(committed)
+    if known.latest_ms is None or not attempt_id or lineage_of(attempt_id) > known.lineage:
+        return None
+    start = state.announced_start or 0
+    is_other_topic = bool(committed.topic_id and state.topic_id) and committed.topic_id != state.topic_id
+    return None if is_other_topic or committed.offset < start else Gap(start, known.latest_ms)
