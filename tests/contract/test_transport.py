@@ -17,8 +17,8 @@ from streamdedup.kafka.producer import KafkaTransport
 from streamdedup.kafka.protocols import Batch, Message, Sink, Source, Transport
 from streamdedup.position import Partition
 from tests import servers
+from tests.simulation.transport import MemoryBroker, MemoryTransport
 from tests.support.kafka import KafkaServer
-from tests.support.memory_transport import MemoryBroker, MemoryTransport
 from tests.support.processes import pause, resume
 
 #: Number of partitions of the input topic.

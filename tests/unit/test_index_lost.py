@@ -6,7 +6,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from loop_world import DUPLICATES, GROUP, INPUT, Killed, Moment, Sent, World, a_pipeline, killed
 from structlog.testing import capture_logs
 
 from streamdedup.daemon import rebuild
@@ -18,8 +17,9 @@ from streamdedup.index.values import Opening
 from streamdedup.kafka.protocols import Batch, CommittedOffset
 from streamdedup.position import Partition
 from streamdedup.wire import decode_alert
-from tests.memory_staging import MemoryStagingIndex, become, emptied
-from tests.support.memory_transport import MemoryHistory
+from tests.simulation.staging import MemoryStagingIndex, become, emptied
+from tests.simulation.transport import MemoryHistory
+from tests.simulation.world import DUPLICATES, GROUP, INPUT, Killed, Moment, Sent, World, a_pipeline, killed
 
 TEXT = "amber birch cedar delta ember"
 OTHER_TEXT = "knoll lagoon amber jetty inlet"

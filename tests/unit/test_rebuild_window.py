@@ -2,12 +2,12 @@
 
 import msgspec
 import pytest
-from loop_world import DUPLICATES, GROUP, INPUT, Sent, World
 
 from streamdedup.daemon.rebuild_window import rebuild_window
 from streamdedup.kafka.protocols import ReadProgress
 from streamdedup.position import Partition
-from tests.support.memory_transport import MemoryBroker, MemoryHistory
+from tests.simulation.transport import MemoryBroker, MemoryHistory
+from tests.simulation.world import DUPLICATES, GROUP, INPUT, Sent, World
 
 DAY_MS = 86_400_000
 NOW_MS, KEPT_MS = 100 * DAY_MS, 10 * DAY_MS

@@ -1,0 +1,222 @@
+"""The verdict: the pairs that a subscriber saw, beside those that a comparison of all documents gives.
+
+A pair is lost that is near at the end and was not published; invented that was never near while both versions existed;
+doubled that was published more often than there are incarnations of its documents. The exceptions are those of
+docs/guarantees.md, and each is counted.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cache
+from hashlib import blake2b
+from typing import NamedTuple
+
+from streamdedup.wire import Alert, Match, content_digest, decode_alert
+from streamdedup.wire.dead_letters import read_headers
+from tests.reference_pairs import expected_by_options
+from tests.simulation.operator import VERSIONS
+from tests.simulation.simulation import Produced, Simulation
+from tests.simulation.world import DEAD_LETTERS, DUPLICATES, OPTIONS
+
+#: Order of an event that never happens.
+NEVER = 10**9
+
+
+@dataclass
+class State:
+    """A document from one of its records to the next that changes it.
+
+    Attributes:
+        id, digest: As in alerts.
+        version: Digest of the upserted text, which an append keeps.
+        text: The whole text.
+        incarnation: Number of deletions before.
+        records: The records with this state: the first, and redeliveries.
+        ended: The record that ended it; None for the last state.
+    """
+
+    id: str
+    digest: str
+    version: str
+    text: str
+    incarnation: int
+    records: list[Produced]
+    ended: Produced | None = None
+
+    @property
+    def since(self) -> int:
+        return min(record.order for record in self.records)
+
+    @property
+    def until(self) -> int:
+        """Order of the commit of the record that ended the state."""
+        return NEVER if self.ended is None else NEVER if self.ended.commit is None else self.ended.commit.order
+
+
+class Side(NamedTuple):
+    """A version of a document."""
+
+    id: str
+    version: str
+
+
+Pair = tuple[Side, Side]
+
+
+@dataclass
+class Publication:
+    """A pair that the subscriber saw.
+
+    Attributes:
+        document, match: Id and digest of the two.
+        position: Partition and offset of the document's record.
+        incarnations: The names of the incarnations, by id.
+    """
+
+    document: tuple[str, str]
+    match: tuple[str, str]
+    incarnations: dict[str, str] = field(default_factory=dict)
+
+
+@cache
+def near(a: str, b: str, version: int) -> bool:
+    """Tell whether two texts are near-duplicates under the parameters of a version, whatever the window."""
+    options = replace(OPTIONS, **VERSIONS[version])
+    return bool(expected_by_options([("a", a), ("b", b)], options)) if a.strip() and b.strip() else False
+
+
+def states_of(simulation: Simulation) -> dict[str, list[State]]:
+    """Return the states of each document, in order."""
+    states: dict[str, list[State]] = {}
+    deletions: Counter[str] = Counter()
+    alive: dict[str, State] = {}
+    for produced in simulation.produced:
+        sent, before = produced.sent, alive.get(produced.sent.id)
+        if produced.removed is not None and produced.commit is None:
+            continue
+        if sent.op == "delete":
+            deletions[sent.id] += 1
+            if before is not None:
+                before.ended = alive.pop(sent.id) and produced
+            continue
+        digest = content_digest(sent.text)
+        if sent.op == "append":
+            if before is None:
+                continue
+            digest = blake2b(bytes.fromhex(before.digest) + digest, digest_size=16).digest()
+            text, version = f"{before.text}\n{sent.text}", before.version
+        else:
+            text, version = sent.text or "", digest.hex()
+        if before is not None:
+            if before.digest == digest.hex():
+                before.records.append(produced)
+                continue
+            before.ended = produced
+        state = State(sent.id, digest.hex(), version, text, deletions[sent.id], [produced])
+        states.setdefault(sent.id, []).append(state)
+        alive[sent.id] = state
+    return states
+
+
+class Verdict:
+    """What is wrong with a history that has settled."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._states = states_of(simulation)
+        self._all = [state for states in self._states.values() for state in states]
+        self._version_of = {(state.id, state.digest): state.version for state in self._all}
+        self._versions = sorted({p.commit.installation.version for p in simulation.produced if p.commit} | {1})
+        self._window_ms = None if simulation.setup.window_s is None else 1_000 * simulation.setup.window_s
+
+    def wrong(self) -> list[str]:
+        """Return the mistakes."""
+        publications = list(self._publications())
+        found = [*self._simulation.wrong]
+        by_pair: dict[Pair, list[Publication]] = {}
+        for publication in publications:
+            if (pair := self._pair_of(publication)) is None:
+                found.append(f"invented {publication.document[0]} {publication.match[0]}")
+            else:
+                by_pair.setdefault(pair, []).append(publication)
+        coexisting = self._coexisting()
+        for pair, of_pair in by_pair.items():
+            names = " ".join(side.id for side in pair)
+            if pair not in coexisting:
+                found.append(f"invented {names}")
+            elif len(of_pair) > len(coexisting[pair]) and not self._excuses_doubled(pair):
+                found.append(f"doubled {names}")
+        found += [f"lost {' '.join(side.id for side in pair)}" for pair in self._promised(by_pair)]
+        return found + self._misaddressed()
+
+    def _publications(self) -> Iterator[Publication]:
+        for record in self._simulation.broker.records(DUPLICATES):
+            alert = decode_alert(record.value or b"")
+            for match in alert.matches:
+                yield _publication(alert, match)
+
+    def _pair_of(self, publication: Publication) -> Pair | None:
+        try:
+            sides = [Side(of[0], self._version_of[of]) for of in (publication.document, publication.match)]
+        except KeyError:
+            return None
+        first, second = sorted(sides)
+        return first, second
+
+    def _coexisting(self) -> dict[Pair, set[tuple[int, int]]]:
+        """Return the pairs of versions that were near at some time, with the incarnations for which they were."""
+        found: dict[Pair, set[tuple[int, int]]] = {}
+        for a, b in itertools.combinations(sorted(self._all, key=lambda state: (state.id, state.version)), 2):
+            if a.id != b.id and a.since < b.until and b.since < a.until and self._may_match(a, b):
+                pair = Side(a.id, a.version), Side(b.id, b.version)
+                found.setdefault(pair, set()).add((a.incarnation, b.incarnation))
+        return found
+
+    def _may_match(self, a: State, b: State) -> bool:
+        distances = [abs(x.time_ms - y.time_ms) for x in a.records for y in b.records]
+        is_within = self._window_ms is None or min(distances) <= self._window_ms
+        return is_within and any(near(a.text, b.text, version) for version in self._versions)
+
+    def _promised(self, published: dict[Pair, list[Publication]]) -> Iterator[Pair]:
+        """Yield the promised pairs that were not published."""
+        last = [states[-1] for _, states in sorted(self._states.items()) if states[-1].ended is None]
+        for a, b in itertools.combinations(last, 2):
+            first, second = sorted((Side(a.id, a.version), Side(b.id, b.version)))
+            if self._must_match(a, b) and not any(
+                _is_for(publication, a) and _is_for(publication, b)
+                for publication in published.get((first, second), ())
+            ):
+                yield first, second
+
+    def _must_match(self, a: State, b: State) -> bool:
+        commits = [record.commit for state in (a, b) for record in state.records[:1]]
+        if any(commit is None for commit in commits):
+            return False
+        later = max((commit for commit in commits if commit is not None), key=lambda commit: commit.order)
+        if not near(a.text, b.text, later.installation.version):
+            return False
+        distances = [abs(x.time_ms - y.time_ms) for x in a.records for y in b.records]
+        return self._window_ms is None or max(distances) <= self._window_ms
+
+    def _excuses_doubled(self, pair: Pair) -> bool:
+        return False
+
+    def _misaddressed(self) -> list[str]:
+        letters = [read_headers(record.headers) for record in self._simulation.broker.records(DEAD_LETTERS)]
+        return [f"dead letter {letter['error.code']} of {letter['partition']}:{letter['offset']}" for letter in letters]
+
+
+def _publication(alert: Alert, match: Match) -> Publication:
+    document = alert.document
+    return Publication(
+        (document.id, document.digest),
+        (match.id, match.digest),
+        {document.id: document.incarnation, match.id: match.incarnation},
+    )
+
+
+def _is_for(publication: Publication, state: State) -> bool:
+    """Tell whether a publication may be about this incarnation of a document."""
+    return bool(publication.incarnations[state.id]) == bool(state.incarnation)
