@@ -42,9 +42,13 @@ def _open(simulation: Simulation, partition: str, document: str, *words: str) ->
         simulation.broker.register("producer")
         transaction = simulation.broker.begin("producer", simulation.broker._epochs["producer"])
         simulation.send(Sent(document, " ".join(words), int(partition)), transaction)
+        simulation.in_transaction = simulation.produced[-1]
 
 
 def _close(simulation: Simulation, how: str = "committed") -> None:
+    """The producer commits, or dies, so that the record was never sent."""
+    if how != "committed" and "producer" in simulation.broker._open:
+        simulation.produced.remove(simulation.in_transaction)
     simulation.broker.end("producer", "committed" if how == "committed" else "aborted")
 
 
@@ -144,10 +148,12 @@ def _save(simulation: Simulation, name: str) -> None:
 def _back(simulation: Simulation, name: str, *how: str) -> None:
     """The server goes back to a copy; with ``live`` the keys are put back, and no connection ends."""
     if name in simulation.server.copies:
+        simulation.lose()
         simulation.server.go_back(name, restarts="live" not in how)
 
 
 def _flush(simulation: Simulation) -> None:
+    simulation.lose()
     simulation.server.go_back(None)
 
 
@@ -173,6 +179,9 @@ def _here(simulation: Simulation) -> None:
 
 def _recreate(simulation: Simulation, how: str = "") -> None:
     """Delete the topic and create it again; with ``late`` its offsets are deleted only at the end."""
+    order = next(simulation.orders)
+    for produced in simulation.produced:
+        produced.removed = produced.removed or order
     simulation.topic_number += 1
     simulation.broker.recreate(INPUT, simulation.partitions, offsets_deleted=how != "late")
 
@@ -236,15 +245,16 @@ def _offsets(simulation: Simulation, partition: str, offset: str) -> None:
 def _rebuild(simulation: Simulation, version: str = "") -> None:
     """Stop all daemons, and begin ``streamdedup index rebuild``, with other parameters if a version is named."""
     _stop_all(simulation)
-    simulation.installation = Installation(
-        simulation.installation.prefix, int(version or simulation.installation.version)
-    )
-    settings = settings_of(simulation, simulation.installation, "rebuild")
-    simulation.command("rebuild", partial(commands.rebuild, settings, None, None, True, False), simulation.installation)
+    simulation.lose()
+    before = simulation.installation
+    simulation.installation = installation = Installation(before.prefix, int(version or before.version))
+    settings = settings_of(simulation, installation, "rebuild")
+    simulation.command("rebuild", partial(commands.rebuild, settings, None, None, True, False), installation)
 
 
 def _prepare(simulation: Simulation, prefix: str, version: str) -> None:
     """Begin ``streamdedup index prepare``."""
+    simulation.lose()
     installation = Installation(prefix, int(version))
     settings = settings_of(simulation, installation, "prepare")
     simulation.command("prepare", partial(commands.prepare, settings, None, None), installation)
@@ -252,6 +262,7 @@ def _prepare(simulation: Simulation, prefix: str, version: str) -> None:
 
 def _switch(simulation: Simulation, prefix: str, version: str) -> None:
     """Stop the daemons that are not frozen; those that start from now on use another index."""
+    simulation.lose()
     _stop_all(simulation)
     simulation.installation = Installation(prefix, int(version))
 
@@ -273,6 +284,7 @@ def settle(simulation: Simulation) -> None:
     simulation.frozen.clear()
     for name in list(simulation.members):
         _expire(simulation, name)
+    _close(simulation, "aborted")
     simulation.broker.delete_outdated(GROUP)
     for process in simulation.processes.values():
         process.fate = ""
@@ -305,9 +317,12 @@ def _supervise(simulation: Simulation) -> None:
             continue
         if not isinstance(error, StreamdedupError):
             simulation.wrong.append(f"{name} ended with {error!r}")
-        simulation.excused[f"{name} ended: {type(error).__name__}"] += 1
+        simulation.excused[f"processes that ended with {type(error).__name__}"] += 1
         if isinstance(error, StaleFence):
             _unfence(simulation)
+    command = simulation.processes.get("rebuild")
+    if command is not None and command.alive:
+        return  # the daemons are started when the command has ended
     for name in simulation.setup.daemons:
         if name not in simulation.processes:
             simulation.start(name)

@@ -88,8 +88,7 @@ class Backend:
         return self._index
 
     def upkeep(self, _name: str) -> Upkeep:
-        self._simulation.server_moment("upkeep")
-        return Upkeep(self._simulation.server.index(self._settings.installation.prefix))
+        return self._index.ask("upkeep", lambda: Upkeep(self._index._data))  # type: ignore[no-any-return]
 
     def configured(self, _name: str) -> Mapping[str, object]:
         return self._settings.installation.fingerprint()

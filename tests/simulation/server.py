@@ -18,11 +18,12 @@ from streamdedup.index.values import Fence, Fingerprint
 
 #: Length of the lease on a rebuild, in milliseconds, as in Redis.
 LEASE_MS = 60_000
-#: Parts of the data that a deletion removes one after the other.
+#: Parts of the data that a deletion removes in one step.
 PARTS = (
-    "_entries", "_buckets", "_copies", "_cluster_sets", "_claims", "_pending_matches", "_high_water_marks",
-    "_incarnations", "_earlier_topic_ids", "_announced", "_fences", "writers", "calls", "_last_removals",
-)  # fmt: skip
+    ("_entries", "_pending_matches", "calls"),
+    ("_buckets", "_copies", "_cluster_sets", "_last_removals"),
+    ("_claims", "_high_water_marks", "_incarnations", "_earlier_topic_ids", "_announced", "_fences", "writers"),
+)
 #: Methods of an index that are calls of the server, and those of them that carry a number.
 CALLS = (
     "open", "partition_states", "fence", "insert_entries", "remove_from_buckets", "remove_copies", "leave_clusters",
@@ -223,11 +224,17 @@ class Connection:
         self._acknowledged = 0
 
     def _call(self, name: str, *arguments: Any, **named: Any) -> Any:
-        fate = self._moment(name)
         self._number += 1
         caller = Caller(self._writer, self._number, self._acknowledged)
-        request = partial(self._execute, caller, name, arguments, named)
-        if fate == "late" and name in NUMBERED:
+        result = self.ask(name, partial(self._execute, caller, name, arguments, named))
+        if name in NUMBERED:
+            self._acknowledged = caller.number
+        return result
+
+    def ask(self, name: str, request: Callable[[], Any]) -> Any:
+        """Let the server answer a request, unless its fate is another one."""
+        fate = self._moment(name)
+        if fate in {"late", "twice"} and name in NUMBERED:
             self._server.late.append(request)
         if self._server.away or fate in {"request lost", "late"}:
             self._fail()
@@ -239,10 +246,6 @@ class Connection:
         except StoreUnavailable:
             self._acknowledged = 0
             raise
-        if name in NUMBERED:
-            self._acknowledged = self._number
-        if fate == "twice" and name in NUMBERED:
-            self._server.late.append(request)
         if fate == "reply lost":
             self._fail()
         return result
@@ -272,51 +275,50 @@ class Staging:
         server: The server.
         prefix: Key prefix of the index.
         connection: Connection of the process that rebuilds, ``in_staging``.
-        moment: Called before each step.
     """
 
-    def __init__(self, server: Server, prefix: str, connection: Connection, moment: Callable[[str], str]) -> None:
+    def __init__(self, server: Server, prefix: str, connection: Connection) -> None:
         self.store = connection
         self._data = server.index(prefix)
         self._name = connection._writer
-        self._moment = moment
 
     def hold(self) -> None:
         """See ``StagingIndex.hold``."""
-        self._moment("hold")
+        self.store.ask("hold", self._hold)
+
+    def _hold(self) -> None:
         if self._data.held_by() not in {None, self._name}:
             raise StoreUnavailable("the index is being rebuilt by another process")
-        self._extend()
+        self._data.lease = Lease(self._name, round(self._data._now_ms()) + LEASE_MS)
 
     def clear(self, tick: Callable[[], None] = lambda: None) -> None:
         """See ``StagingIndex.clear``."""
-        self.extend_lease()
-        self._data._fingerprint, self._data.half_dropped = None, True
-        for part in PARTS:
-            if part in {"_entries", "_claims", "_fences"}:
-                self._moment("clear")
-                self.extend_lease()
-                tick()
-            self._data.__dict__[part] = ServedIndex(
-                lifetime_ms=self._data._lifetime_ms, now_ms=self._data._now_ms
-            ).__dict__[part]
+        for number, parts in enumerate(PARTS):
+            self.store.ask("clear", partial(self._clear, number, parts))
+            tick()
         self._data.half_dropped = False
         self.store.forget_calls()
+
+    def _clear(self, number: int, parts: Sequence[str]) -> None:
+        self.extend_lease()
+        if number == 0:
+            self._data._fingerprint, self._data.half_dropped = None, True
+        empty = ServedIndex(lifetime_ms=self._data._lifetime_ms, now_ms=self._data._now_ms)
+        self._data.__dict__.update({part: empty.__dict__[part] for part in parts})
 
     def extend_lease(self) -> None:
         """See ``StagingIndex.extend_lease``."""
         if self._data.held_by() != self._name:
             raise BatchRefused("the rebuilding of the index was taken over by another process")
-        self._extend()
-
-    def _extend(self) -> None:
-        self._data.lease = Lease(self._name, round(self._data._now_ms()) + LEASE_MS)
+        self._hold()
 
     def complete(self, fingerprint: Fingerprint) -> None:
         """See ``StagingIndex.complete``."""
-        self._moment("complete")
+        self.store.ask("complete", partial(self._complete, dict(fingerprint)))
+
+    def _complete(self, fingerprint: Fingerprint) -> None:
         self.extend_lease()
-        self._data._fingerprint, self._data.lease = dict(fingerprint), None
+        self._data._fingerprint, self._data.lease = fingerprint, None
 
     def abandon(self) -> None:
         """See ``StagingIndex.abandon``."""

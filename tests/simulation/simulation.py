@@ -233,6 +233,7 @@ class Simulation:
         self.excused: Counter[str] = Counter()
         self.trace: list[str] = []
         self.frozen: set[str] = set()
+        self.losses: list[int] = []  # orders of the events after which an index may have to be built from the topics
         self.members: dict[str, set[int]] = {}  # members of the group that may be dead, by name of the process
         self.orders = itertools.count(1)
         self.installation = Installation("one", 1)
@@ -294,7 +295,7 @@ class Simulation:
         assert self._running is not None
         installation = self._running.installation
         store = self.connection(f"{daemon.name} rebuild", installation, daemon.link, in_staging=True)
-        staging = Staging(self.server, installation.prefix, store, self.server_moment)
+        staging = Staging(self.server, installation.prefix, store)
         pipeline = self.pipeline(name, store, installation)
         return RebuildTarget(staging, pipeline, self.topics, self.kept_ms, marker_lifetime(self.kept_ms))
 
@@ -381,6 +382,10 @@ class Simulation:
         self.processes[name] = process
         return process
 
+    def lose(self) -> None:
+        """Record that an index may have to be built from the topics from now on."""
+        self.losses.append(next(self.orders))
+
     def remember_member(self, process: Process) -> None:
         """Remember a member of the group whose process may be gone before its session ends."""
         if process.daemon is not None and process.daemon.source is not None and process.daemon.source._member > 0:
@@ -398,6 +403,8 @@ class Simulation:
                 process.resume()
             finally:
                 self._running = None
+            if not process.alive:
+                self.trace.append(f"    {process.name} has ended{'' if process.error is None else f': {process.error!r}'}")
             waits += process.at == "wait"
             if process.at == until or waits == 2:
                 return

@@ -18,7 +18,7 @@ from streamdedup.wire.dead_letters import read_headers
 from tests.reference_pairs import expected_by_options
 from tests.simulation.operator import VERSIONS
 from tests.simulation.simulation import Produced, Simulation
-from tests.simulation.world import DEAD_LETTERS, DUPLICATES, OPTIONS
+from tests.simulation.world import DEAD_LETTERS, DUPLICATES, GROUP, OPTIONS
 
 #: Order of an event that never happens.
 NEVER = 10**9
@@ -34,6 +34,7 @@ class State:
         text: The whole text.
         incarnation: Number of deletions before.
         records: The records with this state: the first, and redeliveries.
+        sources: The records of which the text consists.
         ended: The record that ended it; None for the last state.
     """
 
@@ -43,6 +44,7 @@ class State:
     text: str
     incarnation: int
     records: list[Produced]
+    sources: list[Produced]
     ended: Produced | None = None
 
     @property
@@ -87,9 +89,10 @@ def near(a: str, b: str, version: int) -> bool:
     return bool(expected_by_options([("a", a), ("b", b)], options)) if a.strip() and b.strip() else False
 
 
-def states_of(simulation: Simulation) -> dict[str, list[State]]:
-    """Return the states of each document, in order."""
+def states_of(simulation: Simulation) -> tuple[dict[str, list[State]], list[Produced]]:
+    """Return the states of each document, in order, and the appends to no document."""
     states: dict[str, list[State]] = {}
+    unknown: list[Produced] = []
     deletions: Counter[str] = Counter()
     alive: dict[str, State] = {}
     for produced in simulation.produced:
@@ -104,20 +107,22 @@ def states_of(simulation: Simulation) -> dict[str, list[State]]:
         digest = content_digest(sent.text)
         if sent.op == "append":
             if before is None:
+                unknown.append(produced)
                 continue
             digest = blake2b(bytes.fromhex(before.digest) + digest, digest_size=16).digest()
             text, version = f"{before.text}\n{sent.text}", before.version
+            sources = [*before.sources, produced]
         else:
-            text, version = sent.text or "", digest.hex()
+            text, version, sources = sent.text or "", digest.hex(), [produced]
         if before is not None:
             if before.digest == digest.hex():
                 before.records.append(produced)
                 continue
             before.ended = produced
-        state = State(sent.id, digest.hex(), version, text, deletions[sent.id], [produced])
+        state = State(sent.id, digest.hex(), version, text, deletions[sent.id], [produced], sources)
         states.setdefault(sent.id, []).append(state)
         alive[sent.id] = state
-    return states
+    return states, unknown
 
 
 class Verdict:
@@ -125,7 +130,7 @@ class Verdict:
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
-        self._states = states_of(simulation)
+        self._states, self._unknown = states_of(simulation)
         self._all = [state for states in self._states.values() for state in states]
         self._version_of = {(state.id, state.digest): state.version for state in self._all}
         self._versions = sorted({p.commit.installation.version for p in simulation.produced if p.commit} | {1})
@@ -149,7 +154,7 @@ class Verdict:
             elif len(of_pair) > len(coexisting[pair]) and not self._excuses_doubled(pair):
                 found.append(f"doubled {names}")
         found += [f"lost {' '.join(side.id for side in pair)}" for pair in self._promised(by_pair)]
-        return found + self._misaddressed()
+        return found + self._misaddressed() + list(self._remains())
 
     def _publications(self) -> Iterator[Publication]:
         for record in self._simulation.broker.records(DUPLICATES):
@@ -194,18 +199,61 @@ class Verdict:
         commits = [record.commit for state in (a, b) for record in state.records[:1]]
         if any(commit is None for commit in commits):
             return False
+        if self._is_gone(a) or self._is_gone(b):
+            self._simulation.excused["documents that the input topics do not have"] += 1
+            return False
         later = max((commit for commit in commits if commit is not None), key=lambda commit: commit.order)
         if not near(a.text, b.text, later.installation.version):
             return False
         distances = [abs(x.time_ms - y.time_ms) for x in a.records for y in b.records]
         return self._window_ms is None or max(distances) <= self._window_ms
 
+    def _is_gone(self, state: State) -> bool:
+        """Tell whether the topics have lost a part of a document before an index may have been built from them."""
+        removed = [record.removed for record in state.sources if record.removed is not None]
+        return bool(removed) and bool(self._simulation.losses) and min(removed) < self._simulation.losses[-1]
+
     def _excuses_doubled(self, pair: Pair) -> bool:
         return False
 
+    def _remains(self) -> Iterator[str]:
+        """Yield what the index has of versions that are no more."""
+        simulation = self._simulation
+        if self._window_ms is not None:
+            return
+        data = simulation.server.index(simulation.installation.prefix)
+        pipeline = simulation.pipeline("articles", data, simulation.installation)
+        entries = {number: entry for number, (entry, _) in data._entries._entries.items()}
+        keys = {}
+        for number, entry in entries.items():
+            if not entry.deleted:
+                (keys[number],) = pipeline.detector._lifecycle._band_keys([entry.content]).tolist()
+        for (band, key), (members, _) in data._buckets._entries.items():
+            for number in members:
+                if number not in keys or keys[number][band] != key:
+                    name = entries[number].id if number in entries else number
+                    yield f"left {name} in a bucket"
+        for position in data._pending_matches.all_keys():
+            # The next fence of the partition deletes them, before the next batch.
+            later = [
+                record.commit.order
+                for record in simulation.produced
+                if record.partition == position.topic_partition and record.commit is not None
+            ]
+            own = simulation.at_position.get((simulation.topic_number, position.topic_partition, position.offset))
+            if own is not None and own.commit is not None and max(later) > own.commit.order:
+                yield f"left pending matches of {position}"
+
     def _misaddressed(self) -> list[str]:
-        letters = [read_headers(record.headers) for record in self._simulation.broker.records(DEAD_LETTERS)]
-        return [f"dead letter {letter['error.code']} of {letter['partition']}:{letter['offset']}" for letter in letters]
+        """Return the dead letters that are missing or too many: of appends to no document, each has one."""
+        simulation = self._simulation
+        letters = [read_headers(record.headers) for record in simulation.broker.records(DEAD_LETTERS)]
+        sent = Counter((int(letter["partition"]), int(letter["offset"])) for letter in letters)
+        expected = Counter((p.partition.number, p.offset) for p in self._unknown if p.commit)
+        if self._simulation.losses and any(produced.removed for produced in simulation.produced):
+            self._simulation.excused["appends to documents that the input topics do not have"] += sent != expected
+            return []
+        return [f"dead-letter {at}" for at in ((sent - expected) + (expected - sent)).elements()]
 
 
 def _publication(alert: Alert, match: Match) -> Publication:
