@@ -101,6 +101,10 @@ def _expire(simulation: Simulation, name: str) -> None:
     process = simulation.processes.get(name)
     if process is not None:
         simulation.remember_member(process)
+    _end_sessions(simulation, name)
+
+
+def _end_sessions(simulation: Simulation, name: str) -> None:
     for member in simulation.members.pop(name, ()):
         simulation.broker.expire(GROUP, member)
 
@@ -283,7 +287,7 @@ def settle(simulation: Simulation) -> None:
     simulation.broker.away = simulation.server.away = False
     simulation.frozen.clear()
     for name in list(simulation.members):
-        _expire(simulation, name)
+        _end_sessions(simulation, name)
     _close(simulation, "aborted")
     simulation.broker.delete_outdated(GROUP)
     for process in simulation.processes.values():

@@ -202,7 +202,12 @@ class Draw:
     def fates(self, kind: str) -> Iterator[Step]:
         name = self._rng.choice(self._names)
         if self._rng.random() < 0.7:
-            yield ("run", name, "until", self._rng.choice(_WRITES if kind != "kafka" else ("publish", "poll", "commit")))
+            yield (
+                "run",
+                name,
+                "until",
+                self._rng.choice(_WRITES if kind != "kafka" else ("publish", "poll", "commit")),
+            )
         yield ("fate", name, *self._rng.choice(_FATES[kind]).split())
         if kind == "late":
             yield ("run", name, str(self._rng.randint(1, 60)))
@@ -269,13 +274,15 @@ class Draw:
 
     def delete_group(self) -> Iterator[Step]:
         if self._rng.random() < 0.4:
-            if self._rng.random() < 0.7:
+            # Without an index and without offsets nothing is known of what was read.
+            is_lost = bool(set(self._faults) & {"back", "flush", "rebuild", "prepare"})
+            if is_lost or self._rng.random() < 0.7:
                 yield ("settle",)
             yield ("delete-group",)
             for name in self._names:
                 yield ("start", name)
-            if set(self._faults) & {"back", "flush", "rebuild", "prepare"}:
-                yield ("settle",)  # until then nothing knows how far the offsets had been
+            if is_lost:
+                yield ("settle",)
 
     def offsets(self) -> Iterator[Step]:
         """A daemon has run since the last crash before offsets are set back."""

@@ -404,7 +404,9 @@ class Simulation:
             finally:
                 self._running = None
             if not process.alive:
-                self.trace.append(f"    {process.name} has ended{'' if process.error is None else f': {process.error!r}'}")
+                self.trace.append(
+                    f"    {process.name} has ended{'' if process.error is None else f': {process.error!r}'}"
+                )
             waits += process.at == "wait"
             if process.at == until or waits == 2:
                 return

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.simulation.generate import random_story
+from tests.simulation.generate import HOLES, random_story
 from tests.simulation.playing import judged, kinds
 from tests.simulation.rules import RULES, without
 from tests.simulation.simulation import simulated
@@ -44,3 +44,16 @@ def test_a_rule_that_is_switched_off_is_noticed_soon(rule):
         seed = next((seed for seed in range(SOON) if kinds(random_story(seed))), None)
     assert seed is not None
     assert judged(random_story(seed))[0] == []
+
+
+@pytest.mark.parametrize("path", sorted(STORIES.glob("*.story")), ids=lambda path: path.stem)
+def test_a_story_that_was_kept_ends_well(path):
+    assert judged(parse(path.read_text()))[0] == []
+
+
+@pytest.mark.parametrize("hole", sorted(HOLES))
+@pytest.mark.xfail(
+    strict=True, reason="the hole of this name is not mended; docs/guarantees.md does not promise it yet"
+)
+def test_a_known_hole_is_mended(hole):
+    assert judged(parse((STORIES / "holes" / f"{hole}.story").read_text()))[0] == []

@@ -7,9 +7,9 @@ docs/guarantees.md, and each is counted.
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, reduce
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -89,6 +89,16 @@ def near(a: str, b: str, version: int) -> bool:
     return bool(expected_by_options([("a", a), ("b", b)], options)) if a.strip() and b.strip() else False
 
 
+def appended(before: bytes, digest: bytes) -> bytes:
+    """Return the digest after an append."""
+    return blake2b(before + digest, digest_size=16).digest()
+
+
+def digest_of(texts: Sequence[str], scope: str | None) -> str:
+    """Return the digest of an upserted text with its appends, as alerts name it in a scope."""
+    return reduce(appended, map(content_digest, texts[1:]), content_digest(texts[0], scope)).hex()
+
+
 def states_of(simulation: Simulation) -> tuple[dict[str, list[State]], list[Produced]]:
     """Return the states of each document, in order, and the appends to no document."""
     states: dict[str, list[State]] = {}
@@ -109,7 +119,7 @@ def states_of(simulation: Simulation) -> tuple[dict[str, list[State]], list[Prod
             if before is None:
                 unknown.append(produced)
                 continue
-            digest = blake2b(bytes.fromhex(before.digest) + digest, digest_size=16).digest()
+            digest = appended(bytes.fromhex(before.digest), digest)
             text, version = f"{before.text}\n{sent.text}", before.version
             sources = [*before.sources, produced]
         else:
@@ -132,7 +142,11 @@ class Verdict:
         self._simulation = simulation
         self._states, self._unknown = states_of(simulation)
         self._all = [state for states in self._states.values() for state in states]
-        self._version_of = {(state.id, state.digest): state.version for state in self._all}
+        self._version_of = {
+            (state.id, digest_of([record.sent.text or "" for record in state.sources], scope)): state.version
+            for state in self._all
+            for scope in (None, "all")
+        }
         self._versions = sorted({p.commit.installation.version for p in simulation.produced if p.commit} | {1})
         self._window_ms = None if simulation.setup.window_s is None else 1_000 * simulation.setup.window_s
 
@@ -151,7 +165,7 @@ class Verdict:
             names = " ".join(side.id for side in pair)
             if pair not in coexisting:
                 found.append(f"invented {names}")
-            elif len(of_pair) > len(coexisting[pair]) and not self._excuses_doubled(pair):
+            elif self._is_doubled(pair, of_pair, coexisting[pair]):
                 found.append(f"doubled {names}")
         found += [f"lost {' '.join(side.id for side in pair)}" for pair in self._promised(by_pair)]
         return found + self._misaddressed() + list(self._remains())
@@ -190,7 +204,7 @@ class Verdict:
         for a, b in itertools.combinations(last, 2):
             first, second = sorted((Side(a.id, a.version), Side(b.id, b.version)))
             if self._must_match(a, b) and not any(
-                _is_for(publication, a) and _is_for(publication, b)
+                self._is_for(publication, a) and self._is_for(publication, b)
                 for publication in published.get((first, second), ())
             ):
                 yield first, second
@@ -213,8 +227,27 @@ class Verdict:
         removed = [record.removed for record in state.sources if record.removed is not None]
         return bool(removed) and bool(self._simulation.losses) and min(removed) < self._simulation.losses[-1]
 
-    def _excuses_doubled(self, pair: Pair) -> bool:
-        return False
+    def _is_for(self, publication: Publication, state: State) -> bool:
+        """Tell whether a publication may be about this incarnation of a document."""
+        is_first = not publication.incarnations[state.id]
+        return is_first == (state.incarnation == 0) or self._is_uncertain(state.id)
+
+    def _is_doubled(self, pair: Pair, published: list[Publication], incarnations: set[tuple[int, int]]) -> bool:
+        """Tell whether a pair was published more often than for its incarnations.
+
+        The first incarnation of a document has no name; alerts for others name it.
+        """
+        if any(self._is_uncertain(side.id) for side in pair):
+            return len(published) > len(incarnations)
+        by_name = Counter(tuple(bool(each.incarnations[side.id]) for side in pair) for each in published)
+        allowed = Counter(tuple(bool(number) for number in numbers) for numbers in incarnations)
+        return not by_name <= allowed
+
+    def _is_uncertain(self, document: str) -> bool:
+        """Tell whether a deletion of a document was removed before an index may have been built from the topics."""
+        deletions = [p.removed for p in self._simulation.produced if p.sent.id == document and p.sent.op == "delete"]
+        losses = self._simulation.losses
+        return bool(losses) and any(removed is not None and removed < losses[-1] for removed in deletions)
 
     def _remains(self) -> Iterator[str]:
         """Yield what the index has of versions that are no more."""
@@ -263,8 +296,3 @@ def _publication(alert: Alert, match: Match) -> Publication:
         (match.id, match.digest),
         {document.id: document.incarnation, match.id: match.incarnation},
     )
-
-
-def _is_for(publication: Publication, state: State) -> bool:
-    """Tell whether a publication may be about this incarnation of a document."""
-    return bool(publication.incarnations[state.id]) == bool(state.incarnation)
