@@ -114,6 +114,7 @@ class MemoryBroker:
         self._logs: dict[Partition, list[LogEntry]] = {
             Partition(topic, number): [] for topic, partitions in topics.items() for number in range(partitions)
         }
+        self._outdated: dict[str, set[Partition]] = {}
         self._epochs: dict[str, int] = {}
         self._open: dict[str, Transaction] = {}
 
@@ -184,6 +185,8 @@ class MemoryBroker:
             del self._logs[partition]
         if offsets_deleted:
             self.delete_offsets(topic)
+        for name, state in self.groups.items():
+            self._outdated.setdefault(name, set()).update(each for each in state.committed if each.topic == topic)
         self._topics[topic] = 0
         self._missing.add(topic)
 
@@ -250,7 +253,7 @@ class MemoryBroker:
     def delete_outdated(self, group: str) -> None:
         """Delete the offsets of deleted topics that were left."""
         state = self.groups[group]
-        for partition in [each for each in state.committed if self.committed_offset(group, each) is None]:
+        for partition in self._outdated.pop(group, ()):
             for of_group in (state.committed, state.metadata, state.topic_ids):
                 of_group.pop(partition, None)
 
@@ -383,6 +386,7 @@ class MemoryBroker:
         if membership.generation != state.generation or membership.member not in state.members:
             raise MembershipEnded("the group moved on while the batch was processed")
         state.committed.update(batch.ends)
+        self._outdated.get(group, set()).difference_update(batch.ends)
         state.metadata.update(dict.fromkeys(batch.ends, batch.metadata))
         state.topic_ids.update({each: batch.topic_ids[each.topic] for each in batch.ends if batch.topic_ids})
 

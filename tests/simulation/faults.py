@@ -32,8 +32,13 @@ def take(simulation: Simulation, step: Step) -> None:
 # Records
 
 
-def _send(simulation: Simulation, partition: str, document: str, *words: str, op: str = "upsert") -> None:
-    simulation.send(Sent(document, " ".join(words), int(partition), op=op))
+def _send(simulation: Simulation, partition: str, document: str, *words: str, op: str = "upsert", age: int = 0) -> None:
+    simulation.send(Sent(document, " ".join(words), int(partition), op=op, time_ms=age))
+
+
+def _aged(simulation: Simulation, seconds: str, *of_send: str) -> None:
+    """Send a record whose time lies in the past."""
+    _send(simulation, *of_send, age=1_000 * int(seconds))
 
 
 def _open(simulation: Simulation, partition: str, document: str, *words: str) -> None:
@@ -305,6 +310,7 @@ def settle(simulation: Simulation) -> None:
             while simulation.server.late:
                 simulation.server.arrive(0)
         if calm >= _SETTLED_ROUNDS:
+            simulation.settled.append(next(simulation.orders))
             return
     simulation.wrong.append("no progress")
 
@@ -334,6 +340,7 @@ def _supervise(simulation: Simulation) -> None:
 
 STEPS: dict[str, Callable[..., None]] = {
     "send": _send,
+    "aged": _aged,
     "append": partial(_send, op="append"),
     "delete": partial(_send, op="delete"),
     "open": _open, "close": _close,

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from tests.simulation.story import Setup, Step, Story
 from tests.simulation.world import a_text, edited
@@ -13,9 +14,11 @@ _EFFECTS = (
     "hold", "clear", "complete", "partition_states", "all_committed", "open_clients",
 )  # fmt: skip
 #: Those of them that write.
-_WRITES = _EFFECTS[3:12] + ("finish",)
+_WRITES = (*_EFFECTS[3:12], "finish")
 #: Kinds of operations besides one upsert of each document.
 _KINDS = ("update", "append", "delete", "redeliver")
+#: Window of those histories that have one, in seconds.
+_WINDOW_S = 3_600
 #: Fates of a call, by fault.
 _FATES = {
     "lost": ("request lost", "reply lost"),
@@ -36,6 +39,7 @@ HOLES = frozenset(
         "recreated-rebuild",
         "scope-added",
         "static-clock",
+        "stale-end",
     }
 )
 
@@ -59,9 +63,12 @@ class Draw:
             grown=rng.random() < 0.6,
             static=rng.random() < 0.25,
         )
+        if rng.random() < 0.25:
+            self.setup = replace(self.setup, window_s=_WINDOW_S)
         self._faults = self._draw_faults()
         self._kinds = {kind for kind in _KINDS if rng.random() < 0.4}
-        if "compact" in self._faults:
+        if "compact" in self._faults or self.setup.window_s is not None:
+            # An append to a document that has expired finds nothing.
             self._kinds.discard("append")
         self._texts = [a_text(rng, rng.randint(3, 8)) for _ in range(rng.randint(1, 3))]
         self._home: dict[str, int] = {}
@@ -88,11 +95,16 @@ class Draw:
             faults -= {"back"}
         if "recreated-rebuild" in self._holes and "recreate" in faults:
             faults -= losing
+        if "stale-end" in self._holes and self.setup.static:
+            faults -= {"replace"}
         if "static-clock" in self._holes and self.setup.static and "skew" in faults:
             faults -= {"back"}
         if "offsets" in faults:
             # Of offsets that are set back a rebuilt index does not know how far they had been.
             faults -= losing
+        if self.setup.window_s is not None:
+            faults.add("clock")
+            faults -= {"skew"}  # a record of the future gets the time of the daemon
         return sorted(faults) or ["crash"]
 
     def story(self) -> Story:
@@ -149,6 +161,9 @@ class Draw:
         place = self._home.setdefault(document, self._rng.randrange(self.setup.partitions))
         self._used.setdefault(document, []).append(text)
         self._alive[document] = text
+        if self.setup.window_s is not None and self._rng.random() < 0.3:
+            age_s = self._rng.choice((1, _WINDOW_S // 3, _WINDOW_S, 2 * _WINDOW_S))
+            return ("aged", str(age_s), str(place), document, *text.split())
         return ("send", str(place), document, *text.split())
 
     def _probes(self) -> Iterator[Step]:
@@ -156,7 +171,7 @@ class Draw:
         for document, text in sorted(self._alive.items()):
             if self._rng.random() < 0.6:
                 yield self._upsert(next(self._ids), text)
-            elif self._rng.random() < 0.3:
+            elif self._rng.random() < 0.3 and self.setup.window_s is None and "compact" not in self._faults:
                 yield ("append", str(self._home[document]), document, "knoll")
 
     # Progress and faults
@@ -298,11 +313,15 @@ class Draw:
     def compact(self) -> Iterator[Step]:
         yield ("compact", str(self._rng.randrange(self.setup.partitions)))
 
+    def clock(self) -> Iterator[Step]:
+        yield ("clock", str(self._rng.choice((60, _WINDOW_S // 3, _WINDOW_S, 2 * _WINDOW_S, 5 * _WINDOW_S))))
+
     def skew(self) -> Iterator[Step]:
         yield ("skew", self._rng.choice(self._names), str(self._rng.choice((-60_000, -5_000, -1, 5_000, 60_000))))
 
     def open(self) -> Iterator[Step]:
-        yield ("open", *self._upsert(next(self._ids), self._text())[1:])
+        place = str(self._rng.randrange(self.setup.partitions))
+        yield ("open", place, next(self._ids), *self._text().split())
         yield from self._some_progress()
         if self._rng.random() < 0.9:
             yield ("close", "committed")
@@ -330,6 +349,7 @@ FAULTS: dict[str, Callable[[Draw], Iterator[Step]]] = {
     "remove": Draw.remove,
     "compact": Draw.compact,
     "skew": Draw.skew,
+    "clock": Draw.clock,
     "open": Draw.open,
 }
 

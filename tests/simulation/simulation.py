@@ -174,9 +174,10 @@ class Process:
 
 @dataclass
 class Commit:
-    """The first commit of a record: its order among all events, and the installation that made it."""
+    """The first commit of a record: its order among all events, its time, and the installation that made it."""
 
     order: int
+    time_ms: int
     installation: Installation
 
 
@@ -233,6 +234,7 @@ class Simulation:
         self.excused: Counter[str] = Counter()
         self.trace: list[str] = []
         self.frozen: set[str] = set()
+        self.settled: list[int] = []  # orders of the times at which nothing was left to do
         self.losses: list[int] = []  # orders of the events after which an index may have to be built from the topics
         self.members: dict[str, set[int]] = {}  # members of the group that may be dead, by name of the process
         self.orders = itertools.count(1)
@@ -363,7 +365,7 @@ class Simulation:
         for position in batch.positions():
             produced = self.at_position.get((self.topic_number, position.topic_partition, position.offset))
             if produced is not None and produced.commit is None:
-                produced.commit = Commit(order, process.installation)
+                produced.commit = Commit(order, self.now_ms, process.installation)
 
     # Processes
 
@@ -424,7 +426,7 @@ class Simulation:
         """Let a record come."""
         value = json.dumps({"id": sent.id, "text": sent.text, "op": sent.op}).encode()
         partition = Partition(INPUT, sent.partition % self.partitions)
-        time_ms = BEGIN_MS + sent.time_ms if sent.time_ms else self.now_ms
+        time_ms = self.now_ms - sent.time_ms
         message = Message(INPUT, None, value, (), time_ms)
         position = self.broker.append(message, transaction or brokers.Transaction("committed"), partition.number)
         produced = Produced(sent, partition, position.offset, self.topic_number, next(self.orders), time_ms)

@@ -6,7 +6,7 @@ from tests.simulation.generate import HOLES, random_story
 from tests.simulation.playing import judged, kinds
 from tests.simulation.rules import RULES, without
 from tests.simulation.simulation import simulated
-from tests.simulation.story import parse
+from tests.simulation.story import STORIES, parse
 
 #: Histories of `make test`; `make simulate` runs more.
 SEEDS = [range(first, first + 50) for first in range(0, 300, 50)]

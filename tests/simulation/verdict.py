@@ -18,7 +18,7 @@ from streamdedup.wire.dead_letters import read_headers
 from tests.reference_pairs import expected_by_options
 from tests.simulation.operator import VERSIONS
 from tests.simulation.simulation import Produced, Simulation
-from tests.simulation.world import DEAD_LETTERS, DUPLICATES, GROUP, OPTIONS
+from tests.simulation.world import DEAD_LETTERS, DUPLICATES, OPTIONS
 
 #: Order of an event that never happens.
 NEVER = 10**9
@@ -73,13 +73,14 @@ class Publication:
 
     Attributes:
         document, match: Id and digest of the two.
-        position: Partition and offset of the document's record.
-        incarnations: The names of the incarnations, by id.
+        time_ms: Time of the detection.
+        first: Whether each document was in its first incarnation, by id.
     """
 
     document: tuple[str, str]
     match: tuple[str, str]
-    incarnations: dict[str, str] = field(default_factory=dict)
+    time_ms: int
+    first: dict[str, bool] = field(default_factory=dict)
 
 
 @cache
@@ -174,7 +175,23 @@ class Verdict:
         for record in self._simulation.broker.records(DUPLICATES):
             alert = decode_alert(record.value or b"")
             for match in alert.matches:
-                yield _publication(alert, match)
+                yield self._publication(alert, match)
+
+    def _publication(self, alert: Alert, match: Match) -> Publication:
+        document = alert.document
+        first = {document.id: not document.incarnation, match.id: not match.incarnation}
+        # The record of the alert tells the incarnation of its document.
+        numbers = {
+            state.incarnation
+            for state in self._states.get(document.id, ())
+            if any((p.partition.number, p.offset) == (document.partition, document.offset) for p in state.records)
+        }
+        if len(numbers) == 1:
+            is_first = numbers == {0}
+            if first[document.id] != is_first and not self._is_uncertain(document.id) and self._window_ms is None:
+                self._simulation.excused["alerts that do not name the incarnation of their document"] += 1
+            first[document.id] = is_first
+        return Publication((document.id, document.digest), (match.id, match.digest), alert.detected_at_ms, first)
 
     def _pair_of(self, publication: Publication) -> Pair | None:
         try:
@@ -194,9 +211,10 @@ class Verdict:
         return found
 
     def _may_match(self, a: State, b: State) -> bool:
-        distances = [abs(x.time_ms - y.time_ms) for x in a.records for y in b.records]
-        is_within = self._window_ms is None or min(distances) <= self._window_ms
+        is_within = self._window_ms is None or min(_distances_ms(a, b)) <= self._window_ms
         return is_within and any(near(a.text, b.text, version) for version in self._versions)
+
+    # Promises
 
     def _promised(self, published: dict[Pair, list[Publication]]) -> Iterator[Pair]:
         """Yield the promised pairs that were not published."""
@@ -210,44 +228,61 @@ class Verdict:
                 yield first, second
 
     def _must_match(self, a: State, b: State) -> bool:
-        commits = [record.commit for state in (a, b) for record in state.records[:1]]
-        if any(commit is None for commit in commits):
+        commits = [commit for state in (a, b) if (commit := state.records[0].commit) is not None]
+        if len(commits) < 2:
             return False
-        if self._is_gone(a) or self._is_gone(b):
-            self._simulation.excused["documents that the input topics do not have"] += 1
-            return False
-        later = max((commit for commit in commits if commit is not None), key=lambda commit: commit.order)
+        # For records that were committed before other parameters nothing is published under these.
+        later = max(commits, key=lambda commit: commit.order)
         if not near(a.text, b.text, later.installation.version):
             return False
-        distances = [abs(x.time_ms - y.time_ms) for x in a.records for y in b.records]
-        return self._window_ms is None or max(distances) <= self._window_ms
+        if self._window_ms is not None and max(_distances_ms(a, b)) > self._window_ms:
+            return False
+        if excuse := self._excuse(a) or self._excuse(b):
+            self._simulation.excused[excuse] += 1
+        return not excuse
 
-    def _is_gone(self, state: State) -> bool:
-        """Tell whether the topics have lost a part of a document before an index may have been built from them."""
-        removed = [record.removed for record in state.sources if record.removed is not None]
-        return bool(removed) and bool(self._simulation.losses) and min(removed) < self._simulation.losses[-1]
+    def _excuse(self, state: State) -> str:
+        """Return the exception by which a document need not be found; empty without one."""
+        if any(self._is_lost(record) for record in state.sources):
+            return "pairs of documents that the input topics do not have"
+        if self._window_ms is not None and not self._is_prompt(state.id):
+            return "pairs of documents committed later than the slack allows"
+        return ""
+
+    def _is_prompt(self, document: str) -> bool:
+        """Tell whether all records of a document were committed within the slack, which is as long as the window."""
+        records = (p for p in self._simulation.produced if p.sent.id == document)
+        return all(p.commit is not None and p.commit.time_ms - p.time_ms <= (self._window_ms or 0) for p in records)
+
+    def _is_lost(self, record: Produced) -> bool:
+        """Tell whether a record may be missing in an index: it was removed before or soon after the index was lost."""
+        if record.removed is None:
+            return False
+        settled = max((order for order in self._simulation.settled if order < record.removed), default=0)
+        return any(loss > settled for loss in self._simulation.losses)
+
+    def _is_uncertain(self, document: str) -> bool:
+        """Tell whether an index need not know the incarnation of a document."""
+        deletions = (p for p in self._simulation.produced if p.sent.id == document and p.sent.op == "delete")
+        return self._window_ms is not None or any(map(self._is_lost, deletions))
 
     def _is_for(self, publication: Publication, state: State) -> bool:
         """Tell whether a publication may be about this incarnation of a document."""
-        is_first = not publication.incarnations[state.id]
-        return is_first == (state.incarnation == 0) or self._is_uncertain(state.id)
+        return publication.first[state.id] == (state.incarnation == 0) or self._is_uncertain(state.id)
 
     def _is_doubled(self, pair: Pair, published: list[Publication], incarnations: set[tuple[int, int]]) -> bool:
-        """Tell whether a pair was published more often than for its incarnations.
-
-        The first incarnation of a document has no name; alerts for others name it.
-        """
+        """Tell whether a pair was published more often than for its incarnations."""
+        if self._window_ms is not None:
+            times = sorted(each.time_ms for each in published)
+            if any(later - earlier > 2 * self._window_ms for earlier, later in itertools.pairwise(times)):
+                self._simulation.excused["pairs published again after a lifetime"] += 1
+                return False
         if any(self._is_uncertain(side.id) for side in pair):
             return len(published) > len(incarnations)
-        by_name = Counter(tuple(bool(each.incarnations[side.id]) for side in pair) for each in published)
-        allowed = Counter(tuple(bool(number) for number in numbers) for numbers in incarnations)
-        return not by_name <= allowed
+        seen = Counter(tuple(each.first[side.id] for side in pair) for each in published)
+        return not seen <= Counter(tuple(number == 0 for number in numbers) for numbers in incarnations)
 
-    def _is_uncertain(self, document: str) -> bool:
-        """Tell whether a deletion of a document was removed before an index may have been built from the topics."""
-        deletions = [p.removed for p in self._simulation.produced if p.sent.id == document and p.sent.op == "delete"]
-        losses = self._simulation.losses
-        return bool(losses) and any(removed is not None and removed < losses[-1] for removed in deletions)
+    # What else is left
 
     def _remains(self) -> Iterator[str]:
         """Yield what the index has of versions that are no more."""
@@ -264,16 +299,13 @@ class Verdict:
         for (band, key), (members, _) in data._buckets._entries.items():
             for number in members:
                 if number not in keys or keys[number][band] != key:
-                    name = entries[number].id if number in entries else number
-                    yield f"left {name} in a bucket"
+                    yield f"left {number} in a bucket"
         for position in data._pending_matches.all_keys():
-            # The next fence of the partition deletes them, before the next batch.
-            later = [
-                record.commit.order
-                for record in simulation.produced
-                if record.partition == position.topic_partition and record.commit is not None
-            ]
             own = simulation.at_position.get((simulation.topic_number, position.topic_partition, position.offset))
+            later = [
+                p.commit.order for p in simulation.produced if p.partition == position.topic_partition and p.commit
+            ]
+            # The next fence of the partition deletes them, before the next batch.
             if own is not None and own.commit is not None and max(later) > own.commit.order:
                 yield f"left pending matches of {position}"
 
@@ -283,16 +315,12 @@ class Verdict:
         letters = [read_headers(record.headers) for record in simulation.broker.records(DEAD_LETTERS)]
         sent = Counter((int(letter["partition"]), int(letter["offset"])) for letter in letters)
         expected = Counter((p.partition.number, p.offset) for p in self._unknown if p.commit)
-        if self._simulation.losses and any(produced.removed for produced in simulation.produced):
-            self._simulation.excused["appends to documents that the input topics do not have"] += sent != expected
+        if any(map(self._is_lost, simulation.produced)):
+            simulation.excused["appends to documents that the input topics do not have"] += sent != expected
             return []
         return [f"dead-letter {at}" for at in ((sent - expected) + (expected - sent)).elements()]
 
 
-def _publication(alert: Alert, match: Match) -> Publication:
-    document = alert.document
-    return Publication(
-        (document.id, document.digest),
-        (match.id, match.digest),
-        {document.id: document.incarnation, match.id: match.incarnation},
-    )
+def _distances_ms(a: State, b: State) -> list[int]:
+    """Return how far the records of two states are apart in time."""
+    return [abs(x.time_ms - y.time_ms) for x in a.records for y in b.records]
