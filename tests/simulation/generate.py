@@ -1,7 +1,7 @@
 """Histories drawn from a seed: each has a few kinds of faults, because faults of all kinds at once heal each other."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
 from tests.simulation.story import Setup, Step, Story
@@ -27,21 +27,31 @@ _FATES = {
 }
 
 
-#: Holes that are known and not mended, which no history may reach; the stories of the same names show them.
-HOLES = frozenset(
-    {
-        "rebuild-without-partitions",
-        "frozen-at-rebuild",
-        "frozen-at-switch",
-        "live-restore",
-        "copy-from-before-group-deletion",
-        "gap-of-removed-records",
-        "recreated-rebuild",
-        "scope-added",
-        "static-clock",
-        "stale-end",
-    }
-)
+#: Faults that belong together.
+_THEMES = (
+    ("back", "compact"), ("back", "crash"), ("back", "delete group"), ("back", "freeze"), ("back", "late"),
+    ("back", "recreate"), ("back", "remove"), ("back", "skew", "crash"), ("crash", "flush"), ("crash", "lost"),
+    ("crash", "offsets"), ("crash", "prepare"), ("crash", "rebuild"), ("flush", "freeze"), ("flush", "recreate"),
+    ("freeze", "late"), ("freeze", "prepare"), ("freeze", "rebuild"), ("freeze", "recreate"), ("late", "replace"),
+    ("live back", "back"), ("outage", "back"), ("prepare", "flush"), ("prepare", "rebuild"), ("replace", "expire"),
+    ("scope", "crash"),
+)  # fmt: skip
+#: Faults after which an index may be built from the topics.
+_LOSING = frozenset({"back", "flush", "rebuild", "prepare"})
+#: Holes that are known and not mended, each with the faults that a history with a setup and other faults may not have;
+#: the stories of the same names show them.
+HOLES: dict[str, Callable[[Setup, set[str]], frozenset[str] | set[str]]] = {
+    "copy-from-before-group-deletion": lambda _, faults: {"back"} if "delete group" in faults else set(),
+    "frozen-at-rebuild": lambda _, faults: {"freeze", "replace"} if "rebuild" in faults else set(),
+    "frozen-at-switch": lambda _, faults: {"freeze", "replace"} if "prepare" in faults else set(),
+    "gap-of-removed-records": lambda _, faults: {"back"} if faults & {"compact", "remove"} else set(),
+    "live-restore": lambda _, _faults: {"live back"},
+    "rebuild-without-partitions": lambda setup, _: _LOSING if setup.partitions < len(setup.daemons) else set(),
+    "recreated-rebuild": lambda _, faults: _LOSING if "recreate" in faults else set(),
+    "scope-added": lambda _, _faults: {"scope"},
+    "stale-end": lambda setup, _: {"replace"} if setup.static else set(),
+    "static-clock": lambda setup, faults: {"back"} if setup.static and "skew" in faults else set(),
+}
 
 
 class Draw:
@@ -52,7 +62,7 @@ class Draw:
         holes: Holes that the history may not reach.
     """
 
-    def __init__(self, seed: int, holes: frozenset[str] = HOLES) -> None:
+    def __init__(self, seed: int, holes: Collection[str] = HOLES) -> None:
         self._rng = rng = random.Random(seed)
         self._holes = holes
         self._names = ["a", "b", "c"][: rng.randint(1, 3)]
@@ -81,27 +91,20 @@ class Draw:
         self.has_appends = "append" in self._kinds
 
     def _draw_faults(self) -> list[str]:
+        """Draw the faults; those of a static member and of its clock also decide about the setup."""
         faults = set(self._rng.sample(sorted(FAULTS), self._rng.randint(1, 4)))
-        losing = faults & {"back", "flush", "rebuild", "prepare"}
-        if "rebuild-without-partitions" in self._holes and losing and self.setup.partitions < len(self._names):
-            faults -= losing
-        if "frozen-at-rebuild" in self._holes and "rebuild" in faults:
-            faults -= {"freeze", "replace"}
-        if "frozen-at-switch" in self._holes and "prepare" in faults:
-            faults -= {"freeze", "replace"}
-        if "copy-from-before-group-deletion" in self._holes and "delete group" in faults:
-            faults -= {"back"}
-        if "gap-of-removed-records" in self._holes and faults & {"compact", "remove"}:
-            faults -= {"back"}
-        if "recreated-rebuild" in self._holes and "recreate" in faults:
-            faults -= losing
-        if "stale-end" in self._holes and self.setup.static:
-            faults -= {"replace"}
-        if "static-clock" in self._holes and self.setup.static and "skew" in faults:
-            faults -= {"back"}
+        if self._rng.random() < 0.6:
+            faults = {
+                *self._rng.choice(_THEMES),
+                *self._rng.sample(sorted(faults), self._rng.randint(0, len(faults)) // 2),
+            }
+        if faults & {"replace", "skew"} and self._rng.random() < 0.5:
+            self.setup = replace(self.setup, static=True)
+        for hole in sorted(self._holes):
+            faults -= HOLES[hole](self.setup, faults)
         if "offsets" in faults:
             # Of offsets that are set back a rebuilt index does not know how far they had been.
-            faults -= losing
+            faults -= _LOSING | {"live back", "scope"}
         if self.setup.window_s is not None:
             faults.add("clock")
             faults -= {"skew"}  # a record of the future gets the time of the daemon
@@ -198,7 +201,7 @@ class Draw:
         name = self._rng.choice(self._names)
         yield ("freeze", name)
         yield from self._some_progress()
-        if self._rng.random() < 0.7:
+        if self._rng.random() < 0.5:
             yield ("wake", name)
 
     def expire(self) -> Iterator[Step]:
@@ -210,6 +213,8 @@ class Draw:
     def replace(self) -> Iterator[Step]:
         """Start a second process of a name."""
         name = self._rng.choice(self._names)
+        if self._rng.random() < 0.6:
+            yield ("run", name, "until", self._rng.choice(("partition_states", *_WRITES, "fence", "commit")))
         yield ("start", name)
         yield from self._some_progress()
         yield ("run", f"{name}-", str(self._rng.randint(1, 30)))
@@ -234,12 +239,12 @@ class Draw:
         yield from self._some_progress()
         yield ("here",)
 
-    def back(self) -> Iterator[Step]:
+    def back(self, *how: str) -> Iterator[Step]:
         if not self._copies or self._rng.random() < 0.5:
             self._copies += 1
             yield ("save", f"s{self._copies}")
         else:
-            yield ("back", f"s{self._rng.randint(1, self._copies)}")
+            yield ("back", f"s{self._rng.randint(1, self._copies)}", *how)
 
     def flush(self) -> Iterator[Step]:
         if self._rng.random() < 0.3:
@@ -264,10 +269,10 @@ class Draw:
             for name in self._names:
                 yield ("start", name)
 
-    def prepare(self) -> Iterator[Step]:
+    def prepare(self, versions: tuple[str, ...] = ("1", "2")) -> Iterator[Step]:
         if self._rng.random() < 0.5:
             self._prefixes += 1
-            installation = (f"p{self._prefixes}", self._rng.choice(("1", "2")))
+            installation = (f"p{self._prefixes}", self._rng.choice(versions))
             yield ("prepare", *installation)
             yield from self._command("prepare")
             if self._rng.random() < 0.3:
@@ -290,9 +295,10 @@ class Draw:
     def delete_group(self) -> Iterator[Step]:
         if self._rng.random() < 0.4:
             # Without an index and without offsets nothing is known of what was read.
-            is_lost = bool(set(self._faults) & {"back", "flush", "rebuild", "prepare"})
+            is_lost = bool(set(self._faults) & _LOSING)
             if is_lost or self._rng.random() < 0.7:
                 yield ("settle",)
+            yield from [("rebalance",)] * self._rng.randint(0, 12)
             yield ("delete-group",)
             for name in self._names:
                 yield ("start", name)
@@ -339,9 +345,11 @@ FAULTS: dict[str, Callable[[Draw], Iterator[Step]]] = {
     "kafka": lambda draw: draw.fates("kafka"),
     "outage": Draw.outage,
     "back": Draw.back,
+    "live back": lambda draw: draw.back("live"),
     "flush": Draw.flush,
     "rebuild": Draw.rebuild,
     "prepare": Draw.prepare,
+    "scope": lambda draw: draw.prepare(("3",)),
     "recreate": Draw.recreate,
     "partitions": Draw.partitions,
     "delete group": Draw.delete_group,
@@ -354,6 +362,6 @@ FAULTS: dict[str, Callable[[Draw], Iterator[Step]]] = {
 }
 
 
-def random_story(seed: int, holes: frozenset[str] = HOLES) -> Story:
+def random_story(seed: int, holes: Collection[str] = HOLES) -> Story:
     """Return the history of a seed."""
     return Draw(seed, holes).story()

@@ -140,13 +140,12 @@ class _Transport:
     def open(self) -> Any:
         self._settings.simulation.pause("open_clients")
         simulation, name = self._settings.simulation, self._settings.process
-        return MemoryTransport(
-            simulation.broker,
-            GROUP,
-            simulation.topics,
-            transactional_id=name,
-            index_name=self._settings.installation.prefix,
+        prefix = self._settings.installation.prefix
+        source, sink = MemoryTransport(
+            simulation.broker, GROUP, simulation.topics, transactional_id=name, index_name=prefix
         ).open()
+        simulation.processes[name].joined = source
+        return source, sink
 
 
 @contextlib.contextmanager

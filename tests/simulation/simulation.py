@@ -33,7 +33,7 @@ from tests.simulation import broker as brokers
 from tests.simulation.operator import PATCHES, Installation
 from tests.simulation.server import Connection, Link, ServedIndex, Server, Staging
 from tests.simulation.story import Setup
-from tests.simulation.transport import MemoryHistory, MemoryTransport
+from tests.simulation.transport import MemoryHistory, MemorySource, MemoryTransport
 from tests.simulation.world import (
     DEAD_LETTERS,
     DUPLICATES,
@@ -131,6 +131,7 @@ class Process:
         error: The error with which it has ended.
         dead: Whether it was killed; then nothing that it does has an effect.
         clock_ms: How far its clock is ahead.
+        joined: The source with which a command joins the group.
     """
 
     def __init__(
@@ -144,6 +145,7 @@ class Process:
         self.error: BaseException | None = None
         self.dead = False
         self.clock_ms = 0
+        self.joined: MemorySource | None = None
         self._greenlet = greenlet(self._run)
         self._body = body
 
@@ -159,6 +161,11 @@ class Process:
     def alive(self) -> bool:
         return not self._greenlet.dead and not self.dead
 
+    @property
+    def source(self) -> MemorySource | None:
+        """The source with which it is a member of the group."""
+        return self.joined if self.daemon is None else self.daemon.source
+
     def resume(self) -> None:
         """Take the next effect, up to the one after it."""
         self._greenlet.switch()
@@ -166,8 +173,8 @@ class Process:
     def kill(self) -> None:
         """End at once, without an effect; the session goes on until it expires."""
         self.dead = True
-        if self.daemon is not None and self.daemon.source is not None:
-            self.daemon.source._member *= -1  # no member: it cannot leave
+        if self.source is not None:
+            self.source._member *= -1  # no member: it cannot leave
         if self._greenlet:
             self._greenlet.throw(Killed)
 
@@ -379,7 +386,10 @@ class Simulation:
         return process
 
     def command(self, name: str, body: Callable[[], object], installation: Installation) -> Process:
-        """Start a command."""
+        """Start a command; the operator has ended an earlier one."""
+        if name in self.processes:
+            self.remember_member(self.processes[name])
+            self.processes[name].kill()
         process = Process(name, body, None, installation)
         self.processes[name] = process
         return process
@@ -390,8 +400,8 @@ class Simulation:
 
     def remember_member(self, process: Process) -> None:
         """Remember a member of the group whose process may be gone before its session ends."""
-        if process.daemon is not None and process.daemon.source is not None and process.daemon.source._member > 0:
-            self.members.setdefault(process.name, set()).add(process.daemon.source._member)
+        if process.source is not None and process.source._member > 0:
+            self.members.setdefault(process.name, set()).add(process.source._member)
 
     def resume(self, process: Process, count: int, until: str | None = None) -> None:
         """Let a process go on for a number of effects, or until it is about to have an effect or waits once more."""
