@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from streamdedup.cli import index as commands
-from streamdedup.errors import StaleFence, StreamdedupError
+from streamdedup.errors import IndexMismatch, StaleFence, StreamdedupError
 from streamdedup.position import Partition
 from tests.simulation.operator import Installation, settings_of
 from tests.simulation.simulation import KAFKA_FATES, SERVER_FATES, Process, Simulation
@@ -330,6 +330,8 @@ def _supervise(simulation: Simulation) -> None:
         simulation.excused[f"processes that ended with {type(error).__name__}"] += 1
         if isinstance(error, StaleFence):
             _unfence(simulation)
+        if isinstance(error, IndexMismatch) and process.installation == simulation.installation:
+            _rebuild(simulation)
     command = simulation.processes.get("rebuild")
     if command is not None and command.alive:
         return  # the daemons are started when the command has ended
