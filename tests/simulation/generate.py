@@ -60,9 +60,10 @@ class Draw:
     Args:
         seed: Decides everything.
         holes: Holes that the history may not reach.
+        theme: Faults that the history has in any case.
     """
 
-    def __init__(self, seed: int, holes: Collection[str] = HOLES) -> None:
+    def __init__(self, seed: int, holes: Collection[str] = HOLES, theme: Collection[str] = ()) -> None:
         self._rng = rng = random.Random(seed)
         self._holes = holes
         self._names = ["a", "b", "c"][: rng.randint(1, 3)]
@@ -75,7 +76,7 @@ class Draw:
         )
         if rng.random() < 0.25:
             self.setup = replace(self.setup, window_s=_WINDOW_S)
-        self._faults = self._draw_faults()
+        self._faults = self._draw_faults(theme)
         self._kinds = {kind for kind in _KINDS if rng.random() < 0.4}
         if "compact" in self._faults or self.setup.window_s is not None:
             # An append to a document that has expired finds nothing.
@@ -90,12 +91,13 @@ class Draw:
         self._offsets: dict[int, int] = {}
         self.has_appends = "append" in self._kinds
 
-    def _draw_faults(self) -> list[str]:
+    def _draw_faults(self, theme: Collection[str]) -> list[str]:
         """Draw the faults; those of a static member and of its clock also decide about the setup."""
         faults = set(self._rng.sample(sorted(FAULTS), self._rng.randint(1, 4)))
-        if self._rng.random() < 0.6:
+        if theme or self._rng.random() < 0.6:
+            theme = theme or self._rng.choice(_THEMES)
             faults = {
-                *self._rng.choice(_THEMES),
+                *theme,
                 *self._rng.sample(sorted(faults), self._rng.randint(0, len(faults)) // 2),
             }
         if faults & {"replace", "skew"} and self._rng.random() < 0.5:
@@ -362,6 +364,6 @@ FAULTS: dict[str, Callable[[Draw], Iterator[Step]]] = {
 }
 
 
-def random_story(seed: int, holes: Collection[str] = HOLES) -> Story:
-    """Return the history of a seed."""
-    return Draw(seed, holes).story()
+def random_story(seed: int, holes: Collection[str] = HOLES, theme: Collection[str] = ()) -> Story:
+    """Return the history of a seed; see ``Draw``."""
+    return Draw(seed, holes, theme).story()

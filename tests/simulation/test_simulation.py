@@ -51,6 +51,14 @@ def test_a_story_that_was_kept_ends_well(path):
     assert judged(parse(path.read_text()))[0] == []
 
 
+@pytest.mark.parametrize("rule", RULES)
+def test_a_story_ends_badly_only_without_its_rule(rule):
+    story = parse((STORIES / "rules" / f"{rule.replace(' ', '-')}.story").read_text())
+    assert judged(story)[0] == []
+    with without(rule):
+        assert judged(story)[0] != []
+
+
 @pytest.mark.parametrize("hole", sorted(HOLES))
 @pytest.mark.xfail(
     strict=True, reason="the hole of this name is not mended; docs/guarantees.md does not promise it yet"
