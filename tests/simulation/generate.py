@@ -37,16 +37,18 @@ _THEMES = (
     ("scope", "crash"),
 )  # fmt: skip
 #: Faults after which an index may be built from the topics.
-_LOSING = frozenset({"back", "flush", "rebuild", "prepare"})
+_LOSING = frozenset({"back", "flush", "live back", "prepare", "rebuild", "scope"})
 #: Holes that are known and not mended, each with the faults that a history with a setup and other faults may not have;
 #: the stories of the same names show them.
 HOLES: dict[str, Callable[[Setup, set[str]], frozenset[str] | set[str]]] = {
     "copy-from-before-group-deletion": lambda _, faults: {"back"} if "delete group" in faults else set(),
     "frozen-at-rebuild": lambda _, faults: {"freeze", "replace"} if "rebuild" in faults else set(),
-    "frozen-at-switch": lambda _, faults: {"freeze", "replace"} if "prepare" in faults else set(),
+    "frozen-at-switch": lambda _, faults: {"freeze", "replace"} if faults & {"prepare", "scope"} else set(),
     "gap-of-removed-records": lambda _, faults: {"back"} if faults & {"compact", "remove"} else set(),
     "live-restore": lambda _, _faults: {"live back"},
-    "rebuild-without-partitions": lambda setup, _: _LOSING if setup.partitions < len(setup.daemons) else set(),
+    "rebuild-without-partitions": lambda setup, faults: (
+        _LOSING if setup.partitions < len(setup.daemons) else {"replace"} if faults & _LOSING else set()
+    ),
     "recreated-rebuild": lambda _, faults: _LOSING if "recreate" in faults else set(),
     "scope-added": lambda _, _faults: {"scope"},
     "stale-end": lambda setup, _: {"replace"} if setup.static else set(),
@@ -106,7 +108,7 @@ class Draw:
             faults -= HOLES[hole](self.setup, faults)
         if "offsets" in faults:
             # Of offsets that are set back a rebuilt index does not know how far they had been.
-            faults -= _LOSING | {"live back", "scope"}
+            faults -= _LOSING
         if self.setup.window_s is not None:
             faults.add("clock")
             faults -= {"skew"}  # a record of the future gets the time of the daemon

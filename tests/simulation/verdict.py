@@ -274,8 +274,10 @@ class Verdict:
         """Tell whether a pair was published more often than for its incarnations."""
         if self._window_ms is not None:
             times = sorted(each.time_ms for each in published)
-            if any(later - earlier > 2 * self._window_ms for earlier, later in itertools.pairwise(times)):
-                self._simulation.excused["pairs published again after a lifetime"] += 1
+            if not all(self._is_prompt(side.id) for side in pair) or any(
+                later - earlier > 2 * self._window_ms for earlier, later in itertools.pairwise(times)
+            ):
+                self._simulation.excused["pairs published again after a lifetime, or committed late"] += 1
                 return False
         if any(self._is_uncertain(side.id) for side in pair):
             return len(published) > len(incarnations)
