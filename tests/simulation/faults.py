@@ -110,7 +110,15 @@ def _expire(simulation: Simulation, name: str) -> None:
 
 
 def _end_sessions(simulation: Simulation, name: str) -> None:
-    for member in simulation.members.pop(name, ()):
+    members = simulation.members.pop(name, set())
+    # A static membership outlives the clients with which the process has joined.
+    holder = simulation.broker.groups[GROUP].statics.get(name)
+    alive = {
+        abs(process.source._member) for process in simulation.processes.values() if process.alive and process.source
+    }
+    if holder is not None and holder not in alive:
+        members.add(holder)
+    for member in members:
         simulation.broker.expire(GROUP, member)
 
 
@@ -291,7 +299,7 @@ def settle(simulation: Simulation) -> None:
     """End all faults, start what is to run, and go on until everything is committed and calm."""
     simulation.broker.away = simulation.server.away = False
     simulation.frozen.clear()
-    for name in list(simulation.members):
+    for name in sorted({*simulation.members, *simulation.broker.groups[GROUP].statics}):
         _end_sessions(simulation, name)
     _close(simulation, "aborted")
     simulation.broker.delete_outdated(GROUP)

@@ -271,18 +271,19 @@ class Verdict:
         return publication.first[state.id] == (state.incarnation == 0) or self._is_uncertain(state.id)
 
     def _is_doubled(self, pair: Pair, published: list[Publication], incarnations: set[tuple[int, int]]) -> bool:
-        """Tell whether a pair was published more often than for its incarnations."""
-        if self._window_ms is not None:
-            times = sorted(each.time_ms for each in published)
-            if not all(self._is_prompt(side.id) for side in pair) or any(
-                later - earlier > 2 * self._window_ms for earlier, later in itertools.pairwise(times)
-            ):
+        """Tell whether a pair was published more often than for its incarnations, without an exception."""
+        if any(self._is_uncertain(side.id) for side in pair):
+            is_doubled = len(published) > len(incarnations)
+        else:
+            seen = Counter(tuple(each.first[side.id] for side in pair) for each in published)
+            is_doubled = not seen <= Counter(tuple(number == 0 for number in numbers) for numbers in incarnations)
+        if is_doubled and self._window_ms is not None:
+            times = itertools.pairwise(sorted(each.time_ms for each in published))
+            is_late = not all(self._is_prompt(side.id) for side in pair)
+            if is_late or any(later - earlier > 2 * self._window_ms for earlier, later in times):
                 self._simulation.excused["pairs published again after a lifetime, or committed late"] += 1
                 return False
-        if any(self._is_uncertain(side.id) for side in pair):
-            return len(published) > len(incarnations)
-        seen = Counter(tuple(each.first[side.id] for side in pair) for each in published)
-        return not seen <= Counter(tuple(number == 0 for number in numbers) for numbers in incarnations)
+        return is_doubled
 
     # What else is left
 
