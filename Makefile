@@ -63,6 +63,12 @@ model: $(VENV)/.dev ## The model of the delivery rules under SEEDS random runs, 
 	$(BIN)/python -m tests.model $(SEEDS)
 
 SEED ?= 1
+HISTORIES ?= 10000
+
+.PHONY: simulate
+simulate: $(VENV)/.dev ## The real daemons through HISTORIES random histories from SEED on, on all cores; see docs/testing.md
+	$(BIN)/python -m tests.simulation --histories $(HISTORIES) --seed $(SEED)
+
 KILLS ?= 12
 BROKERS ?= 1
 CHANGES ?= 0

@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from kafka import KafkaProducer
+from kafka import KafkaProducer, TopicPartition
 
-from streamdedup.errors import BrokerSilent, BrokerUnavailable, ProducerFenced
+from streamdedup.errors import BrokerMisconfigured, BrokerSilent, BrokerUnavailable, FatalError, ProducerFenced
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.kafka.producer import KafkaTransport
 from streamdedup.kafka.protocols import Batch, Message, Sink, Source, Transport
 from streamdedup.position import Partition
 from tests import servers
+from tests.simulation.transport import MemoryBroker, MemoryTransport
 from tests.support.kafka import KafkaServer
-from tests.support.memory_transport import MemoryBroker, MemoryTransport
 from tests.support.processes import pause, resume
 
 #: Number of partitions of the input topic.
@@ -40,11 +40,22 @@ class MemorySystem:
     output: str = "output"
     broker: MemoryBroker = field(default_factory=lambda: MemoryBroker({"input": PARTITIONS, "output": 1}))
 
-    def transport(self, member: str = "one", *, max_poll_records: int = 500, exactly_once: bool = True) -> Transport:
+    def transport(
+        self,
+        member: str = "one",
+        *,
+        max_poll_records: int = 500,
+        exactly_once: bool = True,
+        instance_id: str | None = None,
+    ) -> Transport:
         """A member of the group."""
-        member_id = member if exactly_once else None
         return MemoryTransport(
-            self.broker, "group", [self.input], transactional_id=member_id, max_poll_records=max_poll_records
+            self.broker,
+            "group",
+            [self.input],
+            transactional_id=member if exactly_once else None,
+            max_poll_records=max_poll_records,
+            instance_id=instance_id,
         )
 
     def produce(self, *values: bytes, partition: int = 0, **fields: Any) -> None:
@@ -59,6 +70,14 @@ class MemorySystem:
         self.broker.append(Message(self.input, None, value, timestamp_ms=timestamp_ms), transaction, 0)
         yield
         self.broker.end("producer", "committed")
+
+    def delete_group(self) -> None:
+        """Delete the group, which has no members."""
+        self.broker.delete_group("group")
+
+    def remove_records(self, end: int) -> None:
+        """Remove the records of partition 0 before an offset, as retention does."""
+        self.broker.remove_records(Partition(self.input, 0), range(end))
 
     def published(self) -> list[bytes]:
         """What a reader of committed records sees in the output topic."""
@@ -90,7 +109,14 @@ class RealSystem:
     server: KafkaServer | None = None
     session_timeout_s: float = 6.0
 
-    def transport(self, member: str = "one", *, max_poll_records: int = 500, exactly_once: bool = True) -> Transport:
+    def transport(
+        self,
+        member: str = "one",
+        *,
+        max_poll_records: int = 500,
+        exactly_once: bool = True,
+        instance_id: str | None = None,
+    ) -> Transport:
         return KafkaTransport(
             KafkaOptions(
                 bootstrap_servers=self.bootstrap,
@@ -101,6 +127,7 @@ class RealSystem:
                 max_poll_records=max_poll_records,
                 heartbeat_interval_s=0.2,
                 session_timeout_s=self.session_timeout_s,
+                group_instance_id=instance_id,
             )
         )
 
@@ -118,6 +145,16 @@ class RealSystem:
             producer.flush()
             yield
             producer.commit_transaction()
+
+    def delete_group(self) -> None:
+        with contextlib.closing(servers.admin_client(self.bootstrap)) as admin:
+            servers.wait_until(
+                lambda: admin.delete_groups([self.group]) == {self.group: "OK"}, what="the deletion of the group"
+            )
+
+    def remove_records(self, end: int) -> None:
+        with contextlib.closing(servers.admin_client(self.bootstrap)) as admin:
+            admin.delete_records({TopicPartition(self.input, 0): end})
 
     def published(self) -> list[bytes]:
         return [record.value for record in servers.read_topic(self.bootstrap, self.output)]
@@ -449,6 +486,95 @@ def test_a_batch_that_the_group_has_moved_on_from_is_refused_whole(system, open_
         left_sink.close()
         system.transport("left").open()[1].close()
     assert right.committed(Partition(system.input, 0)) is None
+
+
+def test_a_member_without_partitions_has_the_generation_of_the_group(system, open_ends):
+    sources = [open_ends(system.transport(name))[0] for name in ("one", "two", "three")]
+    with system.kept(*sources):
+        generations = servers.wait_until(
+            lambda: (
+                len(found := {source.generation() for source in sources}) == 1
+                and sorted(len(source.assigned()) for source in sources) == [0, 1, 1]
+                and found
+            ),
+            what="an assignment for three members",
+        )
+    assert None not in generations
+
+
+def replaced(source: Source) -> bool:
+    """Tell whether a source has learned that another process holds its membership."""
+    try:
+        source.poll(POLL_S)
+    except BrokerMisconfigured:
+        return True
+    return False
+
+
+def test_a_static_member_that_is_replaced_keeps_generation_and_partitions_and_the_earlier_process_is_refused(
+    system, open_ends
+):
+    earlier, sink = open_ends(system.transport("earlier", instance_id="one"))
+    join(earlier)
+    earlier.confirm()
+    system.produce(b"a")
+    batch = next_batch(earlier)
+    later, _ = open_ends(system.transport("later", instance_id="one"))
+    assert values(next_batch(later)) == [b"a"]
+    assert later.generation() == batch.generation
+    with pytest.raises((BrokerUnavailable, FatalError)):
+        sink.publish([Message(system.output, None, b"alert")], batch)
+    with pytest.raises(FatalError):
+        earlier.confirm()
+    servers.wait_until(lambda: replaced(earlier), what="the end of the earlier process")
+    later.confirm()
+    assert system.published() == []
+    assert later.committed(Partition(system.input, 0)) is None
+
+
+def test_a_static_member_that_was_closed_is_in_the_group_until_its_session_ends(system, open_ends):
+    source, _ = open_ends(system.transport(instance_id="one"))
+    join(source)
+    generation = source.generation()
+    source.close()
+    later, _ = open_ends(system.transport(instance_id="one"))
+    join(later)
+    assert later.generation() == generation
+
+
+def test_a_group_that_was_deleted_has_no_offsets_and_counts_its_generations_anew(system, open_ends):
+    system.produce(b"a")
+    for _ in range(2):
+        source, sink = open_ends(system.transport())
+        join_at_least(source)
+        source.close()
+    source, sink = open_ends(system.transport())
+    batch = next_batch(source)
+    sink.publish([], batch)
+    assert batch.generation > 1
+    sink.close()
+    source.close()
+    system.delete_group()
+    source, _ = open_ends(system.transport())
+    again = next_batch(source)
+    assert values(again) == [b"a"]
+    assert again.generation == 1
+    assert source.committed(Partition(system.input, 0)) is None
+
+
+def test_of_records_that_were_removed_reading_begins_at_the_first_that_is_left(system, open_ends):
+    system.produce(b"a", b"b", b"c", b"d")
+    source, sink = open_ends(system.transport(max_poll_records=1))
+    sink.publish([], next_batch(source))
+    source.close()
+    system.remove_records(2)
+    source, _ = open_ends(system.transport())
+    batch = next_batch(source)
+    assert values(batch) == [b"c", b"d"]
+    assert batch.starts == {Partition(system.input, 0): 2}
+    committed = source.committed(Partition(system.input, 0))
+    assert committed is not None
+    assert committed.offset == 1
 
 
 def test_a_later_sink_of_the_same_id_fences_the_earlier(system, open_ends):

@@ -26,7 +26,7 @@ from streamdedup.wire.dead_letters import MAX_HEADER_BYTES, PREFIX, read_headers
 from tests.fuzz.fuzzed import Fuzzed
 from tests.fuzz.messages import TOPICS
 from tests.fuzz.reading import read
-from tests.support.memory_transport import MemoryBroker, MemoryTransport
+from tests.simulation.transport import MemoryBroker, MemoryTransport
 
 #: Messages of a batch.
 BATCH_RECORDS = 500

@@ -9,8 +9,8 @@ from streamdedup.indexes import redis_backend
 from streamdedup.kafka.protocols import CommittedOffset
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
-from tests.support.memory_broker import MemoryBroker
-from tests.support.memory_transport import MemoryHistory
+from tests.simulation.broker import MemoryBroker
+from tests.simulation.transport import MemoryHistory
 
 MINUTE_MS = 60_000
 RETENTION_MS, SLACK_MS = 60 * MINUTE_MS, 30 * MINUTE_MS

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loop_world import a_text, edited
 
 from streamdedup.detection.candidates import STORM_CANDIDATES, BucketHits, CopyBuckets, promising_candidates
 from streamdedup.detection.entry_chunks import weight_bytes
@@ -31,6 +30,7 @@ from streamdedup.wire.error_codes import ErrorCode
 from tests.floods import a_story, decoys
 from tests.floods import edited as edited_by
 from tests.reference_pairs import expected_by_options
+from tests.simulation.world import a_text, edited
 from tests.streams import OPTIONS, Stream
 from tests.thoroughness import examples
 

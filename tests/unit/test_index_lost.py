@@ -8,22 +8,7 @@ from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
-import loop_world
 import pytest
-from loop_world import (
-    CLOCK,
-    DUPLICATES,
-    FENCED_METHODS,
-    GROUP,
-    INPUT,
-    Daemon,
-    Killed,
-    Moment,
-    Sent,
-    World,
-    a_pipeline,
-    killed,
-)
 from structlog.testing import capture_logs
 
 from streamdedup.daemon import rebuild
@@ -40,8 +25,23 @@ from streamdedup.index.values import Opening
 from streamdedup.kafka.protocols import Batch, CommittedOffset
 from streamdedup.position import Partition
 from streamdedup.wire import Decoder, decode_alert
-from tests.memory_staging import MemoryStagingIndex, become, emptied
-from tests.support.memory_transport import MemoryHistory, MemorySource
+from tests.simulation import world as loop_world
+from tests.simulation.staging import MemoryStagingIndex, become, emptied
+from tests.simulation.transport import MemoryHistory, MemorySource
+from tests.simulation.world import (
+    CLOCK,
+    DUPLICATES,
+    FENCED_METHODS,
+    GROUP,
+    INPUT,
+    Daemon,
+    Killed,
+    Moment,
+    Sent,
+    World,
+    a_pipeline,
+    killed,
+)
 
 TEXT = "amber birch cedar delta ember"
 OTHER_TEXT = "knoll lagoon amber jetty inlet"

@@ -1,6 +1,6 @@
 """The loop over broker and index in memory: no pair is lost or doubled under any fault.
 
-``loop_world`` holds the world in which the daemons are stepped. The tests under "rules" switch one rule of
+``simulation.world`` holds the world in which the daemons are stepped. The tests under "rules" switch one rule of
 ``index.contract`` off and show that the same world then sees pairs lost or doubled: it would notice.
 """
 
@@ -17,7 +17,22 @@ import pytest
 import structlog
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from loop_world import (
+
+from streamdedup import errors
+from streamdedup.daemon import health
+from streamdedup.daemon.breaker import BreakerOptions
+from streamdedup.daemon.read_ahead import JOINING_POLL_S, POLL_S
+from streamdedup.daemon.slow_start import SlowStart
+from streamdedup.detection.candidates import BucketHits
+from streamdedup.detection.detector import Detector
+from streamdedup.detection.model import DetectionResult
+from streamdedup.errors import BrokerUnavailable, GroupHasOtherIndex
+from streamdedup.index.memory import MemoryIndex
+from streamdedup.position import Partition
+from streamdedup.wire import Decoder, content_digest
+from streamdedup.wire.dead_letters import read_headers
+from tests.floods import a_story, decoys
+from tests.simulation.world import (
     CLOCK,
     DEAD_LETTERS,
     DUPLICATES,
@@ -43,21 +58,6 @@ from loop_world import (
     some_records,
     store_fails,
 )
-
-from streamdedup import errors
-from streamdedup.daemon import health
-from streamdedup.daemon.breaker import BreakerOptions
-from streamdedup.daemon.read_ahead import JOINING_POLL_S, POLL_S
-from streamdedup.daemon.slow_start import SlowStart
-from streamdedup.detection.candidates import BucketHits
-from streamdedup.detection.detector import Detector
-from streamdedup.detection.model import DetectionResult
-from streamdedup.errors import BrokerUnavailable, GroupHasOtherIndex
-from streamdedup.index.memory import MemoryIndex
-from streamdedup.position import Partition
-from streamdedup.wire import Decoder, content_digest
-from streamdedup.wire.dead_letters import read_headers
-from tests.floods import a_story, decoys
 from tests.thoroughness import examples
 
 TEXT = "amber birch cedar delta ember fjord grove"

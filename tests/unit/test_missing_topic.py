@@ -1,7 +1,8 @@
 """An input topic that does not exist: the daemon says so, goes on without it, and reads it once it exists."""
 
 import pytest
-from loop_world import GROUP, INPUT, Sent, World
+
+from tests.simulation.world import GROUP, INPUT, Sent, World
 
 OTHER = "reviews"
 TEXT = "amber birch cedar delta ember"

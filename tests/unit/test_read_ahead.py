@@ -1,6 +1,6 @@
 """The batch ahead: when it is read, the order of effects, and that both batches are read again after any failure.
 
-``loop_world`` holds the world: one daemon, one partition unless said otherwise, batches of two records.
+``simulation.world`` holds the world: one daemon, one partition unless said otherwise, batches of two records.
 """
 
 import gc
@@ -14,7 +14,6 @@ from types import SimpleNamespace
 
 import pytest
 import structlog
-from loop_world import GROUP, INPUT, WORDS, Act, Daemon, Moment, Sent, World, killed, rebalanced
 
 from streamdedup.daemon import batch as stages
 from streamdedup.daemon import read_ahead
@@ -35,7 +34,8 @@ from streamdedup.index.values import Fence
 from streamdedup.kafka.protocols import Batch, Record, SourceStats
 from streamdedup.position import Partition, Position
 from streamdedup.wire import Decoder
-from tests.support.memory_transport import MemorySource
+from tests.simulation.transport import MemorySource
+from tests.simulation.world import GROUP, INPUT, WORDS, Act, Daemon, Moment, Sent, World, killed, rebalanced
 
 PARTITION = Partition(INPUT, 0)
 

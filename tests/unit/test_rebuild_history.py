@@ -7,12 +7,12 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from loop_world import CLOCK, GROUP, Sent, World
 
 from streamdedup.daemon import batch, publisher
 from streamdedup.detection.detector import Detector
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.kafka.protocols import Message
+from tests.simulation.world import CLOCK, GROUP, Sent, World
 
 DAY_MS = 86_400_000
 RETENTION_MS, LIFETIME_MS = 30 * DAY_MS, 31 * DAY_MS

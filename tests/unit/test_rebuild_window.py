@@ -4,14 +4,14 @@ import copy
 
 import msgspec
 import pytest
-from loop_world import DUPLICATES, GROUP, INPUT, Sent, World
 
 from streamdedup.daemon import batch
 from streamdedup.daemon.rebuild_window import rebuild_window, with_credible_times
 from streamdedup.detection.model import document_number
 from streamdedup.kafka.protocols import Batch, ReadProgress, Record
 from streamdedup.position import Partition, Position
-from tests.support.memory_transport import MemoryBroker, MemoryHistory
+from tests.simulation.transport import MemoryBroker, MemoryHistory
+from tests.simulation.world import DUPLICATES, GROUP, INPUT, Sent, World
 
 DAY_MS = 86_400_000
 NOW_MS, KEPT_MS = 100 * DAY_MS, 10 * DAY_MS

@@ -1,13 +1,13 @@
 """A topic that is deleted and created again: every pair of its documents is alerted, and none a second time."""
 
 import pytest
-from loop_world import DUPLICATES, GROUP, INPUT, Killed, Moment, Sent, World
 
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.values import UNKNOWN_BROKER_STATE
 from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Partition, PartitionIncarnation, Position
 from streamdedup.wire import decode_alert
+from tests.simulation.world import DUPLICATES, GROUP, INPUT, Killed, Moment, Sent, World
 
 TEXT = "amber birch cedar delta ember"
 OTHER_TEXT = "knoll lagoon amber jetty inlet"

@@ -8,7 +8,6 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.errors import NodeNotReadyError
-from loop_world import Sent, World, batch_refused, broker_fails
 from structlog.testing import capture_logs
 
 from streamdedup.daemon.breaker import BreakerOptions
@@ -19,6 +18,7 @@ from streamdedup.kafka.consumer import KafkaSource, RebalanceListener
 from streamdedup.kafka.options import KafkaOptions
 from streamdedup.repeats import FIRST_LINES, PERIOD_S, REPEATS_EVENT, RepeatLimit
 from streamdedup.wire import ErrorCode
+from tests.simulation.world import Sent, World, batch_refused, broker_fails
 from tests.support.clock import ManualClock
 
 UNLIMITED = BreakerOptions(limit=None)

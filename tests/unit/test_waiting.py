@@ -3,7 +3,6 @@
 import itertools
 
 import pytest
-from loop_world import CLOCK, GROUP, INPUT, Daemon, Sent, World, killed, store_fails
 from structlog.testing import capture_logs
 
 from streamdedup.daemon import lags as lags_module
@@ -12,6 +11,7 @@ from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.lags import REFRESH_S
 from streamdedup.errors import BrokerMisconfigured, Rejoin, StoreUnavailable
 from streamdedup.kafka.protocols import Message, SourceStats
+from tests.simulation.world import CLOCK, GROUP, INPUT, Daemon, Sent, World, killed, store_fails
 
 TEXT = "amber birch cedar delta ember fjord grove"
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from loop_world import DEAD_LETTERS, OPTIONS, Sent, World
 
 from streamdedup.detection.detector import Detector
 from streamdedup.settings.units import format_moment, parse_moment
+from tests.simulation.world import DEAD_LETTERS, OPTIONS, Sent, World
 
 TEXT = "amber birch cedar delta ember"
 

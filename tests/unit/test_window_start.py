@@ -4,13 +4,13 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from loop_world import DUPLICATES, GROUP, INPUT, Daemon, Killed, Sent, World
 
 from streamdedup.daemon import batch as batches
 from streamdedup.daemon.rebuild_window import with_earliest_start
 from streamdedup.kafka.protocols import ReadProgress
 from streamdedup.position import Partition
 from streamdedup.wire import decode_alert
+from tests.simulation.world import DUPLICATES, GROUP, INPUT, Daemon, Killed, Sent, World
 
 DAY_MS = 86_400_000
 #: The present, and retention plus slack.

@@ -1,4 +1,4 @@
-"""Sources and sinks of the memory broker (``tests.support.memory_broker``), for tests."""
+"""Sources and sinks of the memory broker (``tests.simulation.broker``), for tests."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
@@ -7,7 +7,7 @@ from typing import Self
 from streamdedup.errors import BrokerMisconfigured, BrokerSilent, BrokerUnavailable, Rejoin
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Message, ReadProgress, Record, SourceStats, Unreadable
 from streamdedup.position import Partition
-from tests.support.memory_broker import FailurePoint, Group, Membership, MemoryBroker, Transaction
+from tests.simulation.broker import FailurePoint, Group, Membership, MemoryBroker, Transaction
 
 __all__ = ["MemoryBroker", "MemoryHistory", "MemorySink", "MemorySource", "MemoryTransport"]
 
@@ -27,6 +27,8 @@ class MemoryTransport:
         *,
         transactional_id: str | None = "only",
         max_poll_records: int = 2_000,
+        instance_id: str | None = None,
+        index_name: str = "",
     ) -> None:
         """Prepare.
 
@@ -36,9 +38,13 @@ class MemoryTransport:
             topics: Input topics.
             transactional_id: Transactional id; None for at-least-once delivery.
             max_poll_records: Largest number of records in a batch.
+            instance_id: Name of a static membership.
+            index_name: Name of the index that the member uses; members with another one are refused.
         """
         self._broker = broker
         self._group = group
+        self._instance_id = instance_id
+        self._index_name = index_name
         self._transactional_id = transactional_id
         self._max_poll_records = max_poll_records
         broker.groups.setdefault(group, Group(tuple(topics)))
@@ -49,15 +55,30 @@ class MemoryTransport:
         Raises:
             BrokerUnavailable: The broker is away.
         """
+        self._broker.refuse_if_away()
+        group = self._broker.groups[self._group]
+        others = {group.index_names.get(member, "") for member in group.members} - {self._index_name}
+        if others:
+            raise BrokerUnavailable(f"members of the group have another index: {others}")
         sink = MemorySink(self._broker, self._group, self._transactional_id)
-        return MemorySource(self._broker, self._group, self._max_poll_records), sink
+        source = MemorySource(self._broker, self._group, self._max_poll_records, self._instance_id, self._index_name)
+        return source, sink
 
 
 class MemorySource:
     """Member of a consumer group; joins at its first poll."""
 
-    def __init__(self, broker: MemoryBroker, group: str, max_poll_records: int) -> None:
+    def __init__(
+        self,
+        broker: MemoryBroker,
+        group: str,
+        max_poll_records: int,
+        instance_id: str | None = None,
+        index_name: str = "",
+    ) -> None:
         broker.refuse_if_away()
+        self._instance_id = instance_id
+        self._index_name = index_name
         self._broker = broker
         self._name = group
         self._group = broker.groups[group]
@@ -66,6 +87,7 @@ class MemorySource:
         self._generation = -1
         self._positions: dict[Partition, int] = {}
         self._rebalances_count = 0
+        self._has_joined = False
         self._broken: str | None = None
         self._topic_ids = broker.topic_ids(self._group.topics)
         self._ends: dict[Partition, int] = {}  # as of the last fetch or request
@@ -159,7 +181,17 @@ class MemorySource:
         self._ends = {partition: self._broker.end_of(partition) for partition in self._positions}
 
     def confirm(self) -> None:
-        """Do nothing: each member that joins begins a new generation."""
+        """Check a static membership; any other member begins a new generation when it joins.
+
+        Raises:
+            BrokerMisconfigured: Another process holds the membership.
+            BrokerUnavailable: The session has ended.
+        """
+        if self._instance_id is not None:
+            self._broker.refuse_if_away()
+            self._refuse_if_replaced()
+            if self._member not in self._group.members:
+                raise BrokerUnavailable("the session has ended")
 
     def commit(self, batch: Batch) -> None:
         """Commit ``batch``.
@@ -184,8 +216,8 @@ class MemorySource:
         return self._broker.missing(self._group.topics)
 
     def generation(self) -> int | None:
-        """Return the generation of the group, or None without partitions."""
-        return self._generation if self._positions else None
+        """Return the generation that this member has joined, also without partitions; or None."""
+        return self._generation if self._member in self._group.members and self._generation >= 0 else None
 
     def stats(self) -> SourceStats:
         """Return counters and lags."""
@@ -194,23 +226,33 @@ class MemorySource:
         return SourceStats(self._rebalances_count, lags)
 
     def close(self) -> None:
-        """Leave the group."""
+        """Leave the group; a static member stays until its session ends."""
         self._broken = "closed"
         self._positions.clear()
-        self.leave()
+        if self._instance_id is None:
+            self.leave()
 
     def leave(self) -> None:
         """Leave the group, as after a session timeout; the next poll joins again."""
-        if self._member in self._group.members:
-            self._group.members.remove(self._member)
-            self._broker.rebalance(self._name)
+        self._broker.expire(self._name, self._member)
+
+    def _refuse_if_replaced(self) -> None:
+        holder = self._group.statics.get(self._instance_id or "", self._member)
+        if self._has_joined and holder != self._member:
+            raise BrokerMisconfigured(f"another process holds the static membership {self._instance_id}")
 
     def _catch_up(self) -> None:
         """Join the group if necessary, and adopt the assignment of its generation."""
+        self._refuse_if_replaced()
         if self._member not in self._group.members:
             self._positions.clear()
-            self._group.members.append(self._member)
-            self._broker.rebalance(self._name)
+            self._has_joined, self._generation = True, -1
+            self._group.index_names[self._member] = self._index_name
+            if self._instance_id is None or not self._broker.replace_static(
+                self._name, self._instance_id, self._member
+            ):
+                self._group.members.append(self._member)
+                self._broker.rebalance(self._name)
         if self._generation == self._group.generation:
             return
         self._generation = self._group.generation
@@ -287,7 +329,7 @@ class MemorySink:
         if failure == "before commit":
             raise BrokerUnavailable("made to fail before the commit")
         if batch:
-            self._broker.commit_batch(self._group, batch)
+            self._broker.commit_batch(self._group, batch, None if self._id is None else transaction)
         if self._id is not None:
             self._broker.end(self._id, "committed")
 

@@ -11,7 +11,7 @@ The broker models the properties of Kafka that a wrong loop would violate:
 - A sink or source that failed is unusable.
 
 While the broker is away, a source raises at once; the source of Kafka raises after some polls that return nothing. Not
-thread-safe: a test calls the broker step by step. Sources and sinks are in ``tests.support.memory_transport``.
+thread-safe: a test calls the broker step by step. Sources and sinks are in ``tests.simulation.transport``.
 """
 
 import time
@@ -67,6 +67,8 @@ class Group:
         metadata: Metadata committed with the offset.
         topic_ids: Id of the topic committed with the offset; empty if another program committed it.
         incarnations: Incarnation of the topic committed with the offset.
+        statics: Number of the member that holds each static membership.
+        index_names: Name of the index that a member uses, by number.
     """
 
     topics: tuple[str, ...]
@@ -77,6 +79,8 @@ class Group:
     metadata: dict[Partition, str] = field(default_factory=dict)
     topic_ids: dict[Partition, str] = field(default_factory=dict)
     incarnations: dict[Partition, int] = field(default_factory=dict)
+    statics: dict[str, int] = field(default_factory=dict)
+    index_names: dict[int, str] = field(default_factory=dict)
 
 
 class MemoryBroker:
@@ -116,6 +120,7 @@ class MemoryBroker:
         self._logs: dict[Partition, list[LogEntry]] = {
             Partition(topic, number): [] for topic, partitions in topics.items() for number in range(partitions)
         }
+        self._outdated: dict[str, set[Partition]] = {}
         self._epochs: dict[str, int] = {}
         self._open: dict[str, Transaction] = {}
 
@@ -202,6 +207,8 @@ class MemoryBroker:
             del self._logs[partition]
         if offsets_deleted:
             self.delete_offsets(topic)
+        for name, state in self.groups.items():
+            self._outdated.setdefault(name, set()).update(each for each in state.committed if each.topic == topic)
         self._topics[topic] = 0
         self._missing.add(topic)
 
@@ -225,12 +232,52 @@ class MemoryBroker:
         for group in [name for name, state in self.groups.items() if topic in state.topics]:
             self.rebalance(group)
 
+    def expire(self, group: str, member: int) -> None:
+        """End the session of a member."""
+        state = self.groups[group]
+        if member in state.members:
+            state.members.remove(member)
+            state.statics = {name: number for name, number in state.statics.items() if number != member}
+            self.rebalance(group)
+
+    def replace_static(self, group: str, instance_id: str, member: int) -> bool:
+        """Give a static membership to a new process, in the same generation; tell whether there was one."""
+        state = self.groups[group]
+        before = state.statics.get(instance_id)
+        state.statics[instance_id] = member
+        if before is None:
+            return False
+        state.members[state.members.index(before)] = member
+        state.owners = {each: member if owner == before else owner for each, owner in state.owners.items()}
+        return True
+
+    def delete_group(self, group: str) -> None:
+        """Delete a group without members, as Kafka does with a group whose offsets have expired."""
+        state = self.groups[group]
+        assert not state.members, "only a group without members can be deleted"
+        state.generation = 0
+        for of_group in (state.owners, state.committed, state.metadata, state.topic_ids):
+            of_group.clear()
+
+    def remove_records(self, partition: Partition, offsets: Iterable[int]) -> None:
+        """Remove records, as retention and compaction do; their offsets stay."""
+        log = self._logs[partition]
+        for offset in offsets:
+            log[offset] = replace(log[offset], record=None)
+
     def delete_offsets(self, topic: str) -> None:
         """Delete the committed offsets of a topic."""
         for state in self.groups.values():
             for of_group in (state.committed, state.metadata, state.topic_ids, state.incarnations):
                 for partition in [each for each in of_group if each.topic == topic]:
                     del of_group[partition]
+
+    def delete_outdated(self, group: str) -> None:
+        """Delete the offsets of deleted topics that were left."""
+        state = self.groups[group]
+        for partition in self._outdated.pop(group, ()):
+            for of_group in (state.committed, state.metadata, state.topic_ids):
+                of_group.pop(partition, None)
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
         """Ids of those topics that exist."""
@@ -348,17 +395,21 @@ class MemoryBroker:
         for partition in transaction.partitions:
             self._logs[partition].append(LogEntry(None, transaction))
 
-    def commit_batch(self, group: str, batch: Batch) -> None:
-        """Commit the offsets of a batch.
+    def commit_batch(self, group: str, batch: Batch, transaction: Transaction | None = None) -> None:
+        """Commit the offsets of a batch, in a transaction or without.
 
         Raises:
             MembershipEnded: The membership under which the batch was polled has ended.
+            ProducerFenced: The transaction was aborted, by another producer or by its time-out.
         """
+        if transaction is not None and transaction.state != "open":
+            raise ProducerFenced("the transaction was aborted")
         state = self.groups[group]
         membership: Membership = batch.membership
         if membership.generation != state.generation or membership.member not in state.members:
             raise MembershipEnded("the group moved on while the batch was processed")
         state.committed.update(batch.ends)
+        self._outdated.get(group, set()).difference_update(batch.ends)
         state.metadata.update(dict.fromkeys(batch.ends, batch.metadata))
         state.topic_ids.update({each: batch.topic_ids[each.topic] for each in batch.ends if batch.topic_ids})
         state.incarnations.update(batch.incarnations)

@@ -33,10 +33,11 @@ from streamdedup.similarity.lsh import Banding
 from streamdedup.wire import Decoder, content_digest, decode_alert
 from streamdedup.wire.dead_letters import DaemonInfo, read_headers
 from tests import streams
-from tests.memory_staging import MemoryStagingIndex
 from tests.reference_pairs import expected_by_options
+from tests.simulation.broker import Transaction
+from tests.simulation.staging import MemoryStagingIndex
+from tests.simulation.transport import MemoryBroker, MemoryHistory, MemorySource, MemoryTransport
 from tests.support.clock import ManualClock
-from tests.support.memory_transport import MemoryBroker, MemoryHistory, MemorySource, MemoryTransport
 
 INPUT, DUPLICATES, DEAD_LETTERS = "articles", "duplicates", "duplicates.dlq"
 GROUP = "dedup"
@@ -162,9 +163,10 @@ class WatchedBroker(MemoryBroker):
                 ours = [partition for partition, member in state.owners.items() if member == source._member]
                 source._positions = {p: source._positions.get(p, self.start(group, p)) for p in ours}
 
-    def commit_batch(self, group: str, batch: Batch) -> None:
+    def commit_batch(self, group: str, batch: Batch, transaction: Transaction | None = None) -> None:
         self.world.moment(Moment(self.world.active[-1], "commit", after=False))
-        super().commit_batch(group, batch)
+        super().commit_batch(group, batch, transaction)
+        self.world.committed(batch)
 
 
 def a_pipeline(name: str, make_detector: Callable[..., Detector], index: Any) -> Pipeline:
@@ -177,17 +179,15 @@ class Daemon:
     def __init__(self, world: "World", name: str) -> None:
         self.world = world
         self.name = name
-        self.metrics = Metrics()
+        self.metrics = world.make_metrics()
         self.stop = Stop(world)
-        index = Watched(world.index, self, STORE_METHODS)
-        transactional_id = name if world.exactly_once else None
-        self._transport = MemoryTransport(
-            world.broker, GROUP, world.topics, transactional_id=transactional_id, max_poll_records=world.batch_size
-        )
+        self._transport = world.transport(self)
         self.source: MemorySource | None = None
-        pipeline = replace(a_pipeline("articles", world.make_detector, index), silent_until_ms=world.silent_until_ms)
+        pipeline = replace(world.pipeline("articles", world.connect(self)), silent_until_ms=world.silent_until_ms)
         history = MemoryHistory(world.broker, 3)
-        self.rebuilder = Rebuilder(self._open_target, history, DUPLICATES, lambda: world.now_ms)
+        self.rebuilder = Rebuilder(
+            lambda profile: world.open_target(self, profile), history, DUPLICATES, lambda: world.now_ms
+        )
         self.loop = Loop(
             transport=self,
             pipelines=dict.fromkeys(world.topics, pipeline),
@@ -204,18 +204,10 @@ class Daemon:
             metrics=self.metrics,
             stop=self.stop,
             rebuilder=self.rebuilder,
-            clock=CLOCK,
+            clock=world.clock,
         )
         while world.grown and not self.loop._slow_start.may_read_ahead():
             self.loop._slow_start.committed(0)
-
-    def _open_target(self, name: str) -> RebuildTarget:
-        inner = MemoryStagingIndex(self.world.index)
-        staging = Watched(inner, self, ["clear", "extend_lease", "complete"])
-        index = Watched(inner.store, self, STORE_METHODS)
-        pipeline = a_pipeline(name, self.world.make_detector, index)
-        kept_ms = self.world.kept_ms
-        return RebuildTarget(staging, pipeline, self.world.topics, kept_ms, marker_lifetime(kept_ms))
 
     def open(self) -> tuple[Watched, Watched]:
         """Open clients, as the loop's transport."""
@@ -300,6 +292,32 @@ class World:
         self.positions = [self.produce(sent) for sent in self.records]
         self.ends = {p.topic_partition: p.offset + 1 for p in self.positions}
 
+    # What a daemon is made of
+
+    make_metrics = Metrics
+    clock = CLOCK
+
+    def pipeline(self, name: str, index: Any) -> Pipeline:
+        return a_pipeline(name, self.make_detector, index)
+
+    def connect(self, daemon: "Daemon") -> Any:
+        """Return the index of a daemon."""
+        return Watched(self.index, daemon, STORE_METHODS)
+
+    def transport(self, daemon: "Daemon") -> MemoryTransport:
+        """Return the transport of a daemon."""
+        transactional_id = daemon.name if self.exactly_once else None
+        return MemoryTransport(
+            self.broker, GROUP, self.topics, transactional_id=transactional_id, max_poll_records=self.batch_size
+        )
+
+    def open_target(self, daemon: "Daemon", name: str) -> RebuildTarget:
+        """Return the target of a rebuild by a daemon."""
+        inner = MemoryStagingIndex(self.index)
+        staging = Watched(inner, daemon, ["clear", "extend_lease", "complete"])
+        pipeline = self.pipeline(name, Watched(inner.store, daemon, STORE_METHODS))
+        return RebuildTarget(staging, pipeline, self.topics, self.kept_ms, marker_lifetime(self.kept_ms))
+
     def send(self, *records: Sent) -> "World":
         """Let further records come to the input topic."""
         self.records = [*self.records, *records]
@@ -339,6 +357,9 @@ class World:
         act = self.plan(number)
         if act is not None:
             act(self, moment)
+
+    def committed(self, batch: Batch) -> None:
+        """Nothing depends on the moment of a commit here."""
 
     def time_passes(self, timeout_s: float) -> None:
         """Advance the clock where a daemon would wait; an outage may end."""

@@ -1,0 +1,372 @@
+"""Histories drawn from a seed: each has a few kinds of faults, because faults of all kinds at once heal each other."""
+
+import random
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+
+from tests.simulation.story import Setup, Step, Story
+from tests.simulation.world import a_text, edited
+
+#: Effects at which something may happen that a number of effects would seldom hit.
+_EFFECTS = (
+    "poll", "fence", "confirm", "insert_entries", "remove_from_buckets", "replace_entries", "insert_and_look_up",
+    "read_entries", "save_pending_matches", "claim_pairs", "set_clusters", "announce", "publish", "commit", "finish",
+    "hold", "clear", "complete", "partition_states", "all_committed", "open_clients",
+)  # fmt: skip
+#: Those of them that write.
+_WRITES = (*_EFFECTS[3:12], "finish")
+#: Kinds of operations besides one upsert of each document.
+_KINDS = ("update", "append", "delete", "redeliver")
+#: Window of those histories that have one, in seconds.
+_WINDOW_S = 3_600
+#: Fates of a call, by fault.
+_FATES = {
+    "lost": ("request lost", "reply lost"),
+    "late": ("late", "twice"),
+    "kafka": ("refused", "silent", "before commit", "after commit"),
+}
+
+
+#: Faults that belong together.
+_THEMES = (
+    ("back", "compact"), ("back", "crash"), ("back", "delete group"), ("back", "freeze"), ("back", "late"),
+    ("back", "recreate"), ("back", "remove"), ("back", "skew", "crash"), ("crash", "flush"), ("crash", "lost"),
+    ("crash", "offsets"), ("crash", "prepare"), ("crash", "rebuild"), ("flush", "freeze"), ("flush", "recreate"),
+    ("freeze", "late"), ("freeze", "prepare"), ("freeze", "rebuild"), ("freeze", "recreate"), ("late", "replace"),
+    ("live back", "back"), ("outage", "back"), ("prepare", "flush"), ("prepare", "rebuild"), ("replace", "expire"),
+    ("scope", "crash"),
+)  # fmt: skip
+#: Faults after which an index may be built from the topics.
+_LOSING = frozenset({"back", "flush", "live back", "prepare", "rebuild", "scope"})
+#: Holes that are known and not mended, each with the faults that a history with a setup and other faults may not have;
+#: the stories of the same names show them.
+HOLES: dict[str, Callable[[Setup, set[str]], frozenset[str] | set[str]]] = {
+    "copy-from-before-group-deletion": lambda _, faults: {"back"} if "delete group" in faults else set(),
+    "frozen-at-rebuild": lambda _, faults: {"freeze", "replace"} if "rebuild" in faults else set(),
+    "frozen-at-switch": lambda _, faults: {"freeze", "replace"} if faults & {"prepare", "scope"} else set(),
+    "gap-of-removed-records": lambda _, faults: {"back"} if faults & {"compact", "remove"} else set(),
+    "live-restore": lambda _, _faults: {"live back"},
+    "rebuild-without-partitions": lambda setup, faults: (
+        _LOSING if setup.partitions < len(setup.daemons) else {"replace"} if faults & _LOSING else set()
+    ),
+    "recreated-rebuild": lambda _, faults: _LOSING if "recreate" in faults else set(),
+    "scope-added": lambda _, _faults: {"scope"},
+    "stale-end": lambda setup, _: {"replace"} if setup.static else set(),
+    "static-clock": lambda setup, faults: {"back"} if setup.static and "skew" in faults else set(),
+}
+
+
+class Draw:
+    """Draws one history.
+
+    Args:
+        seed: Decides everything.
+        holes: Holes that the history may not reach.
+        theme: Faults that the history has in any case.
+    """
+
+    def __init__(self, seed: int, holes: Collection[str] = HOLES, theme: Collection[str] = ()) -> None:
+        self._rng = rng = random.Random(seed)
+        self._holes = holes
+        self._names = ["a", "b", "c"][: rng.randint(1, 3)]
+        self.setup = Setup(
+            partitions=rng.randint(1, 3),
+            daemons=tuple(self._names),
+            batch=rng.randint(1, 4),
+            grown=rng.random() < 0.6,
+            static=rng.random() < 0.25,
+        )
+        if rng.random() < 0.25:
+            self.setup = replace(self.setup, window_s=_WINDOW_S)
+        self._faults = self._draw_faults(theme)
+        self._kinds = {kind for kind in _KINDS if rng.random() < 0.4}
+        if "compact" in self._faults or self.setup.window_s is not None:
+            # An append to a document that has expired finds nothing.
+            self._kinds.discard("append")
+        self._texts = [a_text(rng, rng.randint(3, 8)) for _ in range(rng.randint(1, 3))]
+        self._home: dict[str, int] = {}
+        self._alive: dict[str, str] = {}
+        self._used: dict[str, list[str]] = {}
+        self._ids = (f"d{number}" for number in range(1000))
+        self._copies = 0
+        self._prefixes = 1
+        self._offsets: dict[int, int] = {}
+        self.has_appends = "append" in self._kinds
+
+    def _draw_faults(self, theme: Collection[str]) -> list[str]:
+        """Draw the faults; those of a static member and of its clock also decide about the setup."""
+        faults = set(self._rng.sample(sorted(FAULTS), self._rng.randint(1, 4)))
+        if theme or self._rng.random() < 0.6:
+            theme = theme or self._rng.choice(_THEMES)
+            faults = {
+                *theme,
+                *self._rng.sample(sorted(faults), self._rng.randint(0, len(faults)) // 2),
+            }
+        if faults & {"replace", "skew"} and self._rng.random() < 0.5:
+            self.setup = replace(self.setup, static=True)
+        for hole in sorted(self._holes):
+            faults -= HOLES[hole](self.setup, faults)
+        if "offsets" in faults:
+            # Of offsets that are set back a rebuilt index does not know how far they had been.
+            faults -= _LOSING
+        if self.setup.window_s is not None:
+            faults.add("clock")
+            faults -= {"skew"}  # a record of the future gets the time of the daemon
+        return sorted(faults) or ["crash"]
+
+    def story(self) -> Story:
+        """Return the history."""
+        steps: list[Step] = []
+        rng = self._rng
+        steps += [("run", name, str(rng.randint(5, 30))) for name in self._names if rng.random() < 0.7]
+        left = rng.randint(6, 16)
+        while left > 0:
+            chance = rng.random()
+            if chance < 0.3:
+                steps += self._record()
+                left -= 1
+            elif chance < 0.8:
+                steps.append(self._progress())
+            else:
+                steps += FAULTS[rng.choice(self._faults)](self)
+        steps += [self._progress() for _ in range(rng.randint(0, 10))]
+        steps.append(("settle",))
+        steps += self._probes()
+        return Story(self.setup, steps)
+
+    # Records
+
+    def _text(self) -> str:
+        text = self._rng.choice(self._texts)
+        return edited(self._rng, text) if self._rng.random() < 0.3 else text
+
+    def _record(self) -> Iterator[Step]:
+        rng = self._rng
+        known = sorted(self._home)
+        if known and self._kinds and rng.random() < 0.5:
+            document, kind = rng.choice(known), rng.choice(sorted(self._kinds))
+            place = str(self._home[document])
+            if kind == "append" and document in self._alive:
+                words = a_text(rng, rng.randint(1, 3))
+                self._alive[document] += " " + words
+                yield ("append", place, document, *words.split())
+                return
+            if kind == "delete" and document in self._alive:
+                del self._alive[document]
+                yield ("delete", place, document)
+                return
+            if kind == "redeliver" and document in self._alive and not self.has_appends:
+                yield ("send", place, document, *self._alive[document].split())
+                return
+            if kind in {"update", "delete"}:
+                text = rng.choice(self._used[document]) if rng.random() < 0.5 else self._text()
+                yield self._upsert(document, text)
+                return
+        yield self._upsert(next(self._ids), self._text())
+
+    def _upsert(self, document: str, text: str) -> Step:
+        place = self._home.setdefault(document, self._rng.randrange(self.setup.partitions))
+        self._used.setdefault(document, []).append(text)
+        self._alive[document] = text
+        # A topic that was created again counts as another partition, and of two partitions the later time wins.
+        if self.setup.window_s is not None and "recreate" not in self._faults and self._rng.random() < 0.3:
+            age_s = self._rng.choice((1, _WINDOW_S // 3, _WINDOW_S, 2 * _WINDOW_S))
+            return ("aged", str(age_s), str(place), document, *text.split())
+        return ("send", str(place), document, *text.split())
+
+    def _probes(self) -> Iterator[Step]:
+        """Yield copies of the documents that are left, which find only what the index has."""
+        for document, text in sorted(self._alive.items()):
+            if self._rng.random() < 0.6:
+                yield self._upsert(next(self._ids), text)
+            elif self._rng.random() < 0.3 and self.setup.window_s is None and "compact" not in self._faults:
+                yield ("append", str(self._home[document]), document, "knoll")
+
+    # Progress and faults
+
+    def _progress(self) -> Step:
+        name = self._rng.choice(self._names)
+        if self._rng.random() < 0.35:
+            return ("run", name, "until", self._rng.choice(_EFFECTS))
+        return ("run", name, str(self._rng.choice((1, 2, 3, 5, 8, 12, 20, 40))))
+
+    def _some_progress(self) -> list[Step]:
+        return [self._progress() for _ in range(self._rng.randint(1, 5))]
+
+    def crash(self) -> Iterator[Step]:
+        name = self._rng.choice(self._names)
+        yield ("kill", name)
+        if self._rng.random() < 0.5:
+            yield ("expire", name)
+        if self._rng.random() < 0.3:
+            yield from self._some_progress()
+        yield ("start", name)
+
+    def freeze(self) -> Iterator[Step]:
+        name = self._rng.choice(self._names)
+        yield ("freeze", name)
+        yield from self._some_progress()
+        if self._rng.random() < 0.5:
+            yield ("wake", name)
+
+    def expire(self) -> Iterator[Step]:
+        yield ("expire", self._rng.choice(self._names))
+
+    def rebalance(self) -> Iterator[Step]:
+        yield ("rebalance",)
+
+    def replace(self) -> Iterator[Step]:
+        """Start a second process of a name."""
+        name = self._rng.choice(self._names)
+        if self._rng.random() < 0.6:
+            yield ("run", name, "until", self._rng.choice(("partition_states", *_WRITES, "fence", "commit")))
+        yield ("start", name)
+        yield from self._some_progress()
+        yield ("run", f"{name}-", str(self._rng.randint(1, 30)))
+
+    def fates(self, kind: str) -> Iterator[Step]:
+        name = self._rng.choice(self._names)
+        if self._rng.random() < 0.7:
+            yield (
+                "run",
+                name,
+                "until",
+                self._rng.choice(_WRITES if kind != "kafka" else ("publish", "poll", "commit")),
+            )
+        yield ("fate", name, *self._rng.choice(_FATES[kind]).split())
+        if kind == "late":
+            yield ("run", name, str(self._rng.randint(1, 60)))
+            yield from self._some_progress()
+            yield ("late", str(self._rng.randrange(3)))
+
+    def outage(self) -> Iterator[Step]:
+        yield ("away", self._rng.choice(("kafka", "server")))
+        yield from self._some_progress()
+        yield ("here",)
+
+    def back(self, *how: str) -> Iterator[Step]:
+        if not self._copies or self._rng.random() < 0.5:
+            self._copies += 1
+            yield ("save", f"s{self._copies}")
+        else:
+            yield ("back", f"s{self._rng.randint(1, self._copies)}", *how)
+
+    def flush(self) -> Iterator[Step]:
+        if self._rng.random() < 0.3:
+            yield ("flush",)
+
+    def _command(self, name: str) -> Iterator[Step]:
+        """Let a command go on while the daemons do, perhaps not to its end."""
+        for _ in range(self._rng.randint(1, 4)):
+            yield ("run", name, str(self._rng.choice((3, 8, 20, 60))))
+            if self._rng.random() < 0.6:
+                yield from self._some_progress()
+        if self._rng.random() < 0.3:
+            yield ("kill", name)
+        else:
+            yield ("run", name, "400")
+            yield ("run", name, "400")
+
+    def rebuild(self) -> Iterator[Step]:
+        if self._rng.random() < 0.4:
+            yield ("rebuild", *self._rng.sample(("1", "2"), self._rng.randint(0, 1)))
+            yield from self._command("rebuild")
+            for name in self._names:
+                yield ("start", name)
+
+    def prepare(self, versions: tuple[str, ...] = ("1", "2")) -> Iterator[Step]:
+        if self._rng.random() < 0.5:
+            self._prefixes += 1
+            installation = (f"p{self._prefixes}", self._rng.choice(versions))
+            yield ("prepare", *installation)
+            yield from self._command("prepare")
+            if self._rng.random() < 0.3:
+                yield ("prepare", *installation)
+                yield from self._command("prepare")
+            yield ("switch", *installation)
+            for name in self._names:
+                yield ("start", name)
+
+    def recreate(self) -> Iterator[Step]:
+        """Records that were not committed are gone with the topic: all are committed before."""
+        if self._rng.random() < 0.4:
+            yield ("settle",)
+            yield ("recreate", *self._rng.sample(("late",), self._rng.randint(0, 1)))
+
+    def partitions(self) -> Iterator[Step]:
+        self.setup_partitions = min(getattr(self, "setup_partitions", self.setup.partitions) + 1, 4)
+        yield ("partitions", str(self.setup_partitions))
+
+    def delete_group(self) -> Iterator[Step]:
+        if self._rng.random() < 0.4:
+            # Without an index and without offsets nothing is known of what was read.
+            is_lost = bool(set(self._faults) & _LOSING)
+            if is_lost or self._rng.random() < 0.7:
+                yield ("settle",)
+            yield from [("rebalance",)] * self._rng.randint(0, 12)
+            yield ("delete-group",)
+            for name in self._names:
+                yield ("start", name)
+            if is_lost:
+                yield ("settle",)
+
+    def offsets(self) -> Iterator[Step]:
+        """A daemon has run since the last crash before offsets are set back."""
+        yield ("settle",)
+        for _ in range(self._rng.randint(1, 2)):
+            yield ("offsets", str(self._rng.randrange(self.setup.partitions)), str(self._rng.randint(0, 6)))
+        for name in self._names:
+            yield ("start", name)
+
+    def remove(self) -> Iterator[Step]:
+        yield ("remove", str(self._rng.randrange(self.setup.partitions)), str(self._rng.randint(1, 6)))
+
+    def compact(self) -> Iterator[Step]:
+        yield ("compact", str(self._rng.randrange(self.setup.partitions)))
+
+    def clock(self) -> Iterator[Step]:
+        yield ("clock", str(self._rng.choice((60, _WINDOW_S // 3, _WINDOW_S, 2 * _WINDOW_S, 5 * _WINDOW_S))))
+
+    def skew(self) -> Iterator[Step]:
+        yield ("skew", self._rng.choice(self._names), str(self._rng.choice((-60_000, -5_000, -1, 5_000, 60_000))))
+
+    def open(self) -> Iterator[Step]:
+        place = str(self._rng.randrange(self.setup.partitions))
+        yield ("open", place, next(self._ids), *self._text().split())
+        yield from self._some_progress()
+        if self._rng.random() < 0.9:
+            yield ("close", "committed")
+
+
+#: Faults by name.
+FAULTS: dict[str, Callable[[Draw], Iterator[Step]]] = {
+    "crash": Draw.crash,
+    "freeze": Draw.freeze,
+    "expire": Draw.expire,
+    "rebalance": Draw.rebalance,
+    "replace": Draw.replace,
+    "lost": lambda draw: draw.fates("lost"),
+    "late": lambda draw: draw.fates("late"),
+    "kafka": lambda draw: draw.fates("kafka"),
+    "outage": Draw.outage,
+    "back": Draw.back,
+    "live back": lambda draw: draw.back("live"),
+    "flush": Draw.flush,
+    "rebuild": Draw.rebuild,
+    "prepare": Draw.prepare,
+    "scope": lambda draw: draw.prepare(("3",)),
+    "recreate": Draw.recreate,
+    "partitions": Draw.partitions,
+    "delete group": Draw.delete_group,
+    "offsets": Draw.offsets,
+    "remove": Draw.remove,
+    "compact": Draw.compact,
+    "skew": Draw.skew,
+    "clock": Draw.clock,
+    "open": Draw.open,
+}
+
+
+def random_story(seed: int, holes: Collection[str] = HOLES, theme: Collection[str] = ()) -> Story:
+    """Return the history of a seed; see ``Draw``."""
+    return Draw(seed, holes, theme).story()

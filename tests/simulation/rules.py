@@ -1,0 +1,135 @@
+"""The eleven rules of delivery, each with a way to switch it off: the simulation must notice the lack of each.
+
+A rule is switched off by replacing functions of the real code, of the index in memory or of the server in memory.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from streamdedup.daemon import partitions, rebuild
+from streamdedup.detection import lifecycle
+from streamdedup.detection.candidates import BucketHits
+from streamdedup.detection.detector import Detector
+from streamdedup.detection.lifecycle import Lifecycle
+from streamdedup.detection.model import DetectionResult
+from streamdedup.index import memory
+from streamdedup.index.documents import InsertState
+from tests.simulation.server import Connection, ServedIndex
+
+#: The owner of a function, its name, and what makes the replacement of the original.
+Break = tuple[Any, str, Callable[[Any], Any]]
+
+
+def _buckets_first(original: Any) -> Any:
+    """Insert in the buckets and look up before the entries are inserted."""
+
+    def index(self: Any, prepared: Any, fences: Any) -> Any:
+        numbers = [entry.number for entry in prepared.entries]
+        self._early = self._store.insert_and_look_up(numbers, prepared.band_keys, list(fences.values()))
+        return original(self, prepared, fences)
+
+    return index
+
+
+def _looked_up_early(original: Any) -> Any:
+    def look_up(self: Any, batch: Any, fences: Any) -> Any:
+        early = self._early.candidates
+        if any(row >= len(early) for row in batch.looked_up):
+            return original(self, batch, fences)
+        hits = {row: BucketHits(early[row]) for row in batch.looked_up}
+        return {row: hit for row, hit in hits.items() if hit.candidates}, DetectionResult()
+
+    return look_up
+
+
+def _read_then_add(original: Any) -> Any:
+    """Read the buckets in one call, and add the documents in the next."""
+
+    def call(self: Any, name: str, *arguments: Any, **named: Any) -> Any:
+        if name != "insert_and_look_up":
+            return original(self, name, *arguments, **named)
+        numbers, keys, _ = arguments
+        found = original(self, "look_up", numbers, keys)
+        original(self, name, *arguments, **named)
+        for row, (candidates, of_row) in enumerate(zip(found.candidates, keys, strict=True)):
+            for number, others in zip(numbers[:row], keys[:row], strict=True):  # documents of one call see each other
+                if shared := int((others == of_row).sum()):
+                    candidates[number] = shared
+        return found
+
+    return call
+
+
+def _last_arrival_wins(original: Any) -> Any:
+    def decide(stored: Any, new: Any) -> InsertState:
+        state = original(stored, new)
+        return InsertState.REPLACED if state is InsertState.SUPERSEDED else state
+
+    return decide
+
+
+def _nothing_saved(_original: Any) -> Any:
+    def save(self: Any, pending: Any, fences: Any) -> Any:
+        self._check_fences(fences)
+        return [new for _, new in pending]
+
+    return save
+
+
+def _owns_all(_original: Any) -> Any:
+    def claim(self: Any, claims: Any, fences: Any, _extended: Any = ()) -> Any:
+        self._check_fences(fences)
+        return [True] * len(claims)
+
+    return claim
+
+
+def _no_mark(original: Any) -> Any:
+    def fence(self: Any, *state: Any) -> Any:
+        return replace(original(self, *state), high_water_mark=0)
+
+    return fence
+
+
+def _unfenced(original: Any) -> Any:
+    """Write under any fence; calls are numbered all the same."""
+
+    def check(self: Any, _fences: Any) -> None:
+        original(self, ())
+
+    return check
+
+
+def _does_nothing(_original: Any) -> Any:
+    return lambda *_arguments, **_named: None
+
+
+#: What switches each rule off.
+RULES: dict[str, Sequence[Break]] = {
+    "entry first": [(Detector, "index", _buckets_first), (Detector, "_look_up", _looked_up_early)],
+    "add before read": [(Connection, "_call", _read_then_add)],
+    "position order": [(module, "decide_version", _last_arrival_wins) for module in (memory, lifecycle)],
+    "pending matches saved": [(ServedIndex, "save_pending_matches", _nothing_saved)],
+    "claim": [(ServedIndex, "claim_pairs", _owns_all)],
+    "high-water mark": [(ServedIndex, "fence", _no_mark)],
+    "fence": [(ServedIndex, "_check_fences", _unfenced)],
+    "claims seeded": [(rebuild._Rebuild, "_seed", _does_nothing)],
+    "remove before change": [(Lifecycle, "_remove_from_buckets", _does_nothing)],
+    "no late or forgotten writes": [(ServedIndex, "_count_call", _does_nothing)],
+    "announce": [(partitions, "_loss", _does_nothing)],
+}
+
+
+@contextlib.contextmanager
+def without(rule: str) -> Iterator[None]:
+    """Switch a rule off while the context is open."""
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in RULES[rule]]
+    try:
+        for owner, name, make in RULES[rule]:
+            setattr(owner, name, make(getattr(owner, name)))
+        yield
+    finally:
+        for owner, name, original in before:
+            setattr(owner, name, original)

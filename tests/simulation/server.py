@@ -1,0 +1,341 @@
+"""The server of the indexes: one copy of the data for several processes, each with a connection of its own.
+
+``ServedIndex`` adds to the index in memory what a server knows and one process alone does not need: the writer of each
+fence (rule 7) and the last call of each writer (rule 10), as ``redis/lua/_fence.lua`` has them. A ``Connection`` is the
+index of one process; the world decides the fate of each of its calls.
+"""
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+from streamdedup.errors import BatchRefused, IndexLost, StoreUnavailable
+from streamdedup.index.fingerprints import mismatches
+from streamdedup.index.memory import MemoryIndex
+from streamdedup.index.values import Fence, Fingerprint
+
+#: Length of the lease on a rebuild, in milliseconds, as in Redis.
+LEASE_MS = 60_000
+#: Parts of the data that a deletion removes in one step.
+PARTS = (
+    ("_entries", "_pending_matches", "calls"),
+    ("_buckets", "_copies", "_cluster_sets", "_last_removals"),
+    ("_claims", "_high_water_marks", "_incarnations", "_earlier_topic_ids", "_announced", "_fences", "writers"),
+)
+#: Methods of an index that are calls of the server, and those of them that carry a number.
+CALLS = (
+    "open", "partition_states", "fence", "insert_entries", "remove_from_buckets", "remove_copies", "leave_clusters",
+    "replace_entries", "insert_and_look_up", "copy_removals", "insert_copies", "get_entries", "read_entries",
+    "save_pending_matches", "claim_pairs", "set_clusters", "announce", "finish", "unfence", "ping",
+)  # fmt: skip
+NUMBERED = frozenset(CALLS) - {
+    "open",
+    "partition_states",
+    "copy_removals",
+    "get_entries",
+    "read_entries",
+    "unfence",
+    "ping",
+}
+
+
+class Caller(NamedTuple):
+    """Who calls: the writer, the number of the call, and the number of the last acknowledged call (0: unknown)."""
+
+    writer: str
+    number: int
+    acknowledged: int
+
+
+class Lease(NamedTuple):
+    """The lease on a rebuild."""
+
+    name: str
+    until_ms: int
+
+
+class ServedIndex(MemoryIndex):
+    """The data of one index.
+
+    Attributes:
+        writers: Writer of each fence.
+        calls: Number of the last call, by writer.
+        caller: Caller of the present call.
+        lease: Lease of the process that rebuilds the index.
+        half_dropped: Whether a deletion was begun and did not end.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.writers: dict[Any, str] = {}
+        self.calls: dict[str, int] = {}
+        self.caller = Caller("", 0, 0)
+        self.lease: Lease | None = None
+        self.half_dropped = False
+
+    def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Any:
+        if self.held_by() is not None:
+            raise StoreUnavailable("the index is being rebuilt")
+        return super().open(fingerprint, create=create)
+
+    def held_by(self) -> str | None:
+        """Name of the process that has the lease."""
+        if self.lease is not None and self.lease.until_ms > self._now_ms():
+            return self.lease.name
+        return None
+
+    def fence(self, partition: Any, generation: int, *arguments: Any, **named: Any) -> Fence:
+        if self._fingerprint is not None and self._fences.get(partition, generation) <= generation:
+            self.writers[partition] = self.caller.writer
+        fence = super().fence(partition, generation, *arguments, **named)
+        self._count_call()
+        return fence
+
+    def _check_fences(self, fences: Sequence[Fence]) -> None:
+        for fence in fences:
+            stored = self._fences.get(fence.partition), self.writers.get(fence.partition)
+            if self._fingerprint is None:
+                raise IndexLost("the index is gone")
+            if stored != (fence.generation, self.caller.writer):
+                raise BatchRefused(
+                    f"{fence.partition} is fenced by {stored}, not {fence.generation, self.caller.writer}"
+                )
+        self._count_call()
+
+    def _count_call(self) -> None:
+        last = self.calls.get(self.caller.writer, 0)
+        if last > self.caller.number:
+            raise BatchRefused("a later call has overtaken this one")
+        if last < self.caller.acknowledged:
+            raise StoreUnavailable("the store has forgotten a write that it had acknowledged")
+        self.calls[self.caller.writer] = self.caller.number
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return a copy of the data."""
+        kept = {name: value for name, value in self.__dict__.items() if name not in {"_now_ms", "caller"}}
+        return copy.deepcopy(kept, {id(self._now_ms): self._now_ms})
+
+
+class Server:
+    """The server: an index for each key prefix.
+
+    Args:
+        make_index: Makes the empty data of an index.
+
+    Attributes:
+        epoch: Number of restarts; a client opens a new connection after each.
+        late: Calls that are still on their way although their callers have given up.
+        away: Whether no call is answered.
+    """
+
+    def __init__(self, make_index: Callable[[], ServedIndex]) -> None:
+        self._make_index = make_index
+        self.indexes: dict[str, ServedIndex] = {}
+        self.copies: dict[str, dict[str, dict[str, Any]]] = {}
+        self.epoch = 0
+        self.late: list[Callable[[], Any]] = []
+        self.away = False
+
+    def index(self, prefix: str) -> ServedIndex:
+        """Return the data of an index, which may be empty."""
+        if prefix not in self.indexes:
+            self.indexes[prefix] = self._make_index()
+        return self.indexes[prefix]
+
+    def save(self, name: str) -> None:
+        """Copy all data."""
+        self.copies[name] = {prefix: index.snapshot() for prefix, index in self.indexes.items()}
+
+    def go_back(self, name: str | None, *, restarts: bool = True) -> None:
+        """Replace all data by an earlier copy, or by nothing; unless it restarts, the connections stay."""
+        copied = {} if name is None else self.copies[name]
+        for prefix, index in self.indexes.items():
+            index.__dict__.update(self._make_index().__dict__ | copy.deepcopy(copied.get(prefix, {})))
+        self.epoch += restarts
+
+    def arrive(self, number: int) -> None:
+        """Let one of the late calls arrive."""
+        try:
+            self.late.pop(number % len(self.late))()
+        except (BatchRefused, IndexLost, StoreUnavailable):
+            return
+
+
+@dataclass
+class Link:
+    """The network connection of a process, which its indexes share.
+
+    Attributes:
+        epoch: Restart of the server since which it is open; -1 while it is closed.
+        count: How many connections were opened.
+    """
+
+    epoch: int = -1
+    count: int = 0
+
+
+class Connection:
+    """The index of one process.
+
+    Args:
+        server: The server.
+        prefix: Key prefix of the index.
+        writer: Name of this index.
+        link: Connection of the process.
+        moment: Called before each call with its name; returns the fate of the call: nothing, ``request lost``,
+            ``reply lost``, ``late`` (the call takes effect long after the client gave up) or ``twice`` (it takes effect
+            again, long after).
+        in_staging: Whether a rebuild writes over this connection.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        prefix: str,
+        writer: str,
+        moment: Callable[[str], str],
+        link: Link,
+        *,
+        in_staging: bool = False,
+    ) -> None:
+        self._server = server
+        self._link = link
+        self._data = server.index(prefix)
+        self._writer = writer
+        self._moment = moment
+        self._in_staging = in_staging
+        self._number = 0
+        self._acknowledged = 0
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in CALLS:
+            return getattr(self._data, name)
+        call = partial(self._call, name)
+        setattr(self, name, call)
+        return call
+
+    def connections_count(self) -> int:
+        return self._link.count
+
+    def forget_calls(self) -> None:
+        """Forget the acknowledged calls, because a rebuild has deleted their numbers."""
+        self._acknowledged = 0
+
+    def _call(self, name: str, *arguments: Any, **named: Any) -> Any:
+        self._number += 1
+        caller = Caller(self._writer, self._number, self._acknowledged)
+        result = self.ask(name, partial(self._execute, caller, name, arguments, named))
+        if name in NUMBERED:
+            self._acknowledged = caller.number
+        return result
+
+    def ask(self, name: str, request: Callable[[], Any]) -> Any:
+        """Let the server answer a request, unless its fate is another one."""
+        fate = self._moment(name)
+        if fate in {"late", "twice"} and name in NUMBERED:
+            self._server.late.append(request)
+        if self._server.away or fate in {"request lost", "late"}:
+            self._fail()
+        if self._link.epoch != self._server.epoch:
+            self._link.epoch = self._server.epoch
+            self._link.count += 1
+        try:
+            result = request()
+        except StoreUnavailable:
+            self._acknowledged = 0
+            raise
+        if fate == "reply lost":
+            self._fail()
+        return result
+
+    def _fail(self) -> None:
+        self._acknowledged = 0
+        self._link.epoch = -1  # the client closes a connection without an answer
+        raise StoreUnavailable("made to fail")
+
+    def _execute(self, caller: Caller, name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        data = self._data
+        data.caller = caller
+        is_unborn = self._in_staging and data._fingerprint is None
+        if is_unborn:
+            data._fingerprint = {}  # a rebuild writes where no index is yet
+        try:
+            return getattr(data, name)(*arguments, **named)
+        finally:
+            if is_unborn:
+                data._fingerprint = None
+
+
+class Staging:
+    """A ``StagingIndex`` at the place of the index.
+
+    Args:
+        server: The server.
+        prefix: Key prefix of the index.
+        connection: Connection of the process that rebuilds, ``in_staging``.
+    """
+
+    def __init__(self, server: Server, prefix: str, connection: Connection) -> None:
+        self.store = connection
+        self._data = server.index(prefix)
+        self._name = connection._writer
+
+    def hold(self) -> None:
+        """See ``StagingIndex.hold``."""
+        self.store.ask("hold", self._hold)
+
+    def _hold(self) -> None:
+        if self._data.held_by() not in {None, self._name}:
+            raise StoreUnavailable("the index is being rebuilt by another process")
+        self._data.lease = Lease(self._name, round(self._data._now_ms()) + LEASE_MS)
+
+    def clear(self, tick: Callable[[], None] = lambda: None) -> None:
+        """See ``StagingIndex.clear``."""
+        for number, parts in enumerate(PARTS):
+            self.store.ask("clear", partial(self._clear, number, parts))
+            tick()
+        self._data.half_dropped = False
+        self.store.forget_calls()
+
+    def _clear(self, number: int, parts: Sequence[str]) -> None:
+        self.extend_lease()
+        if number == 0:
+            self._data._fingerprint, self._data.half_dropped = None, True
+        empty = ServedIndex(lifetime_ms=self._data._lifetime_ms, now_ms=self._data._now_ms)
+        self._data.__dict__.update({part: empty.__dict__[part] for part in parts})
+
+    def extend_lease(self) -> None:
+        """See ``StagingIndex.extend_lease``."""
+        if self._data.held_by() != self._name:
+            raise BatchRefused("the rebuilding of the index was taken over by another process")
+        self._hold()
+
+    def complete(self, fingerprint: Fingerprint) -> None:
+        """See ``StagingIndex.complete``."""
+        self.store.ask("complete", partial(self._complete, dict(fingerprint)))
+
+    def _complete(self, fingerprint: Fingerprint) -> None:
+        self.extend_lease()
+        self._data._fingerprint, self._data.lease = fingerprint, None
+
+    def abandon(self) -> None:
+        """See ``StagingIndex.abandon``."""
+        if self._data.held_by() == self._name:
+            self._data.lease = None
+
+
+class Upkeep:
+    """The part of an ``IndexUpkeep`` that ``streamdedup index`` asks."""
+
+    def __init__(self, data: ServedIndex) -> None:
+        self._data = data
+
+    def fingerprint(self) -> Fingerprint | None:
+        """See ``IndexUpkeep.fingerprint``."""
+        return self._data._fingerprint
+
+    def fits(self, fingerprint: Fingerprint) -> bool:
+        """Tell whether the index was built with these parameters."""
+        return self._data._fingerprint is not None and not mismatches(self._data._fingerprint, fingerprint)

@@ -1,0 +1,456 @@
+"""One history: the real daemons and commands over a broker and a server in memory, stepped line by line.
+
+Every process is a greenlet. It gives up control before each of its effects on Kafka or the index, and whenever it
+would wait; a line of the history lets one process go on for some effects, or is a fault. Nothing sleeps and no process
+has a clock: the time of all is that of the scheduler. So a history is the same whenever it is run again.
+"""
+
+import contextlib
+import itertools
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import structlog
+from greenlet import getcurrent, greenlet
+
+from streamdedup.cli import index as commands
+from streamdedup.daemon import batch as batches
+from streamdedup.daemon import partitions, read_ahead, rebuild, statistics
+from streamdedup.daemon.batch import Pipeline
+from streamdedup.daemon.breaker import BreakerOptions
+from streamdedup.daemon.rebuild import Rebuilder, RebuildTarget
+from streamdedup.detection.detector import Detector
+from streamdedup.errors import BrokerSilent, BrokerUnavailable
+from streamdedup.index.values import marker_lifetime
+from streamdedup.kafka.protocols import Batch, Message
+from streamdedup.position import Partition
+from streamdedup.wire import Decoder
+from tests.simulation import broker as brokers
+from tests.simulation.operator import PATCHES, Installation
+from tests.simulation.server import Connection, Link, ServedIndex, Server, Staging
+from tests.simulation.story import Setup
+from tests.simulation.transport import MemoryHistory, MemorySource, MemoryTransport
+from tests.simulation.world import (
+    DEAD_LETTERS,
+    DUPLICATES,
+    GROUP,
+    INPUT,
+    KAFKA_CALLS,
+    OPTIONS,
+    Daemon,
+    Killed,
+    Moment,
+    Sent,
+    WatchedBroker,
+)
+
+#: The time at which every history begins, in milliseconds since the epoch.
+BEGIN_MS = 1_700_000_000_000
+#: Effects of each process in a round of ``settle``, and rounds after which a history is stuck.
+_ROUND_EFFECTS, _MOST_ROUNDS = 40, 400
+#: Effects after which a process that is let go until an effect stops all the same.
+_MOST_EFFECTS = 400
+#: Modules of the package whose clock is the scheduler's.
+_TIMED = (batches, partitions, rebuild, statistics, commands, brokers)
+#: Fates of a call of the server, and of a call of Kafka.
+SERVER_FATES = ("request lost", "reply lost", "late", "twice")
+KAFKA_FATES = ("refused", "silent", "before commit", "after commit")
+
+
+class Unmeasured:
+    """Metrics that count nothing."""
+
+    def __getattr__(self, _name: str) -> "Unmeasured":
+        return self
+
+    def __call__(self, *_arguments: Any, **_named: Any) -> "Unmeasured":
+        return self
+
+
+class AtOnce:
+    """An executor that computes in the calling thread."""
+
+    def __init__(self, *_arguments: Any) -> None:
+        pass
+
+    def submit(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        done: Any = read_ahead.Future()
+        done.set_result(work(*arguments))
+        return done
+
+    def shutdown(self, **_how: Any) -> None:
+        pass
+
+
+class Time:
+    """The module ``time`` as the processes see it: the time of the present simulation."""
+
+    now_ms: Callable[[], int] = lambda: BEGIN_MS
+
+    def time_ns(self) -> int:
+        return Time.now_ms() * 1_000_000
+
+    def time(self) -> float:
+        return Time.now_ms() / 1000
+
+    def monotonic(self) -> float:
+        return Time.now_ms() / 1000
+
+    perf_counter = monotonic
+
+
+@contextlib.contextmanager
+def simulated() -> Iterator[None]:
+    """Replace clock, threads, logs and the servers of the commands while the context is open."""
+    patches: list[tuple[Any, str, Any]] = [(module, "time", Time()) for module in _TIMED]
+    patches += [(read_ahead, "ThreadPoolExecutor", AtOnce), *((commands, *patch) for patch in PATCHES.items())]
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in patches]
+    logging = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    try:
+        for owner, name, value in patches:
+            setattr(owner, name, value)
+        yield
+    finally:
+        for owner, name, value in before:
+            setattr(owner, name, value)
+        structlog.configure(**logging)
+
+
+class Process:
+    """A daemon or a command.
+
+    Attributes:
+        daemon: The daemon; None for a command.
+        at: The effect before which it has stopped.
+        fate: What is to become of its next call of the server or of Kafka.
+        error: The error with which it has ended.
+        dead: Whether it was killed; then nothing that it does has an effect.
+        clock_ms: How far its clock is ahead.
+        joined: The source with which a command joins the group.
+    """
+
+    def __init__(
+        self, name: str, body: Callable[[], object], daemon: Daemon | None, installation: Installation
+    ) -> None:
+        self.name = name
+        self.daemon = daemon
+        self.installation = installation
+        self.at = ""
+        self.fate = ""
+        self.error: BaseException | None = None
+        self.dead = False
+        self.clock_ms = 0
+        self.joined: MemorySource | None = None
+        self._greenlet = greenlet(self._run)
+        self._body = body
+
+    def _run(self) -> None:
+        try:
+            self._body()
+        except Killed:
+            pass
+        except Exception as error:  # noqa: BLE001  the verdict judges it
+            self.error = error
+
+    @property
+    def alive(self) -> bool:
+        return not self._greenlet.dead and not self.dead
+
+    @property
+    def source(self) -> MemorySource | None:
+        """The source with which it is a member of the group."""
+        return self.joined if self.daemon is None else self.daemon.source
+
+    def resume(self) -> None:
+        """Take the next effect, up to the one after it."""
+        self._greenlet.switch()
+
+    def kill(self) -> None:
+        """End at once, without an effect; the session goes on until it expires."""
+        self.dead = True
+        if self.source is not None:
+            self.source._member *= -1  # no member: it cannot leave
+        if self._greenlet:
+            self._greenlet.throw(Killed)
+
+
+@dataclass
+class Commit:
+    """The first commit of a record: its order among all events, its time, and the installation that made it."""
+
+    order: int
+    time_ms: int
+    installation: Installation
+
+
+@dataclass
+class Produced:
+    """A record, with its order among all events and, once committed, its commit."""
+
+    sent: Sent
+    partition: Partition
+    offset: int
+    topic: int
+    order: int
+    time_ms: int
+    commit: Commit | None = None
+    removed: int | None = None
+
+
+class Simulation:
+    """The world of one history.
+
+    Args:
+        setup: What does not change during the history.
+
+    Attributes:
+        produced: All records of the input topic.
+        wrong: Mistakes that showed while the history ran.
+        excused: How often each exception of a promise was needed.
+    """
+
+    exactly_once = True
+    on_index_lost = "rebuild"
+    silent_until_ms = None
+    breaker = BreakerOptions(None)
+    make_metrics = Unmeasured
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self.topics = [INPUT]
+        self.batch_size = setup.batch
+        self.grown = setup.grown
+        self.now_ms = BEGIN_MS
+        self.partitions = setup.partitions
+        self.broker = WatchedBroker({INPUT: setup.partitions, DUPLICATES: 1, DEAD_LETTERS: 1}, self.time_passes)
+        self.broker.world = self  # type: ignore[assignment]
+        self.kept_ms = None if setup.window_s is None else 2_000 * setup.window_s
+        self.server = Server(self._make_index)
+        self.everyone: list[Daemon] = []
+        self.active: list[Daemon] = []
+        self.processes: dict[str, Process] = {}
+        self.produced: list[Produced] = []
+        self.at_position: dict[tuple[int, Partition, int], Produced] = {}
+        self.topic_number = 0
+        self.wrong: list[str] = []
+        self.excused: Counter[str] = Counter()
+        self.trace: list[str] = []
+        self.frozen: set[str] = set()
+        self.settled: list[int] = []  # orders of the times at which nothing was left to do
+        self.losses: list[int] = []  # orders of the events after which an index may have to be built from the topics
+        self.members: dict[str, set[int]] = {}  # members of the group that may be dead, by name of the process
+        self.orders = itertools.count(1)
+        self.installation = Installation("one", 1)
+        self._writers = itertools.count(1)
+        self._traces = itertools.count()
+        self._running: Process | None = None
+        self._main: Any = None
+        self._random = random.Random(0)
+        Time.now_ms = self._present_ms
+        random.seed(0)
+
+    # What a daemon is made of
+
+    def _make_index(self) -> ServedIndex:
+        return ServedIndex(lifetime_ms=self.kept_ms, bucket_cap=self.setup.bucket_cap, now_ms=lambda: self.now_ms)
+
+    def clock(self) -> float:
+        return self.now_ms / 1000
+
+    def _present_ms(self) -> int:
+        return self.now_ms + (self._running.clock_ms if self._running is not None else 0)
+
+    def pipeline(self, name: str, index: Any, installation: Installation | None = None) -> Pipeline:
+        """Return the pipeline of an installation, that of the running process by default."""
+        if installation is None:
+            assert self._starting is not None
+            installation = self._starting
+        window_ms = None if self.setup.window_s is None else 1_000 * self.setup.window_s
+        options = replace(OPTIONS, window_ms=window_ms, **installation.options())
+        scope = {"scope_field": options.scope_field, "default_scope": options.default_scope}
+        decoder = Decoder(**(scope if options.scope_field else {}))
+        return Pipeline(
+            name, decoder, Detector(options, index), index, installation.fingerprint(), options.threshold, 100
+        )
+
+    def connection(self, name: str, installation: Installation, link: Link, *, in_staging: bool = False) -> Connection:
+        """Return an index of a process, over its connection to the server."""
+        writer = f"{name}.{next(self._writers)}"
+        return Connection(self.server, installation.prefix, writer, self.server_moment, link, in_staging=in_staging)
+
+    def connect(self, daemon: Daemon) -> Connection:
+        assert self._starting is not None
+        daemon.link = Link()
+        return self.connection(daemon.name, self._starting, daemon.link)
+
+    def transport(self, daemon: Daemon) -> MemoryTransport:
+        assert self._starting is not None
+        return MemoryTransport(
+            self.broker,
+            GROUP,
+            self.topics,
+            transactional_id=daemon.name,
+            max_poll_records=self.batch_size,
+            instance_id=daemon.name if self.setup.static else None,
+            index_name=self._starting.prefix,
+        )
+
+    def open_target(self, daemon: Any, name: str) -> RebuildTarget:
+        assert self._running is not None
+        installation = self._running.installation
+        store = self.connection(f"{daemon.name} rebuild", installation, daemon.link, in_staging=True)
+        staging = Staging(self.server, installation.prefix, store)
+        pipeline = self.pipeline(name, store, installation)
+        return RebuildTarget(staging, pipeline, self.topics, self.kept_ms, marker_lifetime(self.kept_ms))
+
+    def rebuilder(self, command: Any) -> Rebuilder:
+        """Return the rebuilder of a command, which has a name and a link as a daemon has."""
+        history = MemoryHistory(self.broker, 3)
+        return Rebuilder(lambda name: self.open_target(command, name), history, DUPLICATES, self._present_ms)
+
+    _starting: Installation | None = None
+
+    # Effects
+
+    def pause(self, effect: str) -> Process | None:
+        """Give up control before an effect of the running process; return the process, None outside of any."""
+        process = self._running
+        if process is None:
+            return None
+        if process.dead:
+            raise Killed
+        process.at = effect
+        self._main.switch()
+        if process.dead:
+            raise Killed
+        self.now_ms += 1
+        self.trace.append(f"    {process.name}: {effect}")
+        return process
+
+    def server_moment(self, effect: str) -> str:
+        """Stop before a call of the server; return its fate."""
+        process = self.pause(effect)
+        if process is None or process.fate not in SERVER_FATES:
+            return ""
+        fate, process.fate = process.fate, ""
+        self.trace.append(f"      {fate}")
+        return fate
+
+    def moment(self, moment: Moment) -> None:
+        """Stop before a call of Kafka."""
+        if moment.after:
+            return
+        process = self.pause(moment.effect)
+        if process is None or process.fate not in KAFKA_FATES or moment.effect not in KAFKA_CALLS:
+            return
+        fate = process.fate
+        if (moment.effect == "publish") != (fate in {"before commit", "after commit"}):
+            return
+        process.fate = ""
+        self.trace.append(f"      {fate}")
+        if moment.effect == "publish":
+            self.broker.publish_failures.append(fate)  # type: ignore[arg-type]
+        elif fate == "silent" and moment.effect.startswith("poll"):
+            raise BrokerSilent("made to fail")
+        else:
+            raise BrokerUnavailable("made to fail")
+
+    def time_passes(self, timeout_s: float) -> None:
+        """Let a process wait."""
+        self.pause("wait")
+        self.now_ms += round(1_000 * timeout_s)
+
+    def committed(self, batch: Batch) -> None:
+        """Record a commit."""
+        order, process = next(self.orders), self._running
+        assert process is not None
+        for position in batch.positions():
+            produced = self.at_position.get((self.topic_number, position.topic_partition, position.offset))
+            if produced is not None and produced.commit is None:
+                produced.commit = Commit(order, self.now_ms, process.installation)
+
+    # Processes
+
+    def start(self, name: str, installation: Installation | None = None) -> Process:
+        """Start a daemon; it opens nothing before its first effect."""
+        self._starting = installation or self.installation
+        daemon = Daemon(self, name)  # type: ignore[arg-type]
+        process = Process(name, daemon.loop.run, daemon, self._starting)
+        self.everyone.append(daemon)
+        self.processes[name] = process
+        return process
+
+    def command(self, name: str, body: Callable[[], object], installation: Installation) -> Process:
+        """Start a command; the operator has ended an earlier one."""
+        if name in self.processes:
+            self.remember_member(self.processes[name])
+            self.processes[name].kill()
+        process = Process(name, body, None, installation)
+        self.processes[name] = process
+        return process
+
+    def lose(self) -> None:
+        """Record that an index may have to be built from the topics from now on."""
+        self.losses.append(next(self.orders))
+
+    def remember_member(self, process: Process) -> None:
+        """Remember a member of the group whose process may be gone before its session ends."""
+        if process.source is not None and process.source._member > 0:
+            self.members.setdefault(process.name, set()).add(process.source._member)
+
+    def resume(self, process: Process, count: int, until: str | None = None) -> None:
+        """Let a process go on for a number of effects, or until it is about to have an effect or waits once more."""
+        waits = 0
+        for _ in range(count):
+            if not process.alive:
+                return
+            self._main, self._running = getcurrent(), process
+            self.active = [process.daemon] if process.daemon is not None else self.active
+            try:
+                process.resume()
+            finally:
+                self._running = None
+            if not process.alive:
+                self.trace.append(
+                    f"    {process.name} has ended{'' if process.error is None else f': {process.error!r}'}"
+                )
+            waits += process.at == "wait"
+            if process.at == until or waits == 2:
+                return
+
+    def close(self) -> None:
+        """End all processes."""
+        for process in list(self.processes.values()):
+            process.kill()
+        self.everyone.clear()
+        Time.now_ms = lambda: BEGIN_MS
+
+    # Records
+
+    def send(self, sent: Sent, transaction: brokers.Transaction | None = None) -> None:
+        """Let a record come."""
+        value = json.dumps({"id": sent.id, "text": sent.text, "op": sent.op}).encode()
+        partition = Partition(INPUT, sent.partition % self.partitions)
+        time_ms = self.now_ms - sent.time_ms
+        message = Message(INPUT, None, value, (), time_ms)
+        position = self.broker.append(message, transaction or brokers.Transaction("committed"), partition.number)
+        produced = Produced(sent, partition, position.offset, self.topic_number, next(self.orders), time_ms)
+        self.produced.append(produced)
+        self.at_position[self.topic_number, partition, position.offset] = produced
+
+    @property
+    def done(self) -> bool:
+        """Whether everything is committed and no command runs."""
+        if any(process.alive for process in self.processes.values() if process.daemon is None):
+            return False
+        ends = {p.partition: p.offset + 1 for p in self.produced if p.topic == self.topic_number and p.removed is None}
+        for partition, end in ends.items():
+            mark = self.broker.committed_offset(GROUP, partition)
+            if mark is None or not end <= mark.offset <= self.broker.end_of(partition):
+                return False
+        return True

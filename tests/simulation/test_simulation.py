@@ -1,0 +1,70 @@
+"""Random histories, kept stories, and the notice of each rule that is switched off."""
+
+import pytest
+
+from tests.simulation.generate import HOLES, random_story
+from tests.simulation.playing import judged, kinds
+from tests.simulation.rules import RULES, without
+from tests.simulation.simulation import simulated
+from tests.simulation.story import STORIES, parse
+
+#: Histories of `make test`; `make simulate` runs more.
+SEEDS = [range(first, first + 50) for first in range(0, 300, 50)]
+#: Histories within which the lack of a rule shows.
+SOON = 1_000
+
+
+@pytest.fixture(autouse=True)
+def time_and_servers():
+    with simulated():
+        yield
+
+
+@pytest.mark.parametrize("seeds", SEEDS, ids=lambda seeds: seeds.start)
+def test_no_history_loses_doubles_or_invents_a_pair(seeds):
+    assert {seed: wrong for seed in seeds if (wrong := judged(random_story(seed))[0])} == {}
+
+
+def test_a_seed_is_always_the_same_history():
+    def trace(seed):
+        return judged(random_story(seed))[1].trace
+
+    assert all(trace(seed) == trace(seed) for seed in range(5))
+
+
+def test_a_story_survives_its_text():
+    stories = [random_story(seed) for seed in range(20)]
+    assert [parse(story.text()) for story in stories] == stories
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_that_is_switched_off_is_noticed_soon(rule):
+    with without(rule):
+        seed = next((seed for seed in range(SOON) if kinds(random_story(seed))), None)
+    assert seed is not None
+    assert judged(random_story(seed))[0] == []
+
+
+@pytest.mark.parametrize("path", sorted(STORIES.glob("*.story")), ids=lambda path: path.stem)
+def test_a_story_that_was_kept_ends_well(path):
+    assert judged(parse(path.read_text()))[0] == []
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_story_ends_badly_only_without_its_rule(rule):
+    story = parse((STORIES / "rules" / f"{rule.replace(' ', '-')}.story").read_text())
+    assert judged(story)[0] == []
+    with without(rule):
+        assert judged(story)[0] != []
+
+
+def a_hole(name):
+    """Return a story that ends badly as long as its hole is not mended; then it moves up to the other stories."""
+    story = parse((STORIES / "holes" / f"{name}.story").read_text())
+    return pytest.param(story, id=name, marks=pytest.mark.xfail(strict=True, reason=" ".join(story.about)))
+
+
+@pytest.mark.parametrize("story", [a_hole(name) for name in sorted(HOLES)])
+def test_a_known_hole_is_mended(story):
+    assert judged(story)[0] == []
