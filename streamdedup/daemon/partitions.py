@@ -85,8 +85,8 @@ class PartitionOwnership:
         self._fences: dict[Partition, Fence] = {}
         #: Offset that this process last committed under each fence; absent before the first commit.
         self._ends: dict[Partition, int] = {}
-        #: Assigned partitions that were checked for losses.
-        self._checked: frozenset[Partition] = frozenset()
+        #: Assigned partitions that were checked for losses; None for no check, also by a daemon without partitions.
+        self._checked: frozenset[Partition] | None = None
         self._compared_s = clock()  # the last comparison of all partitions
         #: Time of the last announcement by profile, and whether the present batch follows such a pause in a profile.
         self._announced_s: dict[str, float] = {}
@@ -100,7 +100,7 @@ class PartitionOwnership:
     def reset(self) -> None:
         """Forget all fences: fence every partition again before its next batch, and check for losses again."""
         self._fences.clear()
-        self._checked = frozenset()
+        self._checked = None
 
     # Fences
 
@@ -125,10 +125,6 @@ class PartitionOwnership:
             state = BrokerState(topic_id=batch.topic_ids.get(partition.topic, ""), end=source.end(partition))
             self._fences[partition] = self._fence(partition, batch.generation, starts[partition], source, state)
         if unfenced:
-            # Both questions are asked after the fences, because a process may be frozen between question and fences.
-            # Does the group still count this process as a member? If not, a successor has its partitions.
-            with self._asking_kafka():
-                source.confirm()
             for pipeline, _ in self._by_pipeline(unfenced):
                 _confirm_index(pipeline)
         self._refusals = None  # further refusals are not consecutive
@@ -162,11 +158,19 @@ class PartitionOwnership:
             raise IndexLost(loss.reason)
         # The high-water mark is raised to the start: the committed offset, or the first record that exists after it;
         # without a commit, the beginning of the group. `fence` compares attempt ids again, atomically with the fencing.
-        fence = index.fence(partition, generation, start, committed_attempt(committed), state)
+        # Does the group still count this process as a member? If not, a successor has its partitions. Asked when the
+        # fence is set, because the process may be frozen between question and fence.
+        fence = index.fence(
+            partition, generation, start, committed_attempt(committed), state, lambda: self._confirm(source)
+        )
         if fence.recreated:
             self._on_recreated(fence)
         # Documents below the high-water mark are silent: expected where a committed offset was set back.
         return replace(fence, has_commit=committed is not None)
+
+    def _confirm(self, source: Source) -> None:
+        with self._asking_kafka():
+            source.confirm()
 
     def _raise_read_behind(self, partition: Partition, start: int, committed_offset: int) -> NoReturn:
         """Request new clients, which read from the committed offset, by an error; end if they did not.
@@ -256,7 +260,7 @@ class PartitionOwnership:
         compared with a document that the index has lost.
         """
         assigned = source.assigned()
-        is_known = assigned <= self._checked
+        is_known = self._checked is not None and assigned <= self._checked
         if is_known and not self._has_paused and self._clock() - self._compared_s < _COMPARE_S:
             self._checked = assigned  # a revoked partition is checked again when it returns
             return []

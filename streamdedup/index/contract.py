@@ -68,7 +68,7 @@ server refuses the client for good. Methods with ``fences``, those of the partit
 index is gone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -258,6 +258,7 @@ class PartitionStore(Protocol):
         committed: int,
         attempt_id: str = "",
         state: BrokerState = UNKNOWN_BROKER_STATE,
+        confirm: Callable[[], None] = lambda: None,
     ) -> Fence:
         """Take over a partition: from now on writes under lower generations are refused.
 
@@ -269,10 +270,11 @@ class PartitionStore(Protocol):
             generation: The caller's generation of the consumer group.
             committed: The group's committed offset, or the offset where the group starts; the high-water mark is
                 raised to this offset.
-            attempt_id: The attempt that was committed with the offset. If it is empty and the index has no fence for
-                the partition, the consumer group is new, and the announced attempt is deleted.
+            attempt_id: The attempt that was committed with the offset; empty for none.
             state: Partition state in Kafka. For a topic that was created again (``is_recreated``) the high-water
                 mark becomes ``committed``, and the pending matches in the earlier incarnation are deleted.
+            confirm: Called when the fence is set, before the high-water mark changes. It raises if the caller has lost
+                the partition before the fence, and ``state`` is out of date.
 
         Returns:
             The right to write, with the present high-water mark.

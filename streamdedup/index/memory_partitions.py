@@ -45,6 +45,7 @@ class MemoryPartitions:
         committed: int,
         attempt_id: str = "",
         state: BrokerState = UNKNOWN_BROKER_STATE,
+        confirm: Callable[[], None] = lambda: None,
     ) -> Fence:
         """See ``PartitionStore.fence``."""
         if self._fingerprint is None:
@@ -56,6 +57,8 @@ class MemoryPartitions:
         self._fences[partition] = generation
         if self._announced_id(partition) < attempt_id:
             raise IndexLost(f"the index has gone back to an earlier time: it lacks committed batches of {partition}")
+        confirm()
+        self._check_fences([Fence(partition, generation, committed)])
         if state.topic_id in self._earlier_topic_ids.get(partition, ()):
             raise BatchRefused(f"{partition} was polled before its topic was deleted and created again")
         recreated = self._count_incarnation(partition, state)

@@ -259,12 +259,6 @@ class MemoryBroker:
         for of_group in (state.owners, state.committed, state.metadata, state.topic_ids):
             of_group.clear()
 
-    def remove_records(self, partition: Partition, offsets: Iterable[int]) -> None:
-        """Remove records, as retention and compaction do; their offsets stay."""
-        log = self._logs[partition]
-        for offset in offsets:
-            log[offset] = replace(log[offset], record=None)
-
     def delete_offsets(self, topic: str) -> None:
         """Delete the committed offsets of a topic."""
         for state in self.groups.values():

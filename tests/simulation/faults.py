@@ -211,24 +211,31 @@ def _partitions(simulation: Simulation, count: str) -> None:
 
 def _remove(simulation: Simulation, partition: str, end: str) -> None:
     """Retention removes the records before an offset."""
-    _remove_where(simulation, int(partition), lambda offset, _later: offset < int(end))
+    of, removed = _remove_where(simulation, int(partition), lambda offset, _later: offset < int(end))
+    if removed:
+        simulation.broker.truncate(of, removed[-1] + 1)
 
 
 def _compact(simulation: Simulation, partition: str) -> None:
     """Compaction removes the committed records that a later one of their document replaces, and old deletions."""
-    _remove_where(simulation, int(partition), lambda _offset, later: later)
+    of, removed = _remove_where(simulation, int(partition), lambda _offset, later: later)
+    simulation.broker.compact(of, *removed)
 
 
-def _remove_where(simulation: Simulation, number: int, condemns: Callable[[int, bool], bool]) -> None:
+def _remove_where(
+    simulation: Simulation, number: int, condemns: Callable[[int, bool], bool]
+) -> tuple[Partition, list[int]]:
+    """Return the partition, and the offsets of the committed records that are to be removed from it."""
     partition = Partition(INPUT, number % simulation.partitions)
     records = [p for p in simulation.produced if p.partition == partition and p.topic == simulation.topic_number]
     last = {produced.sent.id: produced.offset for produced in records}
-    order = next(simulation.orders)
+    order, removed = next(simulation.orders), []
     for produced in records:
         is_replaced = last[produced.sent.id] != produced.offset or produced.sent.op == "delete"
         if produced.commit is not None and produced.removed is None and condemns(produced.offset, is_replaced):
             produced.removed = order
-            simulation.broker.remove_records(partition, [produced.offset])
+            removed.append(produced.offset)
+    return partition, removed
 
 
 def _stop_all(simulation: Simulation) -> None:

@@ -38,22 +38,6 @@ _THEMES = (
 )  # fmt: skip
 #: Faults after which an index may be built from the topics.
 _LOSING = frozenset({"back", "flush", "live back", "prepare", "rebuild", "scope"})
-#: Holes that are known and not mended, each with the faults that a history with a setup and other faults may not have;
-#: the stories of the same names show them.
-HOLES: dict[str, Callable[[Setup, set[str]], frozenset[str] | set[str]]] = {
-    "copy-from-before-group-deletion": lambda _, faults: {"back"} if "delete group" in faults else set(),
-    "frozen-at-rebuild": lambda _, faults: {"freeze", "replace"} if "rebuild" in faults else set(),
-    "frozen-at-switch": lambda _, faults: {"freeze", "replace"} if faults & {"prepare", "scope"} else set(),
-    "gap-of-removed-records": lambda _, faults: {"back"} if faults & {"compact", "remove"} else set(),
-    "live-restore": lambda _, _faults: {"live back"},
-    "rebuild-without-partitions": lambda setup, faults: (
-        _LOSING if setup.partitions < len(setup.daemons) else {"replace"} if faults & _LOSING else set()
-    ),
-    "recreated-rebuild": lambda _, faults: _LOSING if "recreate" in faults else set(),
-    "scope-added": lambda _, _faults: {"scope"},
-    "stale-end": lambda setup, _: {"replace"} if setup.static else set(),
-    "static-clock": lambda setup, faults: {"back"} if setup.static and "skew" in faults else set(),
-}
 
 
 class Draw:
@@ -61,13 +45,11 @@ class Draw:
 
     Args:
         seed: Decides everything.
-        holes: Holes that the history may not reach.
         theme: Faults that the history has in any case.
     """
 
-    def __init__(self, seed: int, holes: Collection[str] = HOLES, theme: Collection[str] = ()) -> None:
+    def __init__(self, seed: int, theme: Collection[str] = ()) -> None:
         self._rng = rng = random.Random(seed)
-        self._holes = holes
         self._names = ["a", "b", "c"][: rng.randint(1, 3)]
         self.setup = Setup(
             partitions=rng.randint(1, 3),
@@ -104,8 +86,6 @@ class Draw:
             }
         if faults & {"replace", "skew"} and self._rng.random() < 0.5:
             self.setup = replace(self.setup, static=True)
-        for hole in sorted(self._holes):
-            faults -= HOLES[hole](self.setup, faults)
         if "offsets" in faults:
             # Of offsets that are set back a rebuilt index does not know how far they had been.
             faults -= _LOSING
@@ -367,6 +347,6 @@ FAULTS: dict[str, Callable[[Draw], Iterator[Step]]] = {
 }
 
 
-def random_story(seed: int, holes: Collection[str] = HOLES, theme: Collection[str] = ()) -> Story:
+def random_story(seed: int, theme: Collection[str] = ()) -> Story:
     """Return the history of a seed; see ``Draw``."""
-    return Draw(seed, holes, theme).story()
+    return Draw(seed, theme).story()

@@ -118,7 +118,7 @@ def _members(settings: Settings) -> tuple[str, ...]:
     return tuple(group.index_names.get(member, "") for member in group.members)
 
 
-def _members_of_index(settings: Settings) -> tuple[str, ...]:
+def _members_of_index(settings: Settings, **_named: Any) -> tuple[str, ...]:
     return tuple(name for name in _members(settings) if name == settings.installation.prefix)
 
 

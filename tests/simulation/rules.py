@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from streamdedup.daemon import partitions, rebuild
+from streamdedup.daemon import losses, partitions, rebuild
 from streamdedup.detection import lifecycle
 from streamdedup.detection.candidates import BucketHits
 from streamdedup.detection.detector import Detector
@@ -118,7 +118,7 @@ RULES: dict[str, Sequence[Break]] = {
     "claims seeded": [(rebuild._Rebuild, "_seed", _does_nothing)],
     "remove before change": [(Lifecycle, "_remove_from_buckets", _does_nothing)],
     "no late or forgotten writes": [(ServedIndex, "_count_call", _does_nothing)],
-    "announce": [(partitions, "_loss", _does_nothing)],
+    "announce": [(module, "describe_loss", _does_nothing) for module in (losses, partitions)],
 }
 
 

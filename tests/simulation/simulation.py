@@ -18,8 +18,8 @@ import structlog
 from greenlet import getcurrent, greenlet
 
 from streamdedup.cli import index as commands
+from streamdedup.daemon import attempts, partitions, read_ahead, rebuild, statistics
 from streamdedup.daemon import batch as batches
-from streamdedup.daemon import partitions, read_ahead, rebuild, statistics
 from streamdedup.daemon.batch import Pipeline
 from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.rebuild import Rebuilder, RebuildTarget
@@ -55,7 +55,7 @@ _ROUND_EFFECTS, _MOST_ROUNDS = 40, 400
 #: Effects after which a process that is let go until an effect stops all the same.
 _MOST_EFFECTS = 400
 #: Modules of the package whose clock is the scheduler's.
-_TIMED = (batches, partitions, rebuild, statistics, commands, brokers)
+_TIMED = (batches, attempts, partitions, rebuild, statistics, commands, brokers)
 #: Fates of a call of the server, and of a call of Kafka.
 SERVER_FATES = ("request lost", "reply lost", "late", "twice")
 KAFKA_FATES = ("refused", "silent", "before commit", "after commit")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.simulation.generate import HOLES, random_story
+from tests.simulation.generate import random_story
 from tests.simulation.playing import judged, kinds
 from tests.simulation.rules import RULES, without
 from tests.simulation.simulation import simulated
@@ -57,14 +57,3 @@ def test_a_story_ends_badly_only_without_its_rule(rule):
     assert judged(story)[0] == []
     with without(rule):
         assert judged(story)[0] != []
-
-
-def a_hole(name):
-    """Return a story that ends badly as long as its hole is not mended; then it moves up to the other stories."""
-    story = parse((STORIES / "holes" / f"{name}.story").read_text())
-    return pytest.param(story, id=name, marks=pytest.mark.xfail(strict=True, reason=" ".join(story.about)))
-
-
-@pytest.mark.parametrize("story", [a_hole(name) for name in sorted(HOLES)])
-def test_a_known_hole_is_mended(story):
-    assert judged(story)[0] == []

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Self
 
-from streamdedup.errors import BrokerMisconfigured, BrokerSilent, BrokerUnavailable, Rejoin
+from streamdedup.errors import BrokerMisconfigured, BrokerSilent, BrokerUnavailable, GroupHasOtherIndex, Rejoin
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Message, ReadProgress, Record, SourceStats, Unreadable
 from streamdedup.position import Partition
 from tests.simulation.broker import FailurePoint, Group, Membership, MemoryBroker, Transaction
@@ -56,13 +56,15 @@ class MemoryTransport:
             BrokerUnavailable: The broker is away.
         """
         self._broker.refuse_if_away()
-        group = self._broker.groups[self._group]
-        others = {group.index_names.get(member, "") for member in group.members} - {self._index_name}
-        if others:
-            raise BrokerUnavailable(f"members of the group have another index: {others}")
+        _refuse_other_indexes(self._broker.groups[self._group], self._index_name)
         sink = MemorySink(self._broker, self._group, self._transactional_id)
         source = MemorySource(self._broker, self._group, self._max_poll_records, self._instance_id, self._index_name)
         return source, sink
+
+
+def _refuse_other_indexes(group: Group, index_name: str) -> None:
+    if others := {group.index_names.get(member, "") for member in group.members} - {index_name}:
+        raise GroupHasOtherIndex(f"members of the group have another index: {others}")
 
 
 class MemorySource:
@@ -253,6 +255,7 @@ class MemorySource:
             ):
                 self._group.members.append(self._member)
                 self._broker.rebalance(self._name)
+            _refuse_other_indexes(self._group, self._index_name)
         if self._generation == self._group.generation:
             return
         self._generation = self._group.generation

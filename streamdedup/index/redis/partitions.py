@@ -3,7 +3,7 @@
 Read ``index.contract`` first: the calls implement its rules 6, 7 and 11.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -39,6 +39,7 @@ class RedisPartitions(RedisPart):
         committed: int,
         attempt_id: str = "",
         state: BrokerState = UNKNOWN_BROKER_STATE,
+        confirm: Callable[[], None] = lambda: None,
     ) -> Fence:
         """See ``PartitionStore.fence``."""
         self._refuse_if_gone()
@@ -49,6 +50,7 @@ class RedisPartitions(RedisPart):
         # Attempt ids increase, as texts: a slot with an earlier one has lost the committed attempt (rule 11).
         if announced < attempt_id:
             raise IndexLost(f"the index has gone back to an earlier time: it lacks committed batches of {partition}")
+        confirm()
         fence = Fence(partition, generation, committed)  # only for the next call; the high-water mark is not read
         ((previous, offset, incarnation, recreated),) = self._run([self._high_water_mark_call(fence, committed, state)])
         # The reply has -1 without a previous high-water mark, and ``recreated`` as 0 or 1.
