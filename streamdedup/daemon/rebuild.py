@@ -160,13 +160,10 @@ class Rebuilder:
         """Return the gap by partition, empty without losses; None if the whole index is to be rebuilt.
 
         A gap that begins more than half a lifetime ago is not filled: the index lost requests that had extended claims,
-        the replay does not repeat these requests, and claims could expire too early. Nor is a gap of which Kafka has
-        deleted records: a deletion could be among them, and the index still has the document.
+        the replay does not repeat these requests, and claims could expire too early.
         """
         gap = gaps(losses)
         if gap and kept_ms is not None and min(part.since_ms for part in gap.values()) < self._now_ms() - kept_ms // 2:
-            return None
-        if gap and not self._history.keeps_all({partition: part.start for partition, part in gap.items()}):
             return None
         return gap
 
@@ -286,8 +283,7 @@ class _Rebuild:
         fences = self._take_over()
         count = 0
         if fences:  # otherwise nothing is committed, and nothing is to be replayed
-            if self._gap is not None and self._has_later_entries(self._gap, fences):
-                # The replay could not place the missing versions below these entries: rebuild the whole index.
+            if self._gap is not None and not self._is_fillable(self._gap, fences):
                 log.warning("gap_given_up", profile=self._pipeline.name)
                 self._gap = None
                 self._staging.clear(self._tick)  # also deletes the fences
@@ -382,14 +378,19 @@ class _Rebuild:
         ends = {partition: committed.offset for partition, committed in self._committed.items()}
         return self._index(map(window_filter.filtered, self._batches(self._target.topics, since, ends)), fences)
 
-    def _has_later_entries(self, gap: Mapping[Partition, Gap], fences: Mapping[Partition, Fence]) -> bool:
-        """Tell whether a document of the gap has an entry from an uncommitted record, which follows the gap.
+    def _is_fillable(self, gap: Mapping[Partition, Gap], fences: Mapping[Partition, Fence]) -> bool:
+        """Tell whether a replay of the gap makes the index whole.
 
-        A batch that was in progress when the store went back may have appended to an older version, or missed a
-        deletion. An entry is only replaced by a version from a later position, so the replay could not correct it.
+        It does not if a document of the gap has an entry from an uncommitted record, which follows the gap: a batch
+        that was in progress when the store went back may have appended to an older version, or missed a deletion. An
+        entry is only replaced by a version from a later position. Nor does it if Kafka has deleted records of the gap:
+        the deletion of a document may be among them. Offsets without a record may also be markers of transactions.
         """
         index, pipeline = self._pipeline.index, self._pipeline
+        starts = {partition: part.start for partition, part in gap.items() if partition in self._committed}
+        missing_count = sum(self._committed[partition].offset - start for partition, start in starts.items())
         for batch in self._gap_batches(gap):
+            missing_count -= len(batch.records) + len(batch.unreadable)
             documents = decode_batch(batch, dict.fromkeys(self._target.topics, pipeline)).documents
             numbers = {document_number(pipeline.name, document.id) for document in documents.get(pipeline.name, ())}
             for entry in index.get_entries(list(numbers)).values():
@@ -398,8 +399,8 @@ class _Rebuild:
                 if fence is None or fence.incarnation != entry.position.incarnation:
                     continue  # from another topic, or from an earlier incarnation, with other offsets
                 if entry.position.offset >= self._committed[partition].offset:
-                    return True
-        return False
+                    return False
+        return missing_count == 0 or self._history.keeps_all(starts)
 
     def _gap_batches(self, gap: Mapping[Partition, Gap]) -> Iterator[Batch]:
         """Yield the missing records of each partition."""

@@ -20,6 +20,7 @@ from uuid import UUID
 
 from kafka import KafkaAdminClient, OffsetSpec
 from kafka import errors as kafka_errors
+from kafka.admin import MemberToRemove
 from kafka.structs import MemberState, OffsetAndMetadata, TopicPartition
 
 from streamdedup.errors import BrokerSilent, BrokerUnavailable, GroupHasOtherIndex, Rejoin
@@ -369,6 +370,8 @@ def refuse_other_indexes(options: KafkaOptions) -> None:
     is a part of the client id (``KafkaOptions.member_client_id``); a member without a name may use any index, or be
     another program.
 
+    The static member that this process replaces is removed if its name is another one: Kafka would keep its client id.
+
     Raises:
         GroupHasOtherIndex: A member uses another name or none.
         BrokerUnavailable: No broker answers.
@@ -378,13 +381,17 @@ def refuse_other_indexes(options: KafkaOptions) -> None:
         return  # brokers without negotiation of versions may not describe groups
     with admin_client(options) as admin:
 
-        def describe() -> Any:
+        def strangers_after_removal() -> list[str]:
             group = admin.describe_groups([options.group_id])[options.group_id]
             _raise_error(group.get("error"))
-            return group
+            strangers = [member for member in group["members"] if member["client_id"] != options.member_client_id]
+            own_id = options.group_instance_id  # brokers before 2.4 do not tell the ids of members
+            replaced = [member for member in strangers if own_id and member.get("group_instance_id") == own_id]
+            if replaced:
+                admin.remove_group_members(options.group_id, [MemberToRemove(group_instance_id=own_id)])
+            return [_named(member) for member in strangers if member not in replaced]
 
-        group = _retrying(options, f"look up the group {options.group_id}", describe)
-    strangers = [_named(member) for member in group["members"] if member["client_id"] != options.member_client_id]
+        strangers = _retrying(options, f"look up the group {options.group_id}", strangers_after_removal)
     if strangers:
         raise GroupHasOtherIndex(
             f"members of the group {options.group_id} have another index, by their redis.key_prefix, than this daemon "

@@ -371,10 +371,7 @@ class History(Protocol):
         """
 
     def keeps_all(self, starts: Mapping[Partition, int]) -> bool:
-        """Tell whether each topic still has all its records from an offset on.
-
-        A topic that is or may be compacted counts as one without some. Raises as ``progress``.
-        """
+        """Tell whether topics that are not compacted still have all records from offsets on; raise as ``progress``."""
 
     def open(
         self,

@@ -11,7 +11,7 @@ from kafka import KafkaConsumer
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
 from tests import servers
-from tests.daemons import PATIENT, Installation, wait_no_members
+from tests.daemons import PATIENT, Daemon, Installation, wait_no_members
 
 pytestmark = pytest.mark.long
 
@@ -182,6 +182,33 @@ def test_a_member_that_names_no_index_is_waited_for_by_daemons_and_hinders_no_pr
             assert not new.events("index_rebuild_begun")
             installation.wait_committed(stream.finish())
             assert new.stop() == 0
+    assert installation.pairs() == sorted(stream.pairs)
+
+
+def test_daemons_with_static_memberships_switch_without_waiting_for_the_sessions_of_those_that_have_stopped(
+    installation, index
+):
+    stream = Stream(installation)
+    patient = {**PATIENT, "kafka.session_timeout": "300s"}  # longer than the test waits for anything
+    changes = [word for item in CHANGES.items() for word in ("--set", "=".join(item))]
+
+    def static(name: str, **settings: str) -> Daemon:
+        membership = {"kafka.instance_id": name, "kafka.group_instance_id": f"member-{name}"}
+        return installation.daemon(f"{name}-{len(settings)}", **patient, **membership, **settings)
+
+    with static("a") as a, static("b") as b:
+        installation.send(stream.batch(100))
+        installation.wait_committed(100)
+        b.wait_ready()
+        prepared = index("prepare", "--config", installation.config, *changes)
+        assert prepared.returncode == 0, prepared.stderr
+        assert [a.stop(), b.stop()] == [0, 0]
+    with static("a", **CHANGES) as a, static("b", **CHANGES) as b:
+        count = stream.finish()
+        installation.wait_committed(count)
+        a.wait_ready()
+        b.wait_ready()
+        assert [a.stop(), b.stop()] == [0, 0]
     assert installation.pairs() == sorted(stream.pairs)
 
 

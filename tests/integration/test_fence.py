@@ -6,6 +6,7 @@ from streamdedup.errors import BatchRefused
 from streamdedup.index.redis.base import RedisIndexOptions
 from streamdedup.index.redis.connection import connect
 from streamdedup.index.redis.store import RedisIndex
+from streamdedup.index.values import PartitionState
 from streamdedup.position import Partition, Position
 
 PARTITION = Partition("articles", 0)
@@ -44,3 +45,25 @@ def test_a_later_generation_is_told_by_its_number(processes):
     for write in (lambda: old.claim_pairs(CLAIM, [fence]), lambda: old.fence(PARTITION, 9, 0)):
         with pytest.raises(BatchRefused, match="fenced by generation 10, the batch has "):
             write()
+
+
+@pytest.mark.parametrize("slot", range(4))
+def test_an_index_of_which_one_slot_has_gone_back_knows_no_later_attempt_of_the_partition(
+    processes, redis_client, slot
+):
+    store, _ = processes
+    other = Partition("articles", 1)
+    attempts = [f"{0:010d}.{number:010d}.{number:017d}" for number in range(4)]
+    fences = {partition: store.fence(partition, 1, 0) for partition in (PARTITION, other)}
+    for start, attempt_id in enumerate(attempts):
+        store.announce(attempt_id, [fences[PARTITION]], {PARTITION: start}, committed=True)
+        if start == 1:
+            key = f"{{sd:articles:{slot}}}aarticles:0"
+            earlier = redis_client.get(key)
+    store.announce(attempts[2], [fences[other]], {other: 7})
+    redis_client.set(key, earlier)
+    states = store.partition_states([other, PARTITION, Partition("articles", 2)])
+    assert states[PARTITION] == PartitionState(0, attempts[1], 0, "", 1, attempts[1])
+    assert states[other] == PartitionState(0, attempts[2], 0, "", 7, "")
+    assert states[Partition("articles", 2)] == PartitionState(None)
+    assert store.partition_states([]) == {}

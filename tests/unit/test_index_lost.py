@@ -22,7 +22,7 @@ from streamdedup.detection.model import document_number
 from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch, Rejoin, StoreUnavailable
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.values import Opening
-from streamdedup.kafka.protocols import Batch, CommittedOffset
+from streamdedup.kafka.protocols import Batch, CommittedOffset, Message
 from streamdedup.position import Partition
 from streamdedup.wire import Decoder, decode_alert
 from tests.simulation import world as loop_world
@@ -811,25 +811,39 @@ def test_a_copy_from_before_a_complete_rebuild_is_rebuilt_as_a_whole():
     assert gaps(losses_of(world)) == {}
 
 
-@pytest.mark.parametrize(("loses", "is_gap"), [("compact", False), ("truncate", False), ("truncate before", True)])
+@pytest.mark.parametrize(
+    ("loses", "is_gap"),
+    [
+        ("compact", False),
+        ("compact before", True),
+        ("truncate", False),
+        ("truncate before", True),
+        ("abort a transaction", True),
+    ],
+)
 def test_a_gap_without_some_of_its_records_is_rebuilt_as_a_whole(loses, is_gap):
     """The tombstone of a document in the index may be among them."""
     world = World([Sent("x", TEXT, 0), Sent("y", OTHER_TEXT, 0)], on_index_lost="rebuild", batch_size=1).run()
     kept = snapshot(world)
     more = "fjord grove heath inlet jetty"
-    world.send(Sent("x", "", 0, op="delete"), Sent("m", more, 0), Sent("n", more[6:], 0)).run()
-    world.stop_all()
     partition = Partition(INPUT, 0)
+    world.send(Sent("x", "", 0, op="delete"))
+    if loses == "abort a transaction":
+        aborted = world.broker.begin("producer", world.broker.register("producer"))
+        world.broker.append(Message(INPUT, None, b"aborted"), aborted, 0)
+        world.broker.end("producer", "aborted")
+    world.send(Sent("m", more, 0), Sent("n", more[6:], 0)).run()
+    world.stop_all()
     go_back(world, kept)
     begins = find_losses(world.index, {partition: world.broker.committed_offset(GROUP, partition)})[0].gap.start
-    if loses == "compact":
-        world.broker.compact(partition, 0, 2)
-    else:
+    if loses.startswith("compact"):
+        world.broker.compact(partition, *range(begins) if loses == "compact before" else (0, 2))
+    elif loses.startswith("truncate"):
         world.broker.truncate(partition, begins if loses == "truncate before" else 3)
     world.start("later")
     with capture_logs() as logs:
         world.send(Sent("z", TEXT, 1)).run()
-    assert [log["gap"] for log in logs if log["event"] == "index_rebuild_begun"] == [is_gap]
+    assert [log["event"] for log in logs if "gap" in log["event"]] == [] if is_gap else ["gap_given_up"]
     assert "x" not in {document for pair in world.published() for document, _ in pair}
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from kafka.admin import MemberToRemove
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from streamdedup.cli import guards
@@ -126,12 +127,14 @@ class TestMembersByIndex:
         """Set the client ids of the members of the group."""
 
         def set_members(*client_ids: str, static: str | None = None) -> None:
+            set_members.removed = []
             members = [{"client_id": i, "client_host": "/10.0.0.7", "group_instance_id": static} for i in client_ids]
             admin = SimpleNamespace(
                 describe_groups=lambda groups: {key: {"error": None, "members": members} for key in groups},
                 list_group_offsets=lambda asked: {key: {} for key in asked},
                 describe_topics=lambda _topics: [],
                 list_partition_offsets=lambda _specs: {},
+                remove_group_members=lambda key, removed: set_members.removed.append((key, removed)),
             )
             monkeypatch.setattr(group, "admin_client", lambda _options: nullcontext(admin))
 
@@ -152,6 +155,22 @@ class TestMembersByIndex:
         group_of(*self.OTHERS)
         group.refuse_other_indexes(OPTIONS)
         group.refuse_other_indexes(replace(self.OPTIONS, api_version=(2, 0)))
+
+    def test_the_static_member_that_a_daemon_replaces_is_removed_if_it_has_another_index(self, group_of):
+        options = replace(self.OPTIONS, group_instance_id="a-0")
+        group_of("streamdedup-old", static="a-0")
+        group.refuse_other_indexes(options)
+        assert group_of.removed == [("g", [MemberToRemove(group_instance_id="a-0")])]
+        group_of(self.SAME, static="a-0")
+        group.refuse_other_indexes(options)
+        assert group_of.removed == []
+
+    @pytest.mark.parametrize(("own", "static"), [("a-0", "a-1"), ("a-0", None), (None, None), (None, "a-0")])
+    def test_no_other_member_is_removed(self, group_of, own, static):
+        group_of("streamdedup-old", static=static)
+        with pytest.raises(BrokerUnavailable, match="streamdedup-old"):
+            group.refuse_other_indexes(replace(self.OPTIONS, group_instance_id=own))
+        assert group_of.removed == []
 
     @pytest.mark.parametrize("static", [None, "a-0"])
     def test_a_member_that_names_no_index_may_have_this_one_for_a_deletion_only(self, group_of, static):
