@@ -89,6 +89,10 @@ class Draw:
         if "offsets" in faults:
             # Of offsets that are set back a rebuilt index does not know how far they had been.
             faults -= _LOSING
+        if "recreate" in faults:
+            # Kafka has no more of a deleted topic: neither the committed offsets that show a loss, nor the deletions by
+            # which a rebuilt index names the incarnations of documents.
+            faults -= _LOSING
         if self.setup.window_s is not None:
             faults.add("clock")
             faults -= {"skew"}  # a record of the future gets the time of the daemon
