@@ -44,7 +44,7 @@ _WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, e
 #: same as the first line in the command's docstring (or, for a group, in its ``help``).
 COMMANDS = {
     "run": "Run the daemon until it is asked to stop.",
-    "check": "Verify settings, Kafka, Redis, rights, topics and indexes before the first start.",
+    "check": "Verify settings, Kafka, Redis, rights, topics, keys and indexes before the first start.",
     "serve": "Answer look-ups over HTTP: is this text known, and from where?",
     "demo": "Watch documents become alerts, on private servers; nothing to set up.",
     "tail": "Follow the duplicates topic: lines, JSON, or both texts side by side.",

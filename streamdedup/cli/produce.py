@@ -58,7 +58,7 @@ def produce(  # noqa: PLR0913  one argument per option
         typer.Option(metavar="SCOPE", help="Instead of files: a tombstone for each document of the topic in a scope."),
     ] = None,
 ) -> None:
-    """Send a corpus into an input topic, each document keyed by its id in the key_format of the profile.
+    """Send a corpus into an input topic, each document keyed by its id.
 
     JSON lines are sent unchanged, malformed ones included: the daemon turns them into dead letters. --skip-unreadable
     leaves them out. Table rows become JSON objects with the field names of the profile; columns have these names too,
