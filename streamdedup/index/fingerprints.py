@@ -12,7 +12,9 @@ from streamdedup.index.values import Fingerprint, Opening
 #: few texts have other shingles.
 ADVISORY_PARAMETERS = frozenset({"unicode"})
 #: Parameters that the version of the program decides, not the settings.
-VERSION_PARAMETERS = frozenset({"shingle_algorithm", "signature_algorithm", "claim_layout", "entry_layout"})
+VERSION_PARAMETERS = frozenset(
+    {"shingle_algorithm", "signature_algorithm", "attempt_layout", "claim_layout", "entry_layout"}
+)
 #: Parameters of this kind that only earlier versions wrote.
 _FORMER_PARAMETERS = frozenset({"content_format"})
 #: Seconds that the last rebuild of the index took: stored with the parameters, but not compared.

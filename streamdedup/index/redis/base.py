@@ -27,6 +27,9 @@ SLICES_PER_LIFETIME = 8
 _REMEMBERED_S = 3000.0
 #: Version of the layout of claims (`lua/_claims.lua`). An index without this parameter has a string for each claim.
 _CLAIM_LAYOUT = 3
+#: Version of announced attempts, high-water marks and digests in scopes. The attempt ids of an index without this
+#: parameter begin with the generation of the consumer group.
+_ATTEMPT_LAYOUT = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +55,12 @@ class RedisIndexOptions:
 
     def stored_fingerprint(self, fingerprint: Fingerprint) -> dict[str, object]:
         """Return the fingerprint to store: the settings, and the parameters that decide on the keys."""
-        layouts = {"bucket_layout": self.bucket_layout, "claim_layout": _CLAIM_LAYOUT, "entry_layout": ENTRY_LAYOUT}
+        layouts = {
+            "bucket_layout": self.bucket_layout,
+            "attempt_layout": _ATTEMPT_LAYOUT,
+            "claim_layout": _CLAIM_LAYOUT,
+            "entry_layout": ENTRY_LAYOUT,
+        }
         # Keys of pages contain the number of a generation: the time divided by this length (``lua/_pages.lua``).
         generation = {"page_generation_ms": self.lifetime_ms or 0} if self.bucket_layout == "packed" else {}
         return {**fingerprint, "shards": self.shards, **layouts, **generation}
