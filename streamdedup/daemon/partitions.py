@@ -85,8 +85,8 @@ class PartitionOwnership:
         self._fences: dict[Partition, Fence] = {}
         #: Offset that this process last committed under each fence; absent before the first commit.
         self._ends: dict[Partition, int] = {}
-        #: Assigned partitions that were checked for losses; None for no check, also by a daemon without partitions.
-        self._checked: frozenset[Partition] | None = None
+        #: Assigned partitions that were checked for losses.
+        self._checked: frozenset[Partition] = frozenset()
         self._compared_s = clock()  # the last comparison of all partitions
         #: Time of the last announcement by profile, and whether the present batch follows such a pause in a profile.
         self._announced_s: dict[str, float] = {}
@@ -100,7 +100,7 @@ class PartitionOwnership:
     def reset(self) -> None:
         """Forget all fences: fence every partition again before its next batch, and check for losses again."""
         self._fences.clear()
-        self._checked = None
+        self._checked = frozenset()
 
     # Fences
 
@@ -260,7 +260,7 @@ class PartitionOwnership:
         compared with a document that the index has lost.
         """
         assigned = source.assigned()
-        is_known = self._checked is not None and assigned <= self._checked
+        is_known = assigned <= self._checked
         if is_known and not self._has_paused and self._clock() - self._compared_s < _COMPARE_S:
             self._checked = assigned  # a revoked partition is checked again when it returns
             return []

@@ -717,6 +717,20 @@ class TestIncarnations:
         assert store.fence(PARTITION, 1, 5, state=BrokerState(TOPIC_ID, incarnation=7)).incarnation == 3
         assert store.fence(PARTITION, 1, 0, state=BrokerState(NEXT_TOPIC_ID)).incarnation == 4
 
+    def test_a_caller_that_has_lost_the_partition_before_its_fence_changes_no_mark(self, store):
+        store.fence(PARTITION, 1, 100, state=BrokerState(TOPIC_ID, 100))
+        before = store.partition_states([PARTITION])
+
+        def replaced():
+            with pytest.raises(BatchRefused):  # the fence is set
+                store.fence(PARTITION, 1, 0)
+            raise BatchRefused("another process has the membership")
+
+        for state in (BrokerState(TOPIC_ID, 30), BrokerState(NEXT_TOPIC_ID, 500), BrokerState(TOPIC_ID, 200)):
+            with pytest.raises(BatchRefused, match="another process has the membership"):
+                store.fence(PARTITION, 2, 150, state=state, confirm=replaced)
+            assert store.partition_states([PARTITION]) == before
+
     def test_it_is_counted_once(self, store):
         store.fence(PARTITION, 1, 100, state=BrokerState(TOPIC_ID))
         fences = [store.fence(PARTITION, 2, offset, state=BrokerState(NEXT_TOPIC_ID)) for offset in (0, 5, 3)]

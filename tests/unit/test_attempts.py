@@ -79,8 +79,9 @@ def test_the_loss_of_a_batch_is_noticed_whichever_way_the_clock_was_set(monkeypa
     assert len(find_losses(index, {PARTITION: CommittedOffset(20, second)})) == 1
 
 
-def test_an_id_follows_an_attempt_that_was_announced_and_not_committed():
+def test_an_id_follows_an_attempt_that_was_announced_and_not_committed(monkeypatch):
     index = MemoryIndex()
     index.open({})
     uncommitted = a_life(index, 0, None)
+    monkeypatch.setattr(time, "time_ns", lambda: 1_000)
     assert a_life(index, 0, None) > uncommitted

@@ -706,6 +706,27 @@ def test_a_daemon_whose_index_is_built_anew_with_other_parameters_ends_and_publi
     assert len(refusals) > 15
 
 
+def test_a_daemon_writes_nothing_to_an_index_that_was_built_anew_with_other_parameters_before_its_first_batch():
+    entries = []
+    for moment in itertools.count():
+        world = World([], names="a")
+        changed = []
+
+        def change(*_, world=world, changed=changed):
+            changed.append(True)
+            built_anew(world, OTHER_PARAMETERS)
+
+        world.plan = {len(world.trace) + moment: change}.get
+        try:
+            world.send(Sent("d", OTHER_TEXT, 0)).run()
+        except IndexMismatch:
+            entries.append(world.index.get_entries([document_number("articles", "d")]))
+        if not changed:
+            break
+    assert len(entries) > 5
+    assert entries.count({}) == len(entries)
+
+
 def test_a_daemon_without_records_ends_too_when_its_index_was_built_anew_with_other_parameters():
     world = World(BEFORE, names="a").run()
     built_anew(world, OTHER_PARAMETERS)
@@ -798,7 +819,7 @@ def test_a_copy_from_before_the_group_was_deleted_is_noticed():
 
 
 def test_a_copy_from_before_a_complete_rebuild_is_rebuilt_as_a_whole():
-    world = World(BEFORE, on_index_lost="rebuild").run()
+    world = World(BEFORE, on_index_lost="rebuild", batch_size=1).run()
     kept = snapshot(world)
     flush(world)
     world.send(Sent("d", OTHER_TEXT, 0), Sent("new", TEXT, 2)).run()

@@ -11,10 +11,10 @@ from kafka.structs import ConsumerGroupMetadata, MemberState, OffsetAndMetadata,
 from streamdedup.errors import BrokerUnavailable, MembershipEnded, Rejoin
 from streamdedup.kafka import group
 from streamdedup.kafka.consumer import KafkaSource, RebalanceListener
-from streamdedup.kafka.group import fetch_committed
+from streamdedup.kafka.group import fetch_committed, offsets_of
 from streamdedup.kafka.options import KafkaOptions
-from streamdedup.kafka.protocols import CommittedOffset
-from streamdedup.position import Partition
+from streamdedup.kafka.protocols import Batch, CommittedOffset, Record
+from streamdedup.position import Partition, Position
 
 OPTIONS = KafkaOptions(
     bootstrap_servers="h:1", group_id="g", topics=("deleted", "healthy"), transactional_id="x", create_command="create"
@@ -156,6 +156,14 @@ def test_a_committed_offset_is_ignored_where_it_names_another_id_than_that_of_th
     offsets, of_earlier_topic = fetch_committed(consumer, OPTIONS, {"deleted": present}, [partition])
     assert of_earlier_topic == ({partition} if earlier else set())
     assert {each: committed.offset for each, committed in offsets.items()} == ({} if earlier else {partition: 7})
+
+
+def test_the_incarnation_and_the_id_of_the_topic_are_committed_behind_the_attempt(source, consumer):
+    record = Record(Position("healthy", 0, 40, 3), 0, None, b"v")
+    batch = Batch((record,), metadata="attempt", topic_ids={"healthy": str(OTHER)})
+    consumer.committed = offsets_of(batch)
+    assert consumer.committed == {HEALTHY: OffsetAndMetadata(41, f"attempt 3 {OTHER}", -1)}
+    assert source.committed(Partition("healthy", 0)) == CommittedOffset(41, "attempt", str(OTHER), 3)
 
 
 class TestOtherIndexes:
