@@ -201,9 +201,10 @@ def test_keys_put_back_under_running_daemons_cost_no_pair_also_with_a_daemon_tha
         for number in (0, 1):
             installation.send([(f"s{number}", TEXTS[number])], partition=number)
         installation.wait_committed(2)
-        copied = saved(redis_client)
+        copied, copied_at_s = saved(redis_client), time.monotonic()
         installation.send([(f"x{at}", text) for at, text in enumerate(TEXTS[2:7])], partition=0)
         installation.wait_committed(7)
+        wait_until(lambda: time.monotonic() > copied_at_s + 10, what="an age of ten seconds of the copy")
         put_back(redis_client, copied)
         installation.send([(f"y{at}", text) for at, text in enumerate(TEXTS[2:7])], partition=1)
         installation.wait_committed(12)
