@@ -177,10 +177,9 @@ class Recovery:
     def check_connections(self) -> None:
         """Make sure that no connection to an index was opened since the last check.
 
-        A server that was restarted or replaced
-        may have forgotten acknowledged writes: a part of the current batch, or documents of other daemons. Other
-        daemons may have batches that were indexed before the restart. Joining the group anew makes Kafka refuse these
-        batches, and the indexes are checked again.
+        A server that was restarted or replaced may have forgotten acknowledged writes: a part of the current batch, or
+        documents of other daemons. Other daemons may have batches that were indexed before the restart. Joining the
+        group anew makes Kafka refuse these batches, and the indexes are checked again.
 
         Raises:
             Rejoin: A connection was opened.
