@@ -18,6 +18,8 @@ from streamdedup.index.values import Fence, Fingerprint
 
 #: Length of the lease on a rebuild, in milliseconds, as in Redis.
 LEASE_MS = 60_000
+#: How long the server knows the last call of a writer, and for how long a writer relies on that, in milliseconds.
+CALL_MS, REMEMBERED_MS = 3_600_000, 3_000_000
 #: Parts of the data that a deletion removes in one step.
 PARTS = (
     ("_entries", "_pending_matches", "calls"),
@@ -61,7 +63,7 @@ class ServedIndex(MemoryIndex):
 
     Attributes:
         writers: Writer of each fence.
-        calls: Number of the last call, by writer.
+        calls: Number and time of the last call, by writer.
         caller: Caller of the present call.
         lease: Lease of the process that rebuilds the index.
         half_dropped: Whether a deletion was begun and did not end.
@@ -70,7 +72,7 @@ class ServedIndex(MemoryIndex):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.writers: dict[Any, str] = {}
-        self.calls: dict[str, int] = {}
+        self.calls: dict[str, tuple[int, float]] = {}
         self.caller = Caller("", 0, 0)
         self.lease: Lease | None = None
         self.half_dropped = False
@@ -105,12 +107,15 @@ class ServedIndex(MemoryIndex):
         self._count_call()
 
     def _count_call(self) -> None:
-        last = self.calls.get(self.caller.writer, 0)
+        now_ms = self._now_ms()
+        last, called_ms = self.calls.get(self.caller.writer, (0, 0))
+        if now_ms - called_ms > CALL_MS:
+            last = 0
         if last > self.caller.number:
             raise BatchRefused("a later call has overtaken this one")
         if last < self.caller.acknowledged:
             raise StoreUnavailable("the store has forgotten a write that it had acknowledged")
-        self.calls[self.caller.writer] = self.caller.number
+        self.calls[self.caller.writer] = self.caller.number, now_ms
 
     def snapshot(self) -> dict[str, Any]:
         """Return a copy of the data."""
@@ -208,6 +213,7 @@ class Connection:
         self._in_staging = in_staging
         self._number = 0
         self._acknowledged = 0
+        self._called_ms = 0.0
 
     def __getattr__(self, name: str) -> Any:
         if name not in CALLS:
@@ -225,10 +231,12 @@ class Connection:
 
     def _call(self, name: str, *arguments: Any, **named: Any) -> Any:
         self._number += 1
-        caller = Caller(self._writer, self._number, self._acknowledged)
+        now_ms = self._data._now_ms()
+        is_certain = now_ms - self._called_ms < REMEMBERED_MS
+        caller = Caller(self._writer, self._number, self._acknowledged if is_certain else 0)
         result = self.ask(name, partial(self._execute, caller, name, arguments, named))
         if name in NUMBERED:
-            self._acknowledged = caller.number
+            self._acknowledged, self._called_ms = caller.number, now_ms
         return result
 
     def ask(self, name: str, request: Callable[[], Any]) -> Any:
