@@ -34,12 +34,12 @@ _THEMES = (
     ("back", "compact"), ("back", "crash"), ("back", "delete group"), ("back", "freeze"), ("back", "late"),
     ("back", "recreate"), ("back", "remove"), ("back", "skew", "crash"), ("crash", "flush"), ("crash", "lost"),
     ("crash", "offsets"), ("crash", "prepare"), ("crash", "rebuild"), ("flush", "freeze"), ("flush", "recreate"),
-    ("freeze", "late"), ("freeze", "prepare"), ("freeze", "rebuild"), ("freeze", "recreate"), ("late", "replace"),
+    ("freeze", "late"), ("freeze", "prepare"), ("freeze", "rebuild"), ("freeze", "recreate"), ("gap",), ("late", "replace"),
     ("live back", "back"), ("outage", "back"), ("prepare", "flush"), ("prepare", "rebuild"), ("replace", "expire"),
     ("scope", "crash"),
 )  # fmt: skip
 #: Faults after which an index may be built from the topics.
-_LOSING = frozenset({"back", "flush", "live back", "prepare", "rebuild", "scope"})
+_LOSING = frozenset({"back", "flush", "gap", "live back", "prepare", "rebuild", "scope"})
 
 
 class Draw:
@@ -149,9 +149,10 @@ class Draw:
         if known and self._kinds and rng.random() < 0.5:
             document, kind = rng.choice(known), rng.choice(sorted(self._kinds))
             place = str(self._home[document])
-            if kind == "append" and document in self._alive:
+            if kind == "append" and (document in self._alive or rng.random() < 0.3):
                 words = a_text(rng, rng.randint(1, 3))
-                self._alive[document] += " " + words
+                if document in self._alive:
+                    self._alive[document] += " " + words
                 yield ("append", place, document, *words.split())
                 return
             if kind == "delete" and document in self._alive:
@@ -259,6 +260,13 @@ class Draw:
         else:
             yield ("back", f"s{self._rng.randint(1, self._copies)}", *how)
 
+    def gap(self) -> Iterator[Step]:
+        """Go back to a copy of settled indexes, and let records come before it is noticed."""
+        self._copies += 1
+        yield from [("settle",), ("save", f"s{self._copies}"), *self._record(), *self._record(), ("settle",)]
+        yield from [("rebalance",)] * (self._rng.random() < 0.3)
+        yield from [("back", f"s{self._copies}"), *self._record(), *self._record()]
+
     def flush(self) -> Iterator[Step]:
         if self._rng.random() < 0.3:
             yield ("flush",)
@@ -358,6 +366,7 @@ FAULTS: dict[str, Callable[[Draw], Iterator[Step]]] = {
     "kafka": lambda draw: draw.fates("kafka"),
     "outage": Draw.outage,
     "back": Draw.back,
+    "gap": Draw.gap,
     "live back": lambda draw: draw.back("live"),
     "flush": Draw.flush,
     "rebuild": Draw.rebuild,
