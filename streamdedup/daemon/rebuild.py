@@ -23,7 +23,7 @@ versions. If such a version is sent again, its pair is still to be published.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
@@ -41,6 +41,7 @@ from streamdedup.daemon.rebuild_window import (
 )
 from streamdedup.detection.model import document_number
 from streamdedup.errors import DecodeError, StoreUnavailable
+from streamdedup.index.documents import PendingMatches
 from streamdedup.index.fingerprints import REBUILT_S
 from streamdedup.index.staging import StagingIndex
 from streamdedup.index.values import BrokerState, Fence
@@ -54,6 +55,10 @@ _HOLD_EVERY_S, _HOLD_S = 1.0, 0.01
 _KEEP_EVERY_S = 10.0
 #: Alerts are read from this long before a gap, in milliseconds, because the clocks of daemons may differ: an hour.
 _CLOCKS_MS = 3_600_000
+
+#: Records of a partition behind the committed offset that may have pending matches: twice the largest batch, because
+#: markers of transactions take offsets too.
+_PENDING_RECORDS = 20_000
 
 log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
 
@@ -383,24 +388,53 @@ class _Rebuild:
 
         It does not if a document of the gap has an entry from an uncommitted record, which follows the gap: a batch
         that was in progress when the store went back may have appended to an older version, or missed a deletion. An
-        entry is only replaced by a version from a later position. Nor does it if Kafka has deleted records of the gap:
-        the deletion of a document may be among them. Offsets without a record may also be markers of transactions.
+        entry is only replaced by a version from a later position. Nor does it if such a batch has matched a version
+        that the gap replaces. Nor does it if Kafka has deleted records of the gap: the deletion of a document may be
+        among them. Offsets without a record may also be markers of transactions.
         """
         index, pipeline = self._pipeline.index, self._pipeline
         starts = {partition: part.start for partition, part in gap.items() if partition in self._committed}
         missing_count = sum(self._committed[partition].offset - start for partition, start in starts.items())
+        replaced: set[int] = set()
         for batch in self._gap_batches(gap):
             missing_count -= len(batch.records) + len(batch.unreadable)
             documents = decode_batch(batch, dict.fromkeys(self._target.topics, pipeline)).documents
-            numbers = {document_number(pipeline.name, document.id) for document in documents.get(pipeline.name, ())}
-            for entry in index.get_entries(list(numbers)).values():
+            offsets = {
+                document_number(pipeline.name, document.id): document.position.offset
+                for document in documents.get(pipeline.name, ())
+            }
+            for number, entry in index.get_entries(list(offsets)).items():
                 partition = entry.position.topic_partition
                 fence = fences.get(partition)
+                if entry.position.offset < offsets[number]:
+                    replaced.add(number)
                 if fence is None or fence.incarnation != entry.position.incarnation:
                     continue  # from another topic, or from an earlier incarnation, with other offsets
                 if entry.position.offset >= self._committed[partition].offset:
                     return False
+        if replaced and self._is_matched(replaced, fences):
+            return False
         return missing_count == 0 or self._history.keeps_all(starts)
+
+    def _is_matched(self, numbers: Collection[int], fences: Mapping[Partition, Fence]) -> bool:
+        """Tell whether uncommitted records have pending matches with documents; refuse the batches in progress."""
+        index, name = self._pipeline.index, self._pipeline.name
+        partitions = self._history.progress(self._target.topics, {}, now_ms())  # also those without a commit
+        all_fences = dict(fences)
+        for partition, state in index.partition_states(sorted(partitions.keys() - fences.keys())).items():
+            if state.high_water_mark is not None:  # otherwise no batch has begun
+                in_kafka = BrokerState(state.topic_id)
+                all_fences[partition] = index.fence(
+                    partition, self._generation, state.high_water_mark, state.announced, in_kafka
+                )
+        nothing = PendingMatches()  # stores nothing
+        pending = [
+            (fence.position_at(fence.high_water_mark + number), nothing)
+            for fence in all_fences.values()
+            for number in range(_PENDING_RECORDS)
+        ]
+        saved = index.save_pending_matches(pending, list(all_fences.values()))
+        return any(document_number(name, match.id) in numbers for each in saved for match in each.matches.values())
 
     def _gap_batches(self, gap: Mapping[Partition, Gap]) -> Iterator[Batch]:
         """Yield the missing records of each partition."""

@@ -201,12 +201,14 @@ def _late(simulation: Simulation, number: str = "0") -> None:
 def _away(simulation: Simulation, which: str) -> None:
     if which == "kafka":
         simulation.broker.away = True
+    elif which == "registry":
+        simulation.registry_away = True
     else:
         simulation.server.away = True
 
 
 def _here(simulation: Simulation) -> None:
-    simulation.broker.away = simulation.server.away = False
+    simulation.broker.away = simulation.server.away = simulation.registry_away = False
 
 
 # Topics and offsets
@@ -322,7 +324,7 @@ def _unfence(simulation: Simulation) -> None:
 
 def settle(simulation: Simulation) -> None:
     """End all faults, start what is to run, and go on until everything is committed and calm."""
-    simulation.broker.away = simulation.server.away = False
+    _here(simulation)
     simulation.frozen.clear()
     for name in sorted({*simulation.members, *simulation.broker.groups[GROUP].statics}):
         _end_sessions(simulation, name)

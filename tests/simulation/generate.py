@@ -17,6 +17,8 @@ _EFFECTS = (
 _WRITES = (*_EFFECTS[3:12], "finish")
 #: Kinds of operations besides one upsert of each document.
 _KINDS = ("update", "append", "delete", "redeliver")
+#: Peculiarities of profiles and documents.
+_PROFILES = ("contained", "suppressed", "full", "moves")
 #: Window of those histories that have one, in seconds.
 _WINDOW_S = 3_600
 #: Fates of a call, by fault.
@@ -32,12 +34,12 @@ _THEMES = (
     ("back", "compact"), ("back", "crash"), ("back", "delete group"), ("back", "freeze"), ("back", "late"),
     ("back", "recreate"), ("back", "remove"), ("back", "skew", "crash"), ("crash", "flush"), ("crash", "lost"),
     ("crash", "offsets"), ("crash", "prepare"), ("crash", "rebuild"), ("flush", "freeze"), ("flush", "recreate"),
-    ("freeze", "late"), ("freeze", "prepare"), ("freeze", "rebuild"), ("freeze", "recreate"), ("late", "replace"),
-    ("live back", "back"), ("outage", "back"), ("prepare", "flush"), ("prepare", "rebuild"), ("replace", "expire"),
-    ("scope", "crash"),
+    ("freeze", "late"), ("freeze", "prepare"), ("freeze", "rebuild"), ("freeze", "recreate"), ("gap",),
+    ("late", "replace"), ("live back", "back"), ("outage", "back"), ("prepare", "flush"), ("prepare", "rebuild"),
+    ("replace", "expire"), ("scope", "crash"),
 )  # fmt: skip
 #: Faults after which an index may be built from the topics.
-_LOSING = frozenset({"back", "flush", "live back", "prepare", "rebuild", "scope"})
+_LOSING = frozenset({"back", "flush", "gap", "live back", "prepare", "rebuild", "scope"})
 
 
 class Draw:
@@ -62,6 +64,7 @@ class Draw:
             self.setup = replace(self.setup, window_s=_WINDOW_S)
         self._faults = self._draw_faults(theme)
         self._kinds = {kind for kind in _KINDS if rng.random() < 0.4}
+        self._draw_profile()
         if "compact" in self._faults or self.setup.window_s is not None:
             # An append to a document that has expired finds nothing.
             self._kinds.discard("append")
@@ -74,6 +77,22 @@ class Draw:
         self._prefixes = 1
         self._offsets: dict[int, int] = {}
         self.has_appends = "append" in self._kinds
+
+    def _draw_profile(self) -> None:
+        """Draw what belongs to the profile, and whether documents move between partitions."""
+        rng, kind = self._rng, self._rng.choice((*_PROFILES, None, None, None))
+        self._moves = kind == "moves" and self.setup.window_s is None and not {"recreate", "skew"} & set(self._faults)
+        if kind == "contained":
+            self.setup = replace(self.setup, contained=True)
+        if kind == "suppressed":
+            self.setup = replace(self.setup, min_shingles=rng.randint(3, 5))
+        if kind == "full" and self.setup.window_s is None:
+            self.setup = replace(self.setup, bucket_cap=rng.randint(2, 4))
+            # Pairs beyond the cap are missed, except of exact copies, which is plain without changes and a window.
+            self._kinds &= {"redeliver"}
+        if self._moves:
+            # Of two partitions the later time wins, unless the text is the same; deletions and appends have no order.
+            self._kinds = {"update"}
 
     def _draw_faults(self, theme: Collection[str]) -> list[str]:
         """Draw the faults; those of a static member and of its clock also decide about the setup."""
@@ -130,9 +149,10 @@ class Draw:
         if known and self._kinds and rng.random() < 0.5:
             document, kind = rng.choice(known), rng.choice(sorted(self._kinds))
             place = str(self._home[document])
-            if kind == "append" and document in self._alive:
+            if kind == "append" and (document in self._alive or rng.random() < 0.3):
                 words = a_text(rng, rng.randint(1, 3))
-                self._alive[document] += " " + words
+                if document in self._alive:
+                    self._alive[document] += " " + words
                 yield ("append", place, document, *words.split())
                 return
             if kind == "delete" and document in self._alive:
@@ -144,6 +164,11 @@ class Draw:
                 return
             if kind in {"update", "delete"}:
                 text = rng.choice(self._used[document]) if rng.random() < 0.5 else self._text()
+                if self._moves:
+                    text = a_text(rng, 1) + " " + self._text()
+                    if text in self._used[document]:
+                        return
+                    del self._home[document]
                 yield self._upsert(document, text)
                 return
         yield self._upsert(next(self._ids), self._text())
@@ -224,7 +249,7 @@ class Draw:
             yield ("late", str(self._rng.randrange(3)))
 
     def outage(self) -> Iterator[Step]:
-        yield ("away", self._rng.choice(("kafka", "server")))
+        yield ("away", self._rng.choice(("kafka", "registry", "server")))
         yield from self._some_progress()
         yield ("here",)
 
@@ -234,6 +259,13 @@ class Draw:
             yield ("save", f"s{self._copies}")
         else:
             yield ("back", f"s{self._rng.randint(1, self._copies)}", *how)
+
+    def gap(self) -> Iterator[Step]:
+        """Go back to a copy of settled indexes, and let records come before it is noticed."""
+        self._copies += 1
+        yield from [("settle",), ("save", f"s{self._copies}"), *self._record(), *self._record(), ("settle",)]
+        yield from [("rebalance",)] * (self._rng.random() < 0.3)
+        yield from [("back", f"s{self._copies}"), *self._record(), *self._record()]
 
     def flush(self) -> Iterator[Step]:
         if self._rng.random() < 0.3:
@@ -334,6 +366,7 @@ FAULTS: dict[str, Callable[[Draw], Iterator[Step]]] = {
     "kafka": lambda draw: draw.fates("kafka"),
     "outage": Draw.outage,
     "back": Draw.back,
+    "gap": Draw.gap,
     "live back": lambda draw: draw.back("live"),
     "flush": Draw.flush,
     "rebuild": Draw.rebuild,

@@ -18,8 +18,8 @@ from streamdedup.index.values import UNKNOWN_BROKER_STATE, BrokerState, Fence, F
 
 #: Length of the lease on a rebuild, in milliseconds, as in Redis.
 LEASE_MS = 60_000
-#: Age of a client's last numbered call from which on it expects no number of the server, in milliseconds, as for Redis.
-REMEMBERED_MS = 3_000_000
+#: How long the server knows the last call of a writer, and for how long a writer relies on that, in milliseconds.
+CALL_MS, REMEMBERED_MS = 3_600_000, 3_000_000
 #: Parts of the data that a deletion removes in one step.
 PARTS = (
     ("_entries", "_pending_matches", "calls"),
@@ -65,7 +65,7 @@ class ServedIndex(MemoryIndex):
 
     Attributes:
         writers: Writer of each fence.
-        calls: Number of the last call, by writer.
+        calls: Number and time of the last call, by writer.
         caller: Caller of the present call.
         lease: Lease of the process that rebuilds the index.
         half_dropped: Whether a deletion was begun and did not end.
@@ -74,7 +74,7 @@ class ServedIndex(MemoryIndex):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.writers: dict[Any, str] = {}
-        self.calls: dict[str, int] = {}
+        self.calls: dict[str, tuple[int, float]] = {}
         self.caller = Caller("", 0, 0)
         self.lease: Lease | None = None
         self.half_dropped = False
@@ -123,12 +123,15 @@ class ServedIndex(MemoryIndex):
         self._count_call()
 
     def _count_call(self) -> None:
-        last = self.calls.get(self.caller.writer, 0)
+        now_ms = self._now_ms()
+        last, called_ms = self.calls.get(self.caller.writer, (0, 0))
+        if now_ms - called_ms > CALL_MS:
+            last = 0
         if last > self.caller.number:
             raise BatchRefused("a later call has overtaken this one")
         if last < self.caller.acknowledged:
             raise StoreUnavailable("the store has forgotten a write that it had acknowledged")
-        self.calls[self.caller.writer] = self.caller.number
+        self.calls[self.caller.writer] = self.caller.number, now_ms
 
     def snapshot(self) -> dict[str, Any]:
         """Return a copy of the data."""
@@ -227,7 +230,7 @@ class Connection:
         self._in_staging = in_staging
         self._number = 0
         self._acknowledged = 0
-        self._acknowledged_ms = 0.0
+        self._called_ms = 0.0
 
     def __getattr__(self, name: str) -> Any:
         if name not in CALLS:
@@ -257,11 +260,11 @@ class Connection:
     def _call(self, name: str, *arguments: Any, **named: Any) -> Any:
         self._number += 1
         now_ms = self._data._now_ms()
-        is_certain = now_ms - self._acknowledged_ms < REMEMBERED_MS
+        is_certain = now_ms - self._called_ms < REMEMBERED_MS
         caller = Caller(self._writer, self._number, self._acknowledged if is_certain else 0)
         result = self.ask(name, partial(self._execute, caller, name, arguments, named))
         if name in NUMBERED:
-            self._acknowledged, self._acknowledged_ms = caller.number, now_ms
+            self._acknowledged, self._called_ms = caller.number, now_ms
         return result
 
     def ask(self, name: str, request: Callable[[], Any], late: Callable[[], Any] | None = None) -> Any:

@@ -46,7 +46,7 @@ def _fewer(story: Story, fails: Fails) -> Sequence[Step]:
 def _simpler_setups(story: Story) -> Iterator[Story]:
     """Yield the story with each part of its setup as by default, and with fewer daemons."""
     default = Setup()
-    for name in ("static", "grown", "batch", "window_s", "bucket_cap"):
+    for name in ("static", "grown", "batch", "window_s", "bucket_cap", "contained", "min_shingles"):
         if getattr(story.setup, name) != getattr(default, name):
             yield replace(story, setup=replace(story.setup, **{name: getattr(default, name)}))
     for daemons in (("a",), ("a", "b")):

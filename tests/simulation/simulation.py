@@ -18,20 +18,23 @@ import structlog
 from greenlet import getcurrent, greenlet
 
 from streamdedup.cli import index as commands
-from streamdedup.daemon import attempts, partitions, read_ahead, rebuild, statistics
+from streamdedup.daemon import attempts, health, partitions, read_ahead, rebuild, statistics
 from streamdedup.daemon import batch as batches
 from streamdedup.daemon.batch import Pipeline
 from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.rebuild import Rebuilder, RebuildTarget
 from streamdedup.detection.detector import Detector
-from streamdedup.errors import BrokerSilent, BrokerUnavailable
+from streamdedup.detection.model import DetectorOptions
+from streamdedup.detection.suppression import Suppression
+from streamdedup.errors import BrokerSilent, BrokerUnavailable, RegistryUnavailable
 from streamdedup.index.redis import base as redis_base
 from streamdedup.index.values import marker_lifetime
 from streamdedup.kafka.protocols import Batch, Message
 from streamdedup.position import Partition
+from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.wire import Decoder
 from tests.simulation import broker as brokers
-from tests.simulation.operator import PATCHES, Installation
+from tests.simulation.operator import PATCHES, VERSIONS, Installation
 from tests.simulation.server import Connection, Link, ServedIndex, Server
 from tests.simulation.story import Setup
 from tests.simulation.transport import MemoryHistory, MemorySource, MemoryTransport
@@ -51,6 +54,8 @@ from tests.simulation.world import (
 
 #: The time at which every history begins, in milliseconds since the epoch.
 BEGIN_MS = 1_700_000_000_000
+#: Most bytes of a label.
+LABEL_BYTES = 16
 #: Effects of each process in a round of ``settle``, and rounds after which a history is stuck.
 _ROUND_EFFECTS, _MOST_ROUNDS = 40, 400
 #: Effects after which a process that is let go until an effect stops all the same.
@@ -104,11 +109,19 @@ class Time:
     perf_counter = monotonic
 
 
+#: Lengths of waits. Clients of real servers draw from the common numbers.
+_JITTER = random.Random()
+
+
 @contextlib.contextmanager
 def simulated() -> Iterator[None]:
     """Replace clock, threads, logs and the servers of the commands while the context is open."""
     patches: list[tuple[Any, str, Any]] = [(module, "time", Time()) for module in _TIMED]
-    patches += [(read_ahead, "ThreadPoolExecutor", AtOnce), *((commands, *patch) for patch in PATCHES.items())]
+    patches += [
+        (read_ahead, "ThreadPoolExecutor", AtOnce),
+        (health, "random", _JITTER),
+        *((commands, *patch) for patch in PATCHES.items()),
+    ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in patches]
     logging = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
@@ -120,6 +133,17 @@ def simulated() -> Iterator[None]:
         for owner, name, value in before:
             setattr(owner, name, value)
         structlog.configure(**logging)
+
+
+class RegisteredDecoder(Decoder):
+    """A decoder that asks a schema registry about each record."""
+
+    simulation: "Simulation"
+
+    def decode(self, *arguments: Any, **named: Any) -> Any:
+        if self.simulation.registry_away:
+            raise RegistryUnavailable("the registry is away")
+        return super().decode(*arguments, **named)
 
 
 class Process:
@@ -238,6 +262,7 @@ class Simulation:
         self.produced: list[Produced] = []
         self.at_position: dict[tuple[int, Partition, int], Produced] = {}
         self.topic_number = 0
+        self.registry_away = False
         self.wrong: list[str] = []
         self.excused: Counter[str] = Counter()
         self.trace: list[str] = []
@@ -251,9 +276,8 @@ class Simulation:
         self._traces = itertools.count()
         self._running: Process | None = None
         self._main: Any = None
-        self._random = random.Random(0)
         Time.now_ms = self._present_ms
-        random.seed(0)
+        _JITTER.seed(0)
 
     # What a daemon is made of
 
@@ -271,12 +295,23 @@ class Simulation:
         if installation is None:
             assert self._starting is not None
             installation = self._starting
-        window_ms = None if self.setup.window_s is None else 1_000 * self.setup.window_s
-        options = replace(OPTIONS, window_ms=window_ms, **installation.options())
+        options = self.options(installation.version)
         scope = {"scope_field": options.scope_field, "default_scope": options.default_scope}
-        decoder = Decoder(**(scope if options.scope_field else {}))
+        decoder = RegisteredDecoder(**(scope if options.scope_field else {}))
+        decoder.simulation = self
         return Pipeline(
             name, decoder, Detector(options, index), index, installation.fingerprint(), options.threshold, 100
+        )
+
+    def options(self, version: int) -> DetectorOptions:
+        """Return the options of the detector in an installation of a version."""
+        return replace(
+            OPTIONS,
+            window_ms=None if self.setup.window_s is None else 1_000 * self.setup.window_s,
+            containment=ContainmentRule(1.0, 0.2) if self.setup.contained else None,
+            suppression=Suppression(self.setup.min_shingles) if self.setup.min_shingles else None,
+            label_bytes=LABEL_BYTES,
+            **VERSIONS[version],
         )
 
     def connection(self, name: str, installation: Installation, link: Link, *, in_staging: bool = False) -> Connection:
@@ -433,7 +468,8 @@ class Simulation:
     # Records
 
     def send(self, sent: Sent, transaction: brokers.Transaction | None = None) -> None:
-        """Let a record come."""
+        """Let a record come, at a time of its own."""
+        self.now_ms += 1
         value = json.dumps({"id": sent.id, "text": sent.text, "op": sent.op}).encode()
         partition = Partition(INPUT, sent.partition % self.partitions)
         time_ms = self.now_ms - sent.time_ms

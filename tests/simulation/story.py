@@ -33,6 +33,7 @@ class Setup:
         static: Whether daemons are static members.
         bucket_cap: Most members of a bucket.
         contained: Whether documents are near-duplicates by containment, too.
+        min_shingles: Documents with fewer shingles form no pairs.
     """
 
     partitions: int = 2
@@ -43,6 +44,7 @@ class Setup:
     static: bool = False
     bucket_cap: int | None = None
     contained: bool = False
+    min_shingles: int = 0
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,21 @@ from tests.simulation.simulation import Simulation, simulated
 from tests.simulation.story import STORIES, Story, parse
 from tests.simulation.world import DEAD_LETTERS, DUPLICATES
 
-#: Histories of the sample in `make test`, in `make test-all`, and in one test. The server expires keys by its own
-#: clock, so that no history has a window.
+#: Histories of the sample in `make test`, in `make test-all`, and in one test.
 QUICK, ALL, PART = 40, 200, 10
-SAMPLE = list(islice((seed for seed in count() if random_story(seed).setup.window_s is None), ALL))
+
+
+def is_comparable(story: Story) -> bool:
+    """Tell whether both indexes have to do the same.
+
+    The server expires keys by its own clock, so that no history has a window or a clock jump, and keeps other members
+    of a full bucket.
+    """
+    has_limits = story.setup.window_s is not None or story.setup.bucket_cap is not None
+    return not has_limits and all(step[0] != "clock" for step in story.steps)
+
+
+SAMPLE = list(islice((seed for seed in count() if is_comparable(random_story(seed))), ALL))
 PARTS = [
     pytest.param(SAMPLE[first : first + PART], marks=[pytest.mark.long] if first >= QUICK else [], id=str(first))
     for first in range(0, ALL, PART)

@@ -7,18 +7,19 @@ docs/guarantees.md, and each is counted.
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cache, reduce
 from hashlib import blake2b
 from typing import NamedTuple
 
+from streamdedup.detection.captions import label_of
+from streamdedup.detection.model import DetectorOptions
 from streamdedup.wire import Alert, Match, content_digest, decode_alert
 from streamdedup.wire.dead_letters import read_headers
 from tests.reference_pairs import expected_by_options
-from tests.simulation.operator import VERSIONS
-from tests.simulation.simulation import Produced, Simulation
-from tests.simulation.world import DEAD_LETTERS, DUPLICATES, OPTIONS
+from tests.simulation.simulation import LABEL_BYTES, Produced, Simulation
+from tests.simulation.world import DEAD_LETTERS, DUPLICATES
 
 #: Order of an event that never happens.
 NEVER = 10**9
@@ -84,10 +85,26 @@ class Publication:
 
 
 @cache
-def near(a: str, b: str, version: int) -> bool:
-    """Tell whether two texts are near-duplicates under the parameters of a version, whatever the window."""
-    options = replace(OPTIONS, **VERSIONS[version])
-    return bool(expected_by_options([("a", a), ("b", b)], options)) if a.strip() and b.strip() else False
+def near(a: str, b: str, options: DetectorOptions) -> bool:
+    """Tell whether two texts are near-duplicates, whatever the window and the scope."""
+    least = 0 if options.suppression is None else options.suppression.min_shingles
+    if not all(text.strip() and len(shingles(text)) >= least for text in (a, b)):
+        return False
+    return bool(expected_by_options([("a", a), ("b", b)], options))
+
+
+def shingles(text: str) -> set[tuple[str, ...]]:
+    """Return the shingles of a text, pairs of words; of a shorter text the whole."""
+    words = text.split()
+    return set(itertools.pairwise(words)) or {tuple(words)}
+
+
+def alike(a: str, b: str, options: DetectorOptions) -> bool:
+    """Tell whether two texts are similar enough for a cluster, with or without a common band key."""
+    sets = shingles(a), shingles(b)
+    similarity = len(sets[0] & sets[1]) / len(sets[0] | sets[1])
+    contained = options.containment is not None and (sets[0] <= sets[1] or sets[1] <= sets[0])
+    return similarity >= (options.least_similarity if contained else options.threshold)
 
 
 def appended(before: bytes, digest: bytes) -> bytes:
@@ -148,7 +165,8 @@ class Verdict:
             for state in self._all
             for scope in (None, "all")
         }
-        self._versions = sorted({p.commit.installation.version for p in simulation.produced if p.commit} | {1})
+        versions = sorted({p.commit.installation.version for p in simulation.produced if p.commit} | {1})
+        self._options = [simulation.options(version) for version in versions]
         self._window_ms = None if simulation.setup.window_s is None else 1_000 * simulation.setup.window_s
 
     def wrong(self) -> list[str]:
@@ -174,8 +192,24 @@ class Verdict:
     def _publications(self) -> Iterator[Publication]:
         for record in self._simulation.broker.records(DUPLICATES):
             alert = decode_alert(record.value or b"")
+            self._simulation.wrong += self._misdescribed(alert)
             for match in alert.matches:
                 yield self._publication(alert, match)
+
+    def _misdescribed(self, alert: Alert) -> Iterator[str]:
+        """Yield the mistakes of an alert in labels and cluster: a cluster resembles its first document."""
+        texts = {name: [state.text for state in states] for name, states in self._states.items()}
+        document = alert.document
+        for version in (document, *alert.matches):
+            if version.label not in {label_of(text, LABEL_BYTES) for text in texts.get(version.id, ())}:
+                yield f"mislabelled {version.id}"
+        if alert.cluster_id != document.id and not any(
+            alike(a, b, options)
+            for a in texts.get(document.id, ())
+            for b in texts.get(alert.cluster_id, ())
+            for options in self._options
+        ):
+            yield f"misplaced {document.id} in the cluster of {alert.cluster_id}"
 
     def _publication(self, alert: Alert, match: Match) -> Publication:
         document = alert.document
@@ -212,7 +246,7 @@ class Verdict:
 
     def _may_match(self, a: State, b: State) -> bool:
         is_within = self._window_ms is None or min(_distances_ms(a, b)) <= self._window_ms
-        return is_within and any(near(a.text, b.text, version) for version in self._versions)
+        return is_within and any(near(a.text, b.text, options) for options in self._options)
 
     # Promises
 
@@ -221,9 +255,13 @@ class Verdict:
         last = [states[-1] for _, states in sorted(self._states.items()) if states[-1].ended is None]
         for a, b in itertools.combinations(last, 2):
             first, second = sorted((Side(a.id, a.version), Side(b.id, b.version)))
-            if self._must_match(a, b) and not any(
-                self._is_for(publication, a) and self._is_for(publication, b)
-                for publication in published.get((first, second), ())
+            if (
+                self._must_match(a, b)
+                and not any(
+                    self._is_for(publication, a) and self._is_for(publication, b)
+                    for publication in published.get((first, second), ())
+                )
+                and not self._is_beyond_cap(a, b, published)
             ):
                 yield first, second
 
@@ -233,13 +271,22 @@ class Verdict:
             return False
         # For records that were committed before other parameters nothing is published under these.
         later = max(commits, key=lambda commit: commit.order)
-        if not near(a.text, b.text, later.installation.version):
+        if not near(a.text, b.text, self._simulation.options(later.installation.version)):
             return False
         if self._window_ms is not None and max(_distances_ms(a, b)) > self._window_ms:
             return False
         if excuse := self._excuse(a) or self._excuse(b):
             self._simulation.excused[excuse] += 1
         return not excuse
+
+    def _is_beyond_cap(self, a: State, b: State, published: Collection[Pair]) -> bool:
+        """Tell whether a full bucket may hide the pair: copies of a text have each a pair with another copy."""
+        if self._simulation.setup.bucket_cap is None:
+            return False
+        paired = {side for pair in published if pair[0].version == pair[1].version for side in pair}
+        is_hidden = a.version != b.version or all(Side(each.id, each.version) in paired for each in (a, b))
+        self._simulation.excused["pairs beyond the cap of a bucket"] += is_hidden
+        return is_hidden
 
     def _excuse(self, state: State) -> str:
         """Return the exception by which a document need not be found; empty without one."""
