@@ -64,7 +64,6 @@ class ServedIndex(MemoryIndex):
         calls: Number of the last call, by writer.
         caller: Caller of the present call.
         lease: Lease of the process that rebuilds the index.
-        half_dropped: Whether a deletion was begun and did not end.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -73,7 +72,6 @@ class ServedIndex(MemoryIndex):
         self.calls: dict[str, int] = {}
         self.caller = Caller("", 0, 0)
         self.lease: Lease | None = None
-        self.half_dropped = False
 
     def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Any:
         if self.held_by() is not None:
@@ -269,7 +267,7 @@ class Connection:
 
 
 class Staging:
-    """A ``StagingIndex`` at the place of the index.
+    """A ``StagingIndex`` at the place of the index; see there.
 
     Args:
         server: The server.
@@ -283,7 +281,6 @@ class Staging:
         self._name = connection._writer
 
     def hold(self) -> None:
-        """See ``StagingIndex.hold``."""
         self.store.ask("hold", self._hold)
 
     def _hold(self) -> None:
@@ -292,28 +289,24 @@ class Staging:
         self._data.lease = Lease(self._name, round(self._data._now_ms()) + LEASE_MS)
 
     def clear(self, tick: Callable[[], None] = lambda: None) -> None:
-        """See ``StagingIndex.clear``."""
         for number, parts in enumerate(PARTS):
             self.store.ask("clear", partial(self._clear, number, parts))
             tick()
-        self._data.half_dropped = False
         self.store.forget_calls()
 
     def _clear(self, number: int, parts: Sequence[str]) -> None:
         self.extend_lease()
         if number == 0:
-            self._data._fingerprint, self._data.half_dropped = None, True
+            self._data._fingerprint = None
         empty = ServedIndex(lifetime_ms=self._data._lifetime_ms, now_ms=self._data._now_ms)
         self._data.__dict__.update({part: empty.__dict__[part] for part in parts})
 
     def extend_lease(self) -> None:
-        """See ``StagingIndex.extend_lease``."""
         if self._data.held_by() != self._name:
             raise BatchRefused("the rebuilding of the index was taken over by another process")
         self._hold()
 
     def complete(self, fingerprint: Fingerprint) -> None:
-        """See ``StagingIndex.complete``."""
         self.store.ask("complete", partial(self._complete, dict(fingerprint)))
 
     def _complete(self, fingerprint: Fingerprint) -> None:
@@ -321,7 +314,6 @@ class Staging:
         self._data._fingerprint, self._data.lease = fingerprint, None
 
     def abandon(self) -> None:
-        """See ``StagingIndex.abandon``."""
         if self._data.held_by() == self._name:
             self._data.lease = None
 
@@ -333,7 +325,6 @@ class Upkeep:
         self._data = data
 
     def fingerprint(self) -> Fingerprint | None:
-        """See ``IndexUpkeep.fingerprint``."""
         return self._data._fingerprint
 
     def fits(self, fingerprint: Fingerprint) -> bool:

@@ -50,10 +50,6 @@ from tests.simulation.world import (
 
 #: The time at which every history begins, in milliseconds since the epoch.
 BEGIN_MS = 1_700_000_000_000
-#: Effects of each process in a round of ``settle``, and rounds after which a history is stuck.
-_ROUND_EFFECTS, _MOST_ROUNDS = 40, 400
-#: Effects after which a process that is let go until an effect stops all the same.
-_MOST_EFFECTS = 400
 #: Modules of the package whose clock is the scheduler's.
 _TIMED = (batches, attempts, partitions, rebuild, statistics, commands, brokers)
 #: Fates of a call of the server, and of a call of Kafka.
@@ -247,10 +243,8 @@ class Simulation:
         self.orders = itertools.count(1)
         self.installation = Installation("one", 1)
         self._writers = itertools.count(1)
-        self._traces = itertools.count()
         self._running: Process | None = None
         self._main: Any = None
-        self._random = random.Random(0)
         Time.now_ms = self._present_ms
         random.seed(0)
 
