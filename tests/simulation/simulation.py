@@ -337,8 +337,6 @@ class Simulation:
 
     def moment(self, moment: Moment) -> None:
         """Stop before a call of Kafka."""
-        if moment.after:
-            return
         process = self.pause(moment.effect)
         if process is None or process.fate not in KAFKA_FATES or moment.effect not in KAFKA_CALLS:
             return

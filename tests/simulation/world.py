@@ -1,7 +1,7 @@
 """The daemon of the simulation, and a small world for tests that step a daemon turn by turn.
 
-Every effect of a daemon on the index or on Kafka has a moment before it and one after it. The plan of a ``World``
-decides the event of each moment, such as a failure or the end of the process.
+Every effect of a daemon on the index or on Kafka has a moment before it. The plan of a ``World`` decides the event of
+each moment, such as a failure or the end of the process.
 """
 
 import itertools
@@ -77,14 +77,10 @@ class Sent:
 
 @dataclass(frozen=True)
 class Moment:
-    """Just before or just after an effect."""
+    """Just before an effect."""
 
     daemon: "Daemon"
     effect: str
-    after: bool
-
-    def __str__(self) -> str:
-        return f"{self.daemon.name}: {'after' if self.after else 'before'} {self.effect}"
 
 
 Act = Callable[["World", Moment], None]
@@ -109,10 +105,8 @@ class Watched:
         return call
 
     def _report(self, effect: str, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        self._daemon.world.moment(Moment(self._daemon, effect, after=False))
-        result = method(*arguments, **named)
-        self._daemon.world.moment(Moment(self._daemon, effect, after=True))
-        return result
+        self._daemon.world.moment(Moment(self._daemon, effect))
+        return method(*arguments, **named)
 
 
 class WatchedSource(Watched):
@@ -144,7 +138,7 @@ class WatchedBroker(MemoryBroker):
                 source._positions = {p: source._positions.get(p, self.start(group, p)) for p in ours}
 
     def commit_batch(self, group: str, batch: Batch, transaction: Transaction | None = None) -> None:
-        self.world.moment(Moment(self.world.active[-1], "commit", after=False))
+        self.world.moment(Moment(self.world.active[-1], "commit"))
         super().commit_batch(group, batch, transaction)
         self.world.committed(batch)
 
@@ -192,9 +186,8 @@ class Daemon:
 
     def open(self) -> tuple[Watched, Watched]:
         """Open clients, as the loop's transport."""
-        self.world.moment(Moment(self, "open_clients", after=False))
+        self.world.moment(Moment(self, "open_clients"))
         self.source, sink = self._transport.open()
-        self.world.moment(Moment(self, "open_clients", after=True))
         return WatchedSource(self.source, self), Watched(sink, self, ["publish"])
 
     def leave_group(self) -> None:
@@ -479,12 +472,12 @@ def raising(error: BaseException) -> Act:
     return act
 
 
-def once(effect: str, act: Act, *, after: bool = False) -> Callable[[int], Act]:
+def once(effect: str, act: Act) -> Callable[[int], Act]:
     """Return a plan that acts at the first moment of an effect."""
     acted: list[Moment] = []
 
     def at(world: World, moment: Moment) -> None:
-        if not acted and (moment.effect, moment.after) == (effect, after):
+        if not acted and moment.effect == effect:
             acted.append(moment)
             act(world, moment)
 
