@@ -151,6 +151,7 @@ BRANCHES: dict[str, Sequence[Break]] = {
     "live-restore-in-a-batch": [(recovery.Recovery, "confirm_index", _does_nothing)],
     "read-behind": [(partitions.PartitionOwnership, "_raise_read_behind", _does_nothing)],
     "recreated-rebuild": [(lifecycle, "with_incarnation", lambda _original: lambda entry, _stored: entry)],
+    "restart-between-batches": [(recovery.Recovery, "check_connections", _does_nothing)],
     "stale-end": [(partitions.PartitionOwnership, "_confirm", _does_nothing)],
     "static-clock": [(attempts.AttemptIds, "observe", _does_nothing)],
 }

@@ -6,7 +6,7 @@ from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.values import UNKNOWN_BROKER_STATE
 from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Partition, PartitionIncarnation, Position
-from tests.simulation.world import GROUP, INPUT, Sent, World
+from tests.simulation.world import GROUP, INPUT, Killed, Moment, Sent, World
 
 TEXT = "amber birch cedar delta ember"
 OTHER_TEXT = "knoll lagoon amber jetty inlet"
@@ -36,6 +36,25 @@ def test_its_records_are_not_silent_and_each_new_topic_is_counted(tells_topic_id
         world.run()
     assert world.total("documents_silent_total") == 0
     assert world.total("topics_recreated_total") == 1 + tells_topic_ids
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_it_may_happen_before_any_effect_of_a_batch(is_killed):
+    """Uncommitted records are gone with the old topic, and so is their pair, which may be claimed."""
+
+    def recreate(world: World, _moment: Moment) -> None:
+        world.recreate(*AFTER, offsets_deleted=not is_killed)
+        if is_killed:
+            raise Killed
+
+    for number in range(30):
+        world = World(BEFORE, names=("one", "two")).run()
+        world.broker.rebalance(GROUP)
+        world.send(Sent("x", "heath knoll amber cedar birch", 0), Sent("y", "heath knoll amber cedar birch", 1))
+        world.plan = {len(world.trace) + number: recreate}.get
+        pairs = [pair for pair in world.run().pairs() if pair != ("x", "y")]
+        assert pairs == [("a", "b"), ("a", "n3"), ("b", "n3"), ("c", "d"), ("n1", "n2")], number
+        assert world.total("documents_silent_total") == 0
 
 
 @pytest.mark.parametrize("deleted", [True, False])
