@@ -278,13 +278,15 @@ class World:
     def pipeline(self, name: str, index: Any) -> Pipeline:
         return a_pipeline(name, self.make_detector, index)
 
-    def _connection(self, daemon: "Daemon", *, in_staging: bool = False) -> Connection:
-        writer = f"{daemon.name}.{next(self._writers)}"
-        return Connection(self.server, self.prefix, writer, lambda _effect: "", daemon.link, in_staging=in_staging)
-
-    def connect(self, daemon: "Daemon") -> Any:
+    def connect(self, daemon: "Daemon", *, in_staging: bool = False) -> Connection:
         """Return the index of a daemon."""
-        return Watched(self._connection(daemon), daemon, CALLS)
+
+        def called(effect: str) -> str:
+            self.moment(Moment(daemon, effect))
+            return ""
+
+        writer = f"{daemon.name}.{next(self._writers)}"
+        return Connection(self.server, self.prefix, writer, called, daemon.link, in_staging=in_staging)
 
     def transport(self, daemon: "Daemon") -> MemoryTransport:
         """Return the transport of a daemon."""
@@ -295,9 +297,8 @@ class World:
 
     def open_target(self, daemon: "Daemon", name: str) -> RebuildTarget:
         """Return the target of a rebuild by a daemon."""
-        store = self._connection(daemon, in_staging=True)
-        staging = Watched(Staging(self.server, self.prefix, store), daemon, ["clear", "extend_lease", "complete"])
-        pipeline = self.pipeline(name, Watched(store, daemon, CALLS))
+        store = self.connect(daemon, in_staging=True)
+        staging, pipeline = Staging(self.server, self.prefix, store), self.pipeline(name, store)
         return RebuildTarget(staging, pipeline, self.topics, self.kept_ms, marker_lifetime(self.kept_ms))
 
     # Records
