@@ -55,13 +55,6 @@ test-all: $(VENV)/.bench ## The long tests, longer searches for counterexamples,
 	$(PYTEST) -m "long or hypothesis" --hypothesis-profile thorough
 	STREAMDEDUP_TEST_REDIS_SERVER=redis-server $(PYTEST) tests/contract/test_store.py tests/acceptance/test_daemon.py
 
-# Runs of the model of the delivery rules.
-SEEDS ?= 100000
-
-.PHONY: model
-model: $(VENV)/.dev ## The model of the delivery rules under SEEDS random runs, on all cores
-	$(BIN)/python -m tests.model $(SEEDS)
-
 SEED ?= 1
 HISTORIES ?= 10000
 

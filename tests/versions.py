@@ -1,7 +1,7 @@
 """Cases of the rule "which version replaces which", for each of its implementations.
 
-``test_versions`` runs them against ``index.documents.decide_version`` and the model, the contract suite against the
-stores, of which the one in Redis has the rule in Lua (``redis/lua/_entries.lua``).
+``test_versions`` runs them against ``index.documents.decide_version``, the contract suite against the stores, of which
+the one in Redis has the rule in Lua (``redis/lua/_entries.lua``).
 """
 
 from typing import NamedTuple

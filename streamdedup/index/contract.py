@@ -1,4 +1,4 @@
-"""The index contract: eleven rules and the Protocols that stores implement.
+"""The index contract: the Protocols that stores implement.
 
 A profile's index holds:
 
@@ -17,45 +17,11 @@ A store divides its keys among *slots*. Each slot is on one server; a server may
 which replaces the daemon in programs without Kafka, uses all three. ``index.memory`` and ``index.redis`` implement all
 three. Processes that only look up use ``index.reading``.
 
-The index lies outside the Kafka transaction that publishes alerts. These rules keep pairs from being lost or doubled:
+The index lies outside the Kafka transaction that publishes alerts. Eleven rules keep pairs from being lost or doubled;
+docs/delivery.md states them with their reasons, and code refers to them by number:
 
-1. *entry first*: ``insert_entries`` returns before ``insert_and_look_up`` is called.
-2. *add before read*: ``insert_and_look_up`` adds to a bucket and reads it in one atomic step. Of two documents that two
-   daemons insert at the same time, at least one finds the other in every band that they share.
-3. *position order*: an entry is replaced only by a version or a deletion marker from a later position
-   (``documents.decide_version``).
-4. *pending matches saved*: ``save_pending_matches`` stores the verified matches for a position and returns them with
-   those that earlier attempts stored for it, because a later attempt may find other members in the buckets.
-5. *claim*: ``claim_pairs`` gives a pair to the position that asks first. After each request, from any position, the
-   claim lives for at least two lifetimes of an entry (``values.claim_lifetime`` says why), and in Redis for at most
-   three, because claims expire in groups (``redis/lua/_claims.lua``). A document that is inserted again also extends
-   its claims on pairs that do not match now, for example outside the window. A deletion marker outlives all claims on
-   its document (``values.marker_lifetime``): a document that is inserted after its deletion is a new incarnation with
-   other pair keys.
-6. *high-water mark*: ``fence`` returns the offset below which records are indexed and emit nothing; ``finish`` raises
-   it. A high-water mark belongs to one topic incarnation: when Kafka has another id for the topic than the index, or
-   the partition ends below the high-water mark, the topic was deleted and created again. ``fence`` then increments the
-   topic incarnation and sets its high-water mark to the first offset read. The topic incarnation is part of every
-   stored position, so for all other rules the new topic has other partitions.
-7. *fence*: every write names its generation (``Fence.generation``) and its writer, the index object, which adds its
-   own name. The write is refused when another generation, or another writer under the same generation, has taken the
-   partition over.
-8. *claims seeded*: after the index was lost, or has gone back to an earlier time, claims are restored with
-   ``claim_pairs`` before the daemon goes on.
-9. *remove before change*: the old version is removed from its buckets while the old entry, which names
-   the buckets, still exists; then the entry is replaced. Except in full buckets of exact copies, a document never
-   removes another one from a bucket: members are hints, checked against the member's entry. Only ``insert_copies``
-   inserts documents that are not in the batch. It leaves such a document out if any document with its content was
-   removed after ``copy_removals`` was read: if it was this one, nothing would remove the inserted member again.
-10. *no late or forgotten writes*: an index object numbers its calls. A server refuses a call that arrives after a later
-    one; else a write that timed out and was repeated could still arrive, and remove a document from a bucket in which
-    the document was inserted meanwhile. A server also refuses a call when an earlier acknowledged call of the writer is
-    missing, for example after a failover; else a claim could rely on pending matches that are lost. A single server
-    stores one last number for all slots, Redis Cluster one for each slot.
-11. *announce*: before a batch is published, ``announce`` stores the attempt id in every slot, and the same id is
-    committed with the offsets. ``fence`` compares both attempts. If the committed attempt is later than the announced
-    one, the store has gone back to an earlier time, and the gap begins at the offset stored with the announced attempt.
-    A high-water mark below the committed offset is no sign of a loss: it also follows a crash right after a commit.
+1. entry first, 2. add before read, 3. position order, 4. pending matches saved, 5. claim, 6. high-water mark, 7. fence,
+8. claims seeded, 9. remove before change, 10. no late or forgotten writes, 11. announce.
 
 Every write may be repeated at once, also where the call took effect before a time-out: the detector gets the same
 pairs from the second call. A crash between two calls leaves members without an entry or pending matches without a
@@ -184,8 +150,9 @@ class BucketStore(Protocol):
             documents: Document numbers with content digests, inserted in order.
             fences: Fences for the batch partitions.
             near_capacity: Other documents, which are inserted first, with ``copy_removals`` as read before their
-                entries. A document is left out if any document with its content was removed after that (rule 9). In a
-                store that counts removals by groups of contents, a removal of any content in the group is enough.
+                entries. A document is left out if any document with its content was removed after that: if it was this
+                one, nothing would remove it again. In a store that counts removals by groups of contents, a removal of
+                any content in the group is enough.
 
         Returns:
             For each of ``documents`` the other members; hints, as in any bucket.

@@ -12,7 +12,7 @@ from typing import Any
 from streamdedup.errors import StreamdedupError
 from streamdedup.kafka.protocols import CommittedOffset
 from streamdedup.position import Partition
-from tests.simulation.server import Link, Upkeep
+from tests.simulation.server import Link
 from tests.simulation.transport import MemoryTransport
 from tests.simulation.world import GROUP, INPUT
 
@@ -87,11 +87,11 @@ class Backend:
     def index(self, _name: str) -> Any:
         return self._index
 
-    def upkeep(self, _name: str) -> Upkeep:
-        return self._index.ask("upkeep", lambda: Upkeep(self._index._data))  # type: ignore[no-any-return]
+    def upkeep(self, _name: str) -> Any:
+        return self._index.ask("upkeep", self._index.upkeep)
 
     def configured(self, _name: str) -> Mapping[str, object]:
-        return self._settings.installation.fingerprint()
+        return self._index.configured(self._settings.installation.fingerprint())  # type: ignore[no-any-return]
 
     def where(self, _name: str) -> str:
         return self._settings.installation.prefix

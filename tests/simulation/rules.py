@@ -148,7 +148,7 @@ BRANCHES: dict[str, Sequence[Break]] = {
     ],
     "gap-of-removed-records": [(rebuild._Rebuild, "_is_fillable", _always(True))],
     "inserted-elsewhere": [(lifecycle, "_is_inserted_elsewhere", _always(False))],
-    "live-restore-in-a-batch": [(recovery.Recovery, "confirm_index", _does_nothing)],
+    "live-restore-before-a-batch": [(recovery.Recovery, "confirm_index", _does_nothing)],
     "read-behind": [(partitions.PartitionOwnership, "_raise_read_behind", _does_nothing)],
     "recreated-rebuild": [(lifecycle, "with_incarnation", lambda _original: lambda entry, _stored: entry)],
     "restart-between-batches": [(recovery.Recovery, "check_connections", _does_nothing)],

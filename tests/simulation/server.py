@@ -14,10 +14,12 @@ from typing import Any, NamedTuple
 from streamdedup.errors import BatchRefused, IndexLost, StoreUnavailable
 from streamdedup.index.fingerprints import mismatches
 from streamdedup.index.memory import MemoryIndex
-from streamdedup.index.values import Fence, Fingerprint
+from streamdedup.index.values import UNKNOWN_BROKER_STATE, BrokerState, Fence, Fingerprint
 
 #: Length of the lease on a rebuild, in milliseconds, as in Redis.
 LEASE_MS = 60_000
+#: Age of a client's last numbered call from which on it expects no number of the server, in milliseconds, as for Redis.
+REMEMBERED_MS = 3_000_000
 #: Parts of the data that a deletion removes in one step.
 PARTS = (
     ("_entries", "_pending_matches", "calls"),
@@ -39,6 +41,8 @@ NUMBERED = frozenset(CALLS) - {
     "unfence",
     "ping",
 }
+#: Methods that call scripts: after a failure of such a call the client expects no number of the server.
+SCRIPTS = NUMBERED | {"read_entries"}
 
 
 class Caller(NamedTuple):
@@ -84,10 +88,24 @@ class ServedIndex(MemoryIndex):
             return self.lease.name
         return None
 
-    def fence(self, partition: Any, generation: int, *arguments: Any, **named: Any) -> Fence:
+    def fence(
+        self,
+        partition: Any,
+        generation: int,
+        committed: int,
+        attempt_id: str = "",
+        state: BrokerState = UNKNOWN_BROKER_STATE,
+        confirm: Callable[[], None] = lambda: None,
+    ) -> Fence:
+        caller = self.caller
         if self._fingerprint is not None and self._fences.get(partition, generation) <= generation:
-            self.writers[partition] = self.caller.writer
-        fence = super().fence(partition, generation, *arguments, **named)
+            self.writers[partition] = caller.writer
+
+        def confirmed() -> None:
+            confirm()
+            self.caller = caller  # meanwhile other processes have called
+
+        fence = super().fence(partition, generation, committed, attempt_id, state, confirmed)
         self._count_call()
         return fence
 
@@ -200,12 +218,14 @@ class Connection:
     ) -> None:
         self._server = server
         self._link = link
-        self._data = server.index(prefix)
+        self._prefix = prefix
+        self._data: Any = server.index(prefix)
         self._writer = writer
         self._moment = moment
         self._in_staging = in_staging
         self._number = 0
         self._acknowledged = 0
+        self._acknowledged_ms = 0.0
 
     def __getattr__(self, name: str) -> Any:
         if name not in CALLS:
@@ -217,39 +237,56 @@ class Connection:
     def connections_count(self) -> int:
         return self._link.count
 
+    def staging(self) -> Any:
+        """Return the staging index of a connection with which a rebuild writes."""
+        return Staging(self._server, self._prefix, self)
+
+    def upkeep(self) -> Any:
+        return Upkeep(self._data)
+
+    def configured(self, fingerprint: Fingerprint) -> Fingerprint:
+        """Return the fingerprint that the server stores."""
+        return fingerprint
+
     def forget_calls(self) -> None:
         """Forget the acknowledged calls, because a rebuild has deleted their numbers."""
         self._acknowledged = 0
 
     def _call(self, name: str, *arguments: Any, **named: Any) -> Any:
         self._number += 1
-        caller = Caller(self._writer, self._number, self._acknowledged)
+        now_ms = self._data._now_ms()
+        is_certain = now_ms - self._acknowledged_ms < REMEMBERED_MS
+        caller = Caller(self._writer, self._number, self._acknowledged if is_certain else 0)
         result = self.ask(name, partial(self._execute, caller, name, arguments, named))
         if name in NUMBERED:
-            self._acknowledged = caller.number
+            self._acknowledged, self._acknowledged_ms = caller.number, now_ms
         return result
 
-    def ask(self, name: str, request: Callable[[], Any]) -> Any:
-        """Let the server answer a request, unless its fate is another one."""
+    def ask(self, name: str, request: Callable[[], Any], late: Callable[[], Any] | None = None) -> Any:
+        """Let the server answer a request, unless its fate is another one; ``late`` is the request that comes late."""
         fate = self._moment(name)
         if fate in {"late", "twice"} and name in NUMBERED:
-            self._server.late.append(request)
+            self._server.late.append(late or request)
         if self._server.away or fate in {"request lost", "late"}:
-            self._fail()
+            self._fail(name)
         if self._link.epoch != self._server.epoch:
             self._link.epoch = self._server.epoch
             self._link.count += 1
         try:
             result = request()
-        except StoreUnavailable:
-            self._acknowledged = 0
+        except (BatchRefused, IndexLost, StoreUnavailable):
+            self._failed(name)
             raise
         if fate == "reply lost":
-            self._fail()
+            self._fail(name)
         return result
 
-    def _fail(self) -> None:
-        self._acknowledged = 0
+    def _failed(self, name: str) -> None:
+        if name in SCRIPTS:
+            self._acknowledged = 0
+
+    def _fail(self, name: str) -> None:
+        self._failed(name)
         self._link.epoch = -1  # the client closes a connection without an answer
         raise StoreUnavailable("made to fail")
 

@@ -25,13 +25,14 @@ from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.rebuild import Rebuilder, RebuildTarget
 from streamdedup.detection.detector import Detector
 from streamdedup.errors import BrokerSilent, BrokerUnavailable
+from streamdedup.index.redis import base as redis_base
 from streamdedup.index.values import marker_lifetime
 from streamdedup.kafka.protocols import Batch, Message
 from streamdedup.position import Partition
 from streamdedup.wire import Decoder
 from tests.simulation import broker as brokers
 from tests.simulation.operator import PATCHES, Installation
-from tests.simulation.server import Connection, Link, ServedIndex, Server, Staging
+from tests.simulation.server import Connection, Link, ServedIndex, Server
 from tests.simulation.story import Setup
 from tests.simulation.transport import MemoryHistory, MemorySource, MemoryTransport
 from tests.simulation.world import (
@@ -51,7 +52,7 @@ from tests.simulation.world import (
 #: The time at which every history begins, in milliseconds since the epoch.
 BEGIN_MS = 1_700_000_000_000
 #: Modules of the package whose clock is the scheduler's.
-_TIMED = (batches, attempts, partitions, rebuild, statistics, commands, brokers)
+_TIMED = (batches, attempts, partitions, rebuild, statistics, commands, brokers, redis_base)
 #: Fates of a call of the server, and of a call of Kafka.
 SERVER_FATES = ("request lost", "reply lost", "late", "twice")
 KAFKA_FATES = ("refused", "silent", "before commit", "after commit")
@@ -298,9 +299,8 @@ class Simulation:
         assert self._running is not None
         installation = self._running.installation
         store = self.connection(f"{daemon.name} rebuild", installation, daemon.link, in_staging=True)
-        staging = Staging(self.server, installation.prefix, store)
         pipeline = self.pipeline(name, store, installation)
-        return RebuildTarget(staging, pipeline, self.topics, self.kept_ms, marker_lifetime(self.kept_ms))
+        return RebuildTarget(store.staging(), pipeline, self.topics, self.kept_ms, marker_lifetime(self.kept_ms))
 
     def rebuilder(self, command: Any) -> Rebuilder:
         """Return the rebuilder of a command, which has a name and a link as a daemon has."""

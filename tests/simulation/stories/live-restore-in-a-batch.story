@@ -1,14 +1,12 @@
-# Keys are put back before the first batch after a pause, of a daemon whose last call is older than the copy.
+# Keys are put back in the middle of a batch: the index refuses a call after one that it has forgotten.
+partitions 1
+daemons a
 
-run a 9
-run b 9
-run a 9
-run b 9
-send 0 x amber birch cedar delta
+send 0 o knoll lagoon inlet jetty
 settle
 save copy
-send 1 o knoll lagoon inlet jetty
-run b 60
-send 0 y knoll lagoon inlet jetty
-run a until insert_entries
+send 0 x amber birch cedar delta
+run a until insert_and_look_up
 back copy live
+run a 20
+send 0 y amber birch cedar delta

@@ -1,0 +1,157 @@
+"""A real Redis in the place of the server in memory: the classes of ``index.redis`` and their Lua scripts.
+
+The scheduler, the broker and the fates of calls are those of every history. Three things that a real server does not
+do by the time of the history are done here: the lease on a rebuild ends by that time, a late call is the call of a
+twin of its index, made before the call, and an earlier copy of the data consists of DUMPs.
+"""
+
+from collections.abc import Callable
+from copy import copy
+from functools import partial
+from typing import Any
+
+import redis
+
+from streamdedup.index.backend import IndexParameters
+from streamdedup.index.redis.backend import RedisBackend, RedisOptions
+from streamdedup.index.redis.servers import OneServer
+from streamdedup.index.redis.staging import LEASE_MS, RedisStagingIndex
+from streamdedup.index.values import Fingerprint
+from tests.simulation.operator import Installation
+from tests.simulation.server import NUMBERED, PARTS, SCRIPTS, Connection, Link, ServedIndex, Server
+from tests.simulation.simulation import Simulation
+from tests.simulation.story import Setup
+from tests.simulation.world import OPTIONS
+
+#: The profile of all indexes.
+PROFILE = "articles"
+#: More calls than a method of an index makes.
+_MOST_CALLS = 100
+
+
+class RedisServer(Server):
+    """A server whose data is in a database of Redis, which is emptied.
+
+    Args:
+        client: Client of the database.
+        layout: Name of the bucket layout.
+        now_ms: The time of the history.
+    """
+
+    def __init__(self, client: redis.Redis, layout: str, now_ms: Callable[[], int]) -> None:
+        super().__init__(ServedIndex)
+        self._client = client
+        self._layout = layout
+        self._now_ms = now_ms
+        self._leases: dict[bytes, int] = {}  # end of the lease by key
+        client.flushdb()
+
+    def backend(self, prefix: str) -> RedisBackend:
+        """Return the indexes of a key prefix."""
+        options = RedisOptions(prefix=prefix, address="redis", bucket_layout=self._layout)
+        parameters = IndexParameters(fingerprint={}, bands=OPTIONS.banding.bands, lifetime_ms=None, bucket_cap=None)
+        return RedisBackend(OneServer(self._client), options, {PROFILE: parameters})
+
+    def save(self, name: str) -> None:
+        values = {key: (max(0, self._client.pttl(key)), self._client.dump(key)) for key in self._client.scan_iter()}
+        self.copies[name] = {"values": values, "leases": dict(self._leases)}
+
+    def go_back(self, name: str | None, *, restarts: bool = True) -> None:
+        copied = {"values": {}, "leases": {}} if name is None else self.copies[name]
+        self._client.flushdb()
+        for key, value in copied["values"].items():
+            self._client.restore(key, *value)
+        self._leases = dict(copied["leases"])
+        self.epoch += restarts
+
+    def lease(self, key: bytes) -> None:
+        """Let a lease, which has been taken or extended, end a minute from now by the time of the history."""
+        self._leases[key] = self._now_ms() + LEASE_MS
+
+    def answer(self, request: Callable[[], Any]) -> Any:
+        """Answer a request; the leases whose time is over have ended before."""
+        for key in [key for key, end_ms in self._leases.items() if end_ms <= self._now_ms()]:
+            self._client.unlink(key)
+            del self._leases[key]
+        return request()
+
+
+class RedisConnection(Connection):
+    """The index of one process in Redis; the arguments are those of ``Connection``."""
+
+    def __init__(self, server: RedisServer, prefix: str, *arguments: Any, in_staging: bool = False) -> None:
+        super().__init__(server, prefix, *arguments, in_staging=in_staging)
+        self._redis, self._backend = server, server.backend(prefix)
+        self._staging = self._backend.staging(PROFILE) if in_staging else None
+        self._data = self._backend.index(PROFILE) if self._staging is None else self._staging.store
+
+    def staging(self) -> Any:
+        assert self._staging is not None
+        return RedisStaging(self._redis, self, self._staging)
+
+    def upkeep(self) -> Any:
+        return self._backend.upkeep(PROFILE)
+
+    def configured(self, fingerprint: Fingerprint) -> Fingerprint:
+        return self._data.options.stored_fingerprint(fingerprint)  # type: ignore[no-any-return]
+
+    def _call(self, name: str, *arguments: Any, **named: Any) -> Any:
+        twin = self._data
+        if name in NUMBERED:
+            twin = copy(self._data)
+            twin._runner, twin._last_calls = copy(twin._runner), dict(twin._last_calls)
+            twin._run = twin._runner.run
+            self._data._runner.number += _MOST_CALLS
+        requests = [partial(getattr(index, name), *arguments, **named) for index in (self._data, twin)]
+        return self.ask(name, *requests)
+
+    def ask(self, name: str, request: Callable[[], Any], late: Callable[[], Any] | None = None) -> Any:
+        return super().ask(name, *(call and partial(self._redis.answer, call) for call in (request, late)))
+
+    def _fail(self, name: str) -> None:
+        self._data._runner.failures_count += name in SCRIPTS
+        super()._fail(name)
+
+
+class RedisStaging:
+    """A ``StagingIndex`` in Redis, with the effects of ``server.Staging``."""
+
+    def __init__(self, server: RedisServer, store: RedisConnection, staging: RedisStagingIndex) -> None:
+        self.store = store
+        self._server = server
+        self._staging = staging
+
+    def hold(self) -> None:
+        self.store.ask("hold", partial(self._leased, self._staging.hold))
+
+    def clear(self, tick: Callable[[], None] = lambda: None) -> None:
+        for step in (self._staging.clear, *[self._staging.extend_lease] * (len(PARTS) - 1)):
+            self.store.ask("clear", partial(self._leased, step))
+            tick()
+
+    def extend_lease(self) -> None:
+        self._server.answer(partial(self._leased, self._staging.extend_lease))
+
+    def complete(self, fingerprint: Fingerprint) -> None:
+        self.store.ask("complete", partial(self._staging.complete, fingerprint))
+
+    def abandon(self) -> None:
+        self._server.answer(self._staging.abandon)
+
+    def _leased(self, step: Callable[[], None]) -> None:
+        step()
+        self._server.lease(self._staging._keys.staging)
+
+
+class RedisSimulation(Simulation):
+    """A history whose indexes are in Redis."""
+
+    def __init__(self, setup: Setup, client: redis.Redis, layout: str) -> None:
+        super().__init__(setup)
+        self.server: RedisServer = RedisServer(client, layout, lambda: self.now_ms)
+
+    def connection(self, name: str, installation: Installation, link: Link, *, in_staging: bool = False) -> Any:
+        writer = f"{name}.{next(self._writers)}"
+        return RedisConnection(
+            self.server, installation.prefix, writer, self.server_moment, link, in_staging=in_staging
+        )

@@ -1,0 +1,54 @@
+"""A sample of histories with the indexes in a real Redis: the alerts and the schedule are those in memory."""
+
+from itertools import count, islice
+from typing import Any
+
+import pytest
+import redis
+
+from tests.simulation.faults import play
+from tests.simulation.generate import random_story
+from tests.simulation.redis_server import RedisSimulation
+from tests.simulation.simulation import Simulation, simulated
+from tests.simulation.story import STORIES, Story, parse
+from tests.simulation.world import DEAD_LETTERS, DUPLICATES
+
+#: Histories of the sample in `make test`, in `make test-all`, and in one test. The server expires keys by its own
+#: clock, so that no history has a window.
+QUICK, ALL, PART = 40, 200, 10
+SAMPLE = list(islice((seed for seed in count() if random_story(seed).setup.window_s is None), ALL))
+PARTS = [
+    pytest.param(SAMPLE[first : first + PART], marks=[pytest.mark.long] if first >= QUICK else [], id=str(first))
+    for first in range(0, ALL, PART)
+]
+
+
+@pytest.fixture(autouse=True)
+def time_and_commands():
+    with simulated():
+        yield
+
+
+def course(simulation: Simulation, story: Story) -> tuple[Any, ...]:
+    """Play a story; return what was published, all effects with the names of errors, and the mistakes."""
+    try:
+        play(simulation, story.steps)
+    finally:
+        simulation.close()
+    records = [record for topic in (DUPLICATES, DEAD_LETTERS) for record in simulation.broker.records(topic)]
+    return records, [line.partition("(")[0] for line in simulation.trace], simulation.wrong
+
+
+def assert_same(story: Story, client: redis.Redis, layout: str) -> None:
+    assert course(RedisSimulation(story.setup, client, layout), story) == course(Simulation(story.setup), story)
+
+
+@pytest.mark.parametrize("seeds", PARTS)
+def test_redis_gives_the_alerts_of_the_index_in_memory_for_the_same_schedule(seeds, redis_client):
+    for seed in seeds:
+        assert_same(random_story(seed), redis_client, ("sets", "packed")[seed % 2])
+
+
+@pytest.mark.parametrize("path", sorted(STORIES.rglob("*.story")), ids=lambda path: path.stem)
+def test_a_story_that_was_kept_has_the_same_course_in_redis(path, redis_client):
+    assert_same(parse(path.read_text()), redis_client, "sets")
