@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from streamdedup.errors import BatchRefused, IndexLost, StoreUnavailable
-from streamdedup.index.fingerprints import mismatches
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.values import UNKNOWN_BROKER_STATE, BrokerState, Fence, Fingerprint
 
@@ -218,7 +217,6 @@ class Connection:
     ) -> None:
         self._server = server
         self._link = link
-        self._prefix = prefix
         self._data: Any = server.index(prefix)
         self._writer = writer
         self._moment = moment
@@ -239,7 +237,7 @@ class Connection:
 
     def staging(self) -> Any:
         """Return the staging index of a connection with which a rebuild writes."""
-        return Staging(self._server, self._prefix, self)
+        return Staging(self)
 
     def upkeep(self) -> Any:
         return Upkeep(self._data)
@@ -304,17 +302,11 @@ class Connection:
 
 
 class Staging:
-    """A ``StagingIndex`` at the place of the index; see there.
+    """A ``StagingIndex`` at the place of the index, over the connection of the process that rebuilds."""
 
-    Args:
-        server: The server.
-        prefix: Key prefix of the index.
-        connection: Connection of the process that rebuilds, ``in_staging``.
-    """
-
-    def __init__(self, server: Server, prefix: str, connection: Connection) -> None:
+    def __init__(self, connection: Connection) -> None:
         self.store = connection
-        self._data = server.index(prefix)
+        self._data = connection._data
         self._name = connection._writer
 
     def hold(self) -> None:
@@ -363,7 +355,3 @@ class Upkeep:
 
     def fingerprint(self) -> Fingerprint | None:
         return self._data._fingerprint
-
-    def fits(self, fingerprint: Fingerprint) -> bool:
-        """Tell whether the index was built with these parameters."""
-        return self._data._fingerprint is not None and not mismatches(self._data._fingerprint, fingerprint)

@@ -29,7 +29,7 @@ from streamdedup.wire import Decoder, decode_alert
 from streamdedup.wire.dead_letters import DaemonInfo, read_headers
 from tests import streams
 from tests.simulation.broker import Transaction
-from tests.simulation.server import CALLS, NUMBERED, Connection, Link, ServedIndex, Server, Staging
+from tests.simulation.server import CALLS, NUMBERED, Connection, Link, ServedIndex, Server
 from tests.simulation.transport import MemoryBroker, MemoryHistory, MemorySource, MemoryTransport
 from tests.support.clock import ManualClock
 
@@ -298,7 +298,7 @@ class World:
     def open_target(self, daemon: "Daemon", name: str) -> RebuildTarget:
         """Return the target of a rebuild by a daemon."""
         store = self.connect(daemon, in_staging=True)
-        staging, pipeline = Staging(self.server, self.prefix, store), self.pipeline(name, store)
+        staging, pipeline = store.staging(), self.pipeline(name, store)
         return RebuildTarget(staging, pipeline, self.topics, self.kept_ms, marker_lifetime(self.kept_ms))
 
     # Records

@@ -22,7 +22,7 @@ from streamdedup.kafka.protocols import Batch, CommittedOffset, Message
 from streamdedup.position import Partition
 from streamdedup.wire import Decoder, decode_alert
 from tests.simulation import world as loop_world
-from tests.simulation.server import Connection, Link, Staging
+from tests.simulation.server import Connection, Link
 from tests.simulation.transport import MemoryHistory, MemorySource
 from tests.simulation.world import (
     CLOCK,
@@ -379,7 +379,7 @@ class DraftsOfSeveral:
 
     def open_target(self, name):
         store = Connection(self.world.server, name, name, lambda _effect: "", self.link, in_staging=True)
-        staging = Staging(self.world.server, name, store)
+        staging = store.staging()
         extend_lease = staging.extend_lease
 
         def note_and_extend():
