@@ -139,7 +139,7 @@ RULES: dict[str, Sequence[Break]] = {
 
 #: By kept story, what switches off the branch of the code that the story needs.
 BRANCHES: dict[str, Sequence[Break]] = {
-    "append-to-none": [(appending, "missing_at_first_attempt", _at_present)],
+    "append-to-nothing": [(appending, "missing_at_first_attempt", _at_present)],
     "batch-ahead-undone": [(read_ahead.ReadAhead, "discard", _returns_none)],
     "dead-letter-set-back": [(publisher.Publisher, "_is_published", _always(True))],
     "frozen-at-rebuild": [
@@ -147,7 +147,7 @@ BRANCHES: dict[str, Sequence[Break]] = {
         (recovery.Recovery, "_compare_parameters", _does_nothing),
     ],
     "gap-of-removed-records": [(rebuild._Rebuild, "_is_fillable", _always(True))],
-    "inserted-elsewhere": [(lifecycle, "_is_inserted_elsewhere", _always(False))],
+    "redelivery-by-another-partition": [(lifecycle, "_is_inserted_elsewhere", _always(False))],
     "live-restore-before-a-batch": [(recovery.Recovery, "confirm_index", _does_nothing)],
     "read-behind": [(partitions.PartitionOwnership, "_raise_read_behind", _does_nothing)],
     "recreated-rebuild": [(lifecycle, "with_incarnation", lambda _original: lambda entry, _stored: entry)],
