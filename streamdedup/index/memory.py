@@ -11,7 +11,6 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from streamdedup.errors import StoreUnavailable
 from streamdedup.index.documents import (
     RETURNING_STATES,
     IndexEntry,
@@ -53,10 +52,6 @@ class MemoryIndex(MemoryPartitions):
             ever. Claims live twice as long, deletion markers four times.
         bucket_cap: Largest number of members of a bucket; None for no limit.
         now_ms: Clock, in milliseconds.
-
-    Attributes:
-        builder: The staging index that is to replace this index, while there is one; set by tests.
-        connections: The value of ``connections_count``; tests increase it when the index goes back in time.
     """
 
     def __init__(
@@ -68,8 +63,6 @@ class MemoryIndex(MemoryPartitions):
     ) -> None:
         super().__init__(lifetime_ms, now_ms)
         self._bucket_cap = bucket_cap
-        self.builder: object | None = None
-        self.connections = 0
         self._entries: ExpiringDict[int, IndexEntry] = ExpiringDict(lifetime_ms, now_ms)
         #: Members, in the order of insertion, by band and band key, and by content digest.
         self._buckets: ExpiringDict[tuple[int, int], dict[int, None]] = ExpiringDict(lifetime_ms, now_ms)
@@ -83,8 +76,6 @@ class MemoryIndex(MemoryPartitions):
 
     def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Opening | None:
         """See ``StoreHealth.open``."""
-        if self.builder is not None:
-            raise StoreUnavailable("the index is being rebuilt")
         if self._fingerprint is None:
             if not create:
                 return None
@@ -294,7 +285,7 @@ class MemoryIndex(MemoryPartitions):
 
     def connections_count(self) -> int:
         """See ``StoreHealth.connections_count``."""
-        return self.connections
+        return 0
 
     def ping(self) -> None:
         """See ``StoreHealth.ping``."""

@@ -363,10 +363,9 @@ class TestCheck:
     def test_an_index_that_is_being_rebuilt_is_unavailable(self, world):
         world.index.open(FINGERPRINT)
         if isinstance(world.index, MemoryIndex):
-            world.index.builder = object()
-        else:
-            keys = world.reader._keys
-            world.reader._servers.ask(keys.staging, "SET", keys.staging, b"a rebuild")
+            pytest.skip("no process rebuilds an index in memory")
+        keys = world.reader._keys
+        world.reader._servers.ask(keys.staging, "SET", keys.staging, b"a rebuild")
         with pytest.raises(StoreUnavailable, match="being rebuilt"):
             world.reader.check(FINGERPRINT)
 

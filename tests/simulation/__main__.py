@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tests.simulation.generate import random_story
 from tests.simulation.playing import judged, kinds
-from tests.simulation.rules import RULES, without
+from tests.simulation.rules import BRANCHES, RULES, without
 from tests.simulation.shrink import shrunk
 from tests.simulation.simulation import simulated
 from tests.simulation.story import Story, parse
@@ -71,7 +71,9 @@ def main() -> Iterator[str]:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--play", metavar="SEED or FILE")
     parser.add_argument("--shrink", metavar="SEED or FILE")
-    parser.add_argument("--without", choices=sorted(RULES), help="switch a rule off")
+    parser.add_argument(
+        "--without", choices=sorted({**RULES, **BRANCHES}), help="switch a rule off, or the branch of a story"
+    )
     options = parser.parse_args()
     if not (options.play or options.shrink):
         sys.exit(run(options.histories, options.seed))

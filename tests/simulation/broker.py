@@ -99,12 +99,6 @@ class MemoryBroker:
     """
 
     def __init__(self, topics: Mapping[str, int], on_idle: Callable[[float], None] = lambda _timeout_s: None) -> None:
-        """Start with empty topics.
-
-        Args:
-            topics: Number of partitions of each topic.
-            on_idle: See the attribute.
-        """
         self.away = False
         self.tells_topic_ids = True
         self.on_idle = on_idle
@@ -135,17 +129,7 @@ class MemoryBroker:
         readable: bool = True,
         headers: tuple[tuple[str, bytes], ...] = (),
     ) -> Position:
-        """Append one record outside any transaction, and return its position.
-
-        Args:
-            topic: Name of the topic.
-            value: Value bytes, or None.
-            key: Key bytes; decides the partition unless ``partition`` is given.
-            partition: Number of the partition.
-            timestamp_ms: Record time in milliseconds since the epoch.
-            readable: Whether a client can parse the record.
-            headers: Name and value of each header.
-        """
+        """Append one record outside any transaction; the key decides the partition unless its number is given."""
         message = Message(topic, key, value, headers, timestamp_ms)
         return self.append(message, Transaction("committed"), partition, readable=readable)
 
@@ -186,13 +170,7 @@ class MemoryBroker:
             self.groups[group].incarnations.pop(partition, None)
 
     def recreate(self, topic: str, partitions: int | None = None, *, offsets_deleted: bool = True) -> None:
-        """Delete a topic and create it again, empty.
-
-        Args:
-            topic: Name of the topic.
-            partitions: Number of partitions; None for the same number as before.
-            offsets_deleted: Whether the committed offsets are deleted, or deleted later (``delete_offsets``).
-        """
+        """Delete a topic and create it again, empty; its committed offsets are deleted now or later."""
         count = len(self.partitions(topic))
         self._remove(topic, offsets_deleted=offsets_deleted)
         self.create(topic, partitions or count)
@@ -305,23 +283,14 @@ class MemoryBroker:
         state.owners = dict(zip(partitions, members, strict=False))
 
     def time_out_transactions(self, partition: Partition | None = None, end: int = 0) -> None:
-        """Abort open transactions, as after the transaction timeout.
-
-        Args:
-            partition: Only those with a record in this partition; None for all.
-            end: Only those with such a record before this offset.
-        """
+        """Abort all open transactions, or those with a record of a partition before an offset: they time out."""
         entries = () if partition is None else self._logs[partition][:end]
         for transactional_id, transaction in list(self._open.items()):
             if partition is None or any(entry.transaction is transaction for entry in entries):
                 self.end(transactional_id, "aborted")
 
     def refuse_if_away(self) -> None:
-        """Check that the broker is not away.
-
-        Raises:
-            BrokerUnavailable: The broker is away.
-        """
+        """Check that the broker is not away."""
         if self.away:
             raise BrokerUnavailable("the broker is away")
 
@@ -372,11 +341,7 @@ class MemoryBroker:
         return self._epochs[transactional_id]
 
     def begin(self, transactional_id: str, epoch: int) -> Transaction:
-        """Open a transaction.
-
-        Raises:
-            ProducerFenced: A later producer was registered.
-        """
+        """Open a transaction."""
         if self._epochs[transactional_id] != epoch:
             raise ProducerFenced(f"another producer took over {transactional_id}")
         self._open[transactional_id] = Transaction()
@@ -390,12 +355,7 @@ class MemoryBroker:
             self._logs[partition].append(LogEntry(None, transaction))
 
     def commit_batch(self, group: str, batch: Batch, transaction: Transaction | None = None) -> None:
-        """Commit the offsets of a batch, in a transaction or without.
-
-        Raises:
-            MembershipEnded: The membership under which the batch was polled has ended.
-            ProducerFenced: The transaction was aborted, by another producer or by its time-out.
-        """
+        """Commit the offsets of a batch, in a transaction or without."""
         if transaction is not None and transaction.state != "open":
             raise ProducerFenced("the transaction was aborted")
         state = self.groups[group]

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from streamdedup.daemon import losses, partitions, rebuild
-from streamdedup.detection import lifecycle
+from streamdedup.daemon import attempts, losses, partitions, publisher, read_ahead, rebuild, recovery
+from streamdedup.detection import appending, lifecycle
 from streamdedup.detection.candidates import BucketHits
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.lifecycle import Lifecycle
@@ -106,6 +106,22 @@ def _does_nothing(_original: Any) -> Any:
     return lambda *_arguments, **_named: None
 
 
+def _returns_none(original: Any) -> Any:
+    def call(*arguments: Any) -> None:
+        original(*arguments)
+
+    return call
+
+
+def _always(answer: bool) -> Callable[[Any], Any]:
+    return lambda _original: lambda *_arguments: answer
+
+
+def _at_present(_original: Any) -> Any:
+    """What is missing now counts, and not what was missing at the first attempt."""
+    return lambda _store, missing_now, _fences: frozenset(at for at, is_missing in missing_now.items() if is_missing)
+
+
 #: What switches each rule off.
 RULES: dict[str, Sequence[Break]] = {
     "entry first": [(Detector, "index", _buckets_first), (Detector, "_look_up", _looked_up_early)],
@@ -121,13 +137,33 @@ RULES: dict[str, Sequence[Break]] = {
     "announce": [(module, "describe_loss", _does_nothing) for module in (losses, partitions)],
 }
 
+#: By kept story, what switches off the branch of the code that the story needs.
+BRANCHES: dict[str, Sequence[Break]] = {
+    "append-to-nothing": [(appending, "missing_at_first_attempt", _at_present)],
+    "batch-ahead-undone": [(read_ahead.ReadAhead, "discard", _returns_none)],
+    "dead-letter-set-back": [(publisher.Publisher, "_is_published", _always(True))],
+    "frozen-at-rebuild": [
+        (partitions, "_confirm_index", _does_nothing),
+        (recovery.Recovery, "_compare_parameters", _does_nothing),
+    ],
+    "gap-of-removed-records": [(rebuild._Rebuild, "_is_fillable", _always(True))],
+    "redelivery-by-another-partition": [(lifecycle, "_is_inserted_elsewhere", _always(False))],
+    "live-restore-before-a-batch": [(recovery.Recovery, "confirm_index", _does_nothing)],
+    "read-behind": [(partitions.PartitionOwnership, "_raise_read_behind", _does_nothing)],
+    "recreated-rebuild": [(lifecycle, "with_incarnation", lambda _original: lambda entry, _stored: entry)],
+    "restart-between-batches": [(recovery.Recovery, "check_connections", _does_nothing)],
+    "stale-end": [(partitions.PartitionOwnership, "_confirm", _does_nothing)],
+    "static-clock": [(attempts.AttemptIds, "observe", _does_nothing)],
+}
+
 
 @contextlib.contextmanager
 def without(rule: str) -> Iterator[None]:
-    """Switch a rule off while the context is open."""
-    before = [(owner, name, getattr(owner, name)) for owner, name, _ in RULES[rule]]
+    """Switch a rule or the branch of a story off while the context is open."""
+    breaks = {**RULES, **BRANCHES}[rule]
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in breaks]
     try:
-        for owner, name, make in RULES[rule]:
+        for owner, name, make in breaks:
             setattr(owner, name, make(getattr(owner, name)))
         yield
     finally:

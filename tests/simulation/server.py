@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from streamdedup.errors import BatchRefused, IndexLost, StoreUnavailable
-from streamdedup.index.fingerprints import mismatches
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.values import UNKNOWN_BROKER_STATE, BrokerState, Fence, Fingerprint
 
@@ -68,7 +67,6 @@ class ServedIndex(MemoryIndex):
         calls: Number and time of the last call, by writer.
         caller: Caller of the present call.
         lease: Lease of the process that rebuilds the index.
-        half_dropped: Whether a deletion was begun and did not end.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -77,7 +75,6 @@ class ServedIndex(MemoryIndex):
         self.calls: dict[str, tuple[int, float]] = {}
         self.caller = Caller("", 0, 0)
         self.lease: Lease | None = None
-        self.half_dropped = False
 
     def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Any:
         if self.held_by() is not None:
@@ -223,7 +220,6 @@ class Connection:
     ) -> None:
         self._server = server
         self._link = link
-        self._prefix = prefix
         self._data: Any = server.index(prefix)
         self._writer = writer
         self._moment = moment
@@ -244,7 +240,7 @@ class Connection:
 
     def staging(self) -> Any:
         """Return the staging index of a connection with which a rebuild writes."""
-        return Staging(self._server, self._prefix, self)
+        return Staging(self)
 
     def upkeep(self) -> Any:
         return Upkeep(self._data)
@@ -309,21 +305,14 @@ class Connection:
 
 
 class Staging:
-    """A ``StagingIndex`` at the place of the index.
+    """A ``StagingIndex`` at the place of the index, over the connection of the process that rebuilds."""
 
-    Args:
-        server: The server.
-        prefix: Key prefix of the index.
-        connection: Connection of the process that rebuilds, ``in_staging``.
-    """
-
-    def __init__(self, server: Server, prefix: str, connection: Connection) -> None:
+    def __init__(self, connection: Connection) -> None:
         self.store = connection
-        self._data = server.index(prefix)
+        self._data = connection._data
         self._name = connection._writer
 
     def hold(self) -> None:
-        """See ``StagingIndex.hold``."""
         self.store.ask("hold", self._hold)
 
     def _hold(self) -> None:
@@ -332,28 +321,24 @@ class Staging:
         self._data.lease = Lease(self._name, round(self._data._now_ms()) + LEASE_MS)
 
     def clear(self, tick: Callable[[], None] = lambda: None) -> None:
-        """See ``StagingIndex.clear``."""
         for number, parts in enumerate(PARTS):
             self.store.ask("clear", partial(self._clear, number, parts))
             tick()
-        self._data.half_dropped = False
         self.store.forget_calls()
 
     def _clear(self, number: int, parts: Sequence[str]) -> None:
         self.extend_lease()
         if number == 0:
-            self._data._fingerprint, self._data.half_dropped = None, True
+            self._data._fingerprint = None
         empty = ServedIndex(lifetime_ms=self._data._lifetime_ms, now_ms=self._data._now_ms)
         self._data.__dict__.update({part: empty.__dict__[part] for part in parts})
 
     def extend_lease(self) -> None:
-        """See ``StagingIndex.extend_lease``."""
         if self._data.held_by() != self._name:
             raise BatchRefused("the rebuilding of the index was taken over by another process")
         self._hold()
 
     def complete(self, fingerprint: Fingerprint) -> None:
-        """See ``StagingIndex.complete``."""
         self.store.ask("complete", partial(self._complete, dict(fingerprint)))
 
     def _complete(self, fingerprint: Fingerprint) -> None:
@@ -361,7 +346,6 @@ class Staging:
         self._data._fingerprint, self._data.lease = fingerprint, None
 
     def abandon(self) -> None:
-        """See ``StagingIndex.abandon``."""
         if self._data.held_by() == self._name:
             self._data.lease = None
 
@@ -373,9 +357,4 @@ class Upkeep:
         self._data = data
 
     def fingerprint(self) -> Fingerprint | None:
-        """See ``IndexUpkeep.fingerprint``."""
         return self._data._fingerprint
-
-    def fits(self, fingerprint: Fingerprint) -> bool:
-        """Tell whether the index was built with these parameters."""
-        return self._data._fingerprint is not None and not mismatches(self._data._fingerprint, fingerprint)

@@ -56,10 +56,6 @@ from tests.simulation.world import (
 BEGIN_MS = 1_700_000_000_000
 #: Most bytes of a label.
 LABEL_BYTES = 16
-#: Effects of each process in a round of ``settle``, and rounds after which a history is stuck.
-_ROUND_EFFECTS, _MOST_ROUNDS = 40, 400
-#: Effects after which a process that is let go until an effect stops all the same.
-_MOST_EFFECTS = 400
 #: Modules of the package whose clock is the scheduler's.
 _TIMED = (batches, attempts, partitions, rebuild, statistics, commands, brokers, redis_base)
 #: Fates of a call of the server, and of a call of Kafka.
@@ -273,7 +269,6 @@ class Simulation:
         self.orders = itertools.count(1)
         self.installation = Installation("one", 1)
         self._writers = itertools.count(1)
-        self._traces = itertools.count()
         self._running: Process | None = None
         self._main: Any = None
         Time.now_ms = self._present_ms
@@ -378,8 +373,6 @@ class Simulation:
 
     def moment(self, moment: Moment) -> None:
         """Stop before a call of Kafka."""
-        if moment.after:
-            return
         process = self.pause(moment.effect)
         if process is None or process.fate not in KAFKA_FATES or moment.effect not in KAFKA_CALLS:
             return

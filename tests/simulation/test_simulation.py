@@ -4,7 +4,7 @@ import pytest
 
 from tests.simulation.generate import random_story
 from tests.simulation.playing import judged, kinds
-from tests.simulation.rules import RULES, without
+from tests.simulation.rules import BRANCHES, RULES, without
 from tests.simulation.simulation import simulated
 from tests.simulation.story import STORIES, parse
 
@@ -49,6 +49,12 @@ def test_a_rule_that_is_switched_off_is_noticed_soon(rule):
 @pytest.mark.parametrize("path", sorted(STORIES.glob("*.story")), ids=lambda path: path.stem)
 def test_a_story_that_was_kept_ends_well(path):
     assert judged(parse(path.read_text()))[0] == []
+
+
+@pytest.mark.parametrize("name", BRANCHES)
+def test_a_story_that_was_kept_ends_badly_without_its_branch(name):
+    with without(name):
+        assert judged(parse((STORIES / f"{name}.story").read_text()))[0] != []
 
 
 @pytest.mark.parametrize("rule", RULES)

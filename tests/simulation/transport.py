@@ -1,4 +1,7 @@
-"""Sources and sinks of the memory broker (``tests.simulation.broker``), for tests."""
+"""Sources, sinks and histories of the memory broker (``tests.simulation.broker``); see ``kafka.protocols``.
+
+All calls raise BrokerUnavailable while the broker is away; a poll raises BrokerSilent.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
@@ -17,7 +20,11 @@ _TRANSACTION_WAITS = 5
 
 
 class MemoryTransport:
-    """Opens sources and sinks of one member of a group; see ``kafka.protocols``."""
+    """Opens sources and sinks of one member of a group.
+
+    Without a transactional id delivery is at least once; ``instance_id`` names a static membership; a member whose
+    index has another name than that of the others is refused.
+    """
 
     def __init__(
         self,
@@ -30,17 +37,6 @@ class MemoryTransport:
         instance_id: str | None = None,
         index_name: str = "",
     ) -> None:
-        """Prepare.
-
-        Args:
-            broker: The broker.
-            group: Consumer group.
-            topics: Input topics.
-            transactional_id: Transactional id; None for at-least-once delivery.
-            max_poll_records: Largest number of records in a batch.
-            instance_id: Name of a static membership.
-            index_name: Name of the index that the member uses; members with another one are refused.
-        """
         self._broker = broker
         self._group = group
         self._instance_id = instance_id
@@ -50,11 +46,6 @@ class MemoryTransport:
         broker.groups.setdefault(group, Group(tuple(topics)))
 
     def open(self) -> "tuple[MemorySource, MemorySink]":
-        """Connect both ends.
-
-        Raises:
-            BrokerUnavailable: The broker is away.
-        """
         self._broker.refuse_if_away()
         _refuse_other_indexes(self._broker.groups[self._group], self._index_name)
         sink = MemorySink(self._broker, self._group, self._transactional_id)
@@ -95,13 +86,6 @@ class MemorySource:
         self._ends: dict[Partition, int] = {}  # as of the last fetch or request
 
     def poll(self, timeout_s: float, max_records: int | None = None) -> Batch:
-        """Return the next records; see ``Source.poll``.
-
-        Raises:
-            BrokerSilent: The broker is away; poll again.
-            BrokerUnavailable: This source is unusable.
-            Rejoin: A topic was deleted and created again.
-        """
         self._refuse_if_broken()
         present = self._broker.topic_ids(self._group.topics)
         self._topic_ids = present | self._topic_ids
@@ -121,15 +105,9 @@ class MemorySource:
         return batch
 
     def rewind(self, batch: Batch) -> None:
-        """Make the next poll return ``batch`` again."""
         self.seek(batch.starts)
 
     def first_since(self, times_ms: Mapping[Partition, int]) -> dict[Partition, int]:
-        """Return the offset of the first record of a time or later.
-
-        Raises:
-            BrokerUnavailable: The broker is away.
-        """
         self._broker.refuse_if_away()
         return {partition: self._broker.first_since(partition, time_ms) for partition, time_ms in times_ms.items()}
 
@@ -138,31 +116,16 @@ class MemorySource:
         self._positions.update((p, offset) for p, offset in offsets.items() if p in self._positions)
 
     def hold(self, timeout_s: float) -> None:
-        """Keep the membership without fetching.
-
-        Raises:
-            BrokerUnavailable: This source is unusable.
-        """
         self._refuse_if_broken()
         if not self._broker.away:
             self._catch_up()
         self._broker.on_idle(timeout_s)
 
     def committed(self, partition: Partition) -> CommittedOffset | None:
-        """Return the committed offset, or None.
-
-        Raises:
-            BrokerUnavailable: The broker is away.
-        """
         self._broker.refuse_if_away()
         return self._broker.committed_offset(self._name, partition)
 
     def all_committed(self, *, stable: bool = True) -> dict[Partition, CommittedOffset]:
-        """Return all committed offsets.
-
-        Raises:
-            BrokerUnavailable: The broker is away.
-        """
         self._broker.refuse_if_away()
         missing = self.missing_topics()
         partitions = [each for each in self._group.committed if each.topic not in missing]
@@ -170,25 +133,14 @@ class MemorySource:
         return {partition: committed for partition, committed in found.items() if committed is not None}
 
     def end(self, partition: Partition) -> int | None:
-        """Return the offset behind the last record."""
         return self._broker.end_of(partition)
 
     def request_ends(self) -> None:
-        """Look up the ends of the assigned partitions.
-
-        Raises:
-            BrokerUnavailable: The broker is away.
-        """
         self._broker.refuse_if_away()
         self._ends = {partition: self._broker.end_of(partition) for partition in self._positions}
 
     def confirm(self) -> None:
-        """Check a static membership; any other member begins a new generation when it joins.
-
-        Raises:
-            BrokerMisconfigured: Another process holds the membership.
-            BrokerUnavailable: The session has ended.
-        """
+        """Check a static membership; any other member begins a new generation when it joins."""
         if self._instance_id is not None:
             self._broker.refuse_if_away()
             self._refuse_if_replaced()
@@ -196,33 +148,22 @@ class MemorySource:
                 raise BrokerUnavailable("the session has ended")
 
     def commit(self, batch: Batch) -> None:
-        """Commit ``batch``.
-
-        Raises:
-            BrokerUnavailable: The broker is away.
-            MembershipEnded: The membership has changed.
-        """
         self._broker.refuse_if_away()
         self._broker.commit_batch(self._name, batch)
 
     def assigned(self) -> frozenset[Partition]:
-        """Return the assigned partitions, as of the last poll."""
         return frozenset(self._positions)
 
     def partitions(self) -> frozenset[Partition]:
-        """Return all partitions of the topics."""
         return frozenset(each for topic in self._group.topics for each in self._broker.partitions(topic))
 
     def missing_topics(self) -> frozenset[str]:
-        """Return the topics that do not exist."""
         return self._broker.missing(self._group.topics)
 
     def generation(self) -> int | None:
-        """Return the generation that this member has joined, also without partitions; or None."""
         return self._generation if self._member in self._group.members and self._generation >= 0 else None
 
     def stats(self) -> SourceStats:
-        """Return counters and lags."""
         ends = {partition: end for partition, end in self._ends.items() if partition in self._positions}
         lags = {partition: end - self._positions[partition] for partition, end in ends.items()}
         return SourceStats(self._rebalances_count, lags)
@@ -302,13 +243,6 @@ class MemorySink:
         self._spent: str | None = None
 
     def publish(self, messages: Sequence[Message], batch: Batch) -> None:
-        """Publish ``messages`` and commit ``batch``; see ``Sink.publish``.
-
-        Raises:
-            BrokerUnavailable: The broker is away, or ``publish_failures`` has a failure.
-            MembershipEnded: The membership of the batch has ended.
-            ProducerFenced: A later sink with the same transactional id was opened.
-        """
         if self._spent is not None:
             raise BrokerUnavailable(f"this sink is unusable ({self._spent}); open a new one")
         self._spent = "publishing failed"
@@ -338,15 +272,7 @@ class MemorySink:
 
 
 class MemorySpan:
-    """A range of offsets of topics; see ``kafka.protocols.Span``.
-
-    Args:
-        broker: The broker.
-        starts: First offset of each partition.
-        ends: Offset behind the last one of each partition.
-        size: Largest number of records in a batch.
-        awaits_transactions: Whether the ends of open transactions before the ends are awaited.
-    """
+    """A range of offsets of topics, which may await the ends of open transactions in it."""
 
     def __init__(
         self,
@@ -366,7 +292,6 @@ class MemorySpan:
         self.total_count = sum(max(0, end - starts[partition]) for partition, end in ends.items())
 
     def batches(self) -> Iterator[Batch]:
-        """Yield all records."""
         self._broker.refuse_if_away()
         for partition, end in self._ends.items():
             start = self._starts[partition]
@@ -383,7 +308,6 @@ class MemorySpan:
             self._done_count += max(0, end - start)
 
     def done_count(self) -> int:
-        """Return the number of offsets that are read."""
         return self._done_count
 
     def __enter__(self) -> Self:
@@ -394,12 +318,7 @@ class MemorySpan:
 
 
 class MemoryHistory:
-    """Reads topics; see ``kafka.protocols.History``.
-
-    Args:
-        broker: The broker.
-        size: Largest number of records in a batch.
-    """
+    """Reads topics, in batches of at most ``size`` records."""
 
     def __init__(self, broker: MemoryBroker, size: int = 500) -> None:
         self._broker = broker
@@ -408,12 +327,6 @@ class MemoryHistory:
     def progress(
         self, topics: Sequence[str], offsets: Mapping[Partition, int], now_ms: int
     ) -> dict[Partition, ReadProgress]:
-        """Return the progress of a group; see ``kafka.protocols.History.progress``.
-
-        Raises:
-            BrokerUnavailable: The broker is away.
-            BrokerMisconfigured: A topic does not exist.
-        """
         self._broker.refuse_if_away()
         self._refuse_missing(topics)
         found: dict[Partition, ReadProgress] = {}
@@ -427,7 +340,6 @@ class MemoryHistory:
         return found
 
     def keeps_all(self, starts: Mapping[Partition, int]) -> bool:
-        """Tell whether the topics still have all records from offsets on."""
         self._broker.refuse_if_away()
         if any(partition.topic in self._broker.compacted for partition in starts):
             return False
@@ -440,12 +352,6 @@ class MemoryHistory:
         ends: Mapping[Partition, int] | None,
         starts: Mapping[Partition, int] | None = None,
     ) -> MemorySpan:
-        """Read topics.
-
-        Raises:
-            BrokerUnavailable: The broker is away.
-            BrokerMisconfigured: A topic does not exist.
-        """
         self._broker.refuse_if_away()
         self._refuse_missing(topics)
         partitions = [partition for topic in topics for partition in self._broker.partitions(topic)]

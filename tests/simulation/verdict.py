@@ -172,7 +172,8 @@ class Verdict:
     def wrong(self) -> list[str]:
         """Return the mistakes."""
         publications = list(self._publications())
-        found = [*self._simulation.wrong]
+        skipped = (p for p in self._simulation.produced if p.commit is None and p.removed is None)
+        found = [*self._simulation.wrong, *(f"skipped {produced.sent.id}" for produced in skipped)]
         by_pair: dict[Pair, list[Publication]] = {}
         for publication in publications:
             if (pair := self._pair_of(publication)) is None:

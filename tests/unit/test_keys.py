@@ -31,7 +31,8 @@ from streamdedup.position import Position
 from streamdedup.settings import Settings
 from streamdedup.wire import Decoder, Document, ErrorCode
 from tests import envelopes
-from tests.simulation.world import DEAD_LETTERS, FENCED_METHODS, INPUT, Sent, World
+from tests.simulation.server import NUMBERED
+from tests.simulation.world import DEAD_LETTERS, INPUT, Sent, World
 from tests.streams import OPTIONS, Stream
 
 AT = Position("articles", 0, 7)
@@ -322,7 +323,7 @@ def test_a_rebuild_reports_no_refused_deletion_again_and_a_later_one_is_refused_
     world = KeyedWorld(records, partitions=1, on_index_lost="rebuild")
     for lost in (False, True):
         if lost:
-            world.index.__init__()
+            world.server.go_back(None)
             world.send(Sent("b", TEXT))
         for _ in range(40):
             world.turn(world.daemons[0])
@@ -336,7 +337,7 @@ def test_a_rebuild_reports_no_refused_deletion_again_and_a_later_one_is_refused_
 
 def keyed_run(records, failing: int | None):
     def fail(_world, moment):
-        if moment.effect in FENCED_METHODS - {"finish"}:
+        if moment.effect in NUMBERED - {"finish"}:
             raise StoreUnavailable("away")
 
     world = KeyedWorld(records, partitions=1, batch_size=5, plan=lambda number: fail if number == failing else None)

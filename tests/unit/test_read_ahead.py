@@ -1,6 +1,6 @@
-"""The batch ahead: when it is read, the order of effects, and that both batches are read again after any failure.
+"""The batch ahead: when it is read, the order of effects, failures, threads and memory.
 
-``simulation.world`` holds the world: one daemon, one partition unless said otherwise, batches of two records.
+One daemon, one partition, batches of two records.
 """
 
 import gc
@@ -9,7 +9,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import pytest
@@ -21,21 +21,12 @@ from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.read_ahead import ReadAhead
 from streamdedup.daemon.slow_start import SlowStart
 from streamdedup.detection.detector import Detector
-from streamdedup.errors import (
-    BatchRefused,
-    BrokerUnavailable,
-    FatalError,
-    IndexLost,
-    ProducerFenced,
-    Rejoin,
-    StoreUnavailable,
-)
+from streamdedup.errors import BatchRefused, BrokerUnavailable, FatalError, IndexLost, StoreUnavailable
 from streamdedup.index.values import Fence
 from streamdedup.kafka.protocols import Batch, Record, SourceStats
 from streamdedup.position import Partition, Position
 from streamdedup.wire import Decoder
-from tests.simulation.transport import MemorySource
-from tests.simulation.world import GROUP, INPUT, WORDS, Act, Daemon, Moment, Sent, World, killed, rebalanced
+from tests.simulation.world import GROUP, INPUT, WORDS, Act, Daemon, Moment, Sent, World, once, raising, rebalanced
 
 PARTITION = Partition(INPUT, 0)
 
@@ -53,15 +44,15 @@ def _thread_names(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureReques
     monkeypatch.setattr(read_ahead, "THREAD_NAME", request.node.name)
 
 
-def documents(count: int, *, partitions: int = 1) -> list[Sent]:
+def documents(count: int) -> list[Sent]:
     """Return documents of which each resembles the one before it."""
-    return [Sent(f"d{at}", " ".join(WORDS[at % 3 : at % 3 + 8]), at % partitions) for at in range(count)]
+    return [Sent(f"d{at}", " ".join(WORDS[at % 3 : at % 3 + 8])) for at in range(count)]
 
 
 def backlog(count: int = 12, **options) -> tuple[World, Daemon]:
     """Return a world with a backlog, and a daemon that has committed 0 and 1 and reads ahead from the next turn on."""
     options = {"partitions": 1, "batch_size": 2, "grown": False} | options
-    world = World(documents(count, partitions=options["partitions"]), **options)
+    world = World(documents(count), **options)
     (daemon,) = world.daemons
     daemon.loop._slow_start.committed(0)
     world.turn(daemon)
@@ -88,25 +79,6 @@ def run(world: World, daemon: Daemon) -> None:
 
 def threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith(read_ahead.THREAD_NAME)]
-
-
-def once(effect: str, act: Act) -> Callable[[int], Act | None]:
-    """Return a plan that acts at the first moment of an effect."""
-    acted = []
-
-    def act_once(world: World, moment: Moment) -> None:
-        if not acted and moment.effect == effect and not moment.after:
-            acted.append(moment)
-            act(world, moment)
-
-    return lambda _number: act_once
-
-
-def raise_once(error: Exception) -> Act:
-    def act(_world: World, _moment: Moment) -> None:
-        raise error
-
-    return act
 
 
 def fail_poll(error: Exception) -> Act:
@@ -196,7 +168,6 @@ def test_in_a_backlog_the_next_batch_is_polled_while_a_batch_is_at_work():
     world.turn(daemon)
     assert (committed(world), ahead_of(daemon)) == ({0: 6}, [6, 7])
     world.run()
-    assert world.wrong() == []
     assert daemon.metric("batch_seconds_count", stage="ahead") == 4
 
 
@@ -206,7 +177,7 @@ def test_effects_keep_their_order():
     world.turn(daemon)
     world.turn(daemon)
     of_batch = ["poll_ahead", "insert_entries", "publish", "finish"]
-    effects = [moment.effect for moment in world.trace if not moment.after]
+    effects = [moment.effect for moment in world.trace]
     assert [effect for effect in effects if effect in {"poll", *of_batch}] == ["poll", *of_batch, *of_batch]
 
 
@@ -257,55 +228,46 @@ def test_a_batch_ahead_of_large_records_is_prepared_when_memory_holds_it_alone(m
         assert sorted(seen.stages) == stages_of
 
 
-# Failures of both batches
-
-
-#: Failure of the current batch -> effect at which it occurs, and the act.
-FAILURES: dict[str, tuple[str, Act]] = {
-    "the store is away": ("insert_and_look_up", raise_once(StoreUnavailable("made to fail"))),
-    "the batch is refused": ("insert_entries", raise_once(BatchRefused("made to fail"))),
-    "the index is lost": ("announce", raise_once(IndexLost("made to fail"))),
-    "a rebalance": ("poll_ahead", rebalanced),
-    "the publication fails": ("publish", raise_once(BrokerUnavailable("made to fail"))),
-    "the producer is fenced": ("publish", raise_once(ProducerFenced("made to fail"))),
-    "the group is joined anew": ("announce", raise_once(Rejoin("made to fail"))),
-}
-
-
-@pytest.mark.parametrize("failure", FAILURES)
-def test_each_failure_of_a_batch_rewinds_both_and_forgets_the_fences(failure):
+@pytest.mark.parametrize(
+    ("effect", "act"),
+    [
+        ("insert_and_look_up", raising(StoreUnavailable("made to fail"))),
+        ("insert_entries", raising(BatchRefused("made to fail"))),
+        ("announce", raising(IndexLost("made to fail"))),
+        ("poll_ahead", rebalanced),
+        ("publish", raising(BrokerUnavailable("made to fail"))),
+    ],
+)
+def test_a_failure_of_a_batch_undoes_both_and_forgets_the_fences(effect, act):
+    """Of a rebalance that the poll ahead joins the loop knows before it writes anything."""
     world, daemon = backlog(on_index_lost="continue")
     world.turn(daemon)
-    before = committed(world)
-    assert ahead_of(daemon) == [4, 5]
-    effect, act = FAILURES[failure]
+    world.trace.clear()
     world.plan = once(effect, act)
     world.turn(daemon)
-    assert committed(world) == before == {0: 4}
-    assert ahead_of(daemon) == []
-    assert daemon.loop._ownership._fences == {}
-    assert daemon.loop._reader._computation is None
-    if daemon.loop._clients.source is not None:
-        assert daemon.source._positions[PARTITION] == 4
+    assert (committed(world), ahead_of(daemon), daemon.loop._ownership._fences) == ({0: 4}, [], {})
+    assert act is not rebalanced or {moment.effect for moment in world.trace}.isdisjoint({"insert_entries", "publish"})
     world.run()
-    assert world.wrong() == []
-    assert daemon.metric("records_total") == len(world.records)
+    assert world.total("records_total") == 12
 
 
-def test_a_failure_between_two_batches_rewinds_the_batch_ahead():
+@pytest.mark.parametrize("is_undone", [False, True])
+def test_an_error_of_the_poll_ahead_opens_new_clients_after_the_batch_at_work(is_undone):
+    """Also when that batch is undone: the poll may have taken records of another partition before it failed."""
     world, daemon = backlog()
-    world.turn(daemon)
-    assert ahead_of(daemon) == [4, 5]
+    source, failures = daemon.source, {"poll_ahead": BrokerUnavailable("made to fail")}
+    if is_undone:
+        failures["insert_entries"] = StoreUnavailable("made to fail")
 
-    def fails() -> None:
-        raise StoreUnavailable("made to fail")
+    def fail(_world: World, moment: Moment) -> None:
+        if error := failures.pop(moment.effect, None):
+            raise error
 
-    opened, daemon.loop._recovery.open = daemon.loop._recovery.open, fails
+    world.plan = lambda _number: fail
     world.turn(daemon)
-    assert (ahead_of(daemon), daemon.source._positions[PARTITION]) == ([], 4)
-    daemon.loop._recovery.open = opened
+    assert (committed(world), daemon.source) == ({0: 2 if is_undone else 4}, source)
     world.run()
-    assert world.wrong() == []
+    assert daemon.source is not source
 
 
 def test_dead_letters_of_both_batches_count_for_the_breaker_before_anything_of_the_second_is_published():
@@ -318,30 +280,6 @@ def test_dead_letters_of_both_batches_count_for_the_breaker_before_anything_of_t
     assert (committed(world), daemon.source._positions[PARTITION]) == ({0: 6}, 6)
     assert len(world.dead_letters()) == 2
     assert (ahead_of(daemon), daemon.loop._reader._computation) == ([], None)
-
-
-def test_a_missed_mark_does_not_rewind_the_batch_ahead():
-    world, daemon = backlog()
-    world.plan = once("finish", raise_once(StoreUnavailable("made to fail")))
-    world.turn(daemon)
-    assert (committed(world), ahead_of(daemon)) == ({0: 4}, [4, 5])
-    world.run()
-    assert world.wrong() == []
-
-
-def test_a_rebalance_that_the_poll_ahead_joins_is_known_before_anything_is_indexed():
-    world, daemon = backlog(partitions=2)
-    world.turn(daemon)
-    generation = world.broker.groups[GROUP].generation
-    world.trace.clear()
-    world.plan = once("poll_ahead", rebalanced)
-    world.turn(daemon)
-    effects = {moment.effect for moment in world.trace}
-    assert world.broker.groups[GROUP].generation == generation + 1
-    assert effects.isdisjoint({"insert_entries", "publish", "open_clients"})
-    world.run()
-    assert world.wrong() == []
-    assert daemon.metric("broker_errors_total") == daemon.metric("batches_refused_total") == 0
 
 
 # Errors of the batch ahead
@@ -402,49 +340,6 @@ def test_a_document_that_cannot_be_prepared_ahead_is_one_dead_letter():
     assert world.dead_letters() == [("0", 5, "internal")]
 
 
-@pytest.mark.parametrize("error", [BrokerUnavailable("made to fail"), Rejoin("made to fail")])
-def test_an_error_of_the_poll_ahead_is_raised_when_the_batch_before_it_is_committed(error):
-    world, daemon = backlog()
-    clients = daemon.loop._clients.source
-    world.plan = once("poll_ahead", fail_poll(error))
-    world.turn(daemon)
-    assert committed(world) == {0: 4}
-    assert daemon.loop._clients.source is clients
-    world.turn(daemon)
-    assert daemon.loop._clients.source is not clients
-    world.run()
-    assert world.wrong() == []
-
-
-@pytest.mark.parametrize("fails_too", [False, True])
-def test_an_error_of_a_poll_ahead_opens_new_clients_although_the_current_batch_is_rewound(monkeypatch, fails_too):
-    """The poll may have taken records of another partition before it failed: only new clients read them again."""
-    records = [*documents(8), *(replace(sent, partition=1) for sent in documents(8))]
-    world = World(records, partitions=2, batch_size=2)
-    (daemon,) = world.daemons
-    world.turn(daemon)
-    source, original = daemon.source, MemorySource.poll
-    failed = []
-
-    def poll(self, timeout_s, max_records):
-        if failed or timeout_s != read_ahead.AHEAD_POLL_S:
-            return original(self, timeout_s, max_records)
-        failed.append(self)
-        if not fails_too:
-            world.broker.rebalance(GROUP)
-            self._catch_up()
-        self._positions[Partition(INPUT, 1)] += 2
-        raise BrokerUnavailable("made to fail")
-
-    monkeypatch.setattr(MemorySource, "poll", poll)
-    if fails_too:
-        world.plan = once("insert_entries", raise_once(StoreUnavailable("made to fail")))
-    world.run()
-    assert daemon.source is not source
-    assert world.wrong() == []
-    assert daemon.metric("records_total") == len(records)
-
-
 def test_before_an_error_that_ends_the_daemon_the_batch_at_work_is_committed():
     world, daemon = backlog()
     world.plan = once("poll_ahead", fail_poll(FatalError("made to fail")))
@@ -471,7 +366,6 @@ def test_a_stop_ends_behind_the_batch_at_work_and_leaves_no_thread():
     world.daemons.clear()
     world.start("b")
     world.run()
-    assert world.wrong() == []
 
 
 def test_a_stop_waits_for_a_chunk_that_is_being_prepared():
@@ -494,15 +388,6 @@ def test_a_stop_waits_for_a_chunk_that_is_being_prepared():
     assert not stopping.is_alive()
     assert threads() == []
     assert committed(world) == {0: 4}
-
-
-def test_a_killed_daemon_leaves_both_batches_to_the_next():
-    world, daemon = backlog()
-    world.turn(daemon)
-    world.plan = once("claim_pairs", killed)
-    world.run()
-    assert daemon not in world.daemons
-    assert world.wrong() == []
 
 
 # Threads
@@ -543,7 +428,6 @@ def test_clients_and_index_are_used_by_the_thread_of_the_loop_alone():
         open=lambda: tuple(OneThread(client, watched) for client in opened())
     )
     world.run()
-    assert world.wrong() == []
     assert len(watched) > 2
     assert preparing_threads - {threading.get_ident()}
 
@@ -551,10 +435,9 @@ def test_clients_and_index_are_used_by_the_thread_of_the_loop_alone():
 def test_no_batch_is_prepared_twice_also_in_a_topic_that_was_created_again():
     prepared: list[str] = []
     world = World(documents(4), partitions=1, batch_size=2, make_detector=preparing(prepared.extend)).run()
-    world.recreate(documents(12))
+    world.recreate(*documents(12))
     prepared.clear()
     world.run()
-    assert world.wrong() == []
     assert sorted(prepared) == sorted(sent.id for sent in documents(12))
     assert any(daemon.metric("batch_seconds_count", stage="ahead") for daemon in world.everyone)
 

@@ -10,7 +10,6 @@ import pytest
 
 from streamdedup.daemon import batch, publisher
 from streamdedup.detection.detector import Detector
-from streamdedup.index.memory import MemoryIndex
 from streamdedup.kafka.protocols import Message
 from tests.simulation.world import CLOCK, GROUP, Sent, World
 
@@ -36,7 +35,7 @@ class Months:
             on_index_lost="rebuild",
             kept_ms=LIFETIME_MS,
             now_ms=FIRST_MS,
-            make_index=lambda _world: MemoryIndex(**self._options),
+            index_options=self._options,
             make_detector=lambda options, index: Detector(replace(options, window_ms=RETENTION_MS), index),
         )
 
@@ -54,19 +53,18 @@ class Months:
     def lose_index(self) -> None:
         """Lose the index, and let the daemon rebuild it."""
         world = self._world
-        world.index.__init__(**self._options)
-        world.index.connections = 99
+        world.server.go_back(None)
         world.broker.rebalance(GROUP)
         (daemon,) = world.daemons
         for _ in range(20):
             world.turn(daemon)
-            if world.index._fingerprint is not None and world.index.builder is None:
+            if world.index._fingerprint is not None and world.index.held_by() is None:
                 return
         raise AssertionError("the index is not rebuilt")
 
     def alerted(self) -> list[int]:
-        """How often each pair of versions was alerted."""
-        return sorted(Counter(self._world.published()).values())
+        """How often each pair was alerted."""
+        return sorted(Counter(self._world.pairs()).values())
 
 
 @pytest.fixture

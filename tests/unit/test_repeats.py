@@ -178,7 +178,7 @@ def test_letters_of_a_batch_that_is_not_published_are_not_logged(effect, fault):
     (daemon,) = world.daemons
 
     def fail(world, moment):
-        if moment.effect == effect and not moment.after:
+        if moment.effect == effect:
             fault(world, moment)
 
     world.plan = lambda _number: fail
