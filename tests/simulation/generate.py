@@ -34,9 +34,9 @@ _THEMES = (
     ("back", "compact"), ("back", "crash"), ("back", "delete group"), ("back", "freeze"), ("back", "late"),
     ("back", "recreate"), ("back", "remove"), ("back", "skew", "crash"), ("crash", "flush"), ("crash", "lost"),
     ("crash", "offsets"), ("crash", "prepare"), ("crash", "rebuild"), ("flush", "freeze"), ("flush", "recreate"),
-    ("freeze", "late"), ("freeze", "prepare"), ("freeze", "rebuild"), ("freeze", "recreate"), ("gap",), ("late", "replace"),
-    ("live back", "back"), ("outage", "back"), ("prepare", "flush"), ("prepare", "rebuild"), ("replace", "expire"),
-    ("scope", "crash"),
+    ("freeze", "late"), ("freeze", "prepare"), ("freeze", "rebuild"), ("freeze", "recreate"), ("gap",),
+    ("late", "replace"), ("live back", "back"), ("outage", "back"), ("prepare", "flush"), ("prepare", "rebuild"),
+    ("replace", "expire"), ("scope", "crash"),
 )  # fmt: skip
 #: Faults after which an index may be built from the topics.
 _LOSING = frozenset({"back", "flush", "gap", "live back", "prepare", "rebuild", "scope"})

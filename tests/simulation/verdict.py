@@ -198,7 +198,7 @@ class Verdict:
 
     def _misdescribed(self, alert: Alert) -> Iterator[str]:
         """Yield the mistakes of an alert in labels and cluster: a cluster resembles its first document."""
-        texts = {id: [state.text for state in states] for id, states in self._states.items()}
+        texts = {name: [state.text for state in states] for name, states in self._states.items()}
         document = alert.document
         for version in (document, *alert.matches):
             if version.label not in {label_of(text, LABEL_BYTES) for text in texts.get(version.id, ())}:
