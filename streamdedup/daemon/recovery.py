@@ -64,6 +64,8 @@ class Recovery:
         self._connection_counts: tuple[int, ...] | None = None
         #: Whether a write has detected a lost index since the last check.
         self._loss_found = False
+        #: Generation in which the parameters of the open indexes were last compared.
+        self._compared_generation: int | None = None
 
     def open(self) -> None:
         """Open the existing indexes that are not open yet.
@@ -126,6 +128,7 @@ class Recovery:
     def _check(self, source: Source, generation: int) -> bool:
         """Recover from losses, or else create missing indexes; tell whether there were losses."""
         self.check_connections()
+        self._compare_parameters(generation)
         # Before the check for losses, so that a connection that is opened during this check causes another check.
         self._connection_counts = self._connection_counts_now()
         losses = self._ownership.losses(source)
@@ -155,6 +158,18 @@ class Recovery:
         if losses := self._ownership.losses(source):
             raise Rejoin(f"{losses[0].reason}: the group is joined anew, and the index is checked")
         self.check_connections()
+
+    def _compare_parameters(self, generation: int) -> None:
+        """Compare the parameters of the open indexes again in a new generation.
+
+        While this daemon was no member of the group, another process may have rebuilt an index with other parameters.
+        """
+        if generation == self._compared_generation:
+            return
+        for name in self._opened:
+            if self._rebuilder is None or not self._rebuilder.has_begun(name):
+                self._by_name[name].index.open(self._by_name[name].fingerprint, create=False)
+        self._compared_generation = generation
 
     def _connection_counts_now(self) -> tuple[int, ...]:
         return tuple(pipeline.index.connections_count() for pipeline in self._by_name.values())
