@@ -151,7 +151,6 @@ class PartitionOwnership:
         self._ends.pop(partition, None)  # belongs to the earlier fence
         index = self._pipelines[partition.topic].index
         state_in_index = index.partition_states([partition])[partition]
-        self._attempt_ids.observe(committed_attempt(committed))
         self._attempt_ids.observe(state_in_index.announced)
         loss = None if committed is None else describe_loss(partition, committed, state_in_index)
         if loss is not None:
@@ -230,8 +229,7 @@ class PartitionOwnership:
     ) -> None:
         """Raise the high-water marks to the committed offsets, and remove the pending matches.
 
-        The batch is committed, so a failure undoes nothing: the partitions are fenced again before their next batch,
-        and the fence raises the high-water mark.
+        The batch is committed, so a failure undoes nothing: the next batch or fence raises the high-water mark.
         """
         for pipeline, partitions in self._by_pipeline(ends):
             positions = detected[pipeline.name].pending_positions if pipeline.name in detected else ()
@@ -240,7 +238,6 @@ class PartitionOwnership:
                 pipeline.index.finish(marks, positions, [fences[partition] for partition in partitions])
             except (StoreUnavailable, BatchRefused) as error:
                 log.info("mark_missed", reason=str(error))
-                self._fences.clear()
 
     def _by_pipeline(self, partitions: Iterable[Partition]) -> Iterator[tuple[Pipeline, list[Partition]]]:
         """Group partitions by pipeline."""

@@ -196,7 +196,7 @@ class Recovery:
         for name in names:
             if name in lost:
                 self._on_lost(name, True)
-            # Raises if another process rebuilds the index.
+            # Raises if another process rebuilds the index, or has rebuilt it with other parameters.
             self._open(name, create=False)
         if self._policy == "fail":
             raise IndexLost(losses[0].reason)  # `loop` passes it to `index_lost`, which adds the remedies

@@ -160,6 +160,7 @@ def _clock(simulation: Simulation, seconds: str) -> None:
 
 def _save(simulation: Simulation, name: str) -> None:
     simulation.server.save(name)
+    simulation.saved_ms[name] = simulation.now_ms
 
 
 #: Least age of a copy whose keys are put back under running daemons: a limit of docs/guarantees.md.
@@ -170,7 +171,8 @@ def _back(simulation: Simulation, name: str, *how: str) -> None:
     """The server goes back to a copy; with ``live`` the keys are put back, and no connection ends."""
     is_live = "live" in how
     if name in simulation.server.copies and _may_lose(simulation, is_live=is_live):
-        simulation.now_ms += _COPY_AGE_MS if is_live else 0
+        if is_live:
+            simulation.now_ms = max(simulation.now_ms, simulation.saved_ms[name] + _COPY_AGE_MS)
         simulation.lose()
         simulation.server.go_back(name, restarts=not is_live)
 

@@ -259,6 +259,7 @@ class Simulation:
         self.at_position: dict[tuple[int, Partition, int], Produced] = {}
         self.topic_number = 0
         self.registry_away = False
+        self.saved_ms: dict[str, int] = {}  # time of each copy of the server
         self.wrong: list[str] = []
         self.excused: Counter[str] = Counter()
         self.trace: list[str] = []

@@ -1,11 +1,20 @@
-# A daemon that has begun a rebuild and gets no partition when it joins anew does not go on with the rebuild.
-partitions 1
+# A daemon that has begun a rebuild is frozen for longer than its lease; another one rebuilds the index meanwhile.
 
-run a until announce
-send 0 x amber birch cedar delta
-run b 4
-run a 1
-run a 8
-send 0 y fjord grove heath ember
+send 0 o knoll lagoon inlet jetty
+settle
 flush
-run a until read_entries
+send 0 p fjord grove heath ember
+run a until hold
+run a until confirm
+freeze a
+clock 70
+run b 60
+run b 60
+run b 60
+run b 60
+wake a
+settle
+rebalance
+settle
+send 0 x amber birch cedar delta
+send 1 y amber birch cedar delta
