@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from streamdedup.errors import BatchRefused, IndexLost, StoreUnavailable
-from streamdedup.index.fingerprints import mismatches
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.values import UNKNOWN_BROKER_STATE, BrokerState, Fence, Fingerprint
 
@@ -68,7 +67,6 @@ class ServedIndex(MemoryIndex):
         calls: Number of the last call, by writer.
         caller: Caller of the present call.
         lease: Lease of the process that rebuilds the index.
-        half_dropped: Whether a deletion was begun and did not end.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -77,7 +75,6 @@ class ServedIndex(MemoryIndex):
         self.calls: dict[str, int] = {}
         self.caller = Caller("", 0, 0)
         self.lease: Lease | None = None
-        self.half_dropped = False
 
     def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Any:
         if self.held_by() is not None:
@@ -220,7 +217,6 @@ class Connection:
     ) -> None:
         self._server = server
         self._link = link
-        self._prefix = prefix
         self._data: Any = server.index(prefix)
         self._writer = writer
         self._moment = moment
@@ -241,7 +237,7 @@ class Connection:
 
     def staging(self) -> Any:
         """Return the staging index of a connection with which a rebuild writes."""
-        return Staging(self._server, self._prefix, self)
+        return Staging(self)
 
     def upkeep(self) -> Any:
         return Upkeep(self._data)
@@ -306,17 +302,11 @@ class Connection:
 
 
 class Staging:
-    """A ``StagingIndex`` at the place of the index.
+    """A ``StagingIndex`` at the place of the index, over the connection of the process that rebuilds."""
 
-    Args:
-        server: The server.
-        prefix: Key prefix of the index.
-        connection: Connection of the process that rebuilds, ``in_staging``.
-    """
-
-    def __init__(self, server: Server, prefix: str, connection: Connection) -> None:
+    def __init__(self, connection: Connection) -> None:
         self.store = connection
-        self._data = server.index(prefix)
+        self._data = connection._data
         self._name = connection._writer
 
     def hold(self) -> None:
@@ -333,13 +323,12 @@ class Staging:
         for number, parts in enumerate(PARTS):
             self.store.ask("clear", partial(self._clear, number, parts))
             tick()
-        self._data.half_dropped = False
         self.store.forget_calls()
 
     def _clear(self, number: int, parts: Sequence[str]) -> None:
         self.extend_lease()
         if number == 0:
-            self._data._fingerprint, self._data.half_dropped = None, True
+            self._data._fingerprint = None
         empty = ServedIndex(lifetime_ms=self._data._lifetime_ms, now_ms=self._data._now_ms)
         self._data.__dict__.update({part: empty.__dict__[part] for part in parts})
 
@@ -372,7 +361,3 @@ class Upkeep:
     def fingerprint(self) -> Fingerprint | None:
         """See ``IndexUpkeep.fingerprint``."""
         return self._data._fingerprint
-
-    def fits(self, fingerprint: Fingerprint) -> bool:
-        """Tell whether the index was built with these parameters."""
-        return self._data._fingerprint is not None and not mismatches(self._data._fingerprint, fingerprint)
