@@ -25,8 +25,6 @@ from tests.simulation.world import OPTIONS
 
 #: The profile of all indexes.
 PROFILE = "articles"
-#: More calls than a method of an index makes.
-_MOST_CALLS = 100
 
 
 class RedisServer(Server):
@@ -101,7 +99,6 @@ class RedisConnection(Connection):
             twin = copy(self._data)
             twin._runner, twin._last_calls = copy(twin._runner), dict(twin._last_calls)
             twin._run = twin._runner.run
-            self._data._runner.number += _MOST_CALLS
         requests = [partial(getattr(index, name), *arguments, **named) for index in (self._data, twin)]
         return self.ask(name, *requests)
 

@@ -111,7 +111,7 @@ class ServedIndex(MemoryIndex):
     def _check_fences(self, fences: Sequence[Fence]) -> None:
         for fence in fences:
             stored = self._fences.get(fence.partition), self.writers.get(fence.partition)
-            if self._fingerprint is None:
+            if stored[0] is None and self._fingerprint is None:
                 raise IndexLost("the index is gone")
             if stored != (fence.generation, self.caller.writer):
                 raise BatchRefused(
