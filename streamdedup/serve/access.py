@@ -23,6 +23,7 @@ import hmac
 import re
 import stat
 import time
+from codecs import BOM_UTF8
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -131,8 +132,9 @@ def _file_state(path: Path) -> _FileState:
 def _read_tokens(path: Path) -> list[str]:
     """Return the tokens of a file; errors as in ``Tokens.read``."""
     try:
-        # A pipe or a device may never end.
-        text = path.read_text(encoding="ascii") if stat.S_ISREG(path.stat().st_mode) else None
+        # A pipe or a device may never end. Some editors write a byte order mark.
+        data = path.read_bytes().removeprefix(BOM_UTF8) if stat.S_ISREG(path.stat().st_mode) else None
+        text = None if data is None else data.decode("ascii")
     except OSError as error:
         raise SettingsError(f"api.tokens_file: cannot be read ({error.strerror}): {path}") from error
     except UnicodeDecodeError as error:
