@@ -216,7 +216,6 @@ class LibraryIndex:
 
     @classmethod
     def _writable(cls, section: settings.Profile, name: str, store: contract.Index, reader: IndexReader) -> Self:
-        """Return an index that programs write."""
         options, fingerprint = detector_options(name, section), {**section.fingerprint(), **MAINTAINED_BY_PROGRAMS}
         return cls(section, options, reader, fingerprint, IndexWriter(options, store, fingerprint))
 

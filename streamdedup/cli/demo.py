@@ -117,13 +117,11 @@ def _open_page(console: Console, servers: DemoServers) -> None:
 
 
 def _progress_bar(console: Console) -> Progress:
-    """Return a progress bar on standard output, below the alerts."""
     columns = (BarColumn(), TextColumn("{task.fields[counts]}"), TimeElapsedColumn())
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def _wait_for_user(console: Console, servers: DemoServers) -> None:
-    """Wait for Enter or Ctrl-C; after the end of standard input, for Ctrl-C."""
     lines = [
         "",
         "Still running. From elsewhere:",

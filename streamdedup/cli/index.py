@@ -180,7 +180,6 @@ def _losses(settings: Settings, names: Sequence[str], backend: Backend) -> dict[
 
 
 def _fits(backend: Backend, name: str) -> bool:
-    """Tell whether there is an index that was built with the parameters of the settings."""
     stored = backend.upkeep(name).fingerprint()
     return stored is not None and not mismatches(stored, backend.configured(name))
 

@@ -93,8 +93,6 @@ def run_service(settings: Settings) -> None:
 
 
 def _feeds(settings: Settings, metrics: ServeMetrics) -> Feeds:
-    """Return the feeds of alerts and dead letters."""
-
     def feed(kind: StreamKind, topic: str) -> Feed:
         options = reading_options(settings, topic)
         return Feed(kind, topic, lambda: SpanReader(options), metrics)
@@ -115,7 +113,6 @@ def _open_fetcher(options: KafkaOptions) -> RecordFetcher:
 
 
 def _served_profiles(settings: Settings, backend: Backend) -> dict[str, ServedProfile]:
-    """Return all profiles with readers of their indexes."""
     served = {}
     for name, profile in settings.profiles.items():
         reader = backend.reader(name)
@@ -162,7 +159,6 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _server_options(settings: Settings) -> dict[str, Any]:
-    """Return the options of uvicorn."""
     return {
         "log_config": None,  # `daemon.logs` has configured the log
         "access_log": False,  # paths have document ids

@@ -119,7 +119,6 @@ def _collected(documents: Iterable[tuple[str, str | None]], texts: BoundedTexts)
 
 
 def _summary(learnt: Learnt) -> str:
-    """Return a sentence about the numbers of stop shingles, documents and sources."""
     all_documents, *sources = learnt.groups  # the first group is all documents, each further one a source
     stops = counted(len(learnt.stops.counts), "stop shingle")
     documents = counted(all_documents.documents, "different document")
@@ -135,7 +134,6 @@ def _summary(learnt: Learnt) -> str:
 
 
 def _passages_text(texts: Sequence[str], counts: Mapping[int, int], options: ShingleOptions) -> str:
-    """Return a line about each of the most frequent passages."""
     # One passage more than is shown, for the last line. Passages come the most frequent first.
     passages = list(islice(frequent_passages(texts, counts, options), _SHOWN + 1))
     lines = []

@@ -166,7 +166,6 @@ def _kinds(profile: Profile, units: list[str] | None, sizes: list[int] | None) -
 
 
 def _kind(preferred: ShingleOptions, unit: Literal["word", "char"], size: int) -> ShingleOptions:
-    """Return a shingle kind with all settings in the profile that apply to it."""
     if (unit, size) == (preferred.unit, preferred.size):
         return preferred
     # Stop shingles were learnt for one unit and size.

@@ -234,7 +234,6 @@ def _pairs_count(detected: DetectionResult) -> int:
 
 
 def _counts(result: BatchResult, publication: Publication) -> dict[str, int]:
-    """Return the counts for the log."""
     profiles = result.detected.values()
     return {
         "records": len(result.decoded.kinds),

@@ -106,6 +106,5 @@ async def _next(chunks: AsyncGenerator[StreamChunk, None]) -> StreamChunk | None
 
 
 async def _disconnection(receive: Receive) -> None:
-    """Return when the client has hung up."""
     while (await receive())["type"] != "http.disconnect":
         pass
