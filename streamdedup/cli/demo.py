@@ -105,11 +105,7 @@ def _introduce(options: DemoOptions, console: Console, servers: DemoServers) -> 
 
 
 def _open_page(console: Console, servers: DemoServers) -> None:
-    """Open the page in the user's browser.
-
-    Raises:
-        SettingsError: The service's libraries are not installed.
-    """
+    """Open the page in the user's browser; ``SettingsError`` if the service's libraries are not installed."""
     if servers.service is None:
         raise SettingsError(f"--open needs the page: {_MISSING_SERVICE}")
     if not webbrowser.open(servers.service.url("/")):

@@ -92,11 +92,7 @@ def stop_shingles(
 def _documents(
     options: LearningOptions, topic_options: TopicOptions, profile: Profile
 ) -> Iterator[tuple[str, str | None]]:
-    """Return texts and sources from the files or topics; of several documents with one id, the first counts.
-
-    Raises:
-        SettingsError: The options name no documents, or two kinds.
-    """
+    """Return texts and sources from the files or topics; of several documents with one id, the first counts."""
     if not topic_options.from_topic:
         if not options.files:
             raise SettingsError("name files, or --from-topic")

@@ -312,11 +312,7 @@ class Gate:
             self._bodies_bytes -= body.size_bytes
 
     def _count_bytes(self, received_bytes: int) -> None:
-        """Count bytes of a body.
-
-        Raises:
-            RequestProblem: All bodies in progress are too large together; ``app`` answers with the problem.
-        """
+        """Count bytes of a body; a ``RequestProblem``, with which ``app`` answers, if all are too many."""
         self._bodies_bytes += received_bytes
         if self._bodies_bytes > self._limits.max_bodies_bytes:
             detail = f"the bodies of all requests in progress exceed {self._limits.max_bodies_bytes:,} bytes"

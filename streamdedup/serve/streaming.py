@@ -90,11 +90,7 @@ class EventStream(ASGIResponse):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send_body(self, chunk: StreamChunk, send: Send) -> None:
-        """Send a chunk.
-
-        Raises:
-            TimeoutError: The client does not take the chunk within ``_SEND_S``.
-        """
+        """Send a chunk; ``TimeoutError`` if the client does not take the chunk within ``_SEND_S``."""
         async with asyncio.timeout(_SEND_S):
             await send({"type": "http.response.body", "body": chunk.body, "more_body": True})
         self._feed.count(chunk)
