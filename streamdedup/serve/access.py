@@ -293,6 +293,8 @@ class Gate:
 
     async def _answer_in_time(self, scope: Scope, receive: Receive, response: "_Response") -> None:
         body = _Body(receive, self._count_bytes)
+        if any(name == b"transfer-encoding" for name, _ in scope["headers"]):
+            response.chunks = body
         try:
             async with asyncio.timeout(self._limits.timeout_s) as deadline:
                 if scope["path"] in _STREAMS:
@@ -329,6 +331,7 @@ class _Body:
 
     Attributes:
         size_bytes: Bytes received.
+        is_complete: Whether the last part has been received.
         is_awaited: Whether the application waits for a part; at the deadline, then the client is slow.
         is_cut_off: Whether the client has left before the end of the body.
     """
@@ -336,8 +339,8 @@ class _Body:
     def __init__(self, receive: Receive, count: Callable[[int], None]) -> None:
         self._receive = receive
         self._count = count
-        self._is_complete = False
         self.size_bytes = 0
+        self.is_complete = False
         self.is_awaited = False
         self.is_cut_off = False
 
@@ -347,15 +350,15 @@ class _Body:
         Raises:
             RequestProblem: All bodies in progress are too large together.
         """
-        self.is_awaited = not self._is_complete  # after the last part, the application waits for a disconnection
+        self.is_awaited = not self.is_complete  # after the last part, the application waits for a disconnection
         message = await self._receive()
         self.is_awaited = False
         if message["type"] == "http.request":
-            self._is_complete = not message.get("more_body", False)
+            self.is_complete = not message.get("more_body", False)
             part_bytes = len(message.get("body", b""))
             self.size_bytes += part_bytes
             self._count(part_bytes)
-        elif not self._is_complete:
+        elif not self.is_complete:
             self.is_cut_off = True
         return message
 
@@ -365,6 +368,8 @@ class _Response:
 
     Attributes:
         status: Status of the response; 0 while the response has not begun.
+        chunks: Chunked body of the request; None for any other. An answer before its end closes the connection: h11
+            takes a second for a megabyte of small chunks, also of those that the application does not read.
         deadline: Deadline of a stream, which is lifted when a response with status 200 begins; None for another
             request, whose deadline covers the whole response.
         stream_began_at: Monotonic time at which the deadline was lifted; None before.
@@ -373,6 +378,7 @@ class _Response:
     def __init__(self, send: Send) -> None:
         self._send = send
         self.status = 0
+        self.chunks: _Body | None = None
         self.deadline: asyncio.Timeout | None = None
         self.stream_began_at: float | None = None
 
@@ -391,6 +397,8 @@ class _Response:
             headers = list(message.get("headers", ()))
             names = {bytes(name).lower() for name, _ in headers}
             headers += [(name, value) for name, value in _SECURITY_HEADERS.items() if name not in names]
+            if self.chunks is not None and not self.chunks.is_complete and b"connection" not in names:
+                headers.append((b"connection", b"close"))
             message = {**message, "headers": headers}
         await self._send(message)
 

@@ -216,6 +216,22 @@ def test_a_request_without_a_body_may_say_so(service):
         assert an_answer(client) == (200, b"ok\n")
 
 
+@pytest.mark.parametrize("path", [b"/livez", b"/", b"/nowhere"])
+def test_the_answer_to_chunks_that_nobody_reads_ends_the_connection(service, path):
+    with Running(service.app) as running, running.client() as client:
+        client.sendall(b"POST " + path + b" HTTP/1.1\r\nhost: localhost\r\n" + CHUNKED + b"1\r\na\r\n")
+        received = rest_of(client)
+        assert received.startswith(b"HTTP/1.1 40")
+        assert received.count(b"\r\nconnection: close") == 1
+
+
+def test_the_connection_of_a_chunked_body_that_is_read_stays_open(service):
+    with Running(service.app) as running, running.client() as client:
+        for _ in range(2):
+            client.sendall(HEAD + CHUNKED + b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY))
+            assert an_answer(client)[0] == 200
+
+
 def test_a_body_of_two_lengths_is_refused(service):
     with Running(service.app) as running, running.client() as client:
         client.sendall(HEAD + b"content-length: 2\r\n" + CHUNKED)
