@@ -158,18 +158,7 @@ class Readiness:
 
 
 class HealthServer:
-    """Serves metrics and health until closed.
-
-    Args:
-        host: Address to bind to.
-        port: Port; 0 for any free port.
-        registry: Metrics at ``/metrics``.
-        live: Check at ``/livez``.
-        ready: Check at ``/readyz``.
-
-    Raises:
-        OSError: The address cannot be bound.
-    """
+    """Serves metrics and health until closed, with port 0 at any free port; ``OSError`` if the port cannot be bound."""
 
     def __init__(self, host: str, port: int, registry: CollectorRegistry, *, live: Check, ready: Check) -> None:
         def metrics() -> tuple[int, str, bytes]:

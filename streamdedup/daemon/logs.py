@@ -102,11 +102,7 @@ class ClientRepeats(logging.Filter):
 
 
 class _LogHandler(logging.StreamHandler[TextIO]):
-    """Handler of the configured log.
-
-    Attributes:
-        json_lines: Whether the log is JSON lines.
-    """
+    """Handler of the configured log."""
 
     json_lines = False
 

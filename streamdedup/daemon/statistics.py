@@ -38,13 +38,7 @@ log = structlog.get_logger("streamdedup.loop")  # one name for all modules of th
 
 
 class Statistics:
-    """Updates the metrics, and logs a summary at intervals.
-
-    Args:
-        metrics: Metrics to update.
-        indexes: Indexes by profile, all on one server.
-        clock: Monotonic seconds.
-    """
+    """Updates the metrics, and logs a summary at intervals; all ``indexes``, by profile, are on one server."""
 
     def __init__(
         self, metrics: Metrics, indexes: Mapping[str, StoreHealth], clock: Callable[[], float] = time.monotonic
