@@ -216,7 +216,6 @@ class LibraryIndex:
 
     @classmethod
     def _writable(cls, section: settings.Profile, name: str, store: contract.Index, reader: IndexReader) -> Self:
-        """Return an index that programs write."""
         options, fingerprint = detector_options(name, section), {**section.fingerprint(), **MAINTAINED_BY_PROGRAMS}
         return cls(section, options, reader, fingerprint, IndexWriter(options, store, fingerprint))
 
@@ -365,6 +364,7 @@ def _converted(argument: str, values: Iterable[object], kind: Any) -> Iterator[A
             yield msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
             reason, _, path = str(error).replace("null", "None").replace("`array`", "tuple").partition(" - at `$")
+            reason = reason.replace("`object`", f"`{type(value).__name__}`")  # msgspec calls a dict so
             place = f"{argument}[{at}]"
             if path and isinstance(value, (tuple, list)):  # of an item of a document, such as [1]
                 known_id = "" if path[1] == "0" else f" (id {value[0]!r:.40})"

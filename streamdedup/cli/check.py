@@ -61,7 +61,6 @@ def check(
 
 
 def _findings(config: Path | None, assignments: list[str] | None) -> Iterator[Finding]:
-    """Yield all findings; with wrong settings, their mistakes alone."""
     try:
         settings = load_settings(config, assignments)
     except SettingsError as error:

@@ -105,11 +105,7 @@ def _introduce(options: DemoOptions, console: Console, servers: DemoServers) -> 
 
 
 def _open_page(console: Console, servers: DemoServers) -> None:
-    """Open the page in the user's browser.
-
-    Raises:
-        SettingsError: The service's libraries are not installed.
-    """
+    """Open the page in the user's browser; ``SettingsError`` if the service's libraries are not installed."""
     if servers.service is None:
         raise SettingsError(f"--open needs the page: {_MISSING_SERVICE}")
     if not webbrowser.open(servers.service.url("/")):
@@ -117,13 +113,11 @@ def _open_page(console: Console, servers: DemoServers) -> None:
 
 
 def _progress_bar(console: Console) -> Progress:
-    """Return a progress bar on standard output, below the alerts."""
     columns = (BarColumn(), TextColumn("{task.fields[counts]}"), TimeElapsedColumn())
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def _wait_for_user(console: Console, servers: DemoServers) -> None:
-    """Wait for Enter or Ctrl-C; after the end of standard input, for Ctrl-C."""
     lines = [
         "",
         "Still running. From elsewhere:",

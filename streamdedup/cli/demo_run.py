@@ -255,7 +255,6 @@ class DemoRun:
             raise StreamdedupError("the pairs are not the expected ones")
 
     def _state(self) -> tuple[int, ...]:
-        """Return the counts of records sent and consumed, and of pairs and dead letters shown."""
         return self._feed.sent_count, self._counters.consumed, self._view.pairs_count, self._view.dead_letters_count
 
     def _is_complete(self) -> bool:
@@ -283,7 +282,6 @@ class DemoRun:
         return f"{self._feed.sent_count:,} sent; {self._counters.balance()}"
 
     def _problem(self) -> str | None:
-        """Return why the account does not balance, or None."""
         if self._counters.consumed != self._feed.sent_count or not self._counters.is_balanced:
             return f"the account does not add up: {self._account()}"
         if self._view.pairs_count != self._counters.pairs:

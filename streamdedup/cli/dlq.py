@@ -140,7 +140,6 @@ def replay(
 
 
 def _letters(reader: SpanReader) -> Iterator[DeadLetter]:
-    """Yield all dead letters; report unreadable records."""
     for batch in reader.batches():
         for unreadable in batch.unreadable:
             tell_prefixed(f"passed over {unreadable.position}: {unreadable.reason}")
@@ -148,7 +147,6 @@ def _letters(reader: SpanReader) -> Iterator[DeadLetter]:
 
 
 def _show(letters: Iterable[DeadLetter], decoders: dict[str, Decoder], *, as_json: bool) -> int:
-    """Print dead letters; return their number."""
     console, shown_count = make_console(), 0
     for letter in letters:
         shown_count += 1
@@ -160,7 +158,6 @@ def _show(letters: Iterable[DeadLetter], decoders: dict[str, Decoder], *, as_jso
 
 
 def _count(letters: Iterable[DeadLetter]) -> int:
-    """Print the number of dead letters by topic and code, the largest first; return their number."""
     counts = Counter((letter.topic, letter.code) for letter in letters)
     for (topic, code), number in counts.most_common():
         tell(f"{number:>10,}  {escaped(f'{topic}  {code}', 500)}")

@@ -99,11 +99,7 @@ def _joined_pairs(sets: ShingleSets, options: DetectorOptions) -> _TruePairs:
 
 
 def _judged_pairs(path: Path, ids: Sequence[str], sets: ShingleSets, options: DetectorOptions) -> _TruePairs:
-    """Return the pairs in a file; similarities that the file lacks are computed.
-
-    Raises:
-        CorpusError: The pairs cannot be read, or none is of two of the documents.
-    """
+    """Return the pairs in a file; similarities that the file lacks are computed."""
     judged = read_pairs(path, {name: number for number, name in enumerate(ids)})
     if judged.unknown_count and not len(judged.pairs.left):
         raise CorpusError(f"{path}: names none of the documents by their ids")

@@ -48,11 +48,7 @@ ProfileOption = Annotated[
 
 
 def chosen_profiles(settings: Settings, names: Sequence[str] | None) -> list[str]:
-    """Return the named profiles, or all.
-
-    Raises:
-        SettingsError: A profile does not exist.
-    """
+    """Return the named profiles, or all; ``SettingsError`` if a profile does not exist."""
     for name in names or ():
         if name not in settings.profiles:
             existing = ", ".join(sorted(settings.profiles))
@@ -180,7 +176,6 @@ def _losses(settings: Settings, names: Sequence[str], backend: Backend) -> dict[
 
 
 def _fits(backend: Backend, name: str) -> bool:
-    """Tell whether there is an index that was built with the parameters of the settings."""
     stored = backend.upkeep(name).fingerprint()
     return stored is not None and not mismatches(stored, backend.configured(name))
 
@@ -282,11 +277,7 @@ def _prepare(settings: Settings, names: Sequence[str], backend: Backend, progres
 
 @contextmanager
 def _group_membership(settings: Settings) -> Iterator[tuple[KafkaSource, int]]:
-    """Join the consumer group; yield the source and the group generation.
-
-    Raises:
-        BrokerUnavailable: The group did not assign partitions in time.
-    """
+    """Join the consumer group; yield the source and the group generation."""
     # A static member would stay in the group after the end of this process.
     options = replace(kafka_options(settings), group_instance_id=None)
     source, sink = KafkaTransport(options).open()

@@ -227,7 +227,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _run(arguments: Sequence[str] | None) -> int | str | None:
-    """Run a command and return its exit code."""
     code: int | str | None = None
     try:
         app(args=arguments, prog_name="streamdedup")
@@ -251,7 +250,6 @@ def _is_output_error(error: UnicodeEncodeError) -> bool:
 
 
 def _fail(text: str, code: int) -> int:
-    """Print an error; return the code."""
     from streamdedup.cli.output import tell_prefixed  # noqa: PLC0415  not for --help
 
     with contextlib.suppress(OSError):

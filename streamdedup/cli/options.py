@@ -118,11 +118,7 @@ class CorpusOptions:
 
 
 def _scoped(entry: Entry, profile: Profile) -> Entry:
-    """Return a document with its scope. In formats without fields, the default scope of the profile is set.
-
-    Raises:
-        CorpusError: The format has no scopes, and the profile has no default.
-    """
+    """Return a document with its scope. In formats without fields, the default scope of the profile is set."""
     if profile.scope_field is None or entry.scope is not None:
         return entry
     if profile.default_scope is None:

@@ -73,7 +73,6 @@ def _number(field: str) -> float | None:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are not blank, with their numbers from 1; ``CorpusError`` if the file cannot be read."""
     with open_file(str(path)) as stored:
         for number, line in Lines(unzipped(ByteStream(stored.read1, str(path)))).filled():
             try:

@@ -126,7 +126,6 @@ def _send(
 
 
 def _erase(settings: Settings, profile: Profile, topic: str, scope: str) -> None:
-    """Send a tombstone for each document of a topic whose last version is in a scope."""
     if profile.scope_field is None:
         raise SettingsError(f"--erase-scope: the profile of {topic} has no scope_field")
     scopes: dict[str, str | None] = {}

@@ -153,11 +153,7 @@ def _serve_health(settings: Settings, metrics: Metrics, loop: Loop, pulse: _Puls
 
 
 def _await_servers(settings: Settings, backend: Backend, stop: StopSignals, pulse: _Pulse, loop: Loop) -> None:
-    """Wait until all servers answer, and check their configurations once.
-
-    Raises:
-        FatalError: A server's configuration is unusable.
-    """
+    """Wait until all servers answer, and check their configurations once."""
     checks: dict[str, Callable[[], None]] = {
         "the store": lambda: _warn_of_store(_ticking(store_findings(settings, backend), pulse)),
         "the schema registry": lambda: _warn_of_topics(_ticking(registry_findings(settings), pulse)),
@@ -184,23 +180,13 @@ def _ticking(findings: Iterable[Finding], pulse: _Pulse) -> Iterator[Finding]:
 
 
 def _warn_of_store(findings: Iterable[Finding]) -> None:
-    """Log the warnings of the checks of the store.
-
-    Raises:
-        StoreUnavailable: The store does not answer.
-        StoreMisconfigured: The store cannot be used.
-    """
+    """Log the warnings of the checks of the store."""
     for warning in warnings_of(findings):
         log.warning("store_warning", reason=warning.sentence)
 
 
 def _warn_of_topics(findings: Iterable[Finding]) -> None:
-    """Log the warnings of the checks of Kafka, its topics and their schemas.
-
-    Raises:
-        TransientError: The server does not answer.
-        FatalError: A topic or a right is missing, or a topic's configuration or schema is unusable.
-    """
+    """Log the warnings of the checks of Kafka, its topics and their schemas."""
     for warning in warnings_of(findings):
         if warning.check == "topic_settings":  # Kafka does not tell the settings of a topic without this right
             topic = warning.subject.removeprefix("topic ")

@@ -25,7 +25,6 @@ def find_pairs(run: DetectorRun, documents: Iterable[Document]) -> Iterator[Pair
 
 
 def _pair(document_id: str, match: Match) -> Pair:
-    """Return a match as a pair with sorted ids."""
     id1, id2 = sorted((document_id, match.id))
     contained_ids = {"document": document_id, "match": match.id}
     if match.contained in contained_ids:

@@ -93,8 +93,6 @@ def run_service(settings: Settings) -> None:
 
 
 def _feeds(settings: Settings, metrics: ServeMetrics) -> Feeds:
-    """Return the feeds of alerts and dead letters."""
-
     def feed(kind: StreamKind, topic: str) -> Feed:
         options = reading_options(settings, topic)
         return Feed(kind, topic, lambda: SpanReader(options), metrics)
@@ -103,19 +101,13 @@ def _feeds(settings: Settings, metrics: ServeMetrics) -> Feeds:
 
 
 def _open_fetcher(options: KafkaOptions) -> RecordFetcher:
-    """Return a client that fetches records of the input topics.
-
-    Raises:
-        BrokerUnavailable: No broker answers.
-        BrokerMisconfigured: A topic is missing, or the right to read it.
-    """
+    """Return a client that fetches records of the input topics."""
     # The client does not report a missing topic or right: records would seem to have expired.
     check_topics(options)
     return RecordFetcher(options)
 
 
 def _served_profiles(settings: Settings, backend: Backend) -> dict[str, ServedProfile]:
-    """Return all profiles with readers of their indexes."""
     served = {}
     for name, profile in settings.profiles.items():
         reader = backend.reader(name)
@@ -135,11 +127,7 @@ def _served_profiles(settings: Settings, backend: Backend) -> dict[str, ServedPr
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens at an address.
-
-    Raises:
-        SettingsError: The address cannot be bound.
-    """
+    """Return a socket that listens at an address; ``SettingsError`` if the address cannot be bound."""
     try:
         (family, kind, _, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         # asyncio of Python 3.11 turns Nagle's algorithm off only for sockets whose protocol is named. With it, the
@@ -162,7 +150,6 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _server_options(settings: Settings) -> dict[str, Any]:
-    """Return the options of uvicorn."""
     return {
         "log_config": None,  # `daemon.logs` has configured the log
         "access_log": False,  # paths have document ids

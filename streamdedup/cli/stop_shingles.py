@@ -92,11 +92,7 @@ def stop_shingles(
 def _documents(
     options: LearningOptions, topic_options: TopicOptions, profile: Profile
 ) -> Iterator[tuple[str, str | None]]:
-    """Return texts and sources from the files or topics; of several documents with one id, the first counts.
-
-    Raises:
-        SettingsError: The options name no documents, or two kinds.
-    """
+    """Return texts and sources from the files or topics; of several documents with one id, the first counts."""
     if not topic_options.from_topic:
         if not options.files:
             raise SettingsError("name files, or --from-topic")
@@ -119,7 +115,6 @@ def _collected(documents: Iterable[tuple[str, str | None]], texts: BoundedTexts)
 
 
 def _summary(learnt: Learnt) -> str:
-    """Return a sentence about the numbers of stop shingles, documents and sources."""
     all_documents, *sources = learnt.groups  # the first group is all documents, each further one a source
     stops = counted(len(learnt.stops.counts), "stop shingle")
     documents = counted(all_documents.documents, "different document")
@@ -135,7 +130,6 @@ def _summary(learnt: Learnt) -> str:
 
 
 def _passages_text(texts: Sequence[str], counts: Mapping[int, int], options: ShingleOptions) -> str:
-    """Return a line about each of the most frequent passages."""
     # One passage more than is shown, for the last line. Passages come the most frequent first.
     passages = list(islice(frequent_passages(texts, counts, options), _SHOWN + 1))
     lines = []

@@ -63,7 +63,6 @@ def tail(
 
 
 def _alerts(reader: TopicReader) -> Iterator[tuple[Record, Alert]]:
-    """Yield each record with its alert, endlessly; report unreadable records."""
     while True:
         batch = reader.poll(_POLL_S)
         for unreadable in batch.unreadable:

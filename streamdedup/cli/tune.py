@@ -95,11 +95,7 @@ def tune(
 
 
 def _question(options: CorpusOptions, study: StudyOptions) -> Question:
-    """Return the question that the options ask.
-
-    Raises:
-        SettingsError: The profile does not exist, or an option is wrong or contradicts the profile.
-    """
+    """Return the question that the options ask."""
     name = options.profile_name
     profile, redis = _profile(options)
     if profile.min_shared_bands > 1:
@@ -134,11 +130,7 @@ def _question(options: CorpusOptions, study: StudyOptions) -> Question:
 
 
 def _profile(options: CorpusOptions) -> tuple[Profile, Redis]:
-    """Return the options' profile, and the settings of its index.
-
-    Raises:
-        SettingsError: The profile does not exist, or an option is wrong.
-    """
+    """Return the options' profile, and the settings of its index."""
     if options.config is None:
         # Without a settings file the topic has the name of the profile. Redis has its defaults; `model_construct` does
         # not validate, because validation would demand a URL.
@@ -147,11 +139,7 @@ def _profile(options: CorpusOptions) -> tuple[Profile, Redis]:
 
 
 def _kinds(profile: Profile, units: list[str] | None, sizes: list[int] | None) -> tuple[ShingleOptions, ...]:
-    """Return the shingle kinds to try: those of the options; without options, that of the profile and ``SIZES``.
-
-    Raises:
-        SettingsError: There is no such unit, or a size is out of range.
-    """
+    """Return the shingle kinds to try: those of the options; without options, that of the profile and ``SIZES``."""
     preferred = profile.shingle_options()
     for unit in units or ():
         if unit not in SIZES:
@@ -166,7 +154,6 @@ def _kinds(profile: Profile, units: list[str] | None, sizes: list[int] | None) -
 
 
 def _kind(preferred: ShingleOptions, unit: Literal["word", "char"], size: int) -> ShingleOptions:
-    """Return a shingle kind with all settings in the profile that apply to it."""
     if (unit, size) == (preferred.unit, preferred.size):
         return preferred
     # Stop shingles were learnt for one unit and size.
@@ -178,11 +165,7 @@ def _kind(preferred: ShingleOptions, unit: Literal["word", "char"], size: int) -
 
 
 def _thresholds(values: list[float] | None, default: tuple[float, ...]) -> tuple[float, ...]:
-    """Return the thresholds to try, sorted.
-
-    Raises:
-        SettingsError: A value is out of range.
-    """
+    """Return the thresholds to try, sorted; ``SettingsError`` if a value is out of range."""
     for value in values or ():
         if not 0.0 < value <= 1.0:
             raise SettingsError(f"--threshold {value:g}: must be above 0 and at most 1")
@@ -190,11 +173,7 @@ def _thresholds(values: list[float] | None, default: tuple[float, ...]) -> tuple
 
 
 def _report_page() -> Callable[[dict[str, Any], Sample], str]:
-    """Return the function that renders the report; a missing library is reported before the work.
-
-    Raises:
-        SettingsError: A library of the extra "report" is not installed.
-    """
+    """Return the function that renders the report; a missing library is reported before the work."""
     try:
         from streamdedup.cli.rendering.tuning_report import page  # noqa: PLC0415  needs the extra "report"
     except ModuleNotFoundError as error:

@@ -72,7 +72,6 @@ def _next_header(archive: ByteStream) -> tarfile.TarInfo | None:
 
 
 def _read_exactly(archive: ByteStream, size: int) -> bytes:
-    """Return ``size`` bytes; ``CorpusError`` if the archive has fewer."""
     data = b""
     while len(data) < size:
         piece = archive.read(size - len(data))

@@ -43,13 +43,11 @@ class FileFormat:
 
 
 def _read_jsonl(stream: ByteStream, decoder: Decoder, _: Columns) -> Iterator[Entry]:
-    """Yield the documents in JSON lines."""
     for number, raw in Lines(stream).filled():
         yield decode_entry(decoder, stream.name, number, raw)
 
 
 def _read_text(stream: ByteStream, _: Decoder, __: Columns) -> Iterator[Entry]:
-    """Yield one document per line."""
     for number, raw in Lines(stream).filled():
         default_id = line_id(stream.name, number)
         try:

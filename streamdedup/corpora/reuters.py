@@ -76,7 +76,6 @@ def _article(sgml: str, file: str, line: int) -> Entry:
 
 
 def _element(sgml: str, name: str) -> str:
-    """Return the text in the first element with that name, stripped; empty if absent."""
     content = sgml.partition(f"<{name}>")[2].partition(f"</{name}>")[0]
     return _ENTITY.sub(_character, content).strip()
 

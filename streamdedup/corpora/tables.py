@@ -240,7 +240,6 @@ def _read_header(feed: _RowLines, cells: list[str], problem: str | None, columns
 
 
 def _listed(names: list[str]) -> str:
-    """List column names, clipped and printable."""
     shown = ["".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name) for name in names]
     clipped = [
         f"`{name[:_LISTED_CHARS]}{'…' if len(name) > _LISTED_CHARS else ''}`" for name in shown[:_LISTED_COLUMNS]

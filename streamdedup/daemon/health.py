@@ -8,6 +8,7 @@ group and awaits no server. The HTTP server runs in separate threads.
 
 import random
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -157,18 +158,7 @@ class Readiness:
 
 
 class HealthServer:
-    """Serves metrics and health until closed.
-
-    Args:
-        host: Address to bind to.
-        port: Port; 0 for any free port.
-        registry: Metrics at ``/metrics``.
-        live: Check at ``/livez``.
-        ready: Check at ``/readyz``.
-
-    Raises:
-        OSError: The address cannot be bound.
-    """
+    """Serves metrics and health until closed, with port 0 at any free port; ``OSError`` if the port cannot be bound."""
 
     def __init__(self, host: str, port: int, registry: CollectorRegistry, *, live: Check, ready: Check) -> None:
         def metrics() -> tuple[int, str, bytes]:
@@ -202,6 +192,11 @@ class _ProbeServer(ThreadingHTTPServer):
     def __init__(self, host: str, port: int, handler: Callable[..., BaseHTTPRequestHandler]) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print the traceback of a defect; a client that leaves during its request or the answer is none."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
 
 
 def _answer(check: Check) -> _Route:

@@ -102,11 +102,7 @@ class ClientRepeats(logging.Filter):
 
 
 class _LogHandler(logging.StreamHandler[TextIO]):
-    """Handler of the configured log.
-
-    Attributes:
-        json_lines: Whether the log is JSON lines.
-    """
+    """Handler of the configured log."""
 
     json_lines = False
 
@@ -180,7 +176,6 @@ def last_line(event: str, *, reason: str, exit_code: int, threads: Mapping[str, 
 
 
 def _shared_processors(*, json_lines: bool) -> list[structlog.typing.Processor]:
-    """Return the processors of all events, also those of libraries."""
     return [
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
@@ -204,7 +199,6 @@ def _name_foreign_event(_logger: object, _method: str, fields: MutableMapping[st
 
 
 def _order_fields(_logger: object, _method: str, fields: MutableMapping[str, Any]) -> Mapping[str, Any]:
-    """Put the fields of every line before the fields of the event."""
     first_fields = {name: fields.pop(name) for name in _FIRST_FIELDS if name in fields}
     return {**first_fields, **fields}
 

@@ -46,15 +46,8 @@ REBUILD_KINDS = ("lost", "gap", "switch")
 class BatchHistogram(Collector):
     """A histogram with one label; it observes many values at once, ``prometheus_client.Histogram`` one at a time.
 
-    Args:
-        name: Metric name.
-        text: Help text.
-        labels: The label name; a tuple, as ``MetricSet`` passes label names.
-        buckets: Upper bounds, ascending; a bucket without a bound follows.
-        registry: Registry that shows the metric.
-
-    Attributes:
-        label: Label name.
+    ``labels`` is a tuple, as ``MetricSet`` passes label names; ``buckets`` are upper bounds, ascending, and a bucket
+    without a bound follows.
     """
 
     def __init__(

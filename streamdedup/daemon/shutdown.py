@@ -197,7 +197,6 @@ def thread_stacks() -> dict[str, list[str]]:
 
 
 def _frames() -> dict[int, FrameType]:
-    """Return the innermost call of each thread."""
     return sys._current_frames()  # noqa: SLF001  the documented way to look at another thread
 
 

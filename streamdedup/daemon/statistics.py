@@ -38,13 +38,7 @@ log = structlog.get_logger("streamdedup.loop")  # one name for all modules of th
 
 
 class Statistics:
-    """Updates the metrics, and logs a summary at intervals.
-
-    Args:
-        metrics: Metrics to update.
-        indexes: Indexes by profile, all on one server.
-        clock: Monotonic seconds.
-    """
+    """Updates the metrics, and logs a summary at intervals; all ``indexes``, by profile, are on one server."""
 
     def __init__(
         self, metrics: Metrics, indexes: Mapping[str, StoreHealth], clock: Callable[[], float] = time.monotonic
@@ -234,7 +228,6 @@ def _pairs_count(detected: DetectionResult) -> int:
 
 
 def _counts(result: BatchResult, publication: Publication) -> dict[str, int]:
-    """Return the counts for the log."""
     profiles = result.detected.values()
     return {
         "records": len(result.decoded.kinds),

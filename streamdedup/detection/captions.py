@@ -90,7 +90,6 @@ def label_of(text: str, limit_bytes: int) -> str:
 
 
 def _size(text: str) -> int:
-    """Return the bytes of a text in UTF-8."""
     return len(text) if text.isascii() else len(text.encode())
 
 

@@ -110,6 +110,5 @@ def suppression_of(
 
 
 def _shingle_count(content: Content) -> int:
-    """Return the shingle count without stop shingles."""
     # A sketch has no stop shingles, except in a ``stop_only`` document, whose sketch has nothing else.
     return 0 if content.stop_only else content.sketch.count

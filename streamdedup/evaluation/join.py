@@ -129,7 +129,6 @@ def join(
 
 
 def _grouped(hashes: NDArray[np.uint32], offsets: NDArray[np.int64]) -> _Groups:
-    """Group documents with equal sets, the groups of the smallest sets first."""
     documents_by_set: dict[bytes, list[int]] = {}
     for document, (start, end) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
         if end > start:

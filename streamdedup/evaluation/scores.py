@@ -240,7 +240,6 @@ def _rate(pairs: Pairs, hits: NDArray[np.bool_], mask: NDArray[np.bool_] | None 
 
 
 def _without_match(pairs: Pairs, is_found: NDArray[np.bool_], document_count: int) -> Rate:
-    """Return the share of the documents with pairs of which none was found."""
     ends = np.stack((pairs.left, pairs.right))
     totals = np.bincount(ends.reshape(-1), minlength=document_count)
     missed = np.bincount(ends[:, ~is_found].reshape(-1), minlength=document_count)

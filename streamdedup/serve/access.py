@@ -23,6 +23,7 @@ import hmac
 import re
 import stat
 import time
+from codecs import BOM_UTF8
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -131,8 +132,9 @@ def _file_state(path: Path) -> _FileState:
 def _read_tokens(path: Path) -> list[str]:
     """Return the tokens of a file; errors as in ``Tokens.read``."""
     try:
-        # A pipe or a device may never end.
-        text = path.read_text(encoding="ascii") if stat.S_ISREG(path.stat().st_mode) else None
+        # A pipe or a device may never end. Some editors write a byte order mark.
+        data = path.read_bytes().removeprefix(BOM_UTF8) if stat.S_ISREG(path.stat().st_mode) else None
+        text = None if data is None else data.decode("ascii")
     except OSError as error:
         raise SettingsError(f"api.tokens_file: cannot be read ({error.strerror}): {path}") from error
     except UnicodeDecodeError as error:
@@ -291,6 +293,8 @@ class Gate:
 
     async def _answer_in_time(self, scope: Scope, receive: Receive, response: "_Response") -> None:
         body = _Body(receive, self._count_bytes)
+        if any(name == b"transfer-encoding" for name, _ in scope["headers"]):
+            response.chunks = body
         try:
             async with asyncio.timeout(self._limits.timeout_s) as deadline:
                 if scope["path"] in _STREAMS:
@@ -310,11 +314,7 @@ class Gate:
             self._bodies_bytes -= body.size_bytes
 
     def _count_bytes(self, received_bytes: int) -> None:
-        """Count bytes of a body.
-
-        Raises:
-            RequestProblem: All bodies in progress are too large together; ``app`` answers with the problem.
-        """
+        """Count bytes of a body; a ``RequestProblem``, with which ``app`` answers, if all are too many."""
         self._bodies_bytes += received_bytes
         if self._bodies_bytes > self._limits.max_bodies_bytes:
             detail = f"the bodies of all requests in progress exceed {self._limits.max_bodies_bytes:,} bytes"
@@ -331,6 +331,7 @@ class _Body:
 
     Attributes:
         size_bytes: Bytes received.
+        is_complete: Whether the last part has been received.
         is_awaited: Whether the application waits for a part; at the deadline, then the client is slow.
         is_cut_off: Whether the client has left before the end of the body.
     """
@@ -338,8 +339,8 @@ class _Body:
     def __init__(self, receive: Receive, count: Callable[[int], None]) -> None:
         self._receive = receive
         self._count = count
-        self._is_complete = False
         self.size_bytes = 0
+        self.is_complete = False
         self.is_awaited = False
         self.is_cut_off = False
 
@@ -349,15 +350,15 @@ class _Body:
         Raises:
             RequestProblem: All bodies in progress are too large together.
         """
-        self.is_awaited = not self._is_complete  # after the last part, the application waits for a disconnection
+        self.is_awaited = not self.is_complete  # after the last part, the application waits for a disconnection
         message = await self._receive()
         self.is_awaited = False
         if message["type"] == "http.request":
-            self._is_complete = not message.get("more_body", False)
+            self.is_complete = not message.get("more_body", False)
             part_bytes = len(message.get("body", b""))
             self.size_bytes += part_bytes
             self._count(part_bytes)
-        elif not self._is_complete:
+        elif not self.is_complete:
             self.is_cut_off = True
         return message
 
@@ -367,6 +368,8 @@ class _Response:
 
     Attributes:
         status: Status of the response; 0 while the response has not begun.
+        chunks: Chunked body of the request; None for any other. An answer before its end closes the connection: h11
+            takes a second for a megabyte of small chunks, also of those that the application does not read.
         deadline: Deadline of a stream, which is lifted when a response with status 200 begins; None for another
             request, whose deadline covers the whole response.
         stream_began_at: Monotonic time at which the deadline was lifted; None before.
@@ -375,6 +378,7 @@ class _Response:
     def __init__(self, send: Send) -> None:
         self._send = send
         self.status = 0
+        self.chunks: _Body | None = None
         self.deadline: asyncio.Timeout | None = None
         self.stream_began_at: float | None = None
 
@@ -393,6 +397,8 @@ class _Response:
             headers = list(message.get("headers", ()))
             names = {bytes(name).lower() for name, _ in headers}
             headers += [(name, value) for name, value in _SECURITY_HEADERS.items() if name not in names]
+            if self.chunks is not None and not self.chunks.is_complete and b"connection" not in names:
+                headers.append((b"connection", b"close"))
             message = {**message, "headers": headers}
         await self._send(message)
 

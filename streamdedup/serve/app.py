@@ -282,7 +282,6 @@ async def show_metrics(metrics: NamedDependency[ServeMetrics]) -> Response[bytes
 
 
 def _profile(engine: Engine, name: str) -> ServedProfile:
-    """Return a profile; raise ``RequestProblem`` if there is none of this name."""
     served = engine.profiles.get(name)
     if served is None:
         raise RequestProblem("unknown-profile", field="profile")
@@ -337,7 +336,6 @@ _DESCRIBED: Final = (
 
 
 def _openapi_route(dependencies: Dependencies) -> HTTPRouteHandler:
-    """Return the route of the OpenAPI document."""
     document_json = msgspec.json.encode(describe(_DESCRIBED, dependencies))
 
     @get("/openapi.json", sync_to_thread=False)

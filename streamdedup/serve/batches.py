@@ -63,11 +63,7 @@ def _decoded(text: bytes, max_text_bytes: int) -> LookupRequest | Problem:
 
 
 def _check_limits(requests: Sequence[LookupRequest | Problem]) -> None:
-    """Refuse a batch whose answer may be too large.
-
-    Raises:
-        RequestProblem: The sum of the limits is too large.
-    """
+    """Raise a ``RequestProblem`` if the sum of the limits, and so the answer, may be too large."""
     # A limit is a whole number, decoded as a float (`LookupRequest`).
     limits_sum = sum(int(request.limit) for request in requests if isinstance(request, LookupRequest))
     if limits_sum > MAX_BATCH_MATCHES:
@@ -77,11 +73,7 @@ def _check_limits(requests: Sequence[LookupRequest | Problem]) -> None:
 
 
 def _result(request: LookupRequest | Problem, answers: Iterator[LookupResult | Exception]) -> LookupBatchResult:
-    """Return the result of one text; ``answers`` yields those to the texts without a problem, from this text on.
-
-    Raises:
-        StreamdedupError: The index cannot be looked up, which fails the request as a whole.
-    """
+    """Return the result of one text; ``answers`` yields those to the texts without a problem, from this one on."""
     if isinstance(request, Problem):
         return LookupBatchResult(problem=request)
     answer = next(answers)

@@ -56,14 +56,11 @@ class ServedProfile:
     """A profile and the means to look up its index.
 
     Attributes:
-        similarity: Name of the similarity measure.
         retention_s: Window of pairs, in seconds.
         max_text_bytes: Longest text, in bytes of UTF-8.
         bucket_cap: Largest number of documents in a bucket; None for no limit.
         fingerprint: Parameters that the index must have been built with.
         decoder: Decodes the records of the input topics.
-        reader: The index.
-        lookup: Looks up texts and documents.
     """
 
     name: str

@@ -75,11 +75,7 @@ def encode_id(topic: str, offsets: Sequence[int]) -> str:
 
 
 def decode_id(text: str) -> tuple[str, Offsets]:
-    """Return topic and offsets of an id.
-
-    Raises:
-        RequestProblem: The text is no id.
-    """
+    """Return topic and offsets of an id; ``RequestProblem`` if the text is no id."""
     match = _ID.fullmatch(text)
     if match is None:
         raise RequestProblem("invalid-request", "the id is none of this stream", field="Last-Event-ID")

@@ -245,11 +245,7 @@ class Feed:
     # The shared reader
 
     async def _opened_shared_reader(self) -> _SharedReader:
-        """Return the shared reader when it is open; start it if there is none.
-
-        Raises:
-            RequestProblem: The topic cannot be read.
-        """
+        """Return the shared reader when it is open; start it if there is none."""
         shared = self._shared_reader
         if shared is None and not self._is_ending:
             self._shared_reader = shared = _SharedReader()

@@ -90,11 +90,7 @@ class EventStream(ASGIResponse):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send_body(self, chunk: StreamChunk, send: Send) -> None:
-        """Send a chunk.
-
-        Raises:
-            TimeoutError: The client does not take the chunk within ``_SEND_S``.
-        """
+        """Send a chunk; ``TimeoutError`` if the client does not take the chunk within ``_SEND_S``."""
         async with asyncio.timeout(_SEND_S):
             await send({"type": "http.response.body", "body": chunk.body, "more_body": True})
         self._feed.count(chunk)
@@ -106,6 +102,5 @@ async def _next(chunks: AsyncGenerator[StreamChunk, None]) -> StreamChunk | None
 
 
 async def _disconnection(receive: Receive) -> None:
-    """Return when the client has hung up."""
     while (await receive())["type"] != "http.disconnect":
         pass

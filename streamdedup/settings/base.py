@@ -129,7 +129,6 @@ def describe_allowed(field: FieldInfo) -> str:
 
 
 def _bounds(field: FieldInfo, kind: Kind) -> Iterator[str]:
-    """Yield a number's bounds in words, the lower one first."""
     for bound, name, word in ((Ge, "ge", "from"), (Gt, "gt", "above"), (Lt, "lt", "below"), (Le, "le", "up to")):
         for item in field.metadata:
             if isinstance(item, bound):

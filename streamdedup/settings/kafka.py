@@ -41,7 +41,6 @@ ALLOW_PLAINTEXT = "set allow_plaintext = true if the network is safe"
 
 
 def _check_server(server: str) -> str:
-    """Accept a host and a port; ``ValueError`` for anything else."""
     match = _SERVER.fullmatch(server)
     if match is None or not 0 < int(match[2]) < 65536:
         raise ValueError("not a server")

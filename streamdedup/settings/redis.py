@@ -76,7 +76,6 @@ def _credentials(username: str, password: str) -> tuple[str, ...]:
 
 
 def _provider_mistakes(name: str) -> Iterator[tuple[str, str]]:
-    """Yield key and text for a credential provider that cannot be imported."""
     module, _, function = name.partition(":")
     try:
         is_function = callable(getattr(importlib.import_module(module), function, None))

@@ -187,7 +187,6 @@ def _read_environment(sources: Sources, environ: Mapping[str, str]) -> None:
 
 
 def _is_no_setting(name: str) -> bool:
-    """Return whether a variable with the project's prefix is no setting."""
     if name in {CONFIG_VARIABLE, CRASH_VARIABLE} or name.startswith(TEST_PREFIX):
         return True
     # The variable of a setting has a separator.

@@ -91,7 +91,6 @@ def _unusable_files(ca: Path | None, cert: Path | None, key: Path | None) -> Ite
 
 
 def _certificate_mistake(path: Path) -> str | None:
-    """Return why a file holds no usable certificates, or None."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
     except ssl.SSLError:
@@ -102,7 +101,6 @@ def _certificate_mistake(path: Path) -> str | None:
 
 
 def _key_mistake(cert: Path, key: Path) -> str | None:
-    """Return why a key does not go with a certificate, or None."""
     try:
         # An empty password keeps OpenSSL from asking for one.
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(cert, key, password="")

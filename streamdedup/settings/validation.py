@@ -140,7 +140,7 @@ def _describe_value(declared: FieldInfo, error: ErrorDetails) -> tuple[str, str]
     """Return the index of the wrong item in a list, such as ``[2]``, or an empty text; and the mistake."""
     index = next((f"[{step}]" for step in error["loc"][1:] if isinstance(step, int)), "")
     value = error["input"]
-    if value == []:
+    if isinstance(value, list) and not value:
         return index, f"is empty; needed: {describe_allowed(declared)}"
     if not is_secret(declared):
         return index, f"{shown(value)} is not valid; allowed: {describe_allowed(declared)}"

@@ -99,7 +99,6 @@ def _matches(a: Sequence[str], b: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 
 def _shared_length(a: Sequence[str], b: Sequence[str]) -> int:
-    """Return the number of equal words at the beginning."""
     differing = (row for row, (word_a, word_b) in enumerate(zip(a, b, strict=False)) if word_a != word_b)
     return next(differing, min(len(a), len(b)))
 
@@ -158,7 +157,6 @@ def _parts(
 
 
 def _written(words: Sequence[Word]) -> tuple[str, str]:
-    """Return words as a text, and the white space behind it."""
     if not words:
         return "", ""
     return "".join(core + space for core, space in words[:-1]) + words[-1].core, words[-1].space

@@ -181,7 +181,6 @@ def _utf16_token_hashes(
 
 
 def _utf16(points: NDArray[np.uint16] | NDArray[np.uint32]) -> NDArray[np.uint16]:
-    """Return code points as UTF-16, PADDING behind them."""
     if points.itemsize == 2:
         return np.concatenate((points, np.zeros(len(PADDING) // 2, "<u2")))
     text = str(points.astype("<u4", copy=False).data, "utf-32-le")

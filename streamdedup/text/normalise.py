@@ -114,7 +114,6 @@ def fold(texts: Sequence[str], folding: FoldOptions) -> Folded:
 
 
 def _with_bits(packed: NDArray[np.uint32], starts: NDArray[np.int64]) -> Folded:
-    """Return documents with their bits and kinds."""
     return Folded(packed, starts, int(np.bitwise_or.reduce(packed)), kinds_of(packed))
 
 

@@ -192,7 +192,6 @@ def repetitions(hashes: NDArray[np.uint64], numbers: NDArray[np.int64]) -> NDArr
 
 
 def _finish(sums: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return finish(x) for each sum; the results fit 32 bits."""
     finished = sums * np.uint64(_FINISH_1)
     finished ^= finished >> 32
     finished *= np.uint64(_FINISH_2)

@@ -277,18 +277,15 @@ class Shingler:
         )
 
     def _elements(self, texts: Sequence[str], *, ascii_only: bool) -> Elements:
-        """Return the elements without stop words."""
         elements = self._reader.read(texts, ascii_only=ascii_only)
         return self._without_stop_words(elements) if self._stop_words.size else elements
 
     def _without_stop_words(self, tokens: Elements) -> Elements:
-        """Leave out stop words; all tokens that are stored belong to the text."""
         words = np.flatnonzero(~self._is_stop_word(tokens.hashes))
         counts = np.diff(np.searchsorted(words, offsets_of(tokens.stored)))
         return Elements(tokens.hashes.take(words), counts, counts, counts)
 
     def _is_stop_word(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Return a mask for stop words, by token hash."""
         stop = self._maybe_stop_word.take(hashes >> (64 - _STOP_WORD_BITS))
         maybe = np.flatnonzero(stop)
         # Clipped: a hash above all stop words has an index behind the last one.

@@ -332,7 +332,6 @@ class Counter:
         self._forget()
 
     def _forget(self) -> None:
-        """Forget the rarest shingles while there are too many."""
         while self._keys.size > self._capacity:
             upper = self._counts + self._missed
             self.forgotten = int(upper.min())  # greater than the last value, as every bound is

@@ -142,7 +142,6 @@ class ElementReader:
         return indexes, stored, np.maximum(stored - 1, 0)
 
     def _inside(self, folded: Folded) -> NDArray[np.bool_]:
-        """Return a mask for characters that belong to a token."""
         inside: NDArray[np.bool_] = (folded.kinds & kind(LETTER if self.letters_only else LETTER | NUMBER)) != 0
         return inside
 

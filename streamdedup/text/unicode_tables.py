@@ -235,7 +235,6 @@ class _Characters(NamedTuple):
 
 
 def _characters(*, fold_marks: bool) -> _Characters:
-    """Return the candidate characters and their properties."""
     points = np.concatenate([np.arange(first, last + 1, dtype=np.uint32) for first, last in _CANDIDATES])
     candidates = str(points.astype("<u4").data, "utf-32-le", "surrogatepass")
     # Interned, because each call returns a new text.
@@ -312,7 +311,6 @@ def _without_repeated_spaces(packed: NDArray[np.uint32]) -> NDArray[np.uint32]:
 
 
 def _context(characters: _Characters, composing: dict[tuple[int, int], int]) -> NDArray[np.uint32]:
-    """Return ``Tables.context``."""
     context = np.zeros(_CODE_POINTS, np.uint32)
     for first, last in HANGUL_FORWARD:
         context[first : last + 1] |= COMPOSES_FORWARD

@@ -161,7 +161,6 @@ def warnings(
 
 
 def _text_warnings(study: Study, exact_limit: int | None) -> Iterator[str]:
-    """Yield warnings about texts that are empty, short or long."""
     count, size, word_counts = max(study.documents_count, 1), study.options.size, study.sets.token_counts
     empty = np.count_nonzero(word_counts == 0) / count
     if empty >= _EMPTY_SHARE:

@@ -47,7 +47,6 @@ def bytes_per_document(
 
 
 def _sketch_bytes(row: TuningRow, exact_limit: int | None) -> float:
-    """Return the mean sketch size in the sample."""
     distinct = row.study.distinct
     shingle_counts = np.diff(distinct.offsets)
     if not shingle_counts.size:

@@ -244,7 +244,6 @@ def _excerpt(line: str, start: int) -> str:
 
 
 def _borderline(compared: ComparedSettings) -> list[dict[str, Any]]:
-    """Return the pairs of different texts nearest to the threshold."""
     row = compared.recommendation.row
     study = row.study
     ids = [compared.sample.ids[number] for number in study.first_texts.tolist()]  # by set number

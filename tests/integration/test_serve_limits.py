@@ -109,7 +109,7 @@ def check_refused(received: bytes, status: int, name: str) -> None:
     """Check that the last answer is a problem and announces the end of the connection."""
     head, _, body = received.rpartition(b"HTTP/1.1 ")[2].partition(b"\r\n\r\n")
     assert head.startswith(b"%d " % status), received
-    assert b"\r\nconnection: close" in head
+    assert head.count(b"\r\nconnection: close") == 1
     assert b"\r\nx-content-type-options: nosniff" in head
     assert json.loads(body)["type"] == TYPE_PREFIX + name
 
@@ -146,9 +146,10 @@ def test_a_connection_without_a_request_is_closed(service, before, sent):
             assert rest_of(client)[:12] in {b"", b"HTTP/1.1 400"}
 
 
-def test_a_body_that_does_not_end_is_refused(service):
+@pytest.mark.parametrize("body", [b"content-length: 1000\r\n\r\n{", CHUNKED + b"1\r\n{\r\n"], ids=["whole", "chunks"])
+def test_a_body_that_does_not_end_is_refused(service, body):
     with Running(service.app) as running, running.client() as client:
-        client.sendall(HEAD + b"content-length: 1000\r\n\r\n{")
+        client.sendall(HEAD + body)
         check_refused(rest_of(client), 408, "slow-request")
 
 
@@ -214,6 +215,22 @@ def test_a_request_without_a_body_may_say_so(service):
     with Running(service.app) as running, running.client() as client:
         client.sendall(LIVE.replace(b"\r\n\r\n", b"\r\ncontent-length: 0\r\n\r\n"))
         assert an_answer(client) == (200, b"ok\n")
+
+
+@pytest.mark.parametrize("path", [b"/livez", b"/", b"/nowhere"])
+def test_the_answer_to_chunks_that_nobody_reads_ends_the_connection(service, path):
+    with Running(service.app) as running, running.client() as client:
+        client.sendall(b"POST " + path + b" HTTP/1.1\r\nhost: localhost\r\n" + CHUNKED + b"1\r\na\r\n")
+        received = rest_of(client)
+        assert received.startswith(b"HTTP/1.1 40")
+        assert received.count(b"\r\nconnection: close") == 1
+
+
+def test_the_connection_of_a_chunked_body_that_is_read_stays_open(service):
+    with Running(service.app) as running, running.client() as client:
+        for _ in range(2):
+            client.sendall(HEAD + CHUNKED + b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY))
+            assert an_answer(client)[0] == 200
 
 
 def test_a_body_of_two_lengths_is_refused(service):

@@ -1,16 +1,15 @@
 """Files for Kubernetes and systemd agree with the code, with each other and with docs/deployment.md."""
 
 import ast
-import os
 import re
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from streamdedup import errors
+from streamdedup.cli import main as cli
 from streamdedup.cli import serve
 from streamdedup.daemon.shutdown import STOP_TIMEOUT_S
 from streamdedup.errors import SettingsError
@@ -103,21 +102,16 @@ def pod_settings(tmp_path, name):
     return Settings.load(pod_settings_file(tmp_path), environ=pod_environment(name))
 
 
-def streamdedup(*arguments, environment):
-    """Run the real command line."""
-    command = [sys.executable, "-m", "streamdedup", *arguments]
-    return subprocess.run(command, env=os.environ | environment, cwd=ROOT, capture_output=True, text=True, check=False)
-
-
 def assert_understood(arguments, settings_file, environment):
     """Run a command line with ``--help``, and check its settings file with its variables."""
     assert f"{SETTINGS_FOLDER}/streamdedup.toml" in arguments
     arguments = [word.replace(f"{SETTINGS_FOLDER}/streamdedup.toml", str(settings_file)) for word in arguments]
-    help_text = streamdedup(*arguments, "--help", environment=environment)
-    assert help_text.returncode == 0, help_text.stderr
-    assert f"streamdedup {arguments[0]}" in help_text.stdout
-    check = streamdedup("config", "check", *arguments[1:], environment=environment)
-    assert check.returncode == 0, check.stdout + check.stderr
+    runner = CliRunner(env=environment)
+    help_text = runner.invoke(cli.app, [*arguments, "--help"])
+    assert help_text.exit_code == 0, help_text.output
+    assert f" {arguments[0]} " in help_text.output
+    check = runner.invoke(cli.app, ["config", "check", *arguments[1:]])
+    assert check.exit_code == 0, check.output
 
 
 class TestCommandLines:

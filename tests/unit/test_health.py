@@ -2,6 +2,7 @@
 
 import http.client
 import socket
+import struct
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -142,6 +143,26 @@ def test_requests_leave_the_log_alone(server, capfd):
     ask(server, "/livez")
     ask(server, "/nowhere")
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /met", b"GET /livez HTTP/1.1\r\nhost: "], ids=["nothing", "line", "head"])
+def test_a_client_that_breaks_its_connection_off_leaves_the_log_alone(sent, capfd):
+    server = HealthServer(LOOPBACK, 0, Metrics().registry, live=lambda: None, ready=lambda: None)
+    server._server.daemon_threads = False  # so that closing waits for the answers
+    with socket.create_connection((LOOPBACK, server.port), timeout=PATIENCE_S) as client:
+        client.sendall(sent)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closing sends a reset
+    assert ask(server, "/livez")[0] == 200  # the connection before is accepted
+    server.close()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_defect_of_a_probe_is_printed(capfd):
+    server = HealthServer(LOOPBACK, 0, Metrics().registry, live=lambda: 1 // 0, ready=lambda: None)
+    with pytest.raises(http.client.RemoteDisconnected):
+        ask(server, "/livez")
+    server.close()
+    assert "ZeroDivisionError" in capfd.readouterr().err
 
 
 def test_readiness_is_checked_although_nobody_asks():

@@ -8,6 +8,7 @@ import sys
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -197,7 +198,7 @@ class TestValues:
             (("b",), ValueError, "documents[1]: Expected tuple of at least length 2, got 1"),
             (("b", TEXT, None, None, 1), ValueError, "documents[1]: Expected tuple of at most length 4, got 5"),
             ("ab", TypeError, "documents[1]: Expected tuple, got `str`"),
-            ({"id": "b", "text": TEXT}, TypeError, "documents[1]: Expected tuple, got `object`"),
+            ({"id": "b", "text": TEXT}, TypeError, "documents[1]: Expected tuple, got `dict`"),
         ],
     )
     def test_a_value_of_a_wrong_type_is_named_and_nothing_is_inserted(self, index, document, kind, said):
@@ -335,6 +336,11 @@ class TestProfile:
         section = ProfileSection(topics=("t",), threshold=0.7, retention="2d", exact_limit="none")
         assert profile.section.model_dump(exclude={"topics"}) == section.model_dump(exclude={"topics"})
         assert repr(profile) == "Profile(threshold=0.7, retention='2d', exact_limit='none')"
+
+    @pytest.mark.parametrize("bands", [np.int64(3), np.array([3])])
+    def test_a_value_of_another_library_is_a_mistake(self, bands):
+        with pytest.raises(SettingsError, match="bands: the value is not valid; allowed: a whole number"):
+            Profile(bands=bands, rows=4)
 
     def test_each_mistake_is_a_line(self):
         with pytest.raises(SettingsError) as caught:

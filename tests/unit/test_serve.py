@@ -464,6 +464,11 @@ class TestAccess:
             Tokens.read(path)
         assert TOKEN not in str(caught.value)
 
+    def test_a_byte_order_mark_is_no_part_of_a_token(self, tmp_path):
+        path = tmp_path / "tokens"
+        path.write_text(TOKEN, encoding="utf-8-sig")
+        assert Tokens.read(path).allow(f"Bearer {TOKEN}".encode())
+
     def test_a_missing_file_of_tokens(self):
         with pytest.raises(SettingsError, match=r"api\.tokens_file: cannot be read"):
             Tokens.read(Path("none"))

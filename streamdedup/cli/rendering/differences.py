@@ -104,7 +104,6 @@ def _with_spaces_behind(parts: Sequence[str]) -> list[str]:
 
 
 def _shortened(part: str, kind: PieceKind, head_chars: int, tail_chars: int) -> Iterator[Piece]:
-    """Yield a part whole, or its two ends with a gap between."""
     words, space = split_words(part.strip()), part[len(part.rstrip()) :]
     head = _count_within(words, head_chars)
     tail = _count_within(words[::-1], tail_chars)

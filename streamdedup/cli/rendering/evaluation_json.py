@@ -31,7 +31,6 @@ def as_object(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _rate(rate: Rate) -> dict[str, Any]:
-    """Return a share with its bounds as plain values."""
     low, high = rate.bounds() or (None, None)
     return {
         "hits": rate.hits,
@@ -65,7 +64,6 @@ def _settings(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _rates(evaluation: Evaluation) -> dict[str, Any]:
-    """Return recall and precision for all pairs, for exact comparisons and for estimates; and recall by similarity."""
     scores = evaluation.scores
     return {
         "recall": _rate(scores.recall),
@@ -82,7 +80,6 @@ def _rates(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _misses(evaluation: Evaluation) -> dict[str, Any]:
-    """Return the missed pairs by reason, examples of them, and the documents that miss all of their pairs."""
     ids, scores = evaluation.ids, evaluation.scores
     return {
         "missed": {reason.value: count for reason, count in scores.missed.items()},

@@ -24,7 +24,6 @@ def as_lines(evaluation: Evaluation) -> Iterator[str]:
 
 
 def _conditions(evaluation: Evaluation) -> Iterator[str]:
-    """Yield documents, settings, truth, suppressed pairs and reached limits."""
     options, run, speed = evaluation.options, evaluation.run, evaluation.documents_per_second
     documents = f"{counted(len(evaluation.ids), 'document')}, skipped: {listed_counts(run.skipped)}"
     yield f"{documents}; {speed:,.0f} documents/s" if speed else documents
@@ -56,7 +55,6 @@ def _settings_line(options: DetectorOptions) -> str:
 
 
 def _comparison_method(options: DetectorOptions) -> str:
-    """Return which pairs are compared exactly, and the standard error of estimated similarities."""
     if options.exact_limit is None:
         return "every pair is compared exactly"
     error = options.measure.standard_error(options.threshold, options.permutations)
@@ -76,7 +74,6 @@ def _containment_price(bands: int, candidates_per_document: float) -> str:
 
 
 def _rates(evaluation: Evaluation) -> Iterator[str]:
-    """Yield recall and precision, and the recall by similarity and by threshold."""
     scores = evaluation.scores
     yield f"{'':<28}{'hits':>12}{'of':>12}{'share':>9}   95 % by document"
     yield _rate_line("recall", scores.recall)
@@ -107,7 +104,6 @@ def _rate_line(name: str, rate: Rate) -> str:
 
 
 def _missed(evaluation: Evaluation) -> Iterator[str]:
-    """Yield the missed pairs by reason, with examples."""
     scores = evaluation.scores
     yield f"missed: {counted(sum(scores.missed.values()), 'pair')}"
     for reason, count in scores.missed.items():

@@ -141,7 +141,6 @@ def match_line(alert: Alert, match: Match, time_format: str = TIME_FORMAT) -> Te
 
 
 def _size(cluster_size: int | None) -> str:
-    """Return the size of a cluster in parentheses; empty in alerts without it."""
     if cluster_size is None:
         return ""
     return f" ({cluster_size}{'+' if cluster_size >= CLUSTER_SIZE_CAP else ''})"
@@ -190,7 +189,6 @@ def marked_texts(new: str, old: str, *, coloured: bool) -> tuple[Text, Text]:
 
 
 def _single(side: Side) -> Text:
-    """Return a text whose counterpart is missing, or why the text itself is missing."""
     if side.text is None:
         return Text("no longer in Kafka (retention), or the offset holds another record now", "yellow")
     # The comparison with itself only shortens and cleans the text: nothing differs, so no highlight is used.

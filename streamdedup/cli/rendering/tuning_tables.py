@@ -246,7 +246,6 @@ def _print_thresholds(console: Console, results: dict[str, Any]) -> None:
 
 
 def _print_pair(console: Console, pair: Mapping[str, Any]) -> None:
-    """Print a pair's similarity and ids, and both texts side by side, on a narrow terminal one below the other."""
     names = f"{printable(pair['left'])} ~ {printable(pair['right'])}"
     print_line(console, Text.assemble("    ", (f"{pair['similarity']:.4f}", "green"), f"  {names}"))
     texts = marked_texts(pair["left_text"], pair["right_text"], coloured=console.color_system is not None)
