@@ -1,5 +1,6 @@
 """Values that would become much larger when they are decoded whole; what is not read costs nothing."""
 
+import inspect
 import json
 import os
 import random
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from streamdedup.errors import DecodeError, DocumentTooLarge
 from streamdedup.position import Position
 from streamdedup.wire import Decoder, ErrorCode
-from streamdedup.wire.formats import avro
+from streamdedup.wire.formats import avro, avro_walk
 from streamdedup.wire.formats.avro_walk import Walk, as_step
 from streamdedup.wire.formats.fields import Schema
 from streamdedup.wire.formats.registry import RegisteredSchema
@@ -89,6 +90,41 @@ def test_items_without_bytes_are_refused_only_where_they_are_reached_before_the_
     assert before.read(b"\0\2x\4hi").text_0 == "hi"
     assert before.read(b"\2\0\4hi").text_0 == "hi"
     assert code_of(before.read, b"\2" + endless + b"\4hi") == ErrorCode.UNUSABLE_SCHEMA
+
+
+NESTED = 45
+
+
+@pytest.mark.parametrize("beside", [{}, {"nothing": "null"}])
+def test_records_in_each_other_multiply_no_steps(beside, monkeypatch):
+    calls, skip = [], avro_walk._skip_number
+    monkeypatch.setattr(avro_walk, "_skip_number", lambda *rest: calls.append(len(inspect.stack())) or skip(*rest))
+    for levels in (1, NESTED):
+        items = "int"
+        for level in range(levels):
+            items = record(f"N{level}", inner=items, **beside)
+        assert (
+            reader(record("R", many={"type": "array", "items": items}, text="string")).read(b"\2\2\0\4hi").text_0
+            == "hi"
+        )
+    assert calls[0] == calls[1]
+
+
+@pytest.mark.parametrize("name", [None, 5, ["A"], {"A": 1}])
+def test_a_name_that_is_no_text_costs_only_values_that_reach_it(name):
+    broken = {"type": "record", "name": name, "fields": [{"name": "text", "type": "string"}]}
+    assert reader(record("R", text="string", more=broken)).read(b"\4hi\0").text_0 == "hi"
+    assert code_of(reader(record("R", more=["null", broken], text="string")).read, b"\2\2a\4hi") == "unusable_schema"
+    with pytest.raises(DecodeError, match="no Avro schema"):
+        reader(broken)
+
+
+def test_a_logical_type_is_converted_once_for_a_value(monkeypatch):
+    count = []
+    monkeypatch.setitem(avro.LOGICAL_READERS, "long-timestamp-millis", lambda *_: count.append(1))
+    times = {"type": "map", "values": {"type": "long", "logicalType": "timestamp-millis"}}
+    reader(record("R", payload=times, text="string"), published_at="payload.at").read(b"\6" + b"\4at\2" * 3 + b"\0\4hi")
+    assert len(count) == 1
 
 
 def test_a_map_whose_values_have_no_bytes_is_bounded_by_its_keys():
@@ -314,17 +350,18 @@ def test_the_walk_reads_what_a_whole_decoder_reads(seed):
     whole = fastavro.schemaless_reader(BytesIO(value), parsed, None)
     paths = {tuple(rng.choices(made.NAMES, k=rng.randrange(1, 4))): None for _ in range(5)}
     leaves = [path for path in paths if not any(path[:end] in paths for end in range(1, len(path)))]
-    walk = Walk(
-        {path: number for number, path in enumerate(leaves)}, lambda content, type_: type_.node["symbols"][content]
-    )
+    walk = Walk({path: number for number, path in enumerate(leaves)})
     walk.add(schema)
-    contents = [None] * len(leaves)
+    contents = [(None, None)] * len(leaves)
     try:
         end = as_step(walk.step(schema))(value, 0, 0, contents)
     except DecodeError:
         assert "items without bytes" in traceback.format_exc()
         return
-    assert [kept(content) for content in contents] == [kept(at(whole, path)) for path in leaves]
+    read = [
+        type_.node["symbols"][content] if type_ and type_.kind == "enum" else content for content, type_ in contents
+    ]
+    assert [kept(content) for content in read] == [kept(at(whole, path)) for path in leaves]
     assert end == len(value)
     for cut in {0, len(value) // 2, len(value) - 1} - {-1}:
         try:

@@ -520,9 +520,10 @@ def is_read(decode, value):
 def test_a_deep_schema_is_read_within_the_same_limit(answers, decode):
     schema = "string"
     for level in range(MAX_DEPTH + 10):
-        schema = record(f"R{level}", a=schema)
+        schema = ["null", record(f"R{level}", a=schema)]
     answers.add(7, record("A", deep=schema, text="string"))
-    assert refused(decode, b"\0\0\0\0\7\0\2a")[0] == ErrorCode.TOO_DEEP
+    assert decode(b"\0\0\0\0\7" + b"\2" * 40 + b"\0\2a").text == "a"
+    assert refused(decode, b"\0\0\0\0\7" + b"\2" * MAX_DEPTH + b"\0\2a")[0] == ErrorCode.TOO_DEEP
 
 
 def test_a_registry_that_is_away_makes_no_dead_letter(answers):

@@ -45,9 +45,10 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
         raise unusable("it is nested too deeply") from None
 
     def fields(value: bytes) -> Any:
-        contents: list[Any] = [None] * len(names)
+        leaves: list[Any] = [(None, None)] * len(names)
         try:
-            end = step(value, 0, 0, contents)
+            end = step(value, 0, 0, leaves)
+            contents = [None if content is None else _converted(content, type_) for content, type_ in leaves]
         except (LookupError, ValueError, TypeError, RecursionError) as error:
             raise _damaged(type(error).__name__) from None
         if end != len(value):
@@ -61,7 +62,7 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
 def _walk(registered: RegisteredSchema, schema: Schema) -> tuple[list[str], Walk, Any]:
     """Return the name of each leaf, the walk without steps, and the schema of whole values."""
     paths = [(path, name) for name, paths in schema.paths.items() for path in reversed(paths)]  # the last one counts
-    walk = Walk({path: number for number, (path, _) in enumerate(paths)}, _converted)
+    walk = Walk({path: number for number, (path, _) in enumerate(paths)})
     try:
         *references, root = (msgspec.json.decode(text) for text in (*registered.references.values(), registered.text))
         for node in (*references, root):
@@ -79,7 +80,7 @@ def _damaged(reason: str) -> DecodeError:
 def _converted(content: Any, type_: Type) -> Any:
     if type_.kind == "enum":
         return type_.node["symbols"][content]
-    convert = LOGICAL_READERS.get(f"{type_.kind}-{type_.node['logicalType']}")
+    convert = LOGICAL_READERS.get(f"{type_.kind}-{type_.node.get('logicalType')}")
     if convert is None or (isinstance(content, bytes) and len(content) > MAX_DECIMAL_BYTES):
         return content
     try:
