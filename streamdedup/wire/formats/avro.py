@@ -48,7 +48,7 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
         leaves: list[Any] = [(None, None)] * len(names)
         try:
             end = step(value, 0, 0, leaves)
-            contents = [None if content is None else _converted(content, type_) for content, type_ in leaves]
+            contents = [None if content is None else _converted(content, type_, schema) for content, type_ in leaves]
         except (LookupError, ValueError, TypeError, RecursionError) as error:
             raise _damaged(type(error).__name__) from None
         if end != len(value):
@@ -77,7 +77,9 @@ def _damaged(reason: str) -> DecodeError:
     return DecodeError(ErrorCode.SCHEMA_MISMATCH, f"the bytes do not fit the schema: {reason}")
 
 
-def _converted(content: Any, type_: Type) -> Any:
+def _converted(content: Any, type_: Type, schema: Schema) -> Any:
+    if type_.kind == "string" and len(content) <= schema.most_text_bytes:
+        content = content.decode()
     if type_.kind == "enum":
         return type_.node["symbols"][content]
     convert = LOGICAL_READERS.get(f"{type_.kind}-{type_.node.get('logicalType')}")

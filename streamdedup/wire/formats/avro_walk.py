@@ -13,11 +13,11 @@ from streamdedup.errors import DecodeError
 from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats.fields import Path
 
-#: Limit of unions, arrays and maps in each other: far below the limit of Python's stack, so that the outcome is the same
-#: at every call.
+#: Limit of unions, arrays and maps in each other: far below the limit of Python's stack, so that the outcome is the
+#: same at every call.
 MAX_DEPTH: Final = 50
 
-#: Gets the value, a position, the level, and content and type by number of each leaf; returns the position behind a part.
+#: Gets the value, a position, the level, and the content and type of each leaf; returns the position behind a part.
 Step = Callable[[bytes, int, int, list[Any]], int]
 
 _NAMED: Final = ("record", "error", "enum", "fixed")
@@ -71,11 +71,6 @@ def _bytes(value: bytes, position: int) -> tuple[bytes, int]:
     return value[position : position + length], position + length
 
 
-def _text(value: bytes, position: int) -> tuple[str, int]:
-    length, position = _length(value, position)
-    return value[position : position + length].decode(), position + length
-
-
 def _boolean(value: bytes, position: int) -> tuple[bool, int]:
     return value[position] != 0, position + 1
 
@@ -83,7 +78,7 @@ def _boolean(value: bytes, position: int) -> tuple[bool, int]:
 _READS: Final[Mapping[str, Callable[[bytes, int], tuple[Any, int]]]] = {
     "boolean": _boolean,
     **dict.fromkeys(("int", "long"), _number),
-    **{"enum": _length, "bytes": _bytes, "string": _text},  # noqa: PIE800  one line
+    **{"enum": _length, "bytes": _bytes, "string": _bytes},  # noqa: PIE800  one line
 }
 
 
