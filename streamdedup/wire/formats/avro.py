@@ -82,7 +82,9 @@ def _converted(content: Any, type_: Type, schema: Schema) -> Any:
         content = content.decode()
     if type_.kind == "enum":
         return type_.node["symbols"][content]
-    convert = LOGICAL_READERS.get(f"{type_.kind}-{type_.node.get('logicalType')}")
+    if "logicalType" not in type_.node:
+        return content
+    convert = LOGICAL_READERS.get(f"{type_.kind}-{type_.node['logicalType']}")
     if convert is None or (isinstance(content, bytes) and len(content) > MAX_DECIMAL_BYTES):
         return content
     try:

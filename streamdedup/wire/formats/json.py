@@ -147,10 +147,11 @@ def _plain(raw: Any) -> Any:
     """Return the text or number in a field that is passed on; anything else unchanged, as other formats do."""
     if raw is None:
         return None
-    with suppress(ValueError):
+    try:
         return _DECODE_PLAIN(raw)
-    with suppress(ValueError):
-        return _DECODE_PLAIN(repair_json(bytes(raw)))
+    except ValueError:
+        with suppress(ValueError):
+            return _DECODE_PLAIN(repair_json(bytes(raw)))
     return raw
 
 
