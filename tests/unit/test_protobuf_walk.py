@@ -99,7 +99,8 @@ def test_the_walk_reads_what_protobuf_reads(seed, syntax):
 
 
 @pytest.mark.parametrize(
-    "value", [b"\x1b", b"\x1b\x14", b"\x14", b"\0\0", b"\x1e", b"\x1f", b"\x12\5abc", b"\x15abc", b"\xff" * 99]
+    "value",
+    [b"\x1b", b"\x1b\x14", b"\x14", b"\0\0", b"\4", b"\3\4", b"\x1e", b"\x1f", b"\x12\5abc", b"\x15abc", b"\xff" * 99],
 )
 def test_damaged_messages_are_refused(value):
     with pytest.raises((LookupError, ValueError)):

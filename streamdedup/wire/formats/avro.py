@@ -39,10 +39,7 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
         DecodeError: It is no Avro schema, or one whose values cannot be read safely.
     """
     names, walk, root = _walk(registered, schema)
-    try:
-        step = as_step(walk.step(root))
-    except RecursionError:
-        raise unusable("it is nested too deeply") from None
+    step = as_step(walk.step(root))
 
     def fields(value: bytes) -> Any:
         leaves: list[Any] = [(None, None)] * len(names)
@@ -68,7 +65,7 @@ def _walk(registered: RegisteredSchema, schema: Schema) -> tuple[list[str], Walk
         for node in (*references, root):
             walk.add(node)
         walk.type_of(root)  # raises
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError) as error:
         raise unusable(f"{type(error).__name__}: {error}") from None
     return [name for _, name in paths], walk, root
 
@@ -137,5 +134,5 @@ def _parsed(registered: RegisteredSchema) -> Any:
             fastavro.parse_schema(msgspec.json.decode(text), named)
         field = {"name": _WHOLE, "type": msgspec.json.decode(registered.text)}
         return fastavro.parse_schema({"type": "record", "name": _WHOLE, "fields": [field]}, named)
-    except (fastavro.schema.SchemaParseException, ValueError, TypeError, KeyError, RecursionError) as error:
+    except (fastavro.schema.SchemaParseException, ValueError, TypeError, KeyError) as error:
         raise unusable(f"{type(error).__name__}: {error}") from None

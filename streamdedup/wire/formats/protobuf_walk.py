@@ -97,7 +97,7 @@ def _walk(
         elif wire_type == _GROUP and level < MAX_DEPTH:
             merged = {} if inner is None else contents.setdefault(tag, {})
             position = _walk(value, start, end, inner or {}, merged, number, level + 1)
-        elif wire_type == _END and number == group:
+        elif wire_type == _END and number == group > 0:
             return start
         else:
             position = start + _SIZES[wire_type]
