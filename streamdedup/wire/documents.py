@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from streamdedup.errors import DecodeError
+from streamdedup.errors import DecodeError, MessageError
 from streamdedup.position import Position
 from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats import make_format
@@ -220,7 +220,7 @@ class Decoder:
             return None
         try:
             fields = self.value_format.fields(value, headers)
-        except DecodeError:
+        except MessageError:
             return None
         contents = {name: getattr(fields, attribute) for attribute, name in self._schema.names.items()}
         return encode_fields({name: content for name, content in contents.items() if isinstance(content, str | int)})

@@ -41,7 +41,7 @@ def encoded(rng, depth):
     """Return random fields: of the schema, unknown, or of the schema with another wire type."""
     parts = []
     for _ in range(rng.randrange(6)):
-        number, wire_type = rng.choice([*range(1, 21), 3_000]), rng.choice([0, 1, 2, 2, 3, 5])
+        number, wire_type = rng.choice([*range(1, 21), *[MESSAGE] * 5, 3_000]), rng.choice([0, 1, 2, 2, 3, 5])
         inner = encoded(rng, depth - 1) if depth and rng.random() < 0.6 else b"\xc3\xa9" * rng.randrange(3)
         content = {
             0: varint(rng.choice(NUMBERS)),

@@ -1019,6 +1019,7 @@ def test_the_fields_of_a_dead_letter_are_shown_where_its_schema_reads_it(answers
     assert refused(decode, value)[0] == ErrorCode.INVALID_ID
     assert decoder.shown_fields(value) == b'{"id":"\\u0001","text":"ab"}'
     assert decoder.shown_fields(value[:-1]) is None
+    assert Decoder(format="avro", registry=Registry(url), max_text_bytes=1).shown_fields(value) is None
     assert Decoder().shown_fields(b"{}") is None
 
 
