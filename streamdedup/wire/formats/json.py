@@ -8,7 +8,7 @@ surrogate becomes U+FFFD, except in the id, which is refused. ``json_schema`` us
 
 import re
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from itertools import accumulate, chain
 from typing import Any, Final
 
@@ -150,9 +150,7 @@ def _plain(raw: Any) -> Any:
     try:
         return _DECODE_PLAIN(raw)
     except ValueError:
-        with suppress(ValueError):
-            return _DECODE_PLAIN(repair_json(bytes(raw)))
-    return raw
+        return raw
 
 
 def _is_null(content: Any) -> bool:
