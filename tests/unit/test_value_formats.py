@@ -191,6 +191,13 @@ def test_a_schema_whose_values_have_an_unusable_source_and_text_is_asked_for_onc
     assert len(answers.asked) == 1
 
 
+def test_a_truth_value_is_no_source(answers, decode):
+    schema = record("A", source="boolean", text="string")
+    answers.add(7, schema)
+    value = framed(7, schema, {"source": True, "text": "a"})
+    assert decode(value) == Document("key", "a", AT, 5, left_out=("source",))
+
+
 def decoded_batch(url, *ids, tick=lambda: None):
     """Return the codes of a batch of values with these schema ids, decoded twice by a new decoder."""
     batch = Batch(tuple(Record(AT, 5, b"key", b"\0\0\0\0%c\2a\2\2a" % number) for number in ids))
