@@ -145,6 +145,12 @@ BOMBS = {
     ),
     "a map": _protobuf("map<string, string> payload = 1; string text = 2;", lambda size: b"\x0a\0" * (size // 2) + _HI),
     "the text again and again": _protobuf("string text = 2;", lambda size: b"\x12\1a" * (size // 3) + _HI),
+    "the text and an unknown field in turns": _protobuf(
+        "string text = 2;", lambda size: b"\x12\1a\x18\0" * (size // 5) + _HI
+    ),
+    "a text in a message and an unknown field in turns": _protobuf(
+        "B payload = 1; string text = 2;", lambda size: b"\x0a\5\x0a\1a\x18\0" * (size // 7) + _HI, "a\n"
+    ),
     "a long text with an emoji": _protobuf(
         "string text = 2;", lambda size: b"\x12" + varint(size + len(_EMOJI)) + b"a" * size + _EMOJI, "too_large"
     ),

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from streamdedup.errors import DecodeError, DocumentTooLarge
+from streamdedup.errors import DecodeError, MessageError
 from streamdedup.position import Position
 from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats import make_format
@@ -41,11 +41,7 @@ _OPS: dict[str | None, Op] = {None: "upsert", "upsert": "upsert", "append": "app
 _TRUE, _FALSE = (True, "true"), (False, "false", None)
 #: Fields that have one name.
 _FIELDS = ("id", "op", "published_at", "source", "scope", "deleted")
-#: Fields that are only passed on, and the sets of them that attempts to read a value leave out, in order.
 _PASSED_ON: tuple[Flaw, ...] = ("source", "published_at")
-_LEFT_OUT: tuple[tuple[Flaw, ...], ...] = ((), ("source",), ("published_at",), _PASSED_ON)
-#: Codes of errors that one field may cause, in a value that is whole.
-_UNFIT = frozenset({ErrorCode.INVALID_FIELD, ErrorCode.NOT_UTF8})
 #: First bytes of keys that are rather JSON, or framed for a schema registry, than ids.
 _OTHER_FORMS = (b"{", b'"', b"\0", b"\1")
 #: Cure for a key that is no id.
@@ -146,11 +142,8 @@ class Decoder:
 
     def __post_init__(self) -> None:
         used = {name: field for name in _FIELDS if (field := getattr(self, f"{name}_field")) is not None}
-        self._formats = []
-        for left_out in _LEFT_OUT:
-            schema = Schema(texts=self.text_fields, **{name: used[name] for name in used if name not in left_out})
-            self._formats.append((left_out, make_format(self.format, schema, self.registry)))
-        self._schema, self.value_format = Schema(texts=self.text_fields, **used), self._formats[0][1]
+        self._schema = Schema(texts=self.text_fields, most_text_bytes=self.max_text_bytes, **used)
+        self.value_format = make_format(self.format, self._schema, self.registry)
         self._keys = None
         if self.key_format is not None and self.key_format != "text":
             schema = Schema(id=self.key_field or "")  # an empty path is the whole key
@@ -183,16 +176,11 @@ class Decoder:
         """
         if value is None and key is None:
             raise DecodeError(ErrorCode.NULL_WITHOUT_KEY, "the record has neither a key nor a value")
-        fields, left_out = (self._schema.struct(), ()) if value is None else self._fields(value, headers)
+        fields = self._schema.struct() if value is None else self.value_format.fields(value, headers)
         op = "delete" if value is None else self._op(fields)
         document_id, is_doubtful = self._id(fields.id, key, position, headers, op)
-        passed_on: dict[str, str | None] = dict.fromkeys(_PASSED_ON)
-        for name in _PASSED_ON:
-            content = getattr(fields, name, None)  # a field that is left out is no attribute
-            if content is not None and _is_long(str(content)):
-                left_out = (*left_out, name)
-            elif content is not None:
-                passed_on[name] = str(content)
+        passed_on = {name: content for name in _PASSED_ON if (content := getattr(fields, name)) is not None}
+        left_out = tuple(name for name in passed_on if not _is_usable(passed_on[name]))
         return Document(
             document_id,
             "" if op == "delete" else self._text(fields),
@@ -202,7 +190,7 @@ class Decoder:
             scope=None if self.scope_field is None else self._scope(self.scope_field, fields.scope, op),
             left_out=left_out,
             doubtful=is_doubtful,
-            **passed_on,
+            **{name: str(content) for name, content in passed_on.items() if name not in left_out},
         )
 
     def flaws(self, document: Document, key: bytes | None, headers: Headers = ()) -> tuple[Flaw, ...]:
@@ -231,21 +219,11 @@ class Decoder:
         if not isinstance(self.value_format, RegistryFormat):
             return None
         try:
-            fields, _ = self._fields(value, headers)
-        except DecodeError:
+            fields = self.value_format.fields(value, headers)
+        except MessageError:
             return None
-        return encode_fields({name: getattr(fields, attribute, None) for attribute, name in self._schema.names.items()})
-
-    def _fields(self, value: bytes, headers: Headers) -> tuple[Any, tuple[Flaw, ...]]:
-        """Return the fields of a value, and those that cannot be read and are left out: they are only passed on."""
-        for left_out, value_format in self._formats[:-1]:
-            try:
-                return value_format.fields(value, headers), left_out
-            except DecodeError as error:
-                if error.code not in _UNFIT:
-                    raise
-        left_out, value_format = self._formats[-1]
-        return value_format.fields(value, headers), left_out
+        contents = {name: getattr(fields, attribute) for attribute, name in self._schema.names.items()}
+        return encode_fields({name: content for name, content in contents.items() if isinstance(content, str | int)})
 
     def _op(self, fields: Any) -> Op:
         if self.deleted_field is not None:
@@ -298,13 +276,11 @@ class Decoder:
         if not texts:
             names = ", ".join(f"`{name}`" for name in self.text_fields)
             raise DecodeError(ErrorCode.MISSING_TEXT, f"no text: {names} missing or null")
-        text = "\n".join(texts)
-        limit = self.max_text_bytes
+        limit, breaks = self.max_text_bytes, len(texts) - 1
         # UTF-8 has at most four bytes for a character, so most texts need not be encoded to be measured.
-        if len(text) * 4 > limit and (length := _utf8_length(text)) > limit:
-            reason = f"the text is {length:,} bytes long; the limit is {limit:,}"
-            raise DocumentTooLarge(ErrorCode.TOO_LARGE, reason)
-        return text
+        if sum(map(len, texts)) * 4 + breaks > limit and (length := sum(map(_utf8_length, texts)) + breaks) > limit:
+            raise self._schema.too_large(length)
+        return "\n".join(texts)
 
     def _scope(self, name: str, field: str | int | None, op: Op) -> str | None:
         if op != "upsert":
@@ -315,6 +291,11 @@ class Decoder:
         if _is_long(str(scope)):
             raise DecodeError(ErrorCode.INVALID_FIELD, f"field `{name}` is longer than {MAX_ID_BYTES:,} bytes")
         return str(scope)
+
+
+def _is_usable(content: Any) -> bool:
+    """Tell whether a content may be passed on: texts and whole numbers that are not too long."""
+    return type(content) in (str, int) and not _is_long(str(content))
 
 
 def _is_long(text: str) -> bool:

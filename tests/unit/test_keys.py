@@ -132,6 +132,28 @@ def test_a_source_or_time_that_is_unusable_is_left_out_and_the_document_stays(fi
     assert document == Document("a", "b", AT, 5, left_out=left_out, **kept)
 
 
+def test_of_repeated_sources_the_last_counts_whatever_the_first_holds():
+    document = Decoder().decode(
+        AT, 5, b"a", b'{"text":"b","source":[],"source":"x","published_at":1,"published_at":{}}'
+    )
+    assert document == Document("a", "b", AT, 5, source="x", left_out=("published_at",))
+
+
+@pytest.mark.parametrize(
+    ("value", "source", "left_out"),
+    [
+        (b'{"text":"b","a.b":null,"a":{"b":"x\\ud800"}}', "x\ufffd", ()),
+        (b'{"text":"b","a.b":[],"a":{"b":"x"}}', None, ("source",)),
+        (b'{"text":"b","a":{"b":null}}', None, ()),
+        (b'{"text":"b","a":{"b":false}}', None, ("source",)),
+    ],
+)
+def test_a_source_may_be_at_a_path(value, source, left_out):
+    assert Decoder(source_field="a.b").decode(AT, 5, b"a", value) == Document(
+        "a", "b", AT, 5, source=source, left_out=left_out
+    )
+
+
 def test_a_source_that_is_not_utf8_is_left_out():
     document = Decoder().decode(AT, 5, b"a", b'{"text":"b","source":"\xff","published_at":"x"}')
     assert document == Document("a", "b", AT, 5, published_at="x", left_out=("source",))

@@ -35,7 +35,7 @@ from streamdedup.settings import Settings
 from streamdedup.wire import Decoder, Document, ErrorCode, Registry
 from streamdedup.wire.formats import registry as registry_module
 from streamdedup.wire.formats.avro_walk import MAX_DEPTH
-from streamdedup.wire.formats.registry import MAX_ANSWER_BYTES, MAX_REFERENCES, RegistrySession
+from streamdedup.wire.formats.registry import MAX_ANSWER_BYTES, RegistrySession
 
 AT = Position("articles", 3, 1042)
 TLS = Path(__file__).parents[1] / "tls"
@@ -183,6 +183,21 @@ def test_a_schema_is_asked_for_once_and_an_unknown_one_each_time(answers, decode
     assert answers.asked == ["/api/schemas/ids/7", "/api/schemas/ids/8", "/api/schemas/ids/8"]
 
 
+def test_a_schema_whose_values_have_an_unusable_source_and_text_is_asked_for_once(answers, decode):
+    schema = record("A", source="double", published_at="bytes", text="long")
+    answers.add(7, schema)
+    value = framed(7, schema, {"source": 1.5, "published_at": b"", "text": 5})
+    assert refused(decode, value) == (ErrorCode.INVALID_FIELD, "field `text`: Expected `str | null`, got `int`")
+    assert len(answers.asked) == 1
+
+
+def test_a_truth_value_is_no_source(answers, decode):
+    schema = record("A", source="boolean", text="string")
+    answers.add(7, schema)
+    value = framed(7, schema, {"source": True, "text": "a"})
+    assert decode(value) == Document("key", "a", AT, 5, left_out=("source",))
+
+
 def decoded_batch(url, *ids, tick=lambda: None):
     """Return the codes of a batch of values with these schema ids, decoded twice by a new decoder."""
     batch = Batch(tuple(Record(AT, 5, b"key", b"\0\0\0\0%c\2a\2\2a" % number) for number in ids))
@@ -256,21 +271,27 @@ def refer(answers, schema_id, count, size=0, path=lambda number: number + 1):
         answers[f"/api/subjects/E{number}/versions/1"] = (200, answer)
 
 
-def test_a_schema_may_refer_to_many_others_and_in_circles(answers, decode):
-    refer(answers, 7, MAX_REFERENCES, path=lambda number: (number + 1) % MAX_REFERENCES)
+@pytest.fixture
+def limit(monkeypatch):
+    monkeypatch.setattr(registry_module, "MAX_REFERENCES", 20)
+    return 20
+
+
+def test_a_schema_may_refer_to_many_others_and_in_circles(answers, decode, limit):
+    refer(answers, 7, limit, path=lambda number: (number + 1) % limit)
     assert decode(b"\0\0\0\0\7\2a").text == "a"
-    assert len(answers.asked) == 1 + MAX_REFERENCES
+    assert len(answers.asked) == 1 + limit
 
 
-def test_a_schema_that_refers_to_too_many_others_is_asked_for_once(answers, decode):
-    refer(answers, 7, MAX_REFERENCES + 1)
-    many = [{"name": f"E{number}", "subject": "E200", "version": 1} for number in range(5_000)]
+def test_a_schema_that_refers_to_too_many_others_is_asked_for_once(answers, decode, limit):
+    refer(answers, 7, limit + 1)
+    many = [{"name": f"E{number}", "subject": f"E{limit}", "version": 1} for number in range(5_000)]
     answers.add(8, record("A", text="string"), references=many)
     for schema_id in (7, 8):
         for _ in range(2):
             code, text = refused(decode, b"\0\0\0\0%c\2a" % schema_id)
-            assert (code, "more than 200 schemas" in text) == (ErrorCode.UNUSABLE_SCHEMA, True)
-    assert len(answers.asked) == 2 * (1 + MAX_REFERENCES)
+            assert (code, f"more than {limit} schemas" in text) == (ErrorCode.UNUSABLE_SCHEMA, True)
+    assert len(answers.asked) == 2 * (1 + limit)
 
 
 @pytest.mark.parametrize("size", [MAX_ANSWER_BYTES, MAX_ANSWER_BYTES // 2, MAX_ANSWER_BYTES // 20])
@@ -520,9 +541,10 @@ def is_read(decode, value):
 def test_a_deep_schema_is_read_within_the_same_limit(answers, decode):
     schema = "string"
     for level in range(MAX_DEPTH + 10):
-        schema = record(f"R{level}", a=schema)
+        schema = ["null", record(f"R{level}", a=schema)]
     answers.add(7, record("A", deep=schema, text="string"))
-    assert refused(decode, b"\0\0\0\0\7\0\2a")[0] == ErrorCode.TOO_DEEP
+    assert decode(b"\0\0\0\0\7" + b"\2" * 40 + b"\0\2a").text == "a"
+    assert refused(decode, b"\0\0\0\0\7" + b"\2" * MAX_DEPTH + b"\0\2a")[0] == ErrorCode.TOO_DEEP
 
 
 def test_a_registry_that_is_away_makes_no_dead_letter(answers):
@@ -1004,6 +1026,7 @@ def test_the_fields_of_a_dead_letter_are_shown_where_its_schema_reads_it(answers
     assert refused(decode, value)[0] == ErrorCode.INVALID_ID
     assert decoder.shown_fields(value) == b'{"id":"\\u0001","text":"ab"}'
     assert decoder.shown_fields(value[:-1]) is None
+    assert Decoder(format="avro", registry=Registry(url), max_text_bytes=1).shown_fields(value) is None
     assert Decoder().shown_fields(b"{}") is None
 
 

@@ -39,15 +39,13 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
         DecodeError: It is no Avro schema, or one whose values cannot be read safely.
     """
     names, walk, root = _walk(registered, schema)
-    try:
-        step = as_step(walk.step(root))
-    except RecursionError:
-        raise unusable("it is nested too deeply") from None
+    step = as_step(walk.step(root))
 
     def fields(value: bytes) -> Any:
-        contents: list[Any] = [None] * len(names)
+        leaves: list[Any] = [(None, None)] * len(names)
         try:
-            end = step(value, 0, 0, contents)
+            end = step(value, 0, 0, leaves)
+            contents = [None if content is None else _converted(content, type_, schema) for content, type_ in leaves]
         except (LookupError, ValueError, TypeError, RecursionError) as error:
             raise _damaged(type(error).__name__) from None
         if end != len(value):
@@ -61,13 +59,13 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
 def _walk(registered: RegisteredSchema, schema: Schema) -> tuple[list[str], Walk, Any]:
     """Return the name of each leaf, the walk without steps, and the schema of whole values."""
     paths = [(path, name) for name, paths in schema.paths.items() for path in reversed(paths)]  # the last one counts
-    walk = Walk({path: number for number, (path, _) in enumerate(paths)}, _converted)
+    walk = Walk({path: number for number, (path, _) in enumerate(paths)})
     try:
         *references, root = (msgspec.json.decode(text) for text in (*registered.references.values(), registered.text))
         for node in (*references, root):
             walk.add(node)
         walk.type_of(root)  # raises
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError) as error:
         raise unusable(f"{type(error).__name__}: {error}") from None
     return [name for _, name in paths], walk, root
 
@@ -76,9 +74,13 @@ def _damaged(reason: str) -> DecodeError:
     return DecodeError(ErrorCode.SCHEMA_MISMATCH, f"the bytes do not fit the schema: {reason}")
 
 
-def _converted(content: Any, type_: Type) -> Any:
+def _converted(content: Any, type_: Type, schema: Schema) -> Any:
+    if type_.kind == "string" and len(content) <= schema.most_text_bytes:
+        content = content.decode()
     if type_.kind == "enum":
         return type_.node["symbols"][content]
+    if "logicalType" not in type_.node:
+        return content
     convert = LOGICAL_READERS.get(f"{type_.kind}-{type_.node['logicalType']}")
     if convert is None or (isinstance(content, bytes) and len(content) > MAX_DECIMAL_BYTES):
         return content
@@ -132,5 +134,5 @@ def _parsed(registered: RegisteredSchema) -> Any:
             fastavro.parse_schema(msgspec.json.decode(text), named)
         field = {"name": _WHOLE, "type": msgspec.json.decode(registered.text)}
         return fastavro.parse_schema({"type": "record", "name": _WHOLE, "fields": [field]}, named)
-    except (fastavro.schema.SchemaParseException, ValueError, TypeError, KeyError, RecursionError) as error:
+    except (fastavro.schema.SchemaParseException, ValueError, TypeError, KeyError) as error:
         raise unusable(f"{type(error).__name__}: {error}") from None

@@ -13,11 +13,11 @@ from streamdedup.errors import DecodeError
 from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats.fields import Path
 
-#: Limit of records, arrays and maps in each other: far below the limit of Python's stack, so that the outcome is the
+#: Limit of unions, arrays and maps in each other: far below the limit of Python's stack, so that the outcome is the
 #: same at every call.
 MAX_DEPTH: Final = 50
 
-#: Gets the value, a position, the level and the contents of the leaves; returns the position behind a part.
+#: Gets the value, a position, the level, and the content and type of each leaf; returns the position behind a part.
 Step = Callable[[bytes, int, int, list[Any]], int]
 
 _NAMED: Final = ("record", "error", "enum", "fixed")
@@ -71,11 +71,6 @@ def _bytes(value: bytes, position: int) -> tuple[bytes, int]:
     return value[position : position + length], position + length
 
 
-def _text(value: bytes, position: int) -> tuple[str, int]:
-    length, position = _length(value, position)
-    return value[position : position + length].decode(), position + length
-
-
 def _boolean(value: bytes, position: int) -> tuple[bool, int]:
     return value[position] != 0, position + 1
 
@@ -83,7 +78,7 @@ def _boolean(value: bytes, position: int) -> tuple[bool, int]:
 _READS: Final[Mapping[str, Callable[[bytes, int], tuple[Any, int]]]] = {
     "boolean": _boolean,
     **dict.fromkeys(("int", "long"), _number),
-    **{"enum": _length, "bytes": _bytes, "string": _text},  # noqa: PIE800  one line
+    **{"enum": _length, "bytes": _bytes, "string": _bytes},  # noqa: PIE800  one line
 }
 
 
@@ -105,15 +100,13 @@ class Walk:
 
     Args:
         leaves: Number of the content at each path.
-        convert: Returns the content of a leaf that is an enumeration or has a logical type.
 
     Attributes:
         definitions: Definitions of the types at each leaf that the schema has.
     """
 
-    def __init__(self, leaves: Mapping[Path, int], convert: Callable[[Any, Type], Any]) -> None:
+    def __init__(self, leaves: Mapping[Path, int]) -> None:
         self._leaves = leaves
-        self._convert = convert
         self._named: dict[str, Type] = {}
         self._steps: dict[tuple[str, Path | None, bool] | None, Step | int] = {}
         self.definitions: dict[int, list[Any]] = {}
@@ -175,8 +168,7 @@ class Walk:
         if path is not None and path in self._leaves:
             self.definitions.setdefault(self._leaves[path], []).append(node)
             skip = as_step(self._new_step(type_, None, is_last=is_last))
-            is_converted = kind == "enum" or "logicalType" in node
-            return _leaf(type_, self._leaves[path], skip, self._convert if is_converted else None)
+            return _leaf(type_, self._leaves[path], skip)
         if kind in ("record", "error", "array", "map"):
             at = 0 if path is None else len(path)
             inner = {leaf[at]: leaf[: at + 1] for leaf in self._leaves if leaf[:at] == path}
@@ -193,9 +185,13 @@ class Walk:
         if kind == "array":
             return _blocks(self.step(node["items"], namespace, None, is_last=False))
         if kind == "map":
-            values = [self.step(node["values"], namespace, path, is_last=False) for path in (None, *inner.values())]
-            skip, *read = map(as_step, values)
-            return _blocks(_entry(dict(zip(map(str.encode, inner), read, strict=True)), skip), is_read=bool(inner))
+            skip = self.step(node["values"], namespace, None, is_last=False)
+            if not inner:
+                return _blocks(_sequence([_skip_bytes, skip]))
+            read = {name: self.step(node["values"], namespace, path, is_last=False) for name, path in inner.items()}
+            return _blocks(
+                _entry({name.encode(): as_step(step) for name, step in read.items()}, as_step(skip)), is_read=True
+            )
         fields = node["fields"]
         last = max((number for number, field in enumerate(fields) if field["name"] in inner), default=-1)
         end = last + 1 if is_last else len(fields)
@@ -207,7 +203,9 @@ class Walk:
 
 
 def _named(node: Mapping[str, Any], namespace: str) -> Type:
-    name: str = node["name"]
+    name = node["name"]
+    if not isinstance(name, str):
+        raise TypeError("a name is no text")
     if "." in name:
         return Type(node["type"], node, name.rpartition(".")[0], name)
     namespace = node.get("namespace", namespace) or ""
@@ -234,7 +232,7 @@ def _refusal(reason: str) -> Step:
     return step
 
 
-def _leaf(type_: Type, number: int, skip: Step, convert: Callable[[Any, Type], Any] | None) -> Step:
+def _leaf(type_: Type, number: int, skip: Step) -> Step:
     read, misfit, is_fixed = _READS.get(type_.kind), _MISFITS.get(type_.kind), type_.kind == "fixed"
 
     def step(value: bytes, position: int, level: int, contents: list[Any]) -> int:
@@ -243,7 +241,7 @@ def _leaf(type_: Type, number: int, skip: Step, convert: Callable[[Any, Type], A
             content = value[position:end] if is_fixed else misfit
         else:
             content, end = read(value, position)
-        contents[number] = content if convert is None else convert(content, type_)
+        contents[number] = content, type_
         return end
 
     return step
@@ -251,6 +249,7 @@ def _leaf(type_: Type, number: int, skip: Step, convert: Callable[[Any, Type], A
 
 def _union(branches: Sequence[Step]) -> Step:
     def step(value: bytes, position: int, level: int, contents: list[Any]) -> int:
+        level = _deeper(level)
         index, position = _length(value, position)
         return branches[index](value, position, level, contents)
 
@@ -258,14 +257,18 @@ def _union(branches: Sequence[Step]) -> Step:
 
 
 def _sequence(steps: Sequence[Step | int]) -> Step | int:
-    """Return the step of a record; its size has a limit that no value reaches."""
+    """Return the step of a record; its size has a limit that no value reaches.
+
+    A record of a single step is that step: records in each other would multiply the time for a byte.
+    """
     sizes = [step for step in steps if isinstance(step, int)]
     if len(sizes) == len(steps):
         return min(sum(sizes), sys.maxsize)
     calls = [as_step(step) for step in steps if step != 0]
+    if len(calls) == 1:
+        return calls[0]
 
     def record(value: bytes, position: int, level: int, contents: list[Any]) -> int:
-        level = _deeper(level)
         for call in calls:
             position = call(value, position, level, contents)
         return position

@@ -1,17 +1,17 @@
 """The document fields, as each value format returns them.
 
-``Schema.struct`` is their class. Every attribute may be None. The text fields and ``op`` are texts, ``deleted`` is a
-text or a truth value, all other fields texts or whole numbers. ``msgspec`` makes an instance from JSON (``json``,
-``json_schema``) or, by
-``Schema.from_mapping``, from a mapping, and checks the types.
+Every attribute may be None. The text fields and ``op`` are texts, ``deleted`` is a text or a truth value, ``source``
+and ``published_at`` may be anything, and all other fields are texts or whole numbers. ``msgspec`` makes an instance
+from JSON (``json``, ``json_schema``) or, by ``Schema.from_mapping``, from a mapping, and checks the types.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from streamdedup.errors import DecodeError
+from streamdedup.errors import DecodeError, DocumentTooLarge
 from streamdedup.wire.error_codes import ErrorCode
 
 #: Name and value for each record header.
@@ -30,8 +30,10 @@ class Schema:
     Args:
         names: Field name for each attribute except the texts; an empty name is the whole value, such as a key.
         texts: Text field names; none for record keys.
+        most_text_bytes: Limit for a text in UTF-8; formats need not decode a longer one.
 
     Attributes:
+        most_text_bytes: As above.
         struct: Class whose instances hold the fields.
         names: Field name for each attribute.
         texts: Text attributes (``text_0``, ...), in order.
@@ -42,12 +44,14 @@ class Schema:
         ValueError: A name used twice, or a name with quotes, backslashes or control characters.
     """
 
-    def __init__(self, *, texts: Sequence[str] = (), **names: str) -> None:
+    def __init__(self, *, texts: Sequence[str] = (), most_text_bytes: int = sys.maxsize, **names: str) -> None:
+        self.most_text_bytes = most_text_bytes
         self.texts = tuple(f"text_{number}" for number in range(len(texts)))
         self.names = names | dict(zip(self.texts, texts, strict=True))
         if len(set(self.names.values())) < len(self.names):
             raise ValueError(f"every field needs a name of its own: {list(self.names.values())}")
-        types = {"op": str | None, "deleted": bool | str | None} | dict.fromkeys(self.texts, str | None)
+        types: dict[str, Any] = {"op": str | None, "deleted": bool | str | None, "source": Any, "published_at": Any}
+        types |= dict.fromkeys(self.texts, str | None)
         self.types = {attribute: types.get(attribute, str | int | None) for attribute in self.names}
         self.paths = {
             name: tuple(dict.fromkeys([(name,), tuple(name.split("."))])) if name else ((),)
@@ -62,11 +66,21 @@ class Schema:
 
         Raises:
             DecodeError: A value has a wrong type.
+            DocumentTooLarge: A text is too long; formats may leave such a text in bytes.
         """
+        for attribute in self.texts:
+            content = fields.get(self.names[attribute])
+            if isinstance(content, bytes) and len(content) > self.most_text_bytes:
+                raise self.too_large(len(content))
         try:
             return msgspec.convert(fields, self.struct)
         except msgspec.ValidationError as error:
             raise self.wrong_type(error) from None
+
+    def too_large(self, length: int) -> DocumentTooLarge:
+        """Return the error about a text of so many bytes."""
+        reason = f"the text is {length:,} bytes long; the limit is {self.most_text_bytes:,}"
+        return DocumentTooLarge(ErrorCode.TOO_LARGE, reason)
 
     def bad_id(self, reason: str) -> DecodeError:
         """Return the error about an id."""

@@ -35,6 +35,7 @@ _LONE_SURROGATE = re.compile(
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 # Some strings and what is between them. The pieces of a whole value could take fourteen times its bytes.
 _SOME_STRINGS = re.compile(rb'(?:"(?:[^"\\]++|\\.)*+"?|[^"]++){1,1000}+', re.DOTALL)
+_DECODE_PLAIN = msgspec.json.Decoder(str | int | None).decode
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))  # all bytes but brackets
 
 
@@ -47,13 +48,12 @@ class JsonFormat:
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
-        self._decode = msgspec.json.Decoder(schema.struct).decode
-        paths = {attribute: schema.paths[name][1:] for attribute, name in schema.names.items()}
-        nested = {attribute: longer[0] for attribute, longer in paths.items() if longer}
-        self._fill = _filler(schema, nested) if nested else None
+        self._passed_on = [attribute for attribute, type_ in schema.types.items() if type_ is Any]
+        self._read = _reader(schema, schema.types | dict.fromkeys(self._passed_on, msgspec.Raw))
+        self._read_texts = _reader(schema, dict.fromkeys(schema.texts, msgspec.Raw))
         if "" in schema.paths:
             read_whole = msgspec.json.Decoder(str | int | None).decode
-            self._decode = lambda value: schema.struct(read_whole(value))
+            self._read = lambda value: schema.struct(read_whole(value))
 
     def batch(self) -> AbstractContextManager[None]:
         """See ``ValueFormat.batch``."""
@@ -64,9 +64,10 @@ class JsonFormat:
         if is_too_deep(value):
             raise DecodeError(ErrorCode.TOO_DEEP, f"the value is nested deeper than {MAX_DEPTH} levels")
         try:
-            fields = self._decode(value)
-            if self._fill is not None:
-                self._fill(fields, value)
+            # Four bytes for a character take their time and memory; an escape has up to six bytes for one of UTF-8.
+            if len(value) > 6 * self._schema.most_text_bytes:
+                self._check_texts(value)
+            fields = self._read(value)
         except msgspec.ValidationError as error:
             raise self._schema.wrong_type(error) from None
         except ValueError as error:  # of msgspec, which refuses a byte order mark and lone surrogates
@@ -75,12 +76,21 @@ class JsonFormat:
             if repaired == value:
                 raise _malformed(value, error) from None
         else:
+            for attribute in self._passed_on:
+                setattr(fields, attribute, _plain(getattr(fields, attribute)))
             return fields
         # Two ids with lone surrogates could become one. These calls go no deeper: a repaired value is its own repair.
         with_nulls = self.fields(repair_json(value, b"u0000"), headers).id
         if isinstance(with_nulls, str) and "\0" in with_nulls:
             raise self._schema.bad_id("contains half of a surrogate pair, or a control character")
         return self.fields(repaired, headers)
+
+    def _check_texts(self, value: bytes) -> None:
+        texts = self._read_texts(value)
+        for attribute in self._schema.texts:
+            raw = getattr(texts, attribute)
+            if raw is not None and (length := memoryview(raw).nbytes) > 6 * self._schema.most_text_bytes + len(b'""'):
+                raise self._schema.too_large(length)
 
 
 def value_format(schema: Schema) -> JsonFormat:
@@ -117,13 +127,43 @@ def repair_json(value: bytes, replacement: bytes = b"ufffd") -> bytes:
     return bytes(repaired)
 
 
-def _filler(schema: Schema, paths: Mapping[str, Path], place: str = "") -> Callable[[Any, Any], None]:
+def _reader(schema: Schema, types: Mapping[str, Any]) -> Callable[[bytes], Any]:
+    """Return a function that reads the attributes with these types, or None."""
+    fields = [(attribute, type_, None) for attribute, type_ in types.items()]
+    names = {attribute: schema.names[attribute] for attribute in types}
+    decode = msgspec.json.Decoder(msgspec.defstruct("Fields", fields, rename=names)).decode
+    longer = {attribute: path for attribute, name in names.items() for path in schema.paths[name][1:]}
+    fill = _filler(types, longer)
+
+    def read(value: bytes) -> Any:
+        found = decode(value)
+        fill(found, value)
+        return found
+
+    return read if longer else decode
+
+
+def _plain(raw: Any) -> Any:
+    """Return the text or number in a field that is passed on; anything else unchanged, as other formats do."""
+    if raw is None:
+        return None
+    try:
+        return _DECODE_PLAIN(raw)
+    except ValueError:
+        return raw
+
+
+def _is_null(content: Any) -> bool:
+    return content is None or (isinstance(content, msgspec.Raw) and bytes(memoryview(content)[:1]) == b"n")
+
+
+def _filler(types: Mapping[str, Any], paths: Mapping[str, Path], place: str = "") -> Callable[[Any, Any], None]:
     """Return a function that gets the fields and a JSON object at a place, and sets fields that are None.
 
     msgspec skips all but the paths. A path through a missing value or another type leaves a field unset.
 
     Args:
-        schema: Fields.
+        types: Type for each attribute.
         paths: Path from the place for each attribute.
         place: Names that lead to the place, with a dot behind each.
     """
@@ -133,8 +173,8 @@ def _filler(schema: Schema, paths: Mapping[str, Path], place: str = "") -> Calla
         if rest:
             longer.setdefault(name, {})[attribute] = tuple(rest)
     objects = {f"object_{number}": name for number, name in enumerate(longer)}
-    fillers = {slot: _filler(schema, longer[name], f"{place}{name}.") for slot, name in objects.items()}
-    leaf_types = [(attribute, schema.types[attribute], None) for attribute in leaves]
+    fillers = {slot: _filler(types, longer[name], f"{place}{name}.") for slot, name in objects.items()}
+    leaf_types = [(attribute, types[attribute], None) for attribute in leaves]
     read_leaves = msgspec.json.Decoder(msgspec.defstruct("Leaves", leaf_types, rename=leaves)).decode
     raw_types = [(slot, msgspec.Raw, None) for slot in objects]
     read_objects = msgspec.json.Decoder(msgspec.defstruct("Objects", raw_types, rename=objects)).decode
@@ -145,7 +185,7 @@ def _filler(schema: Schema, paths: Mapping[str, Path], place: str = "") -> Calla
         except msgspec.ValidationError as error:
             raise msgspec.ValidationError(str(error).replace(PLACE, f"{PLACE}{place}")) from None
         for attribute in leaves:
-            if getattr(fields, attribute) is None:
+            if _is_null(getattr(fields, attribute)):
                 setattr(fields, attribute, getattr(found, attribute))
         inner = read_objects(value) if fillers else None
         for slot, fill_inner in fillers.items():

@@ -4,7 +4,7 @@ Registries have the text of a schema, which protoc compiles (``grpc_tools``), or
 without generated code. Schemas are not trusted: protoc is a separate process with limits of time and memory, and no
 part of a schema becomes an argument that protoc takes for an option.
 
-Values are read with a schema of the paths alone, so that all other fields stay bytes. ``payload.body`` in the settings
+Values are read by ``protobuf_walk``, which steps over all fields beside the paths. ``payload.body`` in the settings
 names the field ``body`` of the message in the field ``payload``. Messages of ``google.protobuf.Timestamp`` become texts
 as in RFC 3339, wrappers such as ``google.protobuf.StringValue`` their values, and enumerations their names. A time that
 RFC 3339 cannot write becomes its seconds.
@@ -16,17 +16,16 @@ import signal
 import subprocess
 import sys
 from base64 import b64decode
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import grpc_tools
-from google.protobuf import timestamp_pb2, wrappers_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
-from google.protobuf.descriptor_pb2 import DescriptorProto, Edition, FeatureSet, FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import DecodeError as DamagedError
@@ -35,6 +34,7 @@ from google.protobuf.message_factory import GetMessageClass
 from streamdedup.errors import DecodeError, RegistryMisconfigured, RegistryUnavailable
 from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats.fields import Schema
+from streamdedup.wire.formats.protobuf_walk import FieldPath, Tree, read_message, read_varint, tree_of, value_at
 from streamdedup.wire.formats.registry import CompiledSchema, RegisteredSchema, Write, nested
 
 #: Time limit of protoc, in seconds; it compiles a file of 4 MB in less than two.
@@ -58,13 +58,9 @@ _MOST_NAME, _MOST_REASON = 200, 200
 # Number of messages whose index in the file takes one byte in the frame, as a zigzag varint.
 _MOST_WRITTEN = 64
 _MOST_LEVELS = 32  # of nested messages: the limit of protoc
-# Number of messages of a file that are read at a time without a new reader for each change; a reader takes memory.
-_MOST_READERS = 32
 # Name for the file of the schema itself, which the registry does not name.
 _MAIN = "streamdedup_value.proto"
 _MOST_VARINT_BITS = 35  # five groups of seven bits hold a number of 32 bits
-_TIME = "google.protobuf.Timestamp"
-_KNOWN = {_TIME} | {f"google.protobuf.{kind}Value" for kind in ("String", "Int32", "Int64", "UInt32", "UInt64")}
 _UNPARSED = re.compile(r"Failed to parse (\w+) field: ")
 # Files that protoc has: the types of google.protobuf.
 _INCLUDED = Path(grpc_tools.__file__).parent / "_proto"
@@ -74,9 +70,6 @@ _MODULES = {
     "googleapis-common-protos": re.compile(r"google/type/\w+_pb2\.py"),
     "confluent-kafka": re.compile(r"confluent_kafka/schema_registry/confluent/\w+(/\w+)?_pb2\.py"),
 }
-
-#: Field descriptors from a message to a value.
-_Path = Sequence[FieldDescriptor]
 
 
 def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSchema:
@@ -89,24 +82,24 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
     file = _compiled(registered)
     texts = {schema.names[attribute] for attribute in schema.texts}
 
-    @lru_cache(_MOST_READERS)
-    def message_reader(indexes: tuple[int, ...]) -> Callable[[bytes, int], Any]:
+    @cache
+    def paths_of(indexes: tuple[int, ...]) -> tuple[Mapping[str, FieldPath], Tree]:
         paths = dict(_paths(_message(file, indexes), schema.names.values()))
-        message_class = _cut(paths.values())
-
-        def read(value: bytes, start: int) -> Any:
-            message = message_class.FromString(value[start:])
-            return schema.from_mapping({name: _value_at(message, path, name in texts) for name, path in paths.items()})
-
-        return read
+        return paths, tree_of(paths.values())
 
     def fields(value: bytes) -> Any:
         try:
             indexes, start = _split_indexes(value)
-            return message_reader(indexes)(value, start)
-        except (DamagedError, IndexError, UnicodeDecodeError, ValueError) as error:
+            paths, tree = paths_of(indexes)
+            contents = read_message(value, start, tree)
+            found = {
+                name: value_at(contents, path, is_text=name in texts, most_bytes=schema.most_text_bytes)
+                for name, path in paths.items()
+            }
+        except (LookupError, ValueError) as error:
             reason = f"the bytes do not fit the schema: {type(error).__name__}"
             raise DecodeError(ErrorCode.SCHEMA_MISMATCH, reason) from None
+        return schema.from_mapping(found)
 
     messages = _with_nested(file.message_types_by_name.values())
     names = {name for message in messages for name, _ in _paths(message, schema.names.values())}
@@ -252,28 +245,22 @@ def _builtin_files() -> FileDescriptorSet:
 
 def _split_indexes(value: bytes) -> tuple[tuple[int, ...], int]:
     """Return the path of the message in its file, and the position behind the path."""
-    count, position = _varint(value, 0)
+    count, position = _index(value, 0)
     if count == 0:  # short form for the first message
         return (0,), position
     if not 0 < count <= _MOST_LEVELS:
         raise IndexError(count)
     indexes = []
     for _ in range(count):
-        index, position = _varint(value, position)
+        index, position = _index(value, position)
         indexes.append(index)
     return tuple(indexes), position
 
 
-def _varint(value: bytes, position: int) -> tuple[int, int]:
+def _index(value: bytes, position: int) -> tuple[int, int]:
     """Return a zigzag varint, and the position behind it; raise ``IndexError`` for one that is cut or too long."""
-    number = shift = 0
-    while shift < _MOST_VARINT_BITS:
-        byte = value[position]
-        number |= (byte & 0x7F) << shift
-        position, shift = position + 1, shift + 7
-        if byte < 0x80:
-            return (number >> 1) ^ -(number & 1), position
-    raise IndexError(position)
+    number, position = read_varint(value, position, _MOST_VARINT_BITS)
+    return (number >> 1) ^ -(number & 1), position
 
 
 def _message(file: FileDescriptor, indexes: Sequence[int]) -> Descriptor:
@@ -296,7 +283,7 @@ def _with_nested(messages: Sequence[Descriptor]) -> Iterator[Descriptor]:
         yield from _with_nested(message.nested_types)
 
 
-def _paths(message: Descriptor, names: Iterable[str]) -> Iterator[tuple[str, _Path]]:
+def _paths(message: Descriptor, names: Iterable[str]) -> Iterator[tuple[str, FieldPath]]:
     """Yield name and path for each field that a message has; repeated ones have no single value."""
     for name in names:
         path: list[FieldDescriptor] = []
@@ -309,67 +296,3 @@ def _paths(message: Descriptor, names: Iterable[str]) -> Iterator[tuple[str, _Pa
             inner = field.message_type
         else:
             yield name, path
-
-
-def _cut(paths: Iterable[_Path]) -> Any:
-    """Return the class of a message that has the fields on some paths alone.
-
-    Each step has a message of its own, so that a type inside itself is not read deeper than a path. There is no oneof:
-    two fields in turns would make a message for each turn.
-    """
-    known = timestamp_pb2.DESCRIPTOR, wrappers_pb2.DESCRIPTOR
-    file = FileDescriptorProto(name="cut.proto", syntax="editions", edition=Edition.EDITION_2023)
-    file.dependency.extend(descriptor.name for descriptor in known)
-    messages: dict[tuple[str, ...], DescriptorProto] = {(): file.message_type.add(name="M")}
-    for path in paths:
-        step: tuple[str, ...] = ()
-        for field in path:
-            outer, step = messages[step], (*step, field.name)
-            if step in messages:
-                continue
-            cut = outer.field.add(name=field.name, number=field.number, type=field.type, label=1)
-            cut.json_name = field.name
-            messages[step] = DescriptorProto()  # of a field that has no fields, or known ones
-            if field.enum_type is not None:
-                cut.type = FieldDescriptor.TYPE_INT32  # the same bytes
-            if field.type == FieldDescriptor.TYPE_GROUP:  # of proto2; an edition has it as an encoding
-                cut.type = FieldDescriptor.TYPE_MESSAGE
-                cut.options.features.message_encoding = FeatureSet.DELIMITED
-            if field.message_type is not None and field.message_type.full_name in _KNOWN:
-                cut.type_name = field.message_type.full_name
-            elif field.message_type is not None:
-                cut.type_name = f"M{len(messages)}"
-                messages[step] = file.message_type.add(name=cut.type_name)
-    pool = DescriptorPool()
-    for descriptor in known:
-        pool.AddSerializedFile(descriptor.serialized_pb)
-    pool.Add(file)
-    return GetMessageClass(pool.FindMessageTypeByName("M"))
-
-
-def _value_at(message: Any, path: _Path, is_text: bool) -> Any:
-    """Return the value at a path; None where it is absent.
-
-    A field without presence that has its default counts as absent, and as empty where it is a text.
-    """
-    value = message
-    for field in path:
-        if field.has_presence and not value.HasField(field.name):
-            return None
-        value = getattr(value, field.name)
-    if field.message_type is not None:
-        name = field.message_type.full_name
-        if name == _TIME:
-            try:
-                return value.ToJsonString()
-            except ValueError:
-                return value.seconds
-        return value.value if name in _KNOWN else {}  # `Schema.from_mapping` refuses objects
-    if not (value or field.has_presence or is_text):
-        return None
-    return _enumerated(field, value) if field.enum_type is not None else value
-
-
-def _enumerated(field: FieldDescriptor, value: int) -> str | int:
-    named: Mapping[int, Any] = field.enum_type.values_by_number
-    return named[value].name if value in named else value

@@ -1,0 +1,175 @@
+"""A walk over Protobuf messages that keeps the fields at some paths and steps over all else; ``protobuf`` uses it.
+
+Of a field that occurs several times the last occurrence is kept, and messages are merged, as decoders do. protobuf
+7.36.2 also keeps earlier occurrences and unknown fields, in pieces that take up to twelve times the bytes of a value.
+"""
+
+import struct
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.timestamp_pb2 import Timestamp
+
+#: Field descriptors from a message to a value.
+FieldPath = Sequence[FieldDescriptor]
+#: Fields to keep by tag, which is the number and the wire type: those of a message, and None for all other types.
+Tree = dict[int, Any]
+
+#: Limit of groups in each other, as in other decoders.
+MAX_DEPTH: Final = 100
+_MOST_BITS = 70  # ten groups of seven bits hold a number of 64 bits
+_VARINT, _BYTES, _GROUP, _END = 0, 2, 3, 4
+_SIZES = {1: 8, 5: 4}  # by wire type
+_Field = FieldDescriptor
+_FLOATS = {_Field.TYPE_DOUBLE: "<d", _Field.TYPE_FLOAT: "<f"}
+_WIRE_TYPES = {
+    **dict.fromkeys((_Field.TYPE_DOUBLE, _Field.TYPE_FIXED64, _Field.TYPE_SFIXED64), 1),
+    **dict.fromkeys((_Field.TYPE_STRING, _Field.TYPE_BYTES, _Field.TYPE_MESSAGE), _BYTES),
+    _Field.TYPE_GROUP: _GROUP,
+    **dict.fromkeys((_Field.TYPE_FLOAT, _Field.TYPE_FIXED32, _Field.TYPE_SFIXED32), 5),
+}
+_LONG = {_Field.CPPTYPE_INT64, _Field.CPPTYPE_UINT64}
+_UNSIGNED = {_Field.CPPTYPE_UINT32, _Field.CPPTYPE_UINT64}
+_ZIGZAG = {_Field.TYPE_SINT32, _Field.TYPE_SINT64}
+_TIME = "google.protobuf.Timestamp"
+_KNOWN = {_TIME} | {f"google.protobuf.{kind}Value" for kind in ("String", "Int32", "Int64", "UInt32", "UInt64")}
+
+
+def tree_of(paths: Iterable[FieldPath]) -> Tree:
+    """Return the fields on some paths; of times and wrappers those inside."""
+    tree: Tree = {}
+    for path in paths:
+        inner: Any = tree
+        for field in path:
+            inner = inner.setdefault(_tag(field), None if field.message_type is None else {})
+        message = path[-1].message_type
+        if message is not None and message.full_name in _KNOWN:
+            inner.update({_tag(field): None for field in message.fields})
+    return tree
+
+
+def _tag(field: FieldDescriptor) -> int:
+    number: int = field.number
+    return number << 3 | _WIRE_TYPES.get(field.type, _VARINT)
+
+
+def read_message(value: bytes, position: int, tree: Tree) -> dict[int, Any]:
+    """Return contents by tag for a message at the end of a value: numbers, bytes, and contents of messages.
+
+    Raises ``LookupError`` or ``ValueError`` for damaged bytes.
+    """
+    contents: dict[int, Any] = {}
+    _walk(value, position, len(value), tree, contents)
+    return contents
+
+
+def read_varint(value: bytes, position: int, most_bits: int = _MOST_BITS) -> tuple[int, int]:
+    """Return a number, and the position behind it; raise ``IndexError`` for a number that is cut or too long."""
+    number = byte = value[position]
+    if byte < 0x80:  # most tags and lengths
+        return number, position + 1
+    number, shift = byte & 0x7F, 7
+    while byte >= 0x80:
+        if shift >= most_bits:
+            raise IndexError(position)
+        position += 1
+        byte = value[position]
+        number |= (byte & 0x7F) << shift
+        shift += 7
+    return number, position + 1
+
+
+def _walk(
+    value: bytes, position: int, end: int, tree: Tree, contents: dict[int, Any], group: int = 0, level: int = 0
+) -> int:
+    """Add the contents of a message, or of the group with a number; return the position behind it."""
+    while position < end:
+        tag, start = read_varint(value, position)
+        number, wire_type = tag >> 3, tag & 7
+        content = inner = tree.get(tag)
+        if wire_type == _VARINT:
+            content, position = read_varint(value, start)
+        elif wire_type == _BYTES:
+            length, start = read_varint(value, start)
+            position = start + length
+        elif wire_type == _GROUP and level < MAX_DEPTH:
+            merged = {} if inner is None else contents.setdefault(tag, {})
+            position = _walk(value, start, end, inner or {}, merged, number, level + 1)
+        elif wire_type == _END and number == group > 0:
+            return start
+        else:
+            position = start + _SIZES[wire_type]
+        if position > end or number == 0:
+            raise IndexError(position)
+        if wire_type == _GROUP or tag not in tree:
+            continue
+        if inner is None:
+            contents[tag] = content if wire_type == _VARINT else value[start:position]
+        else:
+            _walk(value, start, position, inner, contents.setdefault(tag, {}))
+    if group:
+        raise IndexError(position)
+    return position
+
+
+def value_at(contents: Mapping[int, Any], path: FieldPath, *, is_text: bool, most_bytes: int = sys.maxsize) -> Any:
+    """Return the value at a path; None where it is absent.
+
+    A field without presence that has its default counts as absent, and as empty where it is a text. A text of more
+    than ``most_bytes`` stays bytes.
+    """
+    content: Any = contents
+    for field in path:
+        content = content.get(_tag(field))
+        if content is None:
+            return None if field.has_presence or not is_text else ""
+    if field.message_type is not None:
+        return _known_value(field.message_type, content, most_bytes)
+    value = _scalar(field, content, most_bytes)
+    if not (value or field.has_presence or is_text):
+        return None
+    named: Mapping[int, Any] = {} if field.enum_type is None else field.enum_type.values_by_number
+    return named[value].name if value in named else value
+
+
+def _known_value(message: Descriptor, contents: Mapping[int, Any], most_bytes: int) -> Any:
+    """Return a time as text, or the value in a wrapper; for another message {}, which ``Schema`` refuses."""
+    if message.full_name not in _KNOWN:
+        return {}
+    values = {
+        field.name: _scalar(field, contents[tag], most_bytes)
+        if (tag := _tag(field)) in contents
+        else field.default_value
+        for field in message.fields
+    }
+    if message.full_name != _TIME:
+        return values["value"]
+    try:
+        return Timestamp(**values).ToJsonString()
+    except ValueError:
+        return values["seconds"]
+
+
+def _scalar(field: FieldDescriptor, content: Any, most_bytes: int) -> Any:
+    """Return the value of a field from its bytes or its number."""
+    if field.type in _FLOATS:
+        return struct.unpack(_FLOATS[field.type], content)[0]
+    if field.type == _Field.TYPE_STRING:
+        return content.decode() if len(content) <= most_bytes else content
+    if field.type == _Field.TYPE_BYTES:
+        return content
+    if field.type == _Field.TYPE_BOOL:
+        return bool(content)
+    return _number(field, int.from_bytes(content, "little") if isinstance(content, bytes) else content)
+
+
+def _number(field: FieldDescriptor, content: int) -> int:
+    bits = 64 if field.cpp_type in _LONG else 32
+    number = content & (1 << bits) - 1
+    if field.type in _ZIGZAG:
+        return (number >> 1) ^ -(number & 1)
+    if number >> bits - 1 and field.cpp_type not in _UNSIGNED:
+        number -= 1 << bits
+    return number
