@@ -15,7 +15,7 @@ from streamdedup.daemon.read_ahead import POLL_S
 from streamdedup.daemon.recovery import Recovery
 from streamdedup.detection.detector import Detector
 from streamdedup.detection.model import document_number
-from streamdedup.errors import IndexLost, IndexMismatch, Rejoin, StoreUnavailable
+from streamdedup.errors import BatchRefused, IndexLost, IndexMismatch, Rejoin, StoreUnavailable
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.index.values import Opening
 from streamdedup.kafka.protocols import Batch, CommittedOffset, Message
@@ -458,6 +458,16 @@ def test_a_rebuild_ends_as_soon_as_a_connection_to_the_store_was_lost(monkeypatc
     with pytest.raises(StoreUnavailable, match="was lost"):
         several.rebuilder.rebuild("a", several.committed, 1, several.step, lose)
     assert progress == [0]
+
+
+def test_a_rebuild_that_another_process_has_taken_over_is_left_alone(monkeypatch):
+    several = DraftsOfSeveral(monkeypatch)
+    several.rebuilder.begin("a")
+    target = several.rebuilder._begun["a"].target
+    target.staging.abandon()
+    with pytest.raises(BatchRefused, match="another process"):
+        several.rebuilder.rebuild("a", {Partition(INPUT, 0): CommittedOffset(1)}, 1, several.step)
+    assert not several.world.server.index("a")._high_water_marks
 
 
 def test_a_gap_reaches_back_to_the_last_known_commit_and_not_to_an_announcement():
