@@ -229,7 +229,8 @@ class PartitionOwnership:
     ) -> None:
         """Raise the high-water marks to the committed offsets, and remove the pending matches.
 
-        The batch is committed, so a failure undoes nothing: the next batch or fence raises the high-water mark.
+        The batch is committed, so a failure undoes nothing: the partitions are fenced again before their next batch,
+        and the fence raises the high-water mark.
         """
         for pipeline, partitions in self._by_pipeline(ends):
             positions = detected[pipeline.name].pending_positions if pipeline.name in detected else ()
@@ -238,6 +239,7 @@ class PartitionOwnership:
                 pipeline.index.finish(marks, positions, [fences[partition] for partition in partitions])
             except (StoreUnavailable, BatchRefused) as error:
                 log.info("mark_missed", reason=str(error))
+                self._fences.clear()
 
     def _by_pipeline(self, partitions: Iterable[Partition]) -> Iterator[tuple[Pipeline, list[Partition]]]:
         """Group partitions by pipeline."""

@@ -358,10 +358,14 @@ class Verdict:
         for position in data._pending_matches.all_keys():
             own = simulation.at_position.get((simulation.topic_number, position.topic_partition, position.offset))
             later = [
-                p.commit.order for p in simulation.produced if p.partition == position.topic_partition and p.commit
+                p.commit.order
+                for p in simulation.produced
+                if p.partition == position.topic_partition
+                and p.commit
+                and p.commit.installation == simulation.installation
             ]
             # The next fence of the partition deletes them, before the next batch.
-            if own is not None and own.commit is not None and max(later) > own.commit.order:
+            if own is not None and own.commit is not None and max(later, default=0) > own.commit.order:
                 yield f"left pending matches of {position}"
 
     def _moved(self) -> set[int]:
