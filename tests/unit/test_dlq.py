@@ -141,6 +141,12 @@ def test_a_filter_accepts_a_letter_for_which_all_conditions_hold(condition, is_a
     assert condition.accepts(letter()) is is_accepted
 
 
+def test_a_filter_with_a_condition_does_not_accept_all():
+    assert DeadLetterFilter().accepts_all
+    conditions = ({"codes": frozenset({"a"})}, {"topics": frozenset({"a"})}, {"since_s": 0.0})
+    assert not any(DeadLetterFilter(**condition).accepts_all for condition in conditions)
+
+
 def test_since_is_a_time_or_how_long_ago(monkeypatch):
     monkeypatch.setattr(settings_options.time, "time", lambda: 10_000.0)
     assert parse_since("2h") == 2_800.0
