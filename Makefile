@@ -106,7 +106,7 @@ bench: $(VENV)/.bench ## Speed, latency and memory beside other libraries; BENCH
 	BENCH_DATA=$(DATA) $(BIN)/python -m benchmarks --group bench $(BENCH)
 
 .PHONY: quality
-quality: $(VENV)/.bench ## Recall and precision on the open sets in DATA=, the daemon beside scan, settings against boilerplate
+quality: $(VENV)/.bench ## Recall and precision on the open sets in DATA=, the daemon beside scan
 	BENCH_DATA=$(DATA) $(BIN)/python -m benchmarks --group quality $(BENCH)
 
 .PHONY: experiments

@@ -4,7 +4,7 @@
 
 Pairs are those of an exact join. A pair is *of boilerplate* where more than half of the word shingles that its texts
 share are stop shingles; a *cross-source copy* is another pair of two sources. *Found* is the share of the pairs that
-the profile's bands find. The second table has the share of the documents with pairs that find none of them.
+the profile's bands find.
 """
 
 import tempfile
@@ -41,25 +41,20 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SETS)}; all of them unless named")
     parser.add_argument("--time", type=float, default=TIME_S, metavar="SECONDS", help="for the comparison of settings")
     arguments = parser.parse_args()
-    pairs_rows: list[list[object]] = []
-    unlucky_rows: list[list[object]] = []
+    rows: list[list[object]] = []
     for name in arguments.names or SETS[: 1 if arguments.quick else None]:
         documents = datasets.read(name)
         if arguments.quick:
             documents = Corpus(name, documents.documents[:QUICK_DOCUMENTS], documents.sources[:QUICK_DOCUMENTS])
-        for rows, of_set in zip((pairs_rows, unlucky_rows), trial(documents, arguments.time), strict=True):
-            rows.extend(of_set)
+        rows += trial(documents, arguments.time)
     columns = ["set, settings", "pairs", "of boilerplate", "cross-source copies", "found", "changed keys"]
-    tables = {
-        "trial": report.table(columns, pairs_rows),
-        "unlucky": report.table(["set, kind from threshold", "min_recall", "bands", "no alert"], unlucky_rows),
-    }
+    tables = {"trial": report.table(columns, rows)}
     setting = {"time": f"{arguments.time:g} s for each set", "boilerplate": f"share {DEFAULT_SHARE:g}"}
-    report.Report("adviser", arguments.quick, setting, [*pairs_rows, *unlucky_rows], tables).show(arguments.output)
+    report.Report("adviser", arguments.quick, setting, rows, tables).show(arguments.output)
 
 
-def trial(documents: Corpus, time_s: float) -> tuple[list[list[object]], list[list[object]]]:
-    """Return the rows of a set for both tables."""
+def trial(documents: Corpus, time_s: float) -> list[list[object]]:
+    """Return the rows of a set."""
     default = named_profile(None, documents.profiles[0], {"topics": documents.name})
     results = tuned(documents, default, time_s)
     judge = Judge(documents)
@@ -70,18 +65,10 @@ def trial(documents: Corpus, time_s: float) -> tuple[list[list[object]], list[li
             Path(proposed["stop_shingles"]).write_text(results["proposed"]["stop_shingles"], encoding="utf-8")
         applied = Profile.model_validate(proposed)
         changed = ", ".join(changed_keys(default, applied)) or "none"
-        rows = [
+        return [
             judge.row(f"{documents.name}, default", default, ""),
             judge.row(f"{documents.name}, tuned", applied, changed),
         ]
-    best = results["recommendation"]
-    kind = f"{documents.name}, {best['unit']} {best['size']} from {best['threshold']:g}"
-    unlucky: list[list[object]] = [
-        [kind, f"{row['min_recall']:g}", f"{row['bands']} x {row['rows']}", report.percent(row["unlucky_documents"], 3)]
-        for row in results["recalls"]
-        if row["min_recall"] >= RECALLS[1]
-    ]
-    return rows, unlucky
 
 
 def tuned(documents: Corpus, profile: Profile, time_s: float) -> dict[str, Any]:
@@ -119,7 +106,7 @@ class Judge:
         """Return the row of a profile."""
         sets = shingle_sets(Shingler(profile.shingle_options()), self._documents.texts)
         pairs = pairs_of(sets, profile)
-        found = scan(profile, zip(self._documents.texts, self._documents.sources, strict=True)).pairs
+        found = scan(profile, zip(self._documents.texts, self._documents.sources, strict=True))
         boilerplate = {pair for pair in pairs if self._is_boilerplate(pair)}
         sources = self._documents.sources
         across = sum(

@@ -15,27 +15,11 @@ _SENTENCE = re.compile(r"(?<=[.!?;\u3002\uff01\uff1f\u061f\u0964])\s*")
 _PUNCTUATION = re.compile(r"[^\w\s]|_")
 _VOWELS = frozenset("aeiouAEIOU")
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
-_ENGLISH_WORD = re.compile(r"[A-Za-z]+")
 
 #: Latin letter -> Cyrillic letter that most typefaces draw alike: a small part of confusables.txt of UTS 39.
 LOOK_ALIKES = dict(zip("aceijopqsxyABCEHIJKMOPSTXY", "асеіјорԛѕхуАВСЕНІЈКМОРЅТХУ", strict=True))  # noqa: RUF001  the same look
 #: Zero-width space, non-joiner and joiner, word joiner, byte order mark, soft hyphen.
 UNSEEN = "\u200b\u200c\u200d\u2060\ufeff\u00ad"
-_SYNONYMS = """
-big large; small little; begin start; end finish; buy purchase; help assist; show display; say state; said stated;
-get obtain; got obtained; give provide; need require; use employ; used employed; make produce; made produced; ask
-request; answer reply; house building; street road; town city; year twelvemonth; good fine; bad poor; quick fast; slow
-unhurried; old aged; new modern; many numerous; few scarce; often frequently; now currently; about around; after
-following; before prior; because since; but yet; also too; only merely; first initial; last final; money funds; work
-labour; worked laboured; people persons; children youngsters; firm company; price cost; rise increase; rose increased;
-fall drop; fell dropped; more further; whole entire; next following; near close; week fortnight; day date; month moon
-"""
-#: Word -> the other word of its pair, both ways.
-SYNONYMS = {
-    word: synonym
-    for pair in _SYNONYMS.replace("\n", " ").split(";")
-    for word, synonym in (pair.split(), pair.split()[::-1])
-}
 
 
 class Tools(NamedTuple):
@@ -128,16 +112,6 @@ def reorder(text: str, share: float, tools: Tools) -> str:
     return parts_of(text)[1].join(sentences)
 
 
-def synonyms(text: str, share: float, tools: Tools) -> str:
-    """Replace words that a list of synonyms knows."""
-
-    def change(word: re.Match[str]) -> str:
-        synonym = SYNONYMS.get(word[0].lower())
-        return synonym if synonym and tools.chance.random() < share else word[0]
-
-    return _ENGLISH_WORD.sub(change, text)
-
-
 def drop_words(text: str, share: float, tools: Tools) -> str:
     """Leave words out."""
     words, joint = parts_of(text)
@@ -196,7 +170,6 @@ EDITS = (
     Edit("part quoted in as many words of others", _shares(0.25, 0.5, 1.0), quote),
     Edit("sentences reordered", (("two swapped", 0), ("all", 1)), reorder),
     Edit("words replaced", _shares(0.01, 0.02, 0.05, 0.1, 0.2), in_words(lambda _, tools: tools.words(1)[0])),
-    Edit("synonyms, where a list has one", _shares(0.5, 1.0), synonyms),
     Edit("words left out", _shares(0.01, 0.02, 0.05, 0.1), drop_words),
     Edit("a typo in words", _shares(0.01, 0.02, 0.05, 0.1), in_words(misspell)),
     Edit("typos at letters", _shares(0.01, 0.02, 0.05), in_letters(misspell)),

@@ -8,25 +8,18 @@ articles, and no two copies resemble each other. Signatures, band keys, index en
 from the hashes as they do for any text. The processor time of Redis is the mean of all documents since the size before:
 now and then the server moves all its keys to a table of twice the size, and few documents pay for all. The client is
 measured by the last documents before each size, because the next documents are prepared while the others are indexed.
-Sizes for which the memory of the machine is too small are left out. The
-usual sizes take some 20 minutes on two cores, and 7 GB.
-
-Each layout on the installed Redis and on Valkey of the extra "demo", or on PROGRAM alone. Beside them on the first of
-the servers: *bare commands*, the two of layout "sets" alone (SADD and PEXPIREAT for each band), pipelined, with keys of
-equal length. Their cost grows with the index as well: more keys than the caches of the processor hold.
+Sizes for which the memory of the machine is too small are left out. The usual sizes take some 20 minutes on two
+cores, and 7 GB. Each layout on the installed Redis and on Valkey of the extra "demo", or on PROGRAM alone.
 """
 
 import itertools
 import math
 import sys
 import time
-from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,10 +37,6 @@ SIZES = (100_000, 300_000, 450_000, 600_000, 1_000_000, 1_500_000, 2_000_000, 3_
 MEASURED = 20_000
 #: Documents that are prepared at once, while those before are indexed.
 CHUNK = 10_000
-#: Name of the rows without an index.
-BARE = "bare commands"
-#: Documents of one pipeline of bare commands.
-BARE_DOCUMENTS = 500
 #: Share of the available memory that an index may take.
 MEMORY_SHARE = 0.8
 #: Factor of the number of a copy; odd, so that different numbers below 2^32 have different products.
@@ -128,7 +117,7 @@ def main() -> None:
     shingler = CopyShingler(texts.texts)
     programs = servers.redis_programs(arguments.redis)
     points = []
-    for program, layout in [(programs[0], BARE), *itertools.product(programs, LAYOUTS)]:
+    for program, layout in itertools.product(programs, LAYOUTS):
         for point in measured(program, layout, arguments.sizes, shingler):
             print(point, file=sys.stderr, flush=True)
             points.append(point)
@@ -142,17 +131,13 @@ def main() -> None:
 
 
 def measured(program: str, layout: str, sizes: Sequence[int], shingler: CopyShingler) -> Iterator[Point]:
-    """Measure one layout, or the bare commands, on one server."""
-    with ExitStack() as stack:
-        server = stack.enter_context(servers.make_redis(program))
-        client = stack.enter_context(redis.Redis.from_url(server.url))
-        growth: Growth
-        if layout == BARE:
-            growth = BareGrowth(client, server.pid, BARE)
-        else:
-            index = stack.enter_context(index_on(server.url, **{"redis.bucket_layout": layout}))
-            growth = IndexGrowth(client, server.pid, layout, index, shingler)
-        yield from growth.points(sizes)
+    """Measure one layout on one server."""
+    with (
+        servers.make_redis(program) as server,
+        redis.Redis.from_url(server.url) as client,
+        index_on(server.url, **{"redis.bucket_layout": layout}) as index,
+    ):
+        yield from IndexGrowth(client, server.pid, layout, index, shingler).points(sizes)
 
 
 def last_count(sizes: Sequence[int]) -> int:
@@ -160,29 +145,26 @@ def last_count(sizes: Sequence[int]) -> int:
     return min(MEASURED, min(sizes) // 2)
 
 
-class Growth(ABC):
-    """Fills one server, and measures the server and its client between two sizes.
+class IndexGrowth:
+    """Fills one index with copies of the articles of a shingler, and measures server and client between two sizes.
 
     Args:
         client: A client of the server, empty.
         pid: Process id of the server.
         layout: Bucket layout, for the results.
+        index: The index, empty.
+        shingler: The articles.
     """
 
-    def __init__(self, client: "redis.Redis", pid: int, layout: str) -> None:
+    def __init__(self, client: "redis.Redis", pid: int, layout: str, index: Index, shingler: CopyShingler) -> None:
         self._client = client
         self._pid = pid
         self._layout = layout
+        self._index = index
+        index.detector._preparer.shingler = shingler  # type: ignore[assignment]  # noqa: SLF001  has the one method used
+        self._articles_count = shingler.articles_count
         self._empty_bytes = servers.used_bytes(client)
         self._filled = 0
-
-    @abstractmethod
-    def fill(self, size: int) -> None:
-        """Insert documents until there are so many."""
-
-    @abstractmethod
-    def further(self, size: int) -> Callable[[], None]:
-        """Return a function that inserts the documents up to a size, which have been prepared."""
 
     def points(self, sizes: Sequence[int]) -> Iterator[Point]:
         """Measure at each size that the machine has memory for."""
@@ -191,9 +173,9 @@ class Growth(ABC):
             if not self._fits(size):
                 return
             self.fill(size - count)
-            insert = self.further(size)
+            prepared = self._prepare(self._filled, size)
             client_s, begun_s = time.process_time(), time.monotonic()
-            insert()
+            self._insert(prepared)
             seconds = time.monotonic() - begun_s
             client_us = 1e6 * (time.process_time() - client_s) / count
             used_s = servers.cpu_s(self._pid)
@@ -201,51 +183,6 @@ class Growth(ABC):
             name, size_bytes = servers.name_of_redis(self._client), self._used_bytes() / size
             yield Point(name, self._layout, size, redis_us, client_us, count / seconds, size_bytes)
             self._filled, before, before_s = size, size, used_s
-
-    def _used_bytes(self) -> int:
-        return servers.used_bytes(self._client) - self._empty_bytes
-
-    def _fits(self, size: int) -> bool:
-        if not self._filled:
-            return True
-        return self._used_bytes() * (size / self._filled - 1) < MEMORY_SHARE * available_bytes()
-
-
-class BareGrowth(Growth):
-    """Fills one server with sets of one member each, without scripts: the two commands of layout "sets" alone."""
-
-    def __init__(self, client: "redis.Redis", pid: int, layout: str) -> None:
-        self._bands = default_profile().banding().bands
-        self._keys = np.random.default_rng(1)
-        super().__init__(client, pid, layout)
-
-    def fill(self, size: int) -> None:
-        """Insert documents until there are so many."""
-        expiry = int(time.time() * 1000) + 86_400_000
-        for first in range(self._filled, size, BARE_DOCUMENTS):
-            last = min(first + BARE_DOCUMENTS, size)
-            pipeline = self._client.pipeline(transaction=False)
-            for number in range(first, last):
-                for band, key in enumerate(self._keys.integers(0, 2**32, self._bands, np.uint32)):
-                    name = b"sd:{0}:b:%d:%s" % (band, key.tobytes())
-                    pipeline.sadd(name, number)
-                    pipeline.pexpireat(name, expiry)
-            pipeline.execute()
-        self._filled = size
-
-    def further(self, size: int) -> Callable[[], None]:
-        """Return a function that makes and inserts the documents up to a size."""
-        return partial(self.fill, size)
-
-
-class IndexGrowth(Growth):
-    """Fills one index, which is empty, with copies of the articles of a shingler; the first arguments as above."""
-
-    def __init__(self, client: "redis.Redis", pid: int, layout: str, index: Index, shingler: CopyShingler) -> None:
-        super().__init__(client, pid, layout)
-        self._index = index
-        index.detector._preparer.shingler = shingler  # type: ignore[assignment]  # noqa: SLF001  has the one method used
-        self._articles_count = shingler.articles_count
 
     def fill(self, size: int) -> None:
         """Index documents until there are so many; the next ones are prepared meanwhile."""
@@ -257,10 +194,6 @@ class IndexGrowth(Growth):
                 self._insert(batches)
         self._filled = size
 
-    def further(self, size: int) -> Callable[[], None]:
-        """Return a function that indexes the documents up to a size, which have been prepared."""
-        return partial(self._insert, self._prepare(self._filled, size))
-
     def _insert(self, batches: Iterable[Any]) -> None:
         for batch in batches:
             self._index.index(batch)
@@ -269,6 +202,14 @@ class IndexGrowth(Growth):
         members = (divmod(number, self._articles_count) for number in range(first, last))
         documents = [datasets.Text(f"{copy}-{article}", f"{copy} {article}") for copy, article in members]
         return self._index.prepare(documents, first)
+
+    def _used_bytes(self) -> int:
+        return servers.used_bytes(self._client) - self._empty_bytes
+
+    def _fits(self, size: int) -> bool:
+        if not self._filled:
+            return True
+        return self._used_bytes() * (size / self._filled - 1) < MEMORY_SHARE * available_bytes()
 
 
 def available_bytes() -> float:
@@ -298,9 +239,8 @@ def costs(points: Sequence[Point]) -> report.Table:
         first_us = first.setdefault((point.server, point.layout), point.redis_us)
         # A quick run may take less than one tick of the clock of processor time.
         times = point.redis_us / first_us if first_us else math.nan
-        name = BARE if point.layout == BARE else f'"{point.layout}"'
         client = [point.client_us, point.documents_per_s, point.bytes_a_document]
-        rows.append([point.server, name, point.documents, point.redis_us, times, *client])
+        rows.append([point.server, f'"{point.layout}"', point.documents, point.redis_us, times, *client])
     return report.table(COLUMNS, rows)
 
 

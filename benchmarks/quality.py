@@ -14,8 +14,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from benchmarks import datasets, report
 from benchmarks.datasets import Corpus
 from benchmarks.world import World
@@ -32,12 +30,6 @@ from streamdedup.wire import decode_alert
 THRESHOLDS = (0.8, 0.5)
 #: Seed of the hash functions beside the default one.
 OTHER_SEED = 2
-#: Values of `exact_limit` to compare, for sets in which the first leaves many pairs to estimates.
-EXACT_LIMITS = ("512", "2048", "8192", "none")
-#: Least estimated pairs of a set in which values of `exact_limit` are compared.
-ENOUGH_PAIRS = 100
-#: Bytes of a value of a sketch.
-VALUE_BYTES = 4
 #: Keys of each profile in a settings file.
 KEYS = {"articles": {}, "reviews": {"shingle_unit": "char"}}
 
@@ -64,14 +56,6 @@ class Measured:
     daemon_pairs: int | None = None
     differing: int = 0
 
-    @property
-    def sketch_bytes(self) -> int:
-        """Mean size of the stored sketch of a document."""
-        options, counts = self.evaluation.options, self.evaluation.shingle_counts
-        if options.exact_limit is not None:
-            counts = np.where(counts > options.exact_limit, options.permutations, counts)
-        return round(float(counts.mean()) * VALUE_BYTES)
-
     def plain(self) -> dict[str, Any]:
         """Return the measurement as plain values that JSON can hold."""
         scores = self.evaluation.scores
@@ -95,18 +79,15 @@ def main() -> None:
     sample = ("articles", "reviews")
     sets = list(map(datasets.sample, sample)) if arguments.quick else datasets.selected(arguments.names)
     measured: list[Measured] = []
-    limited: list[tuple[str, Measured]] = []
     with nullcontext() if arguments.no_daemon else World.started(arguments.redis) as world:
         for documents in sets:
-            of_set = _measure(documents, world, THRESHOLDS[: 1 if arguments.quick else None])
-            measured += of_set
-            limited += _with_limits(documents, of_set[0])
+            measured += _measure(documents, world, THRESHOLDS[: 1 if arguments.quick else None])
         setting = {
             "sets": "the project's sample" if arguments.quick else f"{len(sets)} open sets",
             "profiles": "as they are by default: word 3-shingles (articles), character 5-shingles (reviews)",
             "servers": world.servers() if world else "none: pairs of the daemon were not asked for",
         }
-    tables = {"sets": _sets_table(measured), "limits": _limits_table(limited)}
+    tables = {"sets": _sets_table(measured)}
     results = [entry.plain() for entry in measured]
     report.Report("quality", arguments.quick, setting, results, tables).show(arguments.output)
     if any(entry.differing for entry in measured):
@@ -131,19 +112,9 @@ def _measure(documents: Corpus, world: World | None, thresholds: tuple[float, ..
     return measured
 
 
-def _with_limits(documents: Corpus, first: Measured) -> list[tuple[str, Measured]]:
-    """Measure a set with all limits, if the lowest leaves enough pairs to estimates."""
-    limited = []
-    for limit in EXACT_LIMITS:
-        limited.append((limit, _evaluated(documents, first.profile, first.threshold, exact_limit=limit)))
-        if limited[0][1].evaluation.scores.estimated_recall.total < ENOUGH_PAIRS:
-            return []
-    return limited
-
-
-def _evaluated(documents: Corpus, name: str, threshold: float, seed: int = DEFAULT_SEED, **keys: object) -> Measured:
-    """Find the pairs in memory and score them; ``keys`` are further ones of the profile."""
-    profile = named_profile(None, name, {"threshold": threshold, **keys})
+def _evaluated(documents: Corpus, name: str, threshold: float, seed: int = DEFAULT_SEED) -> Measured:
+    """Find the pairs in memory and score them."""
+    profile = named_profile(None, name, {"threshold": threshold})
     made = (document_at(number, *document) for number, document in enumerate(documents.documents))
     options = replace(detector_options(name, profile), seed=seed)
     return Measured(documents.name, name, threshold, evaluate_documents(made, options, empty_index(profile)))
@@ -190,16 +161,6 @@ def _sets_table(measured: Sequence[Measured]) -> report.Table:
         rows.append([entry.name, entry.profile, entry.threshold, *counts, *shares, _daemon_cell(entry)])
     head = ["set", "profile", "threshold", "documents", "pairs", "recall", "95 % by document"]
     return report.table([*head, f"recall, seed {OTHER_SEED}", "precision", "daemon beside scan"], rows)
-
-
-def _limits_table(limited: Sequence[tuple[str, Measured]]) -> report.Table:
-    """Return recall and memory with other values of `exact_limit`."""
-    rows = []
-    for limit, entry in limited:
-        scores = entry.evaluation.scores
-        shares = [_share(scores.recall), _share(scores.precision)]
-        rows.append([entry.name, limit, scores.recall.total, *shares, entry.sketch_bytes])
-    return report.table(["set", "exact_limit", "pairs", "recall", "precision", "sketch, bytes a document"], rows)
 
 
 if __name__ == "__main__":

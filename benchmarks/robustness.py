@@ -34,9 +34,6 @@ SETS = (
     ("zh_shopping_reviews", "reviews"),
     ("ar_reviews", "reviews"),
 )
-#: Texts written without spaces, and the edits that put separators into them or take them out.
-SPACELESS = "zh_shopping_reviews"
-SEPARATING = ("punctuation left out", "commas behind words", "lines broken behind words", "a typo in words")
 #: One strength of each edit for the page; the others are in the table of all strengths.
 TYPICAL = {
     "end cut off": "20 %",
@@ -80,11 +77,10 @@ class Judge:
 
     Args:
         kind: Name of the profile.
-        settings: Settings that differ from the default.
     """
 
-    def __init__(self, kind: str, **settings: object) -> None:
-        self.profile = named_profile(None, kind, settings)
+    def __init__(self, kind: str) -> None:
+        self.profile = named_profile(None, kind, {})
         self._banding = self.profile.banding()
         self._shingler = Shingler(self.profile.shingle_options())
         family = HashFamily(self.profile.permutations)
@@ -118,18 +114,15 @@ def main() -> None:
     arguments = report.parser(__doc__).parse_args()
     trials = QUICK_TRIALS if arguments.quick else TRIALS
     sample = [column(kind, datasets.sample(kind).texts, profile, trials) for kind, profile in SAMPLES]
-    others = {
-        name: column(name, datasets.read(name).texts, profile, trials)
+    others = [
+        column(name, datasets.read(name).texts, profile, trials)
         for name, profile in ([] if arguments.quick else SETS)
         if datasets.path_of(name)
-    }
+    ]
     tables = {"sample": edits_table(sample)}
     if others:
-        tables["sets"] = edits_table(list(others.values()))
+        tables["sets"] = edits_table(others)
         tables["typical"] = typical(tables["sets"])
-    if SPACELESS in others:
-        separating = [edit for edit in EDITS if edit.name in SEPARATING]
-        tables["spaceless"] = edits_table(spaceless(others[SPACELESS].texts), separating)
     setting = {"texts": f"at most {trials} of each set, of at least {MIN_WORDS} words", "seed": _SEED}
     report.Report("robustness", arguments.quick, setting, None, tables).show(arguments.output)
 
@@ -144,20 +137,11 @@ def column(name: str, texts: Sequence[str], profile: str, trials: int) -> Column
     return Column(f"{name}, {unit} {judge.profile.shingle_size}", usable[::step][:trials], judge)
 
 
-def spaceless(texts: list[str]) -> list[Column]:
-    """Return one set judged with white space, without, and by words."""
-    return [
-        Column("characters 5", texts, Judge("reviews")),
-        Column("characters 5, keep_white_space = false", texts, Judge("reviews", keep_white_space=False)),
-        Column("words 3", texts, Judge("articles")),
-    ]
-
-
-def edits_table(columns: Sequence[Column], edits: Sequence[Edit] = EDITS) -> Table:
+def edits_table(columns: Sequence[Column]) -> Table:
     """Return mean similarity and share found, a row for each edit and strength."""
     rows = [
         [edit.name, label, *(tried(column, edit, strength) for column in columns)]
-        for edit in edits
+        for edit in EDITS
         for label, strength in edit.strengths
     ]
     return table(("edit", "strength", *(f"{column.title} ({len(column.texts)})" for column in columns)), rows)

@@ -1,7 +1,7 @@
 """Pairs of texts: by an exact join that uses no band, and by a scan with a profile on an index in memory."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -33,17 +33,9 @@ def as_set(pairs: Pairs) -> set[Pair]:
     return set(zip(pairs.left.tolist(), pairs.right.tolist(), strict=True))
 
 
-class Scan(NamedTuple):
-    """Pairs that a scan finds, and the suppressed pairs by rule."""
-
-    pairs: set[Pair]
-    suppressed: Mapping[str, int]
-
-
-def scan(profile: Profile, documents: Iterable[tuple[str, str | None]]) -> Scan:
+def scan(profile: Profile, documents: Iterable[tuple[str, str | None]]) -> set[Pair]:
     """Return the pairs of documents (text, source) that a profile finds without limits of buckets and candidates."""
     made = (document_at(number, str(number), text, source) for number, (text, source) in enumerate(documents))
     unlimited = profile.model_copy(update={"bucket_cap": None, "max_candidates": None})
     run = DetectorRun(detector_options("scan", unlimited), empty_index(unlimited))
-    pairs = {(min(ids), max(ids)) for ids in ((int(pair.id1), int(pair.id2)) for pair in find_pairs(run, made))}
-    return Scan(pairs, dict(run.suppressed))
+    return {(min(ids), max(ids)) for ids in ((int(pair.id1), int(pair.id2)) for pair in find_pairs(run, made))}

@@ -7,13 +7,12 @@ near-duplicate of all before. `benchmarks.world` defines a round.
 """
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 from benchmarks import report
 from benchmarks.datasets import Text
 from benchmarks.world import Entry, World, in_turns, rates, results_of, setting_of
-from streamdedup.wire import decode_alert
 
 #: Words of each text, and words to choose from.
 WORDS, VOCABULARY = 150, 20_000
@@ -31,10 +30,7 @@ def main() -> None:
             world.fill(topic, [Text(f"d{number}", text) for number, text in enumerate(drawn)])
             entries.append(Entry(name, topic, lambda job: [world.daemon(job)]))
         rounds = in_turns(world, "ordinary", entries, arguments.rounds)
-        copies = world.outputs["copies"]
-        without = alerts_without_exact_copy(record.value for record in copies)
         setting = setting_of(world, f"{arguments.documents:,} of about {WORDS} words in each stream", rounds)
-        setting["alerts of exact copies that name none"] = f"{without} of {len(copies):,}"
     tables = {"rates": rates(rounds, "stream")}
     report.Report("storm", arguments.quick, setting, results_of(rounds), tables).show(arguments.output)
 
@@ -78,15 +74,6 @@ STREAMS: dict[str, Callable[[random.Random], Iterator[str]]] = {
     "variants: similarity 0.9": variants,
     "boilerplate: similarity 0.65": boilerplate,
 }
-
-
-def alerts_without_exact_copy(values: Iterable[bytes]) -> int:
-    """Count the alerts that name no document of the same content.
-
-    A pair of copies is alerted once, so each alert of a copy but the first finds one that came before.
-    """
-    alerts = map(decode_alert, values)
-    return sum(all(match.digest != alert.document.digest for match in alert.matches) for alert in alerts)
 
 
 if __name__ == "__main__":

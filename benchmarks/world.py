@@ -1,8 +1,7 @@
 """A broker, a Redis server, filled topics, and a clock for the consumers of the topics.
 
 A consumer is started as a process of its own, and its committed offsets are read twenty times a second: a round
-lasts from the first commit seen to the last, so that the start does not count. Where several consumers share a topic,
-the times at which only some of them are at work do not count either.
+lasts from the first commit seen to the last, so that the start does not count.
 """
 
 import os
@@ -13,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from operator import sub
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +49,6 @@ class Reading:
         cpu_s: Processor time of each process until then.
         others_s: Processor time of all other processes of the machine until then.
         stages_s: Time of the daemon in each stage until then.
-        masters_s: Processor time of each Redis server until then.
     """
 
     at_s: float
@@ -59,12 +56,11 @@ class Reading:
     cpu_s: dict[str, float]
     others_s: float
     stages_s: dict[str, float]
-    masters_s: list[float]
 
 
 @dataclass(frozen=True)
 class Round:
-    """One round of one contender, from its first commit to its last or between two shares of the documents.
+    """One round of one contender, from its first commit to its last.
 
     Attributes:
         documents: Documents committed in that time.
@@ -74,7 +70,6 @@ class Round:
         stages_us: Time of the daemon's stages for each document, in microseconds.
         others_share: Share of the machine used by other programs, 0 to 1.
         alerts: Records in the output at the end, those before the first commit seen included.
-        busiest_us: Processor time of the busiest Redis server for each document, in microseconds.
     """
 
     documents: int
@@ -84,7 +79,6 @@ class Round:
     stages_us: dict[str, float]
     others_share: float
     alerts: int
-    busiest_us: float
 
     @classmethod
     def between(cls, first: Reading, last: Reading, alerts: int) -> "Round":
@@ -98,7 +92,6 @@ class Round:
             {name: 1e6 * (last.stages_s[name] - spent) / count for name, spent in first.stages_s.items()},
             max(0.0, last.others_s - first.others_s) / (seconds * (os.cpu_count() or 1)),
             alerts,
-            1e6 * max(map(sub, last.masters_s, first.masters_s)) / count,
         )
 
 
@@ -152,13 +145,9 @@ class World:
         self._kafka: KafkaServer = stack.enter_context(make_kafka(fast_start=False))
         self.address = self._kafka.bootstrap_servers
         # Deleting a large index is one command.
-        client = stack.enter_context(redis.Redis.from_url(self.redis.url, socket_timeout=PATIENCE_S))
-        #: The single server, then the masters of a cluster; and a client of each.
-        self._masters, self._clients = [self.redis], [client]
+        self._client = stack.enter_context(redis.Redis.from_url(self.redis.url, socket_timeout=PATIENCE_S))
         self._admin: Any = stack.enter_context(closing(KafkaAdminClient(bootstrap_servers=self.address)))
         self._filled: dict[str, int] = {}
-        #: Output of the last round, by input topic.
-        self.outputs: dict[str, list[Any]] = {}
 
     @classmethod
     @contextmanager
@@ -169,12 +158,7 @@ class World:
 
     def servers(self) -> str:
         """Return names and versions of the servers."""
-        return f"Apache Kafka {KAFKA_VERSION}, one node; {servers.name_of_redis(self._clients[0])}"
-
-    def add_cluster(self, nodes: Sequence[RedisServer], clients: Sequence["redis.Redis"]) -> None:
-        """Add a Redis cluster, with a client of each node, for daemons on a cluster."""
-        self._masters += nodes
-        self._clients += clients
+        return f"Apache Kafka {KAFKA_VERSION}, one node; {servers.name_of_redis(self._client)}"
 
     def fill(self, topic: str, documents: list[Text], encode: Encode = msgspec.json.encode) -> None:
         """Make a topic of these documents."""
@@ -189,7 +173,6 @@ class World:
         profile: Mapping[str, Any] | None = None,
         *,
         checkout: Path | None = None,
-        shards: int | None = None,
         registry: str | None = None,
     ) -> DaemonProcess:
         """Return a daemon.
@@ -199,7 +182,6 @@ class World:
             kafka: Keys of this section that differ from the defaults.
             profile: Keys of the profile that differ from the defaults.
             checkout: Another checkout of the project to take it from.
-            shards: Slots for each band, for an index in the cluster; None for the single server.
             registry: URL of a schema registry.
         """
         names = {"bootstrap_servers": self.address, "group_id": job.group, "duplicates_topic": job.output}
@@ -208,9 +190,6 @@ class World:
             "redis": {"url": self.redis.url},
             "profiles.articles": {"topics": [job.topic], **(profile or {})},
         }
-        if shards is not None:
-            nodes = [f"localhost:{node.port}" for node in self._masters[1:]]
-            sections["redis"] = {"mode": "cluster", "nodes": nodes, "shards": shards}
         if registry is not None:
             sections["schema_registry"] = {"url": registry}
         text = "[service]\nmetrics_port = {port}\n"
@@ -227,25 +206,20 @@ class World:
         names = ["--topic", job.topic, "--group", job.group, "--output", job.output]
         return ModuleProcess("consumers", kind, *places, *names, *more)
 
-    def measure(self, topic: str, make: Make, counted: tuple[float, float] = (0.0, 1.0)) -> Round:
+    def measure(self, topic: str, make: Make) -> Round:
         """Run processes over a topic, with an empty index, a new group and an empty output.
 
         Args:
             topic: A filled topic.
             make: Makes the processes.
-            counted: Shares of the documents, 0 to 1: the round begins when the first share has been committed, and
-                ends with the second.
         """
         job, count = self._job(topic), self._filled[topic]
-        begin, end = (max(1, round(share * count)) for share in counted)
         with self._started(make(job)) as processes:
-            first = self._await(processes, job, begin)
-            last = self._await(processes, job, end)
-            self._await(processes, job, count)
+            first = self._await(processes, job, 1)
+            last = self._await(processes, job, count)
         if first.committed == last.committed:
             raise ServerError("everything was committed at once; there must be more documents")
-        self.outputs[topic] = read_topic(self.address, job.output)
-        return Round.between(first, last, len(self.outputs[topic]))
+        return Round.between(first, last, len(read_topic(self.address, job.output)))
 
     def alerts(self, topic: str, make: Make) -> list[bytes]:
         """Run processes over a topic in the same way, and return the records that a subscriber gets."""
@@ -276,8 +250,7 @@ class World:
         return self._kafka.brokers[0].pid
 
     def _job(self, topic: str) -> Job:
-        for client in self._clients:
-            servers.empty(client)
+        servers.empty(self._client)
         job = Job(topic, fresh_name("group"), fresh_name("duplicates"))
         create_topics(self.address, [job.output, f"{job.output}.dlq"], PARTITIONS)
         return job
@@ -309,15 +282,14 @@ class World:
             time.sleep(LOOK_S)
 
     def _look(self, processes: Sequence[ManagedProcess], committed: int, now_s: float) -> Reading:
-        masters_s = [servers.cpu_s(server.pid) for server in self._masters]
         cpu_s = {
             "consumer": sum(servers.cpu_s(process.pid) for process in processes),
-            "Redis": sum(masters_s),
+            "Redis": servers.cpu_s(self.redis.pid),
             "Kafka": servers.cpu_s(self.kafka_pid),
         }
         others_s = servers.busy_s() - sum(cpu_s.values()) - time.process_time()
         stages_s = _stages([process.metrics() for process in processes if isinstance(process, DaemonProcess)])
-        return Reading(now_s, committed, cpu_s, others_s, stages_s, masters_s)
+        return Reading(now_s, committed, cpu_s, others_s, stages_s)
 
 
 def _stages(metrics: Sequence[str]) -> dict[str, float]:
@@ -332,12 +304,11 @@ def _stages(metrics: Sequence[str]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Entry:
-    """One contender: its unique name, its topic, the factory of its processes, and the counted shares of documents."""
+    """One contender: its unique name, its topic, and the factory of its processes."""
 
     name: str
     topic: str
     make: Make
-    counted: tuple[float, float] = (0.0, 1.0)
 
 
 #: Rounds by the name of the contender.
@@ -355,7 +326,7 @@ def in_turns(world: World, topic: str, entries: Sequence[Entry], rounds_count: i
     rounds: Rounds = {entry.name: [] for entry in entries}
     for _ in range(rounds_count):
         for entry in entries:
-            measured = world.measure(entry.topic, entry.make, entry.counted)
+            measured = world.measure(entry.topic, entry.make)
             rounds[entry.name].append(measured)
             print(f"{entry.name}: {measured.documents_per_s:,.0f} documents/s", file=sys.stderr, flush=True)
     return rounds

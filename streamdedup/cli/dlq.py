@@ -37,9 +37,10 @@ class FilterOptions:
     topic: Annotated[
         list[str] | None, typer.Option("--topic", "-t", help="Only records of this input topic; may be repeated.")
     ] = None
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="Only failures since: 2h, 2026-05-01T09:00")] = None
 
-    def filter(self, since: str | None = None) -> DeadLetterFilter:
-        """Return the filter; ``replay`` has no ``--since``, because its progress is by topic and code, not by time.
+    def filter(self) -> DeadLetterFilter:
+        """Return the filter.
 
         Raises:
             SettingsError: The time cannot be read.
@@ -47,7 +48,7 @@ class FilterOptions:
         return DeadLetterFilter(
             codes=frozenset(map(str, self.code or ())),
             topics=frozenset(self.topic or ()),
-            since_s=None if since is None else parse_since(since),
+            since_s=None if self.since is None else parse_since(self.since),
         )
 
 
@@ -58,7 +59,6 @@ def inspect(
     assignments: SetOption = None,
     *,
     conditions: FilterOptions,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="Only failures since: 2h, 2026-05-01T09:00")] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Write each as one line of JSON, with the whole value.")
     ] = False,
@@ -75,7 +75,7 @@ def inspect(
     """
     if as_json and count:
         raise SettingsError("--json and --count: give one of them")
-    accepted = conditions.filter(since)
+    accepted = conditions.filter()
     settings = load_settings(config, assignments)
     options = reading_options(settings, settings.kafka.dead_letter_topic)
     with SpanReader(options) as reader:
@@ -107,8 +107,8 @@ def replay(
     """Send dead letters back to the topics of their records, after the cause of the failure is fixed.
 
     Key, value, headers, record time and partition are those of the record. Dead letters that arrive during the replay
-    are left for the next one. The replay stores its progress: the next one sends dead letters that are new, or that
-    --code or --topic excluded.
+    are left for the next one. The replay stores its progress, so the next one sends only new dead letters. With --code,
+    --topic or --since it stores none.
 
     Example:  streamdedup dlq replay --config streamdedup.toml --code too_large --dry-run
     """
@@ -136,7 +136,10 @@ def replay(
             confirm("Replay them?", yes=yes)
             total = tally.replayed_count
         _report("replayed", _run(replayer, total))
-    tell_prefixed(f"the consumer group {group_of(options.group_id)} stores the progress")
+    if accepted.accepts_all:
+        tell_prefixed(f"the consumer group {group_of(options.group_id)} stores the progress")
+    else:
+        tell_prefixed("--code, --topic and --since store no progress: the next replay sends these dead letters again")
 
 
 def _letters(reader: SpanReader) -> Iterator[DeadLetter]:

@@ -1,7 +1,8 @@
 """Dead-letter replay for ``cli.dlq``: restores failed records, sends them to their topics, and commits the progress.
 
-The dead-letter topic is read without a consumer group; a separate group (``group_of``) stores only the progress
-(``dlq_progress``): an offset, and later offsets of some kinds, because a filter may leave other kinds for a later run.
+The dead-letter topic is read without a consumer group; a separate group (``group_of``) stores only the progress: the
+offset before which all dead letters of a partition are done. A run with a filter begins there and stores nothing,
+because it leaves dead letters out that one offset cannot name.
 """
 
 import time
@@ -14,7 +15,6 @@ from typing import Final, Self
 
 from msgspec import structs
 
-from streamdedup.cli.dlq_progress import ReplayProgress
 from streamdedup.errors import MessageError
 from streamdedup.kafka.group import GroupOffsets
 from streamdedup.kafka.options import KafkaOptions
@@ -37,13 +37,17 @@ _TRUNCATED: Final = ("truncated", "truncated-key", "dropped-headers")
 class DeadLetterFilter:
     """Conditions on dead letters of ``dlq inspect`` and ``dlq replay``; an empty condition accepts all.
 
-    ``topics`` are those of the failed records. ``since_s`` is the earliest failure time, in seconds since the epoch;
-    ``dlq inspect`` alone sets it.
+    ``topics`` are those of the failed records. ``since_s`` is the earliest failure time, in seconds since the epoch.
     """
 
     codes: frozenset[str] = frozenset()
     topics: frozenset[str] = frozenset()
     since_s: float | None = None
+
+    @property
+    def accepts_all(self) -> bool:
+        """Whether there are no conditions."""
+        return self == DeadLetterFilter()
 
     def accepts(self, letter: DeadLetter) -> bool:
         """Return whether all conditions hold for a dead letter."""
@@ -55,8 +59,7 @@ class DeadLetterFilter:
 class LeftOut(StrEnum):
     """The reason why a dead letter is not replayed, as ``dlq replay`` prints it."""
 
-    FILTERED = "excluded by --code or --topic"
-    REPLAYED = "replayed by an earlier run"
+    FILTERED = "excluded by --code, --topic or --since"
     EXHAUSTED = f"failed {MAX_ATTEMPTS} times"
     TRUNCATED = "truncated, so the record cannot be restored"
     GONE = "without its bytes, and the record is no longer in its topic"
@@ -68,10 +71,7 @@ class LeftOut(StrEnum):
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of one run: replayed dead letters by topic, and those left out by reason.
-
-    The count of the reason ``REPLAYED`` is not reported, because most dead letters of earlier runs are not even read.
-    """
+    """Counts of one run: replayed dead letters by topic, and those left out by reason."""
 
     topics: Counter[str] = field(default_factory=Counter)
     reasons: Counter[LeftOut] = field(default_factory=Counter)
@@ -88,11 +88,7 @@ class Tally:
 
     def left_out(self) -> list[str]:
         """Return one line for each reason to leave dead letters out."""
-        return [
-            f"{count:,} left out: {reason}"
-            for reason, count in sorted(self.reasons.items())
-            if count and reason is not LeftOut.REPLAYED
-        ]
+        return [f"{count:,} left out: {reason}" for reason, count in sorted(self.reasons.items()) if count]
 
 
 def message_of(letter: DeadLetter, origin: Position) -> Message:
@@ -166,7 +162,8 @@ class DeadLetterReplay:
         with ExitStack() as stack:
             self._reader = stack.enter_context(SpanReader(options))
             self._offsets = stack.enter_context(GroupOffsets(options, group_of(options.group_id)))
-            self._progress = self._stored_progress()
+            #: Offset before which all dead letters are done, by partition of their topic.
+            self._done = self._stored_progress()
             self._stack = stack.pop_all()
 
     def __enter__(self) -> Self:
@@ -188,12 +185,12 @@ class DeadLetterReplay:
         Steps:
             1. Send dead letters.
             2. Wait until Kafka has stored them.
-            3. Commit the progress. Dead letters sent after the last commit are sent again by the next run.
+            3. Without a filter: commit the progress. Dead letters sent after the last commit are sent again by the
+               next run.
 
         Raises:
             BrokerUnavailable: Dead letters could not be sent, or the progress not be committed.
             FatalError: The same, and an operator has to resolve the reason.
-            StreamdedupError: The progress is too long to be stored (``ReplayProgress.metadata``).
         """
         tally, committed_at = Tally(), time.monotonic()
         with Feeder(self._options) as feeder:
@@ -201,9 +198,8 @@ class DeadLetterReplay:
                 for letter, message in self._messages(tally):
                     if message is not None:
                         _send(feeder, message, _origin(letter).partition)
-                    # The filter leaves dead letters for a later run; those that cannot be replayed are done as well.
-                    is_accepted = self._accepted.accepts(letter)
-                    self._progress[letter.record.position.topic_partition].add(letter, accepted=is_accepted)
+                    # Dead letters that cannot be replayed are done as well.
+                    self._done[letter.record.position.topic_partition] = letter.record.position.offset + 1
                     if time.monotonic() - committed_at > COMMIT_INTERVAL_S:
                         self._commit(feeder)
                         committed_at = time.monotonic()
@@ -212,14 +208,13 @@ class DeadLetterReplay:
                 self._commit(feeder)
                 raise
             # The last offsets of a partition may have no dead letter: transaction markers, unreadable records.
-            for partition, end in self._reader.ends.items():
-                self._progress[partition].advance(end)
+            self._done = dict(self._reader.ends)
             self._commit(feeder)
         yield tally
 
     def _messages(self, tally: Tally) -> Iterator[tuple[DeadLetter, Message | None]]:
         """Yield each dead letter with the record to send, or with None if it is left out; count both in ``tally``."""
-        self._reader.start_at({partition: progress.offset for partition, progress in self._progress.items()})
+        self._reader.start_at(self._done)
         for batch in self._reader.batches():
             tally.reasons[LeftOut.UNREADABLE] += len(batch.unreadable)
             for letter in map(DeadLetter, batch.records):
@@ -235,8 +230,6 @@ class DeadLetterReplay:
         """Return the record to send for a dead letter, or the reason to leave the dead letter out."""
         if not self._accepted.accepts(letter):
             return LeftOut.FILTERED
-        if self._progress[letter.record.position.topic_partition].covers(letter):
-            return LeftOut.REPLAYED
         if reason := reason_to_leave_out(letter, self._partition_counts):
             return reason
         return self._fetched_message_or_reason(letter) if letter.is_unread else message_of(letter, _origin(letter))
@@ -254,24 +247,20 @@ class DeadLetterReplay:
             return LeftOut.GONE
         return message_of_fetched(letter, origin, record) or LeftOut.NULL
 
-    def _stored_progress(self) -> dict[Partition, ReplayProgress]:
-        progress = {partition: ReplayProgress() for partition in self._reader.ends}
+    def _stored_progress(self) -> dict[Partition, int]:
+        done = dict(self._reader.beginnings)
         for partition, stored in self._offsets.read(self._reader.ends).items():
             # A stored offset after the end of the partition is from an earlier topic with this name.
             if stored.offset > self._reader.ends[partition]:
                 self.is_recreated = True
             else:
-                progress[partition] = ReplayProgress.read(stored.offset, stored.metadata)
-        return progress
+                done[partition] = stored.offset
+        return done
 
     def _commit(self, feeder: Feeder) -> None:
         feeder.flush()
-        self._offsets.write(
-            {
-                partition: CommittedOffset(progress.offset, progress.metadata())
-                for partition, progress in self._progress.items()
-            }
-        )
+        if self._accepted.accepts_all:
+            self._offsets.write({partition: CommittedOffset(offset) for partition, offset in self._done.items()})
 
 
 def group_of(group_id: str) -> str:

@@ -42,7 +42,7 @@ class Seeds:
         """Add an alert; a later alert of a document replaces the earlier one."""
         name, document = alert.profile, alert.document
         # No record has the position `PUBLISHED`, so no record owns the pairs, and none publishes them again.
-        self.claims.update((published_pair_key(name, alert, match), PUBLISHED) for match in alert.matches)
+        self.claims.update((published_pair_key(match), PUBLISHED) for match in alert.matches)
         self._alerts[document_number(name, document.id)] = alert
         versions: tuple[AlertDocument | Match, ...] = (document, *alert.matches)
         for version in versions:

@@ -24,7 +24,7 @@ from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.measures import MEASURES, Measure
 from streamdedup.similarity.sketch import Similarities
 from streamdedup.text.shingles import ShingleOptions
-from streamdedup.wire import Alert, Document, Match
+from streamdedup.wire import Document, Match
 
 
 class Skip(StrEnum):
@@ -289,13 +289,6 @@ def pair_key(a: bytes, b: bytes) -> bytes:
     return blake2b(a + b if a < b else b + a, digest_size=16).digest()
 
 
-def published_pair_key(profile: str, alert: Alert, match: Match) -> bytes:
+def published_pair_key(match: Match) -> bytes:
     """Return the pair key for a match in a published alert."""
-    if match.pair:
-        return bytes.fromhex(match.pair)
-    # Alerts of earlier releases name no pair key; the side of a pair was number and content digest then.
-    a, b = (
-        document_number(profile, document_id).to_bytes(8, "big", signed=True) + bytes.fromhex(digest)
-        for document_id, digest in ((alert.document.id, alert.document.digest), (match.id, match.digest))
-    )
-    return pair_key(a, b)
+    return bytes.fromhex(match.pair)

@@ -55,10 +55,10 @@ from streamdedup.index.values import PUBLISHED
 from streamdedup.position import PartitionIncarnation, Position
 from streamdedup.wire import SCOPE_BYTES, Match
 
-#: Version of the layout of an entry; part of the fingerprint of an index.
-ENTRY_LAYOUT: Final = 4
+#: Version of the layout of all values of an index, raised with each change of one; part of its fingerprint.
+LAYOUT: Final = 1
 #: Layout byte of an entry without a cluster and with one.
-_ALONE, _IN_CLUSTER = ENTRY_LAYOUT << 4, ENTRY_LAYOUT << 4 | 1
+_ALONE, _IN_CLUSTER = LAYOUT << 4, LAYOUT << 4 | 1
 #: First byte, digest, record time, offset, length of the partition; the same without the length.
 _HEAD, _HEAD_START = struct.Struct(">B16sqqH"), struct.Struct(">B16sqq")
 _NUMBER = struct.Struct(">q")
@@ -179,8 +179,8 @@ def decode_entries(numbers: Sequence[int], stored: Sequence[bytes]) -> list[Inde
 
 def _parse_entry(number: int, data: bytes) -> _Parts:
     """Decode an entry up to its sketch; empty ``data`` fails at the first ``unpack_from``."""
-    if data and data[0] >> 4 != ENTRY_LAYOUT:
-        raise ValueError(f"index entry {number} is damaged: layout {data[0] >> 4}, expected {ENTRY_LAYOUT}")
+    if data and data[0] >> 4 != LAYOUT:
+        raise ValueError(f"index entry {number} is damaged: layout {data[0] >> 4}, expected {LAYOUT}")
     if data and data[0] not in (_ALONE, _IN_CLUSTER):
         raise ValueError(f"index entry {number} is damaged: unknown first byte {data[0]:#x}")
     try:
@@ -276,9 +276,9 @@ class StoredHighWaterMark(NamedTuple):
 
 
 def decode_high_water_mark(stored: bytes) -> StoredHighWaterMark:
-    """Decode a high-water mark, of which older versions stored the offset only; earlier topic ids are left out."""
-    offset, incarnation, topic_id, *_ = (*stored.decode().split(" "), "", "")
-    return StoredHighWaterMark(int(offset), int(incarnation or 0), topic_id)
+    """Decode a high-water mark; earlier topic ids are left out."""
+    offset, incarnation, topic_id, *_ = stored.decode().split(" ")
+    return StoredHighWaterMark(int(offset), int(incarnation), topic_id)
 
 
 class StoredAttempt(NamedTuple):

@@ -12,11 +12,7 @@ from streamdedup.index.values import Fingerprint, Opening
 #: few texts have other shingles.
 ADVISORY_PARAMETERS = frozenset({"unicode"})
 #: Parameters that the version of the program decides, not the settings.
-VERSION_PARAMETERS = frozenset(
-    {"shingle_algorithm", "signature_algorithm", "attempt_layout", "claim_layout", "entry_layout"}
-)
-#: Parameters of this kind that only earlier versions wrote.
-_FORMER_PARAMETERS = frozenset({"content_format"})
+VERSION_PARAMETERS = frozenset({"shingle_algorithm", "signature_algorithm", "layout"})
 #: Seconds that the last rebuild of the index took: stored with the parameters, but not compared.
 REBUILT_S = "rebuilt_s"
 #: Parameter of an index that programs write with the library; an index of daemons does not have it.
@@ -38,8 +34,8 @@ def mismatches(stored: Fingerprint, expected: Fingerprint) -> list[str]:
 
 
 def _difference(name: str, stored: Fingerprint, expected: Fingerprint) -> str:
-    if name in VERSION_PARAMETERS | _FORMER_PARAMETERS:
-        return f"{name} is {stored.get(name, 'older')} in the index and {expected.get(name, 'newer')} in this version"
+    if name in VERSION_PARAMETERS:
+        return f"{name} is {stored.get(name)} in the index and {expected.get(name)} in this version"
     return f"{name} is {stored.get(name)!r} in the index and {expected.get(name)!r} in the settings"
 
 
@@ -57,9 +53,7 @@ def compare_fingerprints(stored: Fingerprint, expected: Fingerprint) -> Opening:
     if serious:
         # What the operator can restore so that the index is usable: the settings, unless only versions differ.
         restore = (
-            "the version of streamdedup"
-            if texts.keys() <= VERSION_PARAMETERS | _FORMER_PARAMETERS | ADVISORY_PARAMETERS
-            else "the settings"
+            "the version of streamdedup" if texts.keys() <= VERSION_PARAMETERS | ADVISORY_PARAMETERS else "the settings"
         )
         if MAINTAINED_BY_PROGRAMS.items() <= expected.items():
             raise IndexMismatch(

@@ -284,8 +284,7 @@ class Profile(Section):
             "shingle_size": self.shingle_size,
             "letters_only": self.letters_only,
             "fold_marks": self.fold_marks,
-            # This key and the last two are absent where they are off, as in an index from before the setting existed.
-            **({"fold_variants": variants_version()} if self.fold_variants else {}),
+            "fold_variants": variants_version() if self.fold_variants else None,
             "stop_words": digest_of_words(self._stop_words),
             "stop_shingles": digest_of_hashes(self._stop_shingles),
             "keep_white_space": self.keep_white_space,
@@ -296,8 +295,8 @@ class Profile(Section):
             "bands": banding.bands,
             "rows": banding.rows,
             "exact_limit": self.exact_limit,
-            **({"keep_sources": True} if self.keeps_sources else {}),
-            **({"scope_field": self.scope_field} if self.scope_field is not None else {}),
+            "keep_sources": self.keeps_sources,
+            "scope_field": self.scope_field,
         }
 
     @property

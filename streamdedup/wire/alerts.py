@@ -1,8 +1,7 @@
 """Alerts: a document and its matches, encoded as one or more JSON messages and decoded from them.
 
-``daemon.publisher`` encodes; rebuilds, ``serve`` and commands decode. A new field needs a default, because alerts of
-earlier releases are decoded too, and a row in ``schemas/alert.schema.json`` and ``docs/messages.md``; one of ``Match``
-also ``Meta``.
+``daemon.publisher`` encodes; rebuilds, ``serve`` and commands decode. A new field needs a row in
+``schemas/alert.schema.json`` and ``docs/messages.md``; one of ``Match`` also ``Meta``.
 """
 
 from collections.abc import Iterator, Sequence
@@ -73,12 +72,11 @@ class Match(DocumentVersion, frozen=True, omit_defaults=True):
         method: Whether the similarity was computed from the shingles or estimated from signatures.
         standard_error: Standard error of an estimate; 0 when exact, because each alert has this field.
         shared_bands: Number of shared band keys.
-        pair: Pair key, 32 hexadecimal digits, the same for both documents; empty in alerts from releases without it.
-        containment: Share of the smaller document's shingles that the other document has, 0 to 1; None in alerts from
-            releases without it.
+        pair: Pair key, 32 hexadecimal digits, the same for both documents; empty where a text without id matches.
+        containment: Share of the smaller document's shingles that the other document has, 0 to 1.
         containment_error: Standard error of an estimated containment; None, and absent from the alert, when exact.
-        contained: The smaller document; None without a containment.
-        reason: Reason for the match; None without a containment.
+        contained: The smaller document.
+        reason: Reason for the match.
         label: First words of the document; empty without a label.
         source: Source in the index entry; None without one.
         published_at: Publication time in the index entry; None without one.
@@ -158,7 +156,7 @@ class Alert(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         suppressed: Further near-duplicates that profile rules suppress, counted by rule.
         cluster_label: First words of the first document in the cluster; empty without a label.
         cluster_size: Documents in the cluster when the alert was made; 1,000 (``index.values.CLUSTER_SIZE_CAP``) means
-            1,000 or more. None in alerts from releases without it.
+            1,000 or more.
     """
 
     schema_version: Literal[1]
@@ -228,6 +226,8 @@ def decode_alert(value: bytes) -> Alert:
     """
     try:
         alert = _decode(value)
+        if not all(match.pair for match in alert.matches):
+            raise ValueError("a match without the field `pair`")  # noqa: TRY301  one error for whatever is wrong
         _to_ms(alert.document.record_time), _to_ms(alert.detected_at)  # raise for an invalid time
     except ValueError as error:
         raise DecodeError(ErrorCode.INVALID_FIELD, f"no alert message of version {ALERT_VERSION}: {error}") from None

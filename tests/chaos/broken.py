@@ -165,7 +165,7 @@ def own_position(_on_point: OnPoint) -> None:
     def add_own(self: Any, alert: Alert) -> None:
         add(self, alert)
         for match in alert.matches:
-            self.claims[published_pair_key(alert.profile, alert, match)] = alert.document.position
+            self.claims[published_pair_key(match)] = alert.document.position
 
     rebuild.Seeds.add = add_own
 

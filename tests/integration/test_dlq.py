@@ -222,6 +222,21 @@ def test_an_interrupted_replay_goes_on_where_it_ended(world, monkeypatch):
     assert [number for number, _ in world.arrived()] == list(range(20))
 
 
+def test_a_replay_with_conditions_begins_at_the_stored_position_and_leaves_it(world):
+    world.fill("not_json")
+    world.run("replay", "--yes")
+    world.fill("too_large", "not_json", "not_json", first=1)
+    since = ("--since", "2026-05-01T07:02:14Z")  # number 3
+    assert world.run("replay", "--yes", "--code", "not_json", *since).splitlines()[1:] == [
+        "2 left out: excluded by --code, --topic or --since"
+    ]
+    assert world.run("replay", "--yes", "--code", "not_json").startswith("replayed: 2 dead letters")
+    assert world.run("replay", "--yes", "--topic", world.articles).startswith("replayed: 3 dead letters")
+    assert world.run("replay", "--yes").startswith("replayed: 3 dead letters")
+    assert world.run("replay", "--yes").startswith("replayed: 0 dead letters")
+    assert [number for number, _ in world.arrived()] == [0, 1, 1, 2, 2, 2, 3, 3, 3, 3]
+
+
 def test_a_dead_letter_topic_that_was_made_anew_is_looked_at_from_its_beginning(world):
     world.fill("not_json", "not_json", "not_json")
     world.run("replay", "--yes")

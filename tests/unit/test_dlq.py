@@ -1,4 +1,4 @@
-"""Dead letters as the commands see them: what is shown of them, which are meant, which are replayed and remembered."""
+"""Dead letters as the commands see them: what is shown of them, which are meant, which are replayed."""
 
 import contextlib
 import json
@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 from msgspec import structs
 from typer.testing import CliRunner
 
-from streamdedup.cli import dlq, dlq_progress, dlq_replay, main, settings_options
-from streamdedup.cli.dlq_progress import ReplayProgress
+from streamdedup.cli import dlq, dlq_replay, main, settings_options
 from streamdedup.cli.dlq_replay import DeadLetterFilter, LeftOut, Tally, message_of, message_of_fetched
 from streamdedup.cli.rendering.dead_letters import dead_letter_json, dead_letter_line
 from streamdedup.cli.rendering.terminal import escaped
 from streamdedup.cli.settings_options import parse_since
-from streamdedup.errors import SettingsError, StreamdedupError
+from streamdedup.errors import SettingsError
 from streamdedup.kafka.pace import Pace
 from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Position
@@ -142,6 +141,12 @@ def test_a_filter_accepts_a_letter_for_which_all_conditions_hold(condition, is_a
     assert condition.accepts(letter()) is is_accepted
 
 
+def test_a_filter_with_a_condition_does_not_accept_all():
+    assert DeadLetterFilter().accepts_all
+    conditions = ({"codes": frozenset({"a"})}, {"topics": frozenset({"a"})}, {"since_s": 0.0})
+    assert not any(DeadLetterFilter(**condition).accepts_all for condition in conditions)
+
+
 def test_since_is_a_time_or_how_long_ago(monkeypatch):
     monkeypatch.setattr(settings_options.time, "time", lambda: 10_000.0)
     assert parse_since("2h") == 2_800.0
@@ -215,59 +220,6 @@ def test_a_record_without_a_time_is_sent_without_one():
     assert message_of(bare, one.origin).timestamp_ms is None
 
 
-# What is remembered
-
-KINDS = st.sampled_from([("articles", "not_json"), ("articles", "too_large"), ("reviews", "not_json")])
-FILTERS = st.builds(
-    DeadLetterFilter,
-    codes=st.sampled_from([frozenset(), frozenset({"not_json"}), frozenset({"too_large"})]),
-    topics=st.sampled_from([frozenset(), frozenset({"articles"}), frozenset({"reviews"})]),
-)
-
-
-def replayed_by(run, stored, accepted, stop_at):
-    """What a run over the letters ``run`` replays, and what it remembers; it ends after ``stop_at`` letters."""
-    done, memory = [], stored
-    for one in run[:stop_at]:
-        if one.record.position.offset < stored.offset:
-            continue
-        if accepted.accepts(one) and not memory.covers(one):
-            done.append(one.record.position.offset)
-        memory.add(one, accepted=accepted.accepts(one))
-    return done, memory
-
-
-@given(st.lists(KINDS, max_size=25), st.lists(st.tuples(FILTERS, st.integers(0, 25), st.integers(0, 25)), max_size=6))
-def test_each_letter_is_replayed_once_over_filtered_and_interrupted_runs(kinds, runs):
-    topic = [letter(code, origin=Position(of, 0, at), offset=at) for at, (of, code) in enumerate(kinds)]
-    memory, seen = ReplayProgress(), []
-    for wanted, present, stop_at in [*runs, (DeadLetterFilter(), len(topic), len(topic))]:
-        done, memory = replayed_by(topic[:present], memory, wanted, stop_at)
-        expected = [at for at, one in enumerate(topic[:present][:stop_at]) if wanted.accepts(one) and at not in seen]
-        assert done == expected
-        seen += done
-        memory = ReplayProgress.read(memory.offset, memory.metadata())
-    assert sorted(seen) == list(range(len(topic)))
-    assert memory == ReplayProgress(len(topic))
-
-
-@given(st.dictionaries(st.tuples(st.sampled_from(["a", "b.c"]), st.sampled_from(["x", "y_z"])), st.integers(0, 2**62)))
-def test_stored_progress_is_read_as_it_was_written(kinds):
-    assert ReplayProgress.read(7, ReplayProgress(7, kinds).metadata()) == ReplayProgress(7, kinds)
-
-
-@pytest.mark.parametrize("metadata", ["", "consumer-1", "[]", "{", '{"a": 1}', '{"a": {"b": "x"}}', "null"])
-def test_metadata_of_another_program_is_ignored(metadata):
-    assert ReplayProgress.read(7, metadata) == ReplayProgress(7)
-
-
-def test_more_kinds_than_offset_metadata_can_hold_are_an_error():
-    kinds = {(f"{'t' * 240}{number}", "not_json"): 10 for number in range(20)}
-    with pytest.raises(StreamdedupError, match="without --code and --topic"):
-        ReplayProgress(0, kinds).metadata()
-    assert len(ReplayProgress(0, dict(list(kinds.items())[:14])).metadata()) <= dlq_progress.MAX_METADATA_BYTES
-
-
 @pytest.fixture
 def inspect(monkeypatch):
     """Return a function that runs ``dlq inspect`` over dead letters, and returns its lines."""
@@ -304,7 +256,7 @@ def test_inspection_ends_at_its_limit(inspect):
 def test_a_tally_lists_the_replayed_topics_and_the_reasons_of_the_others():
     tally = Tally()
     tally.topics["articles"] += 1
-    for reason in (LeftOut.TRUNCATED, LeftOut.EXHAUSTED, LeftOut.TRUNCATED, LeftOut.REPLAYED):
+    for reason in (LeftOut.TRUNCATED, LeftOut.EXHAUSTED, LeftOut.TRUNCATED):
         tally.reasons[reason] += 1
     assert tally.replayed_text() == "1 dead letter (articles 1)"
     assert sorted(tally.left_out()) == [

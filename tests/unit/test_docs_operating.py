@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 from test_docs import blocks, understand
 
-from streamdedup.daemon.breaker import BreakerOptions
 from streamdedup.daemon.logs import FOREIGN_EVENT
 from streamdedup.repeats import REPEATS_EVENT
-from streamdedup.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "streamdedup"
@@ -41,11 +39,6 @@ def command_lines():
 @pytest.mark.parametrize("line", [line for line in command_lines() if line.startswith("streamdedup ")])
 def test_a_command_of_ours_is_understood(line):
     understand(shlex.split(line)[1:])
-
-
-def variables(pairs):
-    """Load settings from variables of the environment, as a unit or a container would set them."""
-    return Settings.load(None, SETTINGS, pairs)
 
 
 def logged_events():
@@ -81,22 +74,3 @@ def test_every_event_of_the_log_is_explained_and_no_other():
         name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
     }
     assert explained == logged_events()
-
-
-def test_the_figures_of_the_page_are_the_defaults():
-    settings = variables({"STREAMDEDUP_REDIS__URL": "redis://localhost"})
-    kafka, service, profile = settings.kafka, settings.service, settings.profiles["articles"]
-    for text, value in (
-        ("`kafka.transaction_timeout` (30 s)", kafka.transaction_timeout_s == 30),
-        ("`kafka.session_timeout` (45 s)", kafka.session_timeout_s == 45),
-        ("a third of it", kafka.request_timeout_s == kafka.transaction_timeout_s / 3),
-        ("`kafka.max_poll_interval` (5 minutes)", kafka.max_poll_interval_s == 300),
-        ("`kafka.batch_records` (2,000)", kafka.batch_records == 2000),
-        ("four times `kafka.transaction_timeout` (2 minutes)", settings.watchdog_s == 120),
-        ("`service.dead_letter_limit` (500)", service.dead_letter_limit == 500),
-        ("of the last 1,000 records", BreakerOptions().last_records == 1000),
-        ("`bucket_cap` (500)", profile.bucket_cap == 500),
-        ("`max_candidates` (500)", profile.max_candidates == 500),
-    ):
-        assert text in " ".join(PAGE.split())
-        assert value, text

@@ -1,17 +1,21 @@
+"""docs/settings.md and the tables of docs/redis.md agree with the code."""
+
 import importlib.util
 import re
-import tomllib
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from streamdedup.settings import Profile, Settings
+from streamdedup.index.redis.admin import KINDS
+from streamdedup.index.redis.checks import PROBES, REBUILD_PROBES
+from streamdedup.settings import Profile
 from streamdedup.settings.base import keys_of
 from streamdedup.settings.schema import SECTIONS
-from streamdedup.settings.sources import CONFIG_VARIABLE, TEST_PREFIX
+from tests import redis_sets
 from tests.guarded import rights_of
 
+REDIS = (Path(__file__).parents[2] / "docs" / "redis.md").read_text(encoding="utf-8")
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 
 
@@ -38,29 +42,6 @@ def test_the_tables_name_every_key_once(page):
             assert f"| `{key}` |" in page
 
 
-def test_the_smallest_file_of_the_page_is_valid(page):
-    example = re.search(r"```toml\n(.*?)```", page, re.DOTALL)[1]
-    loaded = Settings.load(None, tomllib.loads(example), {})
-    assert list(loaded.profiles) == ["articles"]
-
-
-def test_every_variable_of_the_page_is_known(page):
-    for name, value in re.findall(r"`(STREAMDEDUP_[A-Z_]+__[A-Z_]+)=([^`]+)`", page):
-        example = {"kafka.bootstrap_servers": "h:1", "redis.url": "redis://h", "profiles.articles.topics": "t"}
-        assert Settings.load(None, example, {name: value})
-    for name in (CONFIG_VARIABLE, TEST_PREFIX):
-        assert f"`{name}`" in page
-
-
-def test_every_key_in_the_table_of_contradictions_exists(page):
-    keys = {key for section in (*SECTIONS.values(), Profile) for key in keys_of(section)}
-    table = page.partition("## Contradictions")[2]
-    named = [name.rpartition(".")[2] for row in re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE)
-             for name in re.findall(r"`([a-z_.]+)`", row)]  # fmt: skip
-    assert named
-    assert set(named) <= keys
-
-
 def test_the_rights_on_kafka_are_those_with_which_the_daemon_is_tried_out(page):
     table = page.split("### Rights on Kafka\n")[1].split("\n#")[0]
     listed = Counter(re.findall(r"^\|[^|]*\| `(\w+)` \|", table, re.MULTILINE))
@@ -75,3 +56,19 @@ def grouped(rights):
     for kind, _, operation in rights:
         found.setdefault(operation, set()).add(kind)
     return found
+
+
+def table_of_redis(heading):
+    """Return the rows of the table whose heading begins with a cell."""
+    return re.search(rf"^\| {heading} \|.*\n(?:\|.*\n)+", REDIS, re.MULTILINE)[0]
+
+
+def test_every_kind_of_key_is_listed():
+    listed = re.findall(r"^\| `\{\.\.\}(\w)`", table_of_redis("key"), re.MULTILINE)
+    assert set(listed) == {letter.decode() for letter in KINDS} | {"h"}
+
+
+def test_the_rights_on_redis_are_those_that_the_check_tries():
+    granted = {rule[1:] for rule in redis_sets.acl_line("daemon") if rule[0] == "+"}
+    probed = sorted(probe.split()[0] for probe in (*PROBES, *REBUILD_PROBES))
+    assert sorted(granted - {"info", "evalsha", "script|load"}) == probed

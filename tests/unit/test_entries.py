@@ -33,7 +33,7 @@ ENTRY = IndexEntry(
 #: A content whose hashes are an Elias-Fano code.
 LARGE = Content(by_hashes(*range(5, 2**32, 2**26)), 70, 70)
 #: Bytes of ``ENTRY`` before what was computed from the text.
-HEAD = b"\x40" + b"d" * 16 + struct.pack(">qqH", 1_777_618_931_480, 1_041, 10) + b"articles:2"
+HEAD = b"\x10" + b"d" * 16 + struct.pack(">qqH", 1_777_618_931_480, 1_041, 10) + b"articles:2"
 HEAD += b"\0\x0aarticle-42"
 
 uint32 = st.integers(0, 2**32 - 1)
@@ -101,7 +101,7 @@ def test_the_bytes_of_layout_4_never_change():
     content = bytes.fromhex("00 0500 0600 02 02000000 0700000000000000 ffffffffffffffff 01000000 04030201")
     assert encode_entry(ENTRY) == HEAD + content
     in_cluster = structs.replace(ENTRY, cluster=-2)
-    assert encode_entry(in_cluster) == b"\x41" + HEAD[1:] + content + bytes.fromhex("fffffffffffffffe")
+    assert encode_entry(in_cluster) == b"\x11" + HEAD[1:] + content + bytes.fromhex("fffffffffffffffe")
     signed = Content(Sketch(700, signature=np.array([5, 2**32 - 1], np.uint32)), 5, 6, (), True, b"v" * 16, b"i" * 8)
     content = bytes.fromhex("0f 0500 0600 00 bc020000") + b"v" * 16 + b"i" * 8 + bytes.fromhex("05000000 ffffffff")
     assert encode_entry(structs.replace(ENTRY, content=signed)) == HEAD + content
@@ -187,8 +187,8 @@ def test_damage_is_told_with_the_reason(content, text):
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        (b"\x30" + HEAD[1:], "layout 3, expected 4"),
-        (b"\x45" + HEAD[1:], "unknown first byte 0x45"),
+        (b"\x40" + HEAD[1:], "layout 4, expected 1"),
+        (b"\x15" + HEAD[1:], "unknown first byte 0x15"),
         (HEAD.replace(b"articles:2", b"articles:x"), "invalid literal"),
         (HEAD.replace(b"article-42", b"article-\xff2"), "can't decode"),
     ],

@@ -1,17 +1,11 @@
-"""Damaged messages and requests, a short portion of ``make fuzz``; and that the fuzzer notices a mistake."""
+"""Damaged messages and requests, a short portion of ``make fuzz``."""
 
 from collections import Counter
-from dataclasses import replace
-from hashlib import sha256
 
 import pytest
 import structlog
 
-from streamdedup.kafka.protocols import Record
-from streamdedup.position import Position
-from streamdedup.wire.dead_letters import MIN_BYTES, PREFIX, DaemonInfo, Failure, Stage, dead_letter
-from tests.fuzz.accounts import Accountant, wrong_letter
-from tests.fuzz.fuzzed import Fuzzed
+from tests.fuzz.accounts import Accountant
 from tests.fuzz.messages import fuzzed_messages
 from tests.fuzz.requests import fuzz_requests
 
@@ -46,43 +40,3 @@ def test_damaged_requests_have_an_answer_or_a_problem_and_never_a_defect():
     assert statuses.total() == 1_000
     assert {200, 400, 404, 415, 422} <= statuses.keys()
     assert len(rss) == 10
-
-
-class TestDigestOfATruncatedValue:
-    """A digest in the headers of a record is that of the value only if the record is a replayed dead letter."""
-
-    FOREIGN = sha256(b"another value").hexdigest()
-
-    def letter(self, **earlier):
-        """Return a message that is too large, with headers of an earlier dead letter, and its dead letter."""
-        headers = tuple((PREFIX + name, text.encode()) for name, text in earlier.items())
-        message = Fuzzed("articles", b"key", b"v" * 2 * MIN_BYTES, headers, NOW_MS, "too_large")
-        record = Record(Position(message.topic, 0, 7), NOW_MS, message.key, message.value, message.headers)
-        failure = Failure(Stage.SIZE, "too_large", "Oversized", "too large")
-        daemon = DaemonInfo("fuzz", "a", "1")
-        return message, dead_letter(record, failure, daemon, time_ms=NOW_MS, max_bytes=MIN_BYTES)
-
-    def with_digest(self, letter, digest):
-        headers = ((name, digest.encode() if name == f"{PREFIX}sha256" else value) for name, value in letter.headers)
-        return replace(letter, headers=tuple(headers))
-
-    @pytest.mark.parametrize(
-        "position",
-        [
-            {},
-            {"topic": "articles", "partition": "0", "offset": "7"},
-            {"topic": "other", "partition": "0", "offset": "3"},
-        ],
-        ids=["no position", "its own position", "a position in another topic"],
-    )
-    def test_a_foreign_digest_is_expected_to_be_ignored(self, position):
-        message, letter = self.letter(sha256=self.FOREIGN, **position)
-        assert wrong_letter(message, letter) == ""
-        assert wrong_letter(message, self.with_digest(letter, self.FOREIGN)) == "its value is another one"
-
-    def test_the_digest_of_a_replayed_dead_letter_is_expected_to_be_kept(self):
-        message, letter = self.letter(sha256=self.FOREIGN, topic="articles", partition="0", offset="3")
-        assert (f"{PREFIX}sha256", self.FOREIGN.encode()) in letter.headers
-        assert wrong_letter(message, letter) == ""
-        own = sha256(message.value).hexdigest()
-        assert wrong_letter(message, self.with_digest(letter, own)) == "its value is another one"

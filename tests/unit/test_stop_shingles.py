@@ -108,9 +108,8 @@ class TestBySource:
         assert (everything.source, everything.documents, everything.counts) == (None, 420, {})
         assert (free.source, free.documents, free.counts) == ("free", 400, {})
         assert (paid.source, paid.documents, set(paid.counts.values())) == ("paid", 20, {20})
-        # The union is written as a file that older readers accept.
         text = learnt.stops.encoded()
-        assert text.splitlines()[8:10] == ["documents = 420", "share = 0.1"]
+        assert text.splitlines()[9:11] == ["documents = 420", "share = 0.1"]
         assert parse_stop_shingles(text) == learnt.stops
 
     def test_a_source_of_few_documents_is_passed_over_and_counted(self):
@@ -233,6 +232,7 @@ def test_a_file_looks_as_documented():
         "fold_marks = false",
         "stop_words = none",
         "keep_white_space = true",
+        "fold_variants = none",
         "documents = 300",
         "share = 0.02",
         "",
@@ -248,20 +248,20 @@ GOOD = StopShingles({1: 2, 5: 3}, 9, 0.5, stop_shingles.described(OPTIONS)).enco
     ("old", "new", "said"),
     [
         ("version 1", "version 2", "no file of stop shingles"),
-        ("unit = word\n", "", "line 10: the head must be"),
+        ("unit = word\n", "", "line 11: the head must be"),
         ("size = 2", "size: 2", "line 4: the head must be"),
-        ("\n\n", "\n", "line 11: the head must be"),
+        ("\n\n", "\n", "line 12: the head must be"),
         ("documents = 9", "documents = many", "wrong head"),
         ("documents = 9", "documents = -9", "wrong head"),
         ("share = 0.5", "share = 2", "wrong head"),
         ("share = 0.5", "share = nan", "wrong head"),
-        ("00000001 2", "00000001", "line 12: must be eight"),
-        ("00000001 2", "0000001 2", "line 12: must be eight"),
-        ("00000001 2", "00000001 0", "line 12: must be eight"),
-        ("00000001 2", "00000001 10", "line 12: must be eight"),
-        ("00000005 3", "00000001 3", "line 13: must be eight"),
-        ("00000005 3", "00000000 3", "line 13: must be eight"),
-        ("00000005 3\n", "\n00000005 3\n", "line 13: must be eight"),
+        ("00000001 2", "00000001", "line 13: must be eight"),
+        ("00000001 2", "0000001 2", "line 13: must be eight"),
+        ("00000001 2", "00000001 0", "line 13: must be eight"),
+        ("00000001 2", "00000001 10", "line 13: must be eight"),
+        ("00000005 3", "00000001 3", "line 14: must be eight"),
+        ("00000005 3", "00000000 3", "line 14: must be eight"),
+        ("00000005 3\n", "\n00000005 3\n", "line 14: must be eight"),
     ],
 )
 def test_a_file_that_is_wrong_is_refused_with_the_line(old, new, said):
@@ -279,7 +279,7 @@ def test_a_file_that_is_wrong_is_refused_with_the_line(old, new, said):
             replace(OPTIONS, fold_marks=True, letters_only=True),
             ["letters_only false, not true", "fold_marks false, not true"],
         ),
-        (replace(OPTIONS, fold_variants=True), ["fold_variants false, not opencc-1.4.1"]),
+        (replace(OPTIONS, fold_variants=True), ["fold_variants none, not opencc-1.4.1"]),
         (replace(OPTIONS, bag=True, short_texts="skip"), []),
     ],
 )

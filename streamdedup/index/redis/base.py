@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from streamdedup.index.documents import IndexEntry
-from streamdedup.index.entries import ENTRY_LAYOUT, decode_entries, encode_fence
+from streamdedup.index.entries import LAYOUT, decode_entries, encode_fence
 from streamdedup.index.fingerprints import compare_fingerprints, decode_fingerprint
 from streamdedup.index.redis.errors import damage_translated
 from streamdedup.index.redis.keys import Keys, by_slot
@@ -25,11 +25,6 @@ from streamdedup.index.values import Fence, Fingerprint, Opening, wall_clock_ms
 SLICES_PER_LIFETIME = 8
 #: Age in seconds of a slot's last call up to which the slot still has its number; the key expires after an hour.
 _REMEMBERED_S = 3000.0
-#: Version of the layout of claims (`lua/_claims.lua`). An index without this parameter has a string for each claim.
-_CLAIM_LAYOUT = 3
-#: Version of announced attempts, high-water marks and digests in scopes. The attempt ids of an index without this
-#: parameter begin with the generation of the consumer group.
-_ATTEMPT_LAYOUT = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +50,7 @@ class RedisIndexOptions:
 
     def stored_fingerprint(self, fingerprint: Fingerprint) -> dict[str, object]:
         """Return the fingerprint to store: the settings, and the parameters that decide on the keys."""
-        layouts = {
-            "bucket_layout": self.bucket_layout,
-            "attempt_layout": _ATTEMPT_LAYOUT,
-            "claim_layout": _CLAIM_LAYOUT,
-            "entry_layout": ENTRY_LAYOUT,
-        }
+        layouts = {"bucket_layout": self.bucket_layout, "layout": LAYOUT}
         # Keys of pages contain the number of a generation: the time divided by this length (``lua/_pages.lua``).
         generation = {"page_generation_ms": self.lifetime_ms or 0} if self.bucket_layout == "packed" else {}
         return {**fingerprint, "shards": self.shards, **layouts, **generation}

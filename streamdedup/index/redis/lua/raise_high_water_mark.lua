@@ -10,7 +10,7 @@
 -- Error RECREATED: the topic id is an earlier one, so the caller has polled before the topic was deleted.
 local key, offset = ARGV[used + 1], tonumber(ARGV[used + 2])
 local topic_id, log_end = ARGV[used + 3], tonumber(ARGV[used + 4])
-local pattern = '^(%d+) ?(%d*) ?(%S*) ?(.*)$'
+local pattern = '^(%d+) (%d+) (%S*) (.*)$'
 local previous, incarnation, known_id, earlier = string.match(redis.call('GET', key) or '', pattern)
 previous, incarnation, known_id, earlier = tonumber(previous or -1), tonumber(incarnation or ARGV[used + 5]), known_id or '', earlier or ''
 if topic_id ~= '' and string.find(' ' .. earlier .. ' ', ' ' .. topic_id .. ' ', 1, true) then
