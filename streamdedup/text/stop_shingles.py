@@ -24,8 +24,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamdedup.text.folding import look_alikes_version, variants_version
 from streamdedup.text.shingles import ALGORITHM, ShingleOptions, Shingler, normalise
-from streamdedup.text.unicode_tables import variants_version
 
 #: First line of a file.
 HEADER = "streamdedup stop shingles, version 1"
@@ -44,8 +44,6 @@ _BATCH_DOCUMENTS = 2_000
 _GROUP_FACTOR, _MASK_64 = 0x9E3779B97F4A7C15, 2**64 - 1
 _LINE = re.compile(r"([0-9a-f]{8}) ([1-9][0-9]*)")
 _SETTING = re.compile(r"([a-z_]+) = (\S+)")
-#: Option that the head of a file has only if the profile has the option.
-_VARIANTS = "fold_variants"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +97,9 @@ def described(options: ShingleOptions) -> dict[str, str]:
         "stop_words": digest_of_words(options.stop_words),
         # Word shingles are the same with and without the option, so files for them have the default.
         "keep_white_space": str(options.keep_white_space or options.unit == "word").lower(),
-        # Present only with the option, so that files of older versions stay valid.
-        **({_VARIANTS: variants_version()} if options.fold_variants else {}),
+        "fold_variants": variants_version() if options.fold_variants else "false",
+        "fold_look_alikes": look_alikes_version() if options.fold_look_alikes else "false",
+        "keep_urls": str(options.keep_urls).lower(),
     }
 
 
@@ -135,7 +134,7 @@ def parse_stop_shingles(text: str) -> StopShingles:
     while index < len(lines) and (setting := _SETTING.fullmatch(lines[index])):
         settings[setting[1]] = setting[2]
         index += 1
-    expected = [*described(ShingleOptions(fold_variants=_VARIANTS in settings)), "documents", "share"]
+    expected = [*described(ShingleOptions()), "documents", "share"]
     if list(settings) != expected or index == len(lines) or lines[index]:
         raise ValueError(f"line {index + 1}: the head must be {', '.join(expected)}, in this order, and an empty line")
     documents, share = _pop_sample(settings)
@@ -168,7 +167,7 @@ def _pop_sample(settings: dict[str, str]) -> tuple[int, float]:
 
 def differences(stops: StopShingles, options: ShingleOptions) -> list[str]:
     """Return the options in which a file and a profile differ, each as a text; empty if there are none."""
-    profile, file = ({_VARIANTS: "false"} | settings for settings in (described(options), stops.shingles))
+    profile, file = described(options), stops.shingles
     return [f"{key} {file[key]}, not {profile[key]}" for key in profile if file[key] != profile[key]]
 
 

@@ -392,7 +392,7 @@ def checked(monkeypatch):
             return nullcontext(SimpleNamespace(batches=lambda: iter([Batch(tuple(records)), Batch()])))
 
         monkeypatch.setattr(checks, "KafkaSpan", opened)
-        return [(finding.check, finding.level, finding.text) for finding in checks.key_findings(load(changes or {}))]
+        return [(finding.check, finding.level, finding.text) for finding in checks.record_findings(load(changes or {}))]
 
     return run
 

@@ -984,6 +984,8 @@ def test_no_limit_is_none():
         {"letters_only": True},
         {"fold_marks": True},
         {"fold_variants": True},
+        {"fold_look_alikes": True},
+        {"keep_urls": False},
         {"stop_words": "english"},
         {"similarity": "bag"},
         {"short_texts": "skip"},
