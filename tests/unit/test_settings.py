@@ -1003,6 +1003,12 @@ def test_every_key_that_changes_stored_data_changes_the_fingerprint(changed):
     assert profile(**before).fingerprint() != profile(**before | changed).fingerprint()
 
 
+@pytest.mark.parametrize("key", ["fold_marks", "fold_variants", "fold_look_alikes", "keep_urls"])
+def test_the_shingles_follow_the_keys_of_the_text(key):
+    usual = getattr(profile(), key)
+    assert getattr(profile(**{key: not usual}).shingle_options(), key) is not usual
+
+
 def test_keys_that_only_select_do_not_change_the_fingerprint():
     given_banding = {"bands": 16, "rows": 6}
     other = {
