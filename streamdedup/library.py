@@ -61,6 +61,8 @@ class ProfileKeys(TypedDict, total=False):
     letters_only: bool
     fold_marks: bool
     fold_variants: bool
+    fold_look_alikes: bool
+    keep_urls: bool
     stop_words: str
     stop_shingles: str
     keep_white_space: bool

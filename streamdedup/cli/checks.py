@@ -35,6 +35,7 @@ from streamdedup.kafka.reader import KafkaSpan
 from streamdedup.position import Partition
 from streamdedup.settings import Settings
 from streamdedup.settings.units import counted
+from streamdedup.text.markup import has_html, html_warning
 from streamdedup.wire import RegistryFormat
 
 #: Records of a profile whose keys are checked.
@@ -117,11 +118,11 @@ def _subject_finding(subject: str, value_format: RegistryFormat, text_fields: Se
     return Finding.ok(*check_and_subject, f"newest schema of {subject} has the text fields{missing_optional}")
 
 
-def key_findings(settings: Settings) -> Iterator[Finding]:
-    """Yield for each profile whether the keys of recent records name the documents in their values."""
+def record_findings(settings: Settings) -> Iterator[Finding]:
+    """Yield for each profile whether recent records have the keys of their documents, and a warning about HTML."""
     for name, profile in settings.profiles.items():
         options = replace(kafka_options(settings), topics=tuple(profile.topics))
-        decoder, count, other_count = topic_decoder(settings, profile), 0, 0
+        decoder, count, other_count, text_count, html_count = topic_decoder(settings, profile), 0, 0, 0, 0
         with (
             suppress(TransientError, FatalError),  # of Kafka or the registry: other findings report them
             KafkaSpan(options, since_ms=None, ends=None, most_count=_SAMPLE_RECORDS) as span,
@@ -132,12 +133,16 @@ def key_findings(settings: Settings) -> Iterator[Finding]:
                     document = decoder.decode(record.position, 0, record.key, record.value, record.headers)
                     count += record.key is not None
                     other_count += document.doubtful or "key" in decoder.flaws(document, record.key, record.headers)
+                    text_count += document.op != "delete"
+                    html_count += has_html(document.text)
         records = f"the newest {counted(count, 'record')} with keys of profile {name}"
         if other_count:
             text = f"{other_count:,} of {records} have the key of another document: set key_format, or key by id"
             yield Finding.warning("keys", f"profile {name}", text)
         elif count:
             yield Finding.ok("keys", f"profile {name}", f"{records} have the keys of their documents")
+        if warning := html_warning(html_count, text_count):
+            yield Finding.warning("text", f"profile {name}", f"profile {name}: {warning}")
 
 
 def _committed_offsets(settings: Settings) -> dict[Partition, int] | None:
@@ -202,7 +207,7 @@ def every_finding(settings: Settings) -> Iterator[Finding]:
             kafka_answers = finding.level is Level.OK
         yield finding
     if kafka_answers:
-        yield from key_findings(settings)
+        yield from record_findings(settings)
     committed = _committed_offsets(settings) if kafka_answers else None
     with connect_backend(settings) as backend:
         for finding in store_findings(settings, backend):

@@ -40,9 +40,9 @@ from streamdedup.similarity.containment import MIN_SHINGLES, ContainmentRule
 from streamdedup.similarity.lsh import REFERENCE_DOCUMENTS, Banding, choose_banding, false_candidates
 from streamdedup.similarity.measures import MEASURES, MeasureName
 from streamdedup.text import shingles
+from streamdedup.text.folding import look_alikes_version, variants_version
 from streamdedup.text.shingles import ENGLISH_STOP_WORDS, ShingleOptions, parse_stop_words
 from streamdedup.text.stop_shingles import differences, digest_of_hashes, digest_of_words, parse_stop_shingles
-from streamdedup.text.unicode_tables import variants_version
 from streamdedup.wire import KeyFormat, Op
 from streamdedup.wire.formats import FORMATS
 
@@ -150,11 +150,15 @@ class Profile(Section):
     letters_only: Flag = False
     """Drop digits: texts that differ only in numbers become equal."""
     fold_marks: Flag = False
-    """Drop accents (Latin, Greek, Cyrillic) and vowel signs (Arabic, Hebrew, Syriac): texts with and without them
-    match."""
+    """Drop accents (Latin, Greek, Cyrillic), vowel signs (Arabic, Hebrew, Syriac), and the differences of dotless i and
+    of Persian and Urdu keyboards: texts with and without them match."""
     fold_variants: Flag = False
     """Treat traditional, simplified, regional and new Japanese forms of a Han character as one: editions of a text in
     different forms match."""
+    fold_look_alikes: Flag = False
+    """Treat Greek, Cyrillic and other letters that look like a Latin letter as this letter, against disguised words."""
+    keep_urls: Flag = True
+    """Whether URLs and the link targets of Markdown belong to the text."""
     stop_words: StopWords = NO_STOPS
     """Words to leave out, for the unit `word`: the project's own list, or a file (UTF-8) with one word per line."""
     stop_shingles: StopShingles = NO_STOPS
@@ -230,6 +234,8 @@ class Profile(Section):
             letters_only=self.letters_only,
             fold_marks=self.fold_marks,
             fold_variants=self.fold_variants,
+            fold_look_alikes=self.fold_look_alikes,
+            keep_urls=self.keep_urls,
             stop_words=self._stop_words,
             keep_white_space=self.keep_white_space,
             bag=MEASURES[self.similarity].bag,
@@ -284,7 +290,9 @@ class Profile(Section):
             "shingle_size": self.shingle_size,
             "letters_only": self.letters_only,
             "fold_marks": self.fold_marks,
-            "fold_variants": variants_version() if self.fold_variants else None,
+            "fold_variants": self.fold_variants and variants_version(),
+            "fold_look_alikes": self.fold_look_alikes and look_alikes_version(),
+            "keep_urls": self.keep_urls,
             "stop_words": digest_of_words(self._stop_words),
             "stop_shingles": digest_of_hashes(self._stop_shingles),
             "keep_white_space": self.keep_white_space,

@@ -8,6 +8,6 @@
     shingles         the four above               `ShingleBatch`: distinct hashes, stop words and stop shingles left out
 
 `shingles` is the entry: `Shingler` for hashes, `normalise` for the folded text. `unicode_tables` has the tables behind
-`normalise`. `stop_shingles` learns, writes and reads the shingles that too many documents share. `alignment` shows the
-differences of two texts to people.
+`normalise`. `markup` finds URLs, which a profile may leave out, and HTML. `stop_shingles` learns, writes and reads the
+shingles that too many documents share. `alignment` shows the differences of two texts to people.
 """

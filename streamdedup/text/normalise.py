@@ -36,6 +36,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamdedup.text.folding import FoldOptions, case_folded, compatible
 from streamdedup.text.runs import UNCHECKED, offsets_of, ranges
 from streamdedup.text.unicode_tables import (
     CHECK,
@@ -50,7 +51,6 @@ from streamdedup.text.unicode_tables import (
     LAST_CLASS_SHIFT,
     OWN_CLASS,
     UNDECIDED,
-    FoldOptions,
     Tables,
     kind,
     kinds_of,
@@ -104,7 +104,7 @@ def fold(texts: Sequence[str], folding: FoldOptions) -> Folded:
     written = _look_up(texts, table)
     packed, starts, doubtful = _repair_simple(written, table)
     if doubtful.size:
-        packed, starts = _fold_doubtful(written, packed, starts, doubtful, table, fold_marks=folding.marks)
+        packed, starts = _fold_doubtful(written, packed, starts, doubtful, table, folding)
     if packed is written.packed:
         # Nothing was composed. Marks may have changed places, but all marks have the same bits for `tokens`.
         folded = Folded(packed, starts, written.bits, written.kinds)
@@ -292,14 +292,14 @@ def _with_composites(
     return packed, starts - np.searchsorted(marks, starts)
 
 
-def _canonical(text: str, table: Tables, *, fold_marks: bool) -> str:
+def _canonical(text: str, table: Tables, folding: FoldOptions) -> str:
     """Return a text without ignorable characters in NFKC and case-folded, to a fixed point; separators stay."""
     # A result may contain ignorable or cased characters, so the steps are repeated until nothing changes.
     while True:
         # NFD separates accents from their letters, so that ``_visible`` removes them.
-        visible = _visible(unicodedata.normalize("NFD", text) if fold_marks else text, table)
+        visible = _visible(unicodedata.normalize("NFD", text) if folding.marks else text, table)
         # NFKC before case folding, which leaves compatibility forms alone; and after it, because it may decompose.
-        folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", visible).casefold())
+        folded = case_folded(compatible(visible), folding)
         if folded == text:
             return folded
         text = folded
@@ -318,8 +318,7 @@ def _fold_doubtful(
     starts: NDArray[np.int64],
     documents: NDArray[np.int64],
     table: Tables,
-    *,
-    fold_marks: bool,
+    folding: FoldOptions,
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
     """Steps 3 and 4: fold the doubtful ``documents`` anew; return ``packed`` and ``starts`` of all documents."""
     texts = [
@@ -332,7 +331,7 @@ def _fold_doubtful(
     pieces, end = [], 0
     for index, (first, last) in enumerate(_bounds(starts, documents)):
         if index in slow:
-            text = _canonical(texts[index], table, fold_marks=fold_marks)
+            text = _canonical(texts[index], table, folding)
             piece = table.packed.take(np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4"))
         else:
             piece = composed.packed[composed.starts[index] : composed.starts[index + 1] - 1]

@@ -1,8 +1,9 @@
 """Shingles: sets with a 32-bit hash for each run of k tokens or characters, a batch of texts at a time.
 
-1. `normalise.fold` removes invisible characters (soft hyphen, zero-width, variation selectors, tatweel) and, with
-   `fold_marks`, accents and vowel signs. It brings the text to NFKC with case folding, to a fixed point. With
-   `fold_variants` each Han character becomes its representative variant.
+1. Without `keep_urls` a space replaces each URL. `normalise.fold` removes invisible characters (soft hyphen,
+   zero-width, variation selectors, tatweel) and, with `fold_marks`, accents and vowel signs. It brings the text to NFKC
+   with case folding, to a fixed point. With `fold_variants` each Han character becomes its representative variant, with
+   `fold_look_alikes` each look-alike its Latin letter.
 2. `tokens` cuts it into elements. Runs of letters, combining marks and digits are tokens; in scripts without spaces
    each character is a token, with the marks that follow it; everything else separates. Or every character is an
    element. Each element gets a 64-bit hash.
@@ -23,14 +24,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamdedup.text.element_hashes import Elements
+from streamdedup.text.folding import FoldOptions
+from streamdedup.text.markup import without_urls
 from streamdedup.text.normalise import fold
 from streamdedup.text.runs import joined_offsets, offsets_of, ranges
 from streamdedup.text.shingle_hashes import distinct, numbered_repetitions, sorted_hashes, without_stops
 from streamdedup.text.tokens import SPACE_HASH, ElementReader, written
-from streamdedup.text.unicode_tables import LETTER, NUMBER, FoldOptions
+from streamdedup.text.unicode_tables import LETTER, NUMBER
 
 #: Version of the steps from a text to hashes; part of the fingerprint of an index.
-ALGORITHM = 2
+ALGORITHM = 1
 
 #: Characters in one chunk of texts, so that the arrays stay in the second-level cache. Measured on Reuters.
 _CHUNK_CHARACTERS = 1 << 17
@@ -60,8 +63,11 @@ class ShingleOptions:
         unit: Shingle element: a word (token) or a character.
         size: Tokens or characters in one shingle, at least 1.
         letters_only: Only letters and marks make tokens; digits separate.
-        fold_marks: Accents (Latin, Greek, Cyrillic) and vowel signs (Arabic, Hebrew, Syriac) are left out.
+        fold_marks: Accents (Latin, Greek, Cyrillic) and vowel signs (Arabic, Hebrew, Syriac) are left out. Dotless i is
+            i; letters of a Persian or Urdu keyboard are those of an Arabic keyboard.
         fold_variants: Traditional, simplified, regional and new Japanese Han forms are equal.
+        fold_look_alikes: Letters that look like Latin letters are these letters.
+        keep_urls: Whether URLs are text, or separate.
         stop_words: Tokens to leave out, word unit only. Normalised like the text; an entry with several tokens
             ("don't") leaves out each.
         keep_white_space: Character unit: whether a separator run is one space, or is left out.
@@ -79,6 +85,8 @@ class ShingleOptions:
     letters_only: bool = False
     fold_marks: bool = False
     fold_variants: bool = False
+    fold_look_alikes: bool = False
+    keep_urls: bool = True
     stop_words: frozenset[str] = frozenset()
     keep_white_space: bool = True
     bag: bool = False
@@ -140,7 +148,7 @@ class Shingler:
 
     def __init__(self, options: ShingleOptions) -> None:
         self.options = options
-        folding = FoldOptions(marks=options.fold_marks, variants=options.fold_variants)
+        folding = FoldOptions(options.fold_marks, options.fold_variants, options.fold_look_alikes)
         self._reader = ElementReader(options.unit, options.letters_only, options.keep_white_space, folding)
         self._stop_words = np.empty(0, np.uint64)
         self._maybe_stop_word = np.zeros(1 << _STOP_WORD_BITS, np.bool_)
@@ -157,6 +165,7 @@ class Shingler:
         Memory beside the result: about 100 bytes for each character in the longest text, or for 128 Ki characters if
         that is more.
         """
+        texts = self._without_urls(texts)
         chunks = [self._chunk(texts[first:last]) for first, last in _chunks(texts)]
         if len(chunks) == 1:
             return chunks[0]
@@ -166,6 +175,7 @@ class Shingler:
 
     def in_order(self, text: str) -> OrderedShingles:
         """Return the shingles in text order, stop shingles and repetitions included."""
+        (text,) = self._without_urls([text])
         written, spans = self._reader.spans(text)
         # For the character unit `read` may return the hash of one more separator at the end (`Elements.used`).
         hashes = self._reader.read([text], ascii_only=False).hashes[: len(spans)]
@@ -203,7 +213,7 @@ class Shingler:
             Hashes ascending, in a bag with repetitions; stop shingles only where all gained shingles are such. Tails
             after the append. Token counts without the tails. Element counts with the tails; 0 where nothing is gained.
         """
-        added = self._elements(texts, ascii_only=False)
+        added = self._elements(self._without_urls(texts), ascii_only=False)
         elements = self._joined(tails, empty, added)
         hashes, counts, stop_only = self._sorted(elements, np.arange(len(texts)))
         if not self.options.bag:
@@ -246,6 +256,9 @@ class Shingler:
         if not self._stop_shingles.size:
             return hashes, counts, np.zeros(counts.size, np.bool_)
         return without_stops(hashes, counts, self._stop_shingles, self._maybe_stop_shingle)
+
+    def _without_urls(self, texts: Sequence[str]) -> Sequence[str]:
+        return texts if self.options.keep_urls else [without_urls(text) for text in texts]
 
     def _chunk(self, texts: Sequence[str]) -> ShingleBatch:
         """Shingle one cache-sized chunk of texts."""
@@ -303,12 +316,19 @@ def _tails(
     return ranges(ends - counts, counts), counts
 
 
-def normalise(text: str, *, letters_only: bool = False, fold_marks: bool = False, fold_variants: bool = False) -> str:
+def normalise(
+    text: str,
+    *,
+    letters_only: bool = False,
+    fold_marks: bool = False,
+    fold_variants: bool = False,
+    fold_look_alikes: bool = False,
+) -> str:
     """Return the folded text with one space for each separator run and none at the ends.
 
     Characters in scripts without spaces stay together. The function is idempotent.
     """
-    folded = fold([text], FoldOptions(marks=fold_marks, variants=fold_variants))
+    folded = fold([text], FoldOptions(fold_marks, fold_variants, fold_look_alikes))
     inside = (folded.packed & (LETTER if letters_only else LETTER | NUMBER)) != 0
     return " ".join(written(folded.packed, inside).split())
 

@@ -24,8 +24,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from streamdedup.text.folding import look_alikes_version, variants_version
 from streamdedup.text.shingles import ALGORITHM, ShingleOptions, Shingler, normalise
-from streamdedup.text.unicode_tables import variants_version
 
 #: First line of a file.
 HEADER = "streamdedup stop shingles, version 1"
@@ -97,7 +97,9 @@ def described(options: ShingleOptions) -> dict[str, str]:
         "stop_words": digest_of_words(options.stop_words),
         # Word shingles are the same with and without the option, so files for them have the default.
         "keep_white_space": str(options.keep_white_space or options.unit == "word").lower(),
-        "fold_variants": variants_version() if options.fold_variants else "none",
+        "fold_variants": variants_version() if options.fold_variants else "false",
+        "fold_look_alikes": look_alikes_version() if options.fold_look_alikes else "false",
+        "keep_urls": str(options.keep_urls).lower(),
     }
 
 
@@ -165,8 +167,8 @@ def _pop_sample(settings: dict[str, str]) -> tuple[int, float]:
 
 def differences(stops: StopShingles, options: ShingleOptions) -> list[str]:
     """Return the options in which a file and a profile differ, each as a text; empty if there are none."""
-    file = stops.shingles
-    return [f"{key} {file[key]}, not {value}" for key, value in described(options).items() if file[key] != value]
+    profile, file = described(options), stops.shingles
+    return [f"{key} {file[key]}, not {profile[key]}" for key in profile if file[key] != profile[key]]
 
 
 class SourceStops(NamedTuple):

@@ -20,9 +20,10 @@ from streamdedup.text.element_hashes import (
     hash64,
     token_hashes,
 )
+from streamdedup.text.folding import FoldOptions
 from streamdedup.text.normalise import Folded, fold
 from streamdedup.text.runs import offsets_of
-from streamdedup.text.unicode_tables import CODE_POINT, LETTER, MARK, NUMBER, SOLO, SPACE, FoldOptions, kind
+from streamdedup.text.unicode_tables import CODE_POINT, LETTER, MARK, NUMBER, SOLO, SPACE, kind
 
 
 def _ascii_table(*, letters_only: bool) -> bytes:

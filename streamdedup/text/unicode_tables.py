@@ -18,7 +18,7 @@ Where neighbours may change an entry, ``normalise`` reads two further tables: ``
 and possible compositions, ``CompositeTable.composites`` the composed code point for each letter with a mark.
 
 The tables follow Python's Unicode version. They take 10 MB and some 0.2 s, once, when the first text
-beyond ASCII arrives, and as much again for profiles that fold marks or variants. The daemon builds them before it is
+beyond ASCII arrives, and as much again for each combination of further foldings. The daemon builds them before it is
 ready (``cli.warm_up``).
 """
 
@@ -26,14 +26,15 @@ import functools
 import sys
 import unicodedata
 from collections.abc import Collection, Iterator
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streamdedup.text.folding import DOTTED_I, FoldOptions, case_folded, compatible, replacements
 from streamdedup.text.runs import offsets_of
 from streamdedup.text.unicode_ranges import (
+    APOSTROPHE_RANGES,
     FOLDED_MARKS_RANGES,
     HANGUL_BACKWARD,
     HANGUL_FORWARD,
@@ -89,8 +90,6 @@ UNDECIDED = np.uint32(1)
 #: Separator of tokens in folded text.
 SPACE = np.uint32(0x20)
 
-#: The Han characters of each line are variants of one character; ``benchmarks.han_variants`` writes the file.
-_VARIANTS: Final = Path(__file__).with_name("han_variants.txt")
 #: Number of code points.
 _CODE_POINTS = 0x110000
 
@@ -100,18 +99,6 @@ _CANDIDATES: Final = ((0, 0x3FFFF), (0xE0000, 0xE0FFF))
 
 #: Bits of a code point by the first letter of its category.
 _CATEGORY_BITS = {"L": LETTER, "M": LETTER | MARK, "N": NUMBER}
-
-
-class FoldOptions(NamedTuple):
-    """Differences between texts that are removed in addition to the ignorable ones.
-
-    Attributes:
-        marks: Accents and vowel signs.
-        variants: Han variants: traditional, simplified, regional and new Japanese forms.
-    """
-
-    marks: bool = False
-    variants: bool = False
 
 
 class CompositeTable(NamedTuple):
@@ -165,39 +152,7 @@ def kinds_of(packed: NDArray[np.uint32]) -> NDArray[np.uint8]:
 @functools.cache
 def tables(folding: FoldOptions) -> Tables:
     """Return the tables; built at the first call."""
-    plain = _plain_tables(fold_marks=folding.marks)
-    return _with_variants(plain) if folding.variants else plain
-
-
-@functools.cache
-def variants_version() -> str:
-    """Return the version of the Han variants, for fingerprints and files of stop shingles."""
-    return next(
-        line.partition("version = ")[2]
-        for line in _VARIANTS.read_text(encoding="utf-8").splitlines()
-        if line.startswith("# version = ")
-    )
-
-
-def _with_variants(plain: Tables) -> Tables:
-    """Return tables that fold each Han character to the representative variant."""
-    # An entry for each value of the low bits, because ``folded`` also looks up expansion numbers and drops the result.
-    representative = np.arange(int(CODE_POINT) + 1, dtype=np.uint32)
-    for line in _VARIANTS.read_text(encoding="utf-8").splitlines():
-        if not line.startswith("#"):
-            representative[[ord(character) for character in line]] = ord(line[0])
-
-    def folded(packed: NDArray[np.uint32]) -> NDArray[np.uint32]:
-        changed = (packed & ~CODE_POINT) | representative.take(packed & CODE_POINT)
-        return np.where(packed & EXPANDS != 0, packed, changed)
-
-    return plain._replace(packed=folded(plain.packed), expansions=folded(plain.expansions))
-
-
-@functools.cache
-def _plain_tables(*, fold_marks: bool) -> Tables:
-    """Return the tables without variants; ``fold_marks``: accents and vowel signs are ignorable too."""
-    characters = _characters(fold_marks=fold_marks)
+    characters = _characters(folding)
     packed = _category_entries(characters)
     composing = _composing_pairs(characters.foldings)
     context = _context(characters, composing)
@@ -234,17 +189,19 @@ class _Characters(NamedTuple):
     foldings: dict[str, list[str]]
 
 
-def _characters(*, fold_marks: bool) -> _Characters:
+def _characters(folding: FoldOptions) -> _Characters:
+    """Return the candidate characters and their properties."""
     points = np.concatenate([np.arange(first, last + 1, dtype=np.uint32) for first, last in _CANDIDATES])
     candidates = str(points.astype("<u4").data, "utf-32-le", "surrogatepass")
     # Interned, because each call returns a new text.
     categories = [sys.intern(unicodedata.category(character)) for character in candidates]
     ignored = {character for character, category in zip(candidates, categories, strict=True) if category == "Cf"}
     ignored.update(_in_ranges(IGNORED_RANGES))
-    if fold_marks:
+    if folding.marks:
         ignored.update(c for c in _in_ranges(FOLDED_MARKS_RANGES) if unicodedata.category(c)[0] == "M")
-    changing = [c for c in candidates if unicodedata.decomposition(c) or c.casefold() != c]
-    foldings = {c: _folding(c, ignored, fold_marks=fold_marks) for c in changing if c not in ignored}
+    replaced = replacements(folding)
+    changing = [c for c in candidates if unicodedata.decomposition(c) or c.casefold() != c or c in replaced]
+    foldings = {c: _folding(c, ignored, folding) for c in changing if c not in ignored}
     folded_away = {character for character, steps in foldings.items() if not steps[-1]}
     visible = {character: steps for character, steps in foldings.items() if steps[-1]}
     initials = np.frombuffer("".join(category[0] for category in categories).encode(), np.uint8)
@@ -255,14 +212,14 @@ def _in_ranges(ranges: Ranges) -> Iterator[str]:
     return (chr(point) for first, last in ranges for point in range(first, last + 1))
 
 
-def _folding(character: str, ignored: Collection[str], *, fold_marks: bool) -> list[str]:
+def _folding(character: str, ignored: Collection[str], folding: FoldOptions) -> list[str]:
     """Return the NFKC results on the way from a character to its fixed point, the last one."""
     steps: list[str] = []
     text = character
     while True:
-        decomposed = unicodedata.normalize("NFD", text) if fold_marks else text
-        composed = unicodedata.normalize("NFKC", "".join(c for c in decomposed if c not in ignored))
-        folded = unicodedata.normalize("NFKC", composed.casefold())
+        decomposed = unicodedata.normalize("NFD", text) if folding.marks else text
+        composed = compatible("".join(c for c in decomposed if c not in ignored))
+        folded = case_folded(composed, folding)
         if steps and folded == text:  # at least one round: a character that composes again to itself has steps
             return steps
         # In the first round the NFKC result before case folding is a step, too: a neighbour may compose with it.
@@ -279,6 +236,8 @@ def _category_entries(characters: _Characters) -> NDArray[np.uint32]:
     for letter, bits in _CATEGORY_BITS.items():
         points = characters.points[characters.categories == ord(letter)]
         packed[points] = points | bits
+    for first, last in APOSTROPHE_RANGES:
+        packed[first : last + 1] = SPACE
     for first, last in SOLO_RANGES:
         entries = packed[first : last + 1]
         entries[(entries & (LETTER | NUMBER) != 0) & (entries & MARK == 0)] |= SOLO
@@ -345,9 +304,9 @@ def _context_of(character: str, steps: list[str], own_context: dict[str, int]) -
 
 
 def _composing_pairs(foldings: dict[str, list[str]]) -> dict[tuple[int, int], int]:
-    """Return the composed code point by pair (letter, mark) for all pairs that NFC composes; without Hangul."""
+    """Return the composed code point by pair (letter, mark) for all pairs that compose; without Hangul."""
     # Left out: compatibility decompositions, which begin with <, and characters that NFC excludes from composition.
-    composing = {}
+    composing = {(ord(DOTTED_I[0]), ord(DOTTED_I[1])): ord("i")}
     for character in foldings:
         decomposition = unicodedata.decomposition(character).split()
         if len(decomposition) == 2 and decomposition[0][0] != "<" and unicodedata.is_normalized("NFC", character):

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from streamdedup.evaluation.pairs import contained, overlaps_of, shingle_sets, similarities
 from streamdedup.settings import Profile
 from streamdedup.similarity.minhash import HashFamily
+from streamdedup.text.markup import has_url
 from streamdedup.text.shingles import ShingleOptions, Shingler
 from streamdedup.text.stop_shingles import DEFAULT_SHARE, Learnt, learn_stop_shingles
 from streamdedup.tuning.advice import settings_section, tuned_profile
@@ -30,15 +31,20 @@ from streamdedup.tuning.study import Study
 STOPS, ALL = "stop_shingles", "all together"
 #: Proposed ``containment_threshold``.
 _CONTAINMENT: Final = 0.8
+#: Keys of the profile, which are also shingle options, that proposals change.
+_TEXT_KEYS: Final = ("fold_marks", "fold_variants", "fold_look_alikes", "keep_urls")
 #: A proposal is shown if it changes at least this share of the pairs.
 _LEAST_CHANGE: Final = 0.01
 #: A folding is measured if at least this share of the texts has a character that it may fold.
 _LEAST_SHARE: Final = 0.001
-#: Points and vowel signs of Hebrew, Arabic and Syriac, which a writer may leave out (``fold_marks``).
+#: Points and vowel signs of Hebrew, Arabic and Syriac, which a writer may leave out, dotless i, and letters of Persian
+#: and Urdu keyboards (``fold_marks``).
 _SIGNS: Final = re.compile(
     "[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e8"
-    "\u06ea-\u06ed\u0711\u0730-\u074a]"
+    "\u06ea-\u06ed\u0711\u0730-\u074a\u0131\u06a9\u06cc\u06c1\u06be\u06d5\u06c3]"
 )
+#: Latin letters beside Greek or Cyrillic letters, which may look like them (``fold_look_alikes``).
+_MIXED: Final = re.compile("[a-z][\u0370-\u052f]|[\u0370-\u052f][a-z]", re.IGNORECASE)
 #: Han characters, of which some have variants (``fold_variants``).
 _HAN: Final = re.compile("[\u3400-\u9fff]")
 
@@ -123,11 +129,13 @@ def _changes(base: Profile, study: Study, meter: "_ProposalMeter") -> Iterator[t
     # The settings require that the rule's least similarity is below the threshold.
     if base.containment_threshold is None and base.containment_min_similarity < base.threshold:
         yield f"containment_threshold = {_CONTAINMENT:g}", {"containment_threshold": _CONTAINMENT}
-    for key, pattern in (("fold_marks", _SIGNS), ("fold_variants", _HAN)):
+    for key, pattern in (("fold_marks", _SIGNS), ("fold_variants", _HAN), ("fold_look_alikes", _MIXED)):
         # The check for ASCII is faster than the search, and leaves out most texts.
         count = sum(not text.isascii() and pattern.search(text) is not None for text in meter.texts)
         if not getattr(base, key) and count and count >= _LEAST_SHARE * len(meter.texts):
             yield f"{key} = true", {key: True}
+    if base.keep_urls and sum(map(has_url, meter.texts)) > _LEAST_SHARE * len(meter.texts):
+        yield "keep_urls = false", {"keep_urls": False}
     # A text shorter than a shingle becomes one shingle, and matches nothing but its copies.
     if base.shingle_unit == "word" and base.min_words < base.shingle_size:
         short = (study.sets.token_counts > 0) & (study.sets.token_counts < base.shingle_size)
@@ -204,7 +212,7 @@ class _ProposalMeter:
 
         ``stops``: whether to learn stop shingles with the changed options, and to leave them out.
         """
-        options = replace(self._row.options, fold_marks=profile.fold_marks, fold_variants=profile.fold_variants)
+        options = replace(self._row.options, **{key: getattr(profile, key) for key in _TEXT_KEYS})
         learnt = self._learn(options) if stops else None
         if learnt is not None:
             options = _with_stops(options, learnt.stops.hashes)

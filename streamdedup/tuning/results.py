@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from streamdedup.text.markup import has_html, html_warning
 from streamdedup.tuning.advice import SERVERS, settings_section, warnings
 from streamdedup.tuning.candidates import ALL_PAIRS
 from streamdedup.tuning.comparison import DAY_S, ComparedSettings, Progress
@@ -58,6 +59,7 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
         "warnings": [
             *warnings(row, question.documents_kept, question.profile.exact_limit, is_cut_by_time=compared.share < 1.0),
             *proposals.warnings,
+            *filter(None, [html_warning(sum(map(has_html, sample.texts)), len(sample.texts))]),
         ],
         "similarities": [
             {"from": index / BINS, "to": (index + 1) / BINS, "pairs": round(float(count))}

@@ -72,25 +72,56 @@ def visible(text: str, *, fold_marks: bool) -> str:
 
 
 @functools.cache
-def representatives() -> dict[int, str]:
-    lines = (resources.files("streamdedup.text") / "han_variants.txt").read_text(encoding="utf-8").splitlines()
+def representatives(file: str) -> dict[int, str]:
+    lines = (resources.files("streamdedup.text") / file).read_text(encoding="utf-8").splitlines()
     return {ord(variant): line[0] for line in lines if line[0] != "#" for variant in line[1:]}
 
 
-def fold(text: str, *, fold_marks: bool = False, fold_variants: bool = False) -> str:
+#: Letters that are written as apostrophes.
+APOSTROPHES = "\u02b9\u02ba\u02bb\u02bc\u02bd\u02be\u02bf\u02c8\u02ee\u0559\u07f4\u07f5\ua78b\ua78c"
+#: Letters with a comma below, and those with a cedilla.
+COMMAS = {"\u0219": "\u015f", "\u021b": "\u0163"}
+#: Letters that differ by dots or keyboards, folded with the marks.
+UNDOTTED = {
+    "\u0131": "i",
+    **dict.fromkeys("\u06a9\u06aa", "\u0643"),
+    **dict.fromkeys("\u06cc\u0649", "\u064a"),
+    **dict.fromkeys("\u06c1\u06be\u06d5", "\u0647"),
+    "\u06c3": "\u0629",
+    "\u0671": "\u0627",
+    **{chr(0x6F0 + digit): chr(0x660 + digit) for digit in range(10)},
+}
+
+
+def separated(text: str) -> str:
+    """A separator of which NFKC makes a space and marks is a space."""
+    return "".join(
+        " " if not is_kept(c) and unicodedata.normalize("NFKC", c).startswith(" ") else c
+        for c in unicodedata.normalize("NFC", text)
+    )
+
+
+def is_kept(character: str, categories: str = "LMN") -> bool:
+    return unicodedata.category(character)[0] in categories and character not in APOSTROPHES
+
+
+def fold(text: str, *, fold_marks: bool = False, fold_variants: bool = False, fold_look_alikes: bool = False) -> str:
     """NFKC, case folding, NFKC, without what is not to be seen, again and again until nothing changes."""
+    letters = str.maketrans(COMMAS | (UNDOTTED if fold_marks else {}))
+    letters |= representatives("han_variants.txt") if fold_variants else {}
+    letters |= representatives("look_alikes.txt") if fold_look_alikes else {}
     while True:
-        nfkc = unicodedata.normalize("NFKC", visible(text, fold_marks=fold_marks))
-        folded = unicodedata.normalize("NFKC", nfkc.casefold())
+        nfkc = unicodedata.normalize("NFKC", separated(visible(text, fold_marks=fold_marks)))
+        lower = nfkc.casefold().replace("i\u0307", "i")
+        folded = unicodedata.normalize("NFKC", lower.translate(letters))
         if folded == text:
-            return folded.translate(representatives()) if fold_variants else folded
+            return folded
         text = folded
 
 
-def normalise(text: str, *, letters_only: bool = False, fold_marks: bool = False, fold_variants: bool = False) -> str:
+def normalise(text: str, *, letters_only: bool = False, **folding: bool) -> str:
     kept = "LM" if letters_only else "LMN"
-    folded = fold(text, fold_marks=fold_marks, fold_variants=fold_variants)
-    return " ".join("".join(c if unicodedata.category(c)[0] in kept else " " for c in folded).split())
+    return " ".join("".join(c if is_kept(c, kept) else " " for c in fold(text, **folding)).split())
 
 
 @functools.cache

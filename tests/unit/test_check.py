@@ -131,7 +131,9 @@ class TestAll:
 
         def look(kafka, redis):
             monkeypatch.setattr(checks, "kafka_findings", lambda _settings: kafka)
-            monkeypatch.setattr(checks, "key_findings", lambda _settings: [Finding.ok("keys", "profile", "keys fit")])
+            monkeypatch.setattr(
+                checks, "record_findings", lambda _settings: [Finding.ok("keys", "profile", "keys fit")]
+            )
             monkeypatch.setattr(checks, "store_findings", lambda _settings, _backend: redis)
             monkeypatch.setattr(checks, "connect_backend", lambda _settings: nullcontext(SimpleNamespace(kind="redis")))
             monkeypatch.setattr(checks, "committed_if_listed", lambda _options: asked.append("offsets") or {})

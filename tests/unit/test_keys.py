@@ -415,7 +415,7 @@ def checked(monkeypatch):
             return nullcontext(SimpleNamespace(batches=lambda: iter([Batch(tuple(records)), Batch()])))
 
         monkeypatch.setattr(checks, "KafkaSpan", opened)
-        return [(finding.check, finding.level, finding.text) for finding in checks.key_findings(load(changes or {}))]
+        return [(finding.check, finding.level, finding.text) for finding in checks.record_findings(load(changes or {}))]
 
     return run
 
@@ -433,6 +433,15 @@ def test_the_check_finds_keys_of_other_documents_in_recent_records(checked):
 
 def test_the_check_says_nothing_of_keys_that_cannot_be_read_or_of_none(checked):
     assert checked(None) == checked([]) == checked(records_of((None, b'{"text":"a"}'))) == []
+
+
+def test_the_check_warns_of_records_with_html(checked):
+    records = records_of((None, b'{"id":"a","text":"<p>b</p>"}'), (None, b'{"id":"b","text":"b"}'))
+    ((check, level, text),) = checked(records)
+    assert (check, level) == ("text", Level.WARNING)
+    assert text == (
+        "profile a: 50.0% of the documents have entities or tags of HTML, which count as words: send plain text"
+    )
 
 
 # Envelopes, by the recipes of docs/messages.md

@@ -42,7 +42,7 @@ TOKENS = {
     "Armenian, a ligature": ("ԿԱՏՈՒ և", "կատու եւ"),
     "Greek polytonic": ("Ἡ γάτα κοιμᾶται ᾳ", "ἡ γάτα κοιμᾶται αι"),
     "Greek, a sigma at the end": ("ΛΌΓΟΣ λόγος", "λόγοσ λόγοσ"),
-    "Turkish": ("Iğdır İstanbul", "iğdır i\u0307stanbul"),
+    "Turkish": ("Iğdır İstanbul", "iğdır istanbul"),
     "Vietnamese with separate marks": (unicodedata.normalize("NFD", "Mèo ngủ trên ghế"), "mèo ngủ trên ghế"),
     "German": ("Straße GROẞ", "strasse gross"),
     "Tibetan, syllables parted by their own sign": ("ཞི་མི", "ཞི མི"),
@@ -129,7 +129,7 @@ def test_the_form_in_which_a_text_is_stored_makes_no_difference(form):
     ("full", "plain"),
     [
         ("كَتَبَ الطَّالِبُ الدَّرْسَ", "كتب الطالب الدرس"),
-        ("أحمد إلى القرآن مسؤول", "احمد الى القران مسوول"),
+        ("أحمد القرآن مسؤول", "احمد القران مسوول"),
         ("חָתוּל יָשֵׁן", "חתול ישן"),
         ("ܫܠܳܡܳܐ", "ܫܠܡܐ"),
         ("Ἡ γάτα κοιμᾶται τῷ", "Η γατα κοιμαται τω"),

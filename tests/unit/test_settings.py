@@ -984,6 +984,8 @@ def test_no_limit_is_none():
         {"letters_only": True},
         {"fold_marks": True},
         {"fold_variants": True},
+        {"fold_look_alikes": True},
+        {"keep_urls": False},
         {"stop_words": "english"},
         {"similarity": "bag"},
         {"short_texts": "skip"},
@@ -999,6 +1001,12 @@ def test_no_limit_is_none():
 def test_every_key_that_changes_stored_data_changes_the_fingerprint(changed):
     before = {"bands": 16, "rows": 6, "shingle_size": 3}
     assert profile(**before).fingerprint() != profile(**before | changed).fingerprint()
+
+
+@pytest.mark.parametrize("key", ["fold_marks", "fold_variants", "fold_look_alikes", "keep_urls"])
+def test_the_shingles_follow_the_keys_of_the_text(key):
+    usual = getattr(profile(), key)
+    assert getattr(profile(**{key: not usual}).shingle_options(), key) is not usual
 
 
 def test_keys_that_only_select_do_not_change_the_fingerprint():

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from streamdedup.text import normalise as normalise_module
 from streamdedup.text import unicode_tables
+from streamdedup.text.folding import FoldOptions
 from streamdedup.text.shingles import ENGLISH_STOP_WORDS, ShingleOptions, Shingler, normalise, parse_stop_words
 from tests.thoroughness import examples
 from tests.unit import reference_shingles as reference
@@ -25,6 +26,7 @@ TRICKY = (
     "\u0e40\u0e01\u0e33\u0e34\u0eb3\u1780\u17b4\u1000\u102d\u1025\u102e"
     "\u0915\u093c\u0958\u09c7\u09be\u0bc6\u0bbe\u0d4d\u200d\u200c\u00ad\ufe0f\ufeff\U0001f600\U0001f468"
     "\u0628\u064e\u0651\u0653\u0627\ufefb\u05d0\u05b8\ufb1d\u1ebd\u1eb9\u00e9"
+    "I\u0131\u0307\u0130\u00a8\u0385\u1fbd\u203e\u309b\u02bc\u015f\u0163\u015es\u0456\u043e\u0451\u06cc\u06d5\u0654\u06f4"
 )
 
 
@@ -43,6 +45,8 @@ OPTIONS = [
     {"unit": "char", "size": 3, "fold_marks": True},
     {"size": 1, "fold_variants": True, "fold_marks": True, "stop_words": frozenset({"\u9762"})},
     {"unit": "char", "size": 2, "fold_variants": True},
+    {"size": 1, "fold_look_alikes": True, "stop_words": frozenset({"\u0445"})},
+    {"unit": "char", "size": 2, "fold_look_alikes": True, "fold_marks": True},
     {"unit": "char", "size": 1, "bag": True},
     {"unit": "char", "size": 9, "letters_only": True},
     {"unit": "char", "size": 2, "keep_white_space": False},
@@ -50,7 +54,7 @@ OPTIONS = [
     {"size": 1, "bag": True, "stop_shingles": hashes_of_each("ab\u4e2d", "word")},
     {"unit": "char", "size": 1, "stop_shingles": hashes_of_each("ab e\u00e9", "char")},
 ]
-FOLDING = {"letters_only", "fold_marks", "fold_variants"}
+FOLDING = {"letters_only", "fold_marks", "fold_variants", "fold_look_alikes"}
 SHINGLERS = [(options, Shingler(ShingleOptions(**options))) for options in OPTIONS]
 
 any_character = st.characters(categories=None, exclude_categories=())
@@ -110,8 +114,8 @@ def test_normalise_is_that_of_the_reference_and_idempotent(text):
     assert normalise(once) == once
     for option in FOLDING:
         assert normalise(text, **{option: True}) == reference.normalise(text, **{option: True})
-    folded = normalise(text, fold_variants=True)
-    assert normalise(folded, fold_variants=True) == folded
+        folded = normalise(text, **{option: True})
+        assert normalise(folded, **{option: True}) == folded
 
 
 @settings(max_examples=examples(50))
@@ -149,8 +153,11 @@ def assert_folded_like_reference(given_texts, folding):
     """Fold texts, and their folded forms again."""
     # A line feed stays unchanged and nothing composes across it, so one call folds many texts.
     joined = "\n".join(given_texts)
-    folded = reference.fold(joined, fold_marks=folding.marks, fold_variants=folding.variants).split("\n")
-    kept = ["".join(c if unicodedata.category(c)[0] in "LMN" else " " for c in text) for text in folded]
+    options = {f"fold_{option}": value for option, value in folding._asdict().items()}
+    kept = [
+        "".join(c if reference.is_kept(c) else " " for c in text)
+        for text in reference.fold(joined, **options).split("\n")
+    ]
     expected = [text.split() for text in kept]
     assert words_by_table(given_texts, folding) == expected
     assert words_by_table(kept, folding) == expected
@@ -159,9 +166,10 @@ def assert_folded_like_reference(given_texts, folding):
 @pytest.mark.parametrize(
     "folding",
     [
-        unicode_tables.FoldOptions(),
-        pytest.param(unicode_tables.FoldOptions(marks=True), marks=pytest.mark.long),
-        pytest.param(unicode_tables.FoldOptions(variants=True), marks=pytest.mark.long),
+        FoldOptions(),
+        pytest.param(FoldOptions(marks=True), marks=pytest.mark.long),
+        pytest.param(FoldOptions(variants=True), marks=pytest.mark.long),
+        pytest.param(FoldOptions(look_alikes=True), marks=pytest.mark.long),
     ],
 )
 @pytest.mark.parametrize("context", ["{}", pytest.param("a{}b", marks=pytest.mark.long), "e{}\u0301"])
@@ -182,7 +190,7 @@ PAIRS = sorted(
 def test_each_composing_pair_and_each_mark_fold_by_table_as_in_the_reference(context):
     for third in sorted({mark for _, mark in PAIRS}):
         in_context = [context.format(letter, mark, third) for letter, mark in PAIRS]
-        assert_folded_like_reference(in_context, unicode_tables.FoldOptions())
+        assert_folded_like_reference(in_context, FoldOptions())
 
 
 @pytest.mark.parametrize(
@@ -190,7 +198,7 @@ def test_each_composing_pair_and_each_mark_fold_by_table_as_in_the_reference(con
 )
 def test_letters_with_several_marks_are_composed_in_the_arrays(text, monkeypatch):
     monkeypatch.delattr(normalise_module, "_fold_doubtful")
-    plain = unicode_tables.FoldOptions()
+    plain = FoldOptions()
     assert words_by_table([unicodedata.normalize("NFD", text)], plain) == words_by_table([text], plain)
 
 
@@ -209,10 +217,10 @@ def test_no_code_point_outside_the_tabulated_planes_is_part_of_a_token():
 
 
 def test_which_characters_are_tokens_of_their_own_agrees_with_their_names():
-    packed = unicode_tables.tables(unicode_tables.FoldOptions()).packed
+    packed = unicode_tables.tables(FoldOptions()).packed
     for point in range(0x40000):
         character = chr(point)
-        if unicodedata.category(character)[0] in "LN" and packed[point] & unicode_tables.CODE_POINT == point:
+        if reference.is_kept(character, "LN") and packed[point] & unicode_tables.CODE_POINT == point:
             assert bool(packed[point] & unicode_tables.SOLO) == reference.stands_alone(character), hex(point)
 
 

@@ -454,6 +454,13 @@ class TestProposals:
         assert variants["as recommended"]["pairs"] == 0
         assert (variants["fold_variants = true"]["gained"], variants["fold_variants = true"]["lost"]) == (1, 0)
 
+    def test_folded_look_alikes_and_urls_left_out_gain_the_pairs_of_their_forms(self):
+        plain = "buy cheap medicines here without any prescription and act soon"
+        disguised = proposed([plain, plain.replace("e", "\u0435"), *self.OTHERS])
+        assert disguised["fold_look_alikes = true"]["gained"] == 1
+        linked = proposed([plain, plain.replace("here", "here https://example.org/a/b"), *self.OTHERS])
+        assert linked["keep_urls = false"]["gained"] == 1
+
     def test_containment_gains_the_pairs_of_its_rule(self):
         base = TestContainment()
         similar, by_rule = base.expected(0.8)

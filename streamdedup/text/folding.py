@@ -1,0 +1,101 @@
+"""Folding of texts with ``unicodedata``: for ``unicode_tables``, and for ``normalise`` where tables do not suffice.
+
+A text is in its folded form when ``case_folded(compatible(text))`` changes nothing.
+"""
+
+import functools
+import re
+import unicodedata
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+#: The lower-case form that ``casefold`` gives U+0130, the capital letter i of Turkish. It becomes i.
+DOTTED_I: Final = "i\u0307"
+
+#: The characters of each line fold to the first; ``benchmarks.han_variants`` and ``.look_alikes`` write the files.
+_VARIANTS: Final = Path(__file__).with_name("han_variants.txt")
+_LOOK_ALIKES: Final = Path(__file__).with_name("look_alikes.txt")
+#: Romanian letters with a comma below, for which old encodings and keyboards have a cedilla. No language has both. The
+#: cedilla has the lower combining class: marks after the letter keep their places.
+_COMMAS: Final = dict(zip("\u0219\u021b", "\u015f\u0163", strict=True))
+#: Letters that differ by dots or by the keyboard: dotless i; kaf, yeh, heh, teh marbuta and digits of Persian and Urdu,
+#: alef maksura, alef wasla.
+_UNDOTTED: Final = dict(
+    zip(
+        "\u0131\u06a9\u06aa\u06cc\u0649\u06c1\u06be\u06d5\u06c3\u0671\u06f0\u06f1\u06f2\u06f3\u06f4\u06f5\u06f6\u06f7\u06f8\u06f9",
+        "i\u0643\u0643\u064a\u064a\u0647\u0647\u0647\u0629\u0627\u0660\u0661\u0662\u0663\u0664\u0665\u0666\u0667\u0668\u0669",
+        strict=True,
+    )
+)
+
+
+class FoldOptions(NamedTuple):
+    """Differences between texts that are removed in addition to the ignorable ones.
+
+    Attributes:
+        marks: Accents and vowel signs, dots and keyboards of some letters.
+        variants: Han variants: traditional, simplified, regional and new Japanese forms.
+        look_alikes: Letters of other scripts that look like Latin letters.
+    """
+
+    marks: bool = False
+    variants: bool = False
+    look_alikes: bool = False
+
+
+def variants_version() -> str:
+    """Return the version of the Han variants, for fingerprints and files of stop shingles."""
+    return _version(_VARIANTS)
+
+
+def look_alikes_version() -> str:
+    """Return the version of the look-alikes, for fingerprints and files of stop shingles."""
+    return _version(_LOOK_ALIKES)
+
+
+@functools.cache
+def _version(file: Path) -> str:
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return next(line.partition("version = ")[2] for line in lines if line.startswith("# version = "))
+
+
+@functools.cache
+def replacements(folding: FoldOptions) -> Mapping[str, str]:
+    """Return the characters that are replaced after case folding."""
+    replaced = _COMMAS | (_UNDOTTED if folding.marks else {})
+    for file in [_VARIANTS] * folding.variants + [_LOOK_ALIKES] * folding.look_alikes:
+        for line in file.read_text(encoding="utf-8").splitlines():
+            if not line.startswith("#"):
+                replaced |= dict.fromkeys(line[1:], line[0])
+    return replaced
+
+
+def compatible(text: str) -> str:
+    """Return a text in NFKC. A separator stays one, also if NFKC makes a mark of it: U+00B4 is a space and U+0301."""
+    composed = unicodedata.normalize("NFC", text)  # first, because U+00A8 and U+0301 are one separator
+    return unicodedata.normalize("NFKC", _spaced_marks().sub(" ", composed))
+
+
+def case_folded(text: str, folding: FoldOptions) -> str:
+    """Return a text with folded case and replaced characters, in NFKC."""
+    replaced = replacements(folding)
+    folded = text.casefold().replace(DOTTED_I, "i")
+    return unicodedata.normalize("NFKC", _any_of(folding).sub(lambda found: replaced[found[0]], folded))
+
+
+# Expressions, because ``str.translate`` takes ten times as long where few characters change.
+
+
+@functools.cache
+def _spaced_marks() -> re.Pattern[str]:
+    """Return an expression for separators that NFKC turns into a space, or a space and marks; all below U+10000."""
+    characters = map(chr, range(0x10000))
+    separators = (c for c in characters if unicodedata.category(c)[0] not in "LMN")
+    spaced = (c for c in separators if c != " " and unicodedata.normalize("NFKD", c).startswith(" "))
+    return re.compile(f"[{''.join(spaced)}]")
+
+
+@functools.cache
+def _any_of(folding: FoldOptions) -> re.Pattern[str]:
+    return re.compile(f"[{''.join(replacements(folding))}]")
