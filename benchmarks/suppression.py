@@ -73,7 +73,8 @@ def measure(made: list[Article], folder: Path) -> Iterator[list[object]]:
 
 
 def _profile(keys: Mapping[str, object]) -> Profile:
-    return named_profile(None, "articles", keys)
+    """Return a profile that compares by similarity alone, as the table counts pairs."""
+    return named_profile(None, "articles", {"containment_threshold": "none", **keys})
 
 
 if __name__ == "__main__":

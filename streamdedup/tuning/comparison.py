@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from streamdedup.errors import SettingsError
+from streamdedup.evaluation.scores import LEAST_JOINED
 from streamdedup.settings import Profile
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions
@@ -117,6 +118,7 @@ def compare_settings(
         permutations=profile.permutations,
         most_permutations=question.most_permutations,
         limits=StormLimits(profile.bucket_cap, profile.max_candidates),
+        recall_from=profile.least_recall_from(),
     )
     kinds = question.kinds if earlier is None else (earlier.recommendation.row.options,)
     rows = [] if earlier is None else [row for row in earlier.rows if row.options not in kinds]
@@ -131,17 +133,16 @@ def _studies(
     question: Question, kinds: Sequence[ShingleOptions], sample: Sample, progress: Progress, share: float
 ) -> Iterator[Study]:
     """Yield each shingle kind's study, all with the same texts."""
-    profile, rule = question.profile, question.profile.containment_rule()
+    profile = question.profile
     text_numbers = used_text_numbers(sample.texts, {kind.unit for kind in kinds}, share)
-    floor = min(question.thresholds) if rule is None else min(*question.thresholds, rule.min_similarity)
     for kind in kinds:
         with progress(f"{kind.unit} {kind.size}: pairs", len(text_numbers)) as step:
             study = Study(
                 kind,
                 sample.texts,
                 HashFamily(question.most_permutations, profile.seed),
-                floor=floor,
-                rule=rule,
+                floor=min(*question.thresholds, LEAST_JOINED),
+                rule=profile.containment_rule(),
                 scopes=sample.scopes,
                 text_numbers=text_numbers,
                 min_words=profile.min_words,
@@ -162,16 +163,12 @@ def _recommended(question: Question, workload: Workload, rows: Sequence[TuningRo
 
 def _refusal(question: Question, workload: Workload, rows: Sequence[TuningRow]) -> str:
     """Return the reason why no row is recommended, with the remedies."""
-    rule = question.profile.containment_rule()
-    least_similarity = (
-        f"threshold {question.threshold:g}" if rule is None else f"similarity {rule.min_similarity:g} of containment"
-    )
     reason = (
-        f"no bands within {question.most_permutations} permutations reach a recall of {question.min_recall:g} at the "
-        f"{least_similarity}"
+        f"no bands within {question.most_permutations} permutations reach a recall of {question.min_recall:g} at "
+        f"similarity {max(question.threshold, workload.recall_from):g}"
     )
     remedies = (
-        "raise --threshold, or in the settings file of --config lower min_recall or raise permutations (at most "
+        "in the settings file of --config raise recall_from, lower min_recall or raise permutations (at most "
         f"{LARGEST_SIGNATURE})"
     )
     if not rows:

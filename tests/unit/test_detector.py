@@ -126,7 +126,7 @@ def test_with_a_rule_of_containment_the_pairs_are_those_of_the_reference(seed, s
 
 
 class TestContainment:
-    RULE = ContainmentRule(0.9, 0.3, 5)
+    RULE = ContainmentRule(0.9, 5)
     ADDED = " inlet jetty knoll lagoon inlet knoll jetty inlet"
 
     def matches(self, *texts, **options):
@@ -158,7 +158,7 @@ class TestContainment:
         assert match.reason == "similarity"
 
     def test_an_estimated_containment_has_the_error_of_its_estimate(self):
-        (match,) = self.matches(*self.long_texts(), exact_limit=3, containment=ContainmentRule(0.6, 0.2))
+        (match,) = self.matches(*self.long_texts(), exact_limit=3, containment=ContainmentRule(0.6))
         assert match.method == "estimated"
         variance = (1 - match.containment) / (64 * match.similarity)
         assert match.containment_error == pytest.approx(match.containment * variance**0.5)
@@ -643,7 +643,7 @@ class TestHidden:
         assert not result.hidden
 
     def test_a_pair_by_containment_counts_as_a_match_and_a_suppressed_pair_does_not(self):
-        assert not self.flooded(containment=ContainmentRule(0.3, 0.1, 5)).index(self.story(150)).hidden
+        assert not self.flooded(containment=ContainmentRule(0.3, 5)).index(self.story(150)).hidden
         suppression = Suppression(ignore_same_source=True)
         stream = self.flooded(threshold=0.35, suppression=suppression, keep_sources=True)
         result = stream.index(self.story(150, source="press"))
