@@ -86,7 +86,9 @@ class ComparedSettings(NamedTuple):
     Attributes:
         question, sample: The compared settings, and the documents on which they were compared.
         workload: Index size, and the settings that all rows share.
-        rows: All rows, one shingle kind after the other.
+        rows: All rows, one shingle kind after the other, on the same documents.
+        kinds: A row for each shingle kind, with the recommendation's threshold and minimum recall, on the documents of
+            the last comparison with all kinds.
         recommendation: One of the rows, with the reason.
         share: Share of the usable texts on which the recommended kind was studied; below 1 where time was short.
     """
@@ -95,6 +97,7 @@ class ComparedSettings(NamedTuple):
     sample: Sample
     workload: Workload
     rows: list[TuningRow]
+    kinds: list[TuningRow]
     recommendation: Recommendation
     share: float = 1.0
 
@@ -104,8 +107,7 @@ def compare_settings(
 ) -> ComparedSettings:
     """Compare settings on a share of a sample's usable texts (``used_text_numbers``); at least one document is needed.
 
-    Given an ``earlier`` comparison on fewer documents, study only the shingle kind that it recommends, and copy its
-    rows of all other kinds.
+    Given an ``earlier`` comparison on fewer documents, study only the shingle kind that it recommends.
 
     Raises:
         SettingsError: No row reaches the minimum recall at the profile's threshold; the text names remedies.
@@ -121,12 +123,14 @@ def compare_settings(
         recall_from=profile.least_recall_from(),
     )
     kinds = question.kinds if earlier is None else (earlier.recommendation.row.options,)
-    rows = [] if earlier is None else [row for row in earlier.rows if row.options not in kinds]
+    rows: list[TuningRow] = []
     for study in _studies(question, kinds, sample, progress, share):
-        with progress(f"{study.options.unit} {study.options.size}: bands", question.most_permutations) as step:
+        with progress(f"{study.options.unit} {study.options.size}: bands", question.most_permutations - 1) as step:
             rows += rows_of(study, workload, question.thresholds, question.recalls, step)
-    rows.sort(key=lambda row: question.kinds.index(row.options))
-    return ComparedSettings(question, sample, workload, rows, _recommended(question, workload, rows), share)
+    recommendation, compared = _recommended(question, workload, rows), _at_target(question, rows)
+    if earlier is not None:
+        recommendation, compared = recommendation._replace(reason=earlier.recommendation.reason), earlier.kinds
+    return ComparedSettings(question, sample, workload, rows, compared, recommendation, share)
 
 
 def _studies(
@@ -153,12 +157,16 @@ def _studies(
 
 def _recommended(question: Question, workload: Workload, rows: Sequence[TuningRow]) -> Recommendation:
     """Recommend one of the rows with ``question``'s threshold and minimum recall; raises as ``compare_settings``."""
-    target = (question.threshold, question.min_recall)
-    eligible = [row for row in rows if (row.threshold, row.min_recall) == target]
+    eligible = _at_target(question, rows)
     reaching = [row for row in eligible if row.reached]
     if not reaching:
         raise SettingsError(_refusal(question, workload, eligible))
     return recommend(reaching, question.profile.shingle_options())
+
+
+def _at_target(question: Question, rows: Sequence[TuningRow]) -> list[TuningRow]:
+    """Return the rows for which settings are recommended: those with ``question``'s threshold and minimum recall."""
+    return [row for row in rows if (row.threshold, row.min_recall) == (question.threshold, question.min_recall)]
 
 
 def _refusal(question: Question, workload: Workload, rows: Sequence[TuningRow]) -> str:

@@ -35,7 +35,7 @@ _CURVE_BINS: Final = 40
 def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]:
     """Return all results; the proposals are computed here, for the recommended shingles and threshold."""
     question, sample, row = compared.question, compared.sample, compared.recommendation.row
-    studies = {row.options: row.study for row in compared.rows}
+    studies = {row.options: row.study for row in (*compared.kinds, *compared.rows)}
     proposals = study_proposals(compared, progress)
     return {
         "sample": {
@@ -52,6 +52,7 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
             "documents_kept": question.documents_kept,
         },
         "rows": [_row(compared, row) for row in compared.rows],
+        "kinds": [{**_row(compared, row), "documents": row.study.documents_count} for row in compared.kinds],
         "recalls": list(_recalls(compared)),
         "thresholds": list(_thresholds(compared)),
         "recommendation": _recommendation(compared),
@@ -80,11 +81,13 @@ def _proposals(compared: ComparedSettings, proposals: Proposals) -> dict[str, An
     command = None
     if learnt is not None:
         command = learning_command(measured[0].row, question.name, question.profile, question.arguments)
+    section = proposals.section(question.name)
     return {
         # The first is the recommendation, which alone is no proposal.
         "proposals": [_proposal(compared, proposal) for proposal in measured] if len(measured) > 1 else [],
         "proposed": {
-            "toml": proposals.section(question.name),
+            "toml": section,
+            "settings_file": section if question.has_servers else f"{SERVERS}\n{section}",
             "stop_shingles": None if learnt is None else learnt.stops.encoded(),
             "command": command,
         },
@@ -166,7 +169,6 @@ def _recommendation(compared: ComparedSettings) -> dict[str, Any]:
             layout: _document_bytes(compared, row, layout) * question.documents_kept for layout in BAND_LIFETIMES
         },
         "toml": section,
-        "settings_file": section if question.has_servers else f"{SERVERS}\n{section}",
     }
 
 

@@ -180,10 +180,10 @@ def rows_of(
     """Return a row for each threshold and minimum recall that any banding reaches without limits for storms.
 
     ``thresholds``: each above 0, at most 1, none below the study's floor. ``recalls``: each above 0, below 1.
-    ``progress``: called with 1 for each of the ``workload.most_permutations`` numbers of rows.
+    ``progress``: called with 1 for each of the numbers of rows from 2 up to ``workload.most_permutations``.
     """
     searches = [_Search(study, workload, threshold, recall) for threshold in thresholds for recall in recalls]
-    for rows in range(1, workload.most_permutations + 1):
+    for rows in range(2, workload.most_permutations + 1):
         reaching = [(search, bands) for search in searches if (bands := search.fewest_bands(rows))]
         if reaching:
             # Counted once for the most bands: the result has a count for each smaller number of bands.

@@ -1,6 +1,7 @@
 """Samples, distinct sets, candidates, rows, templates and advice of ``tune``, compared with plain counting."""
 
 import contextlib
+import io
 import itertools
 import math
 import random
@@ -10,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from streamdedup.cli.rendering.tuning_tables import count_text, tables_text
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.errors import SettingsError
 from streamdedup.evaluation.pairs import shingle_sets
@@ -20,7 +22,7 @@ from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions, Shingler
-from streamdedup.tuning.advice import least_words, recommend
+from streamdedup.tuning.advice import SERVERS, least_words, recommend
 from streamdedup.tuning.candidates import (
     candidate_counts,
     distinct_sets,
@@ -234,6 +236,11 @@ class TestRows:
             banding = row.banding
             assert banding.probability(row.threshold) >= row.min_recall
             assert type(banding)(banding.bands - 1, banding.rows).probability(row.threshold) < row.min_recall
+
+    def test_no_band_has_a_single_row(self):
+        study = Study(WORDS, made_texts(300), FAMILY, floor=0.3)
+        (row,) = rows_of(study, workload(index_size=1.0, recall_from=0.3, most_permutations=32), [0.3], [0.5])
+        assert row.banding.rows == 2
 
     def test_more_documents_ask_for_bands_with_fewer_chance_candidates(self):
         study = Study(WORDS, [f"the report says that {text}" for text in made_texts(300, words=12)], FAMILY, floor=0.5)
@@ -477,6 +484,23 @@ class TestProposals:
         assert (trial["pairs"], trial["gained"], trial["lost"]) == (len(similar | by_rule), len(by_rule), 0)
         assert trial["bytes_per_document"] > trials["as recommended"]["bytes_per_document"]
 
+    def test_the_printed_section_has_all_proposals_as_the_applied_one(self):
+        texts = [*["ok thanks"] * 5, *self.OTHERS, f"{self.OTHERS[0]} end"]
+        (found,) = rounds(*asked(texts, ShingleOptions("char", 5)), no_progress)
+        proposed = found.results["proposed"]
+        assert "min_words = 3\n" in proposed["toml"]
+        assert "min_words = 3\n" not in found.results["recommendation"]["toml"]
+        shown = tables_text(found.results, io.StringIO())
+        assert shown.endswith(f"{SERVERS}\n{proposed['toml']}\n")
+        assert "Kinds of shingles" not in shown
+
+    @pytest.mark.parametrize(
+        ("value", "shown"),
+        [(None, "too many"), (0.0, "0"), (0.406, "0.41"), (9.96, "10"), (104.0, "100"), (8488.0, "8,500")],
+    )
+    def test_estimated_numbers_have_two_digits(self, value, shown):
+        assert count_text(value) == shown
+
     def test_min_words_loses_the_pairs_of_texts_of_one_shingle(self):
         trials = proposed([*["ok thanks"] * 5, *self.OTHERS, f"{self.OTHERS[0]} end"])
         assert (trials["min_words = 3"]["pairs"], trials["min_words = 3"]["lost"]) == (1, 10)
@@ -552,8 +576,10 @@ class TestRounds:
         assert 10 < counts["char 5"] < 150
         assert not found[-1].results["sample"]["cut_by_time"]
         assert found[0].results["sample"]["cut_by_time"]
-        kinds = [(row["unit"], row["size"]) for row in found[-1].results["rows"]]
-        assert kinds == [("word", 3)] * 3 + [("char", 5)] * 3
+        assert {(row["unit"], row["size"]) for row in found[-1].results["rows"]} == {("word", 3)}
+        kinds = found[-1].results["kinds"]
+        assert [(row["unit"], row["size"]) for row in kinds] == [("word", 3), ("char", 5)]
+        assert {(row["threshold"], row["documents"]) for row in kinds} == {(0.8, counts["char 5"])}
         assert titles.count("char 5: pairs") == 2
         assert len(found) == titles.count("word 3: pairs") > 2
 
@@ -578,6 +604,9 @@ class TestRounds:
         *_, last = rounds(*asked(made_texts(300), ShingleOptions("char", 5)), no_progress, clock=clock(6.0))
         counts = last.results["sample"]["looked_at"]
         assert counts["char 5"] < 30 < counts["word 3"]
+        shown = tables_text(last.results, io.StringIO())
+        assert f"Kinds of shingles, all with the same {counts['char 5']} documents, from 0.8" in shown
+        assert shown.index("char 5    0.8") < shown.index("Settings by kind") < shown.index("Minimum recall R")
 
     def test_a_small_round_that_recommends_nothing_is_no_end(self, monkeypatch):
         calls = []

@@ -78,6 +78,7 @@ def page(results: dict[str, Any], sample: Sample) -> str:
         memory=tables.memory_text(results),
         charts=[similarities_chart(results), curve_chart(results), memory_chart(results)],
         tables=[
+            *([kinds] if (kinds := tables.kinds_table(results)) else []),
             tables.settings_table(results),
             tables.recalls_table(results),
             tables.thresholds_table(results),

@@ -44,8 +44,10 @@ def share_text(value: float | None) -> str:
 
 
 def count_text(value: float | None) -> str:
-    """Return a candidate count as text; None is a count beyond the limit of the study."""
-    return "too many" if value is None else f"{value:,.2f}"
+    """Return an estimated number with two digits; None is a count beyond the limit of the study."""
+    if value is None:
+        return "too many"
+    return f"{value:.2g}" if value < 10 else f"{float(f'{value:.2g}'):,.0f}"
 
 
 def sample_text(results: dict[str, Any]) -> str:
@@ -105,6 +107,16 @@ def settings_table(results: dict[str, Any]) -> TableData:
     cells = [[text(row) for text in columns.values()] for row in rows]
     title = "Settings by kind of shingles, threshold t and minimum recall R"
     return TableData(title, list(columns), cells, caption, best=is_best.index(True))
+
+
+def kinds_table(results: dict[str, Any]) -> TableData | None:
+    """Return a row for each kind of shingles on the same documents; None where the settings table has all kinds."""
+    best, kinds = results["recommendation"], results["kinds"]
+    if len(kinds) < 2 or kinds[0]["documents"] == max(results["sample"]["looked_at"].values()):
+        return None
+    table = settings_table(results | {"rows": kinds})
+    title = f"Kinds of shingles, all with the same {kinds[0]['documents']:,} documents, from {best['threshold']:g}"
+    return table._replace(title=title, caption="")
 
 
 def thresholds_table(results: dict[str, Any]) -> TableData:
@@ -179,8 +191,10 @@ def tables_text(results: dict[str, Any], target: TextIO) -> str:
         file=buffer, width=width, height=terminal.height, highlight=False, force_terminal=terminal.is_terminal
     )
     console.print(Text(sample_text(results) + "\n"))
-    _print_table(console, _shown_rows(results))
-    console.print()
+    for table in (kinds_table(results), _shown_rows(results)):
+        if table is not None:
+            _print_table(console, table)
+            console.print()
     _print_table(console, recalls_table(results))
     _print_thresholds(console, results)
     for line in _recommendation(results):
@@ -191,8 +205,8 @@ def tables_text(results: dict[str, Any], target: TextIO) -> str:
         console.print()
         _print_table(console, proposals_table(results))
     if command := results["proposed"]["command"]:
-        print_line(console, Text(f"To read the boilerplate: {printable(command)}"))
-    console.print(Text(f"\n{results['recommendation']['settings_file']}"), soft_wrap=True)  # to be copied
+        print_line(console, Text(f"To write and read the boilerplate, which the section names: {printable(command)}"))
+    console.print(Text(f"\n{results['proposed']['settings_file']}"), soft_wrap=True)  # to be copied
     return buffer.getvalue()
 
 
