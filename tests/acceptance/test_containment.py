@@ -51,8 +51,9 @@ def test_a_text_with_a_paragraph_added_is_alerted_by_containment(install, tmp_pa
     corpus = a_corpus(4)
     installation = install(3, threshold=0.8)
     installation.send(corpus)
-    keys = {"containment_threshold": RULE.threshold, "recall_from": 0.8, "bands": BANDING.bands, "rows": BANDING.rows}
-    installation.run_until_committed(len(corpus), **{f"profiles.articles.{key}": value for key, value in keys.items()})
+    with installation.config.open("a", encoding="utf-8") as config:  # its last section is the profile
+        config.write(f"bands = {BANDING.bands}\nrows = {BANDING.rows}\n")
+    installation.run_until_committed(len(corpus), **{"profiles.articles.containment_threshold": RULE.threshold})
     found = alerted(installation)
 
     expected = {tuple(sorted((f"longer-{at}", f"text-{at}"))) for at in range(0, 60, 2)}

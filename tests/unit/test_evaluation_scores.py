@@ -104,6 +104,24 @@ def test_a_missed_pair_by_containment_has_its_reason():
     assert scores.estimated_precision.share == 1.0
 
 
+def test_estimated_containments_are_judged_within_their_error():
+    options = replace(OPTIONS, threshold=0.7, exact_limit=0, containment=ContainmentRule(0.9, 1))
+    scores, findings = evaluated(with_additions(60, lost=5), options)  # the containment of each pair is 35/40
+    assert len(findings.pairs.left) > 10
+    assert scores.precision.hits == 0
+    assert scores.estimated_precision.share == 1.0
+
+
+def test_recall_counts_from_recall_from_on_and_the_ranges_have_the_pairs_below():
+    texts = edited(60, of=6)
+    whole, _ = evaluated(texts)
+    scores, _ = evaluated(texts, replace(OPTIONS, recall_from=0.75, exact_limit=0))
+    assert scores.recall_limit == 0.75
+    assert 0 < scores.recall.total < whole.recall.total == sum(part.recall.total for part in scores.ranges)
+    assert scores.recall.total == sum(part.recall.total for part in scores.ranges if part.low >= 0.75)
+    assert scores.estimated_recall.total == scores.recall.total
+
+
 def test_similarity_ranges_add_up_to_the_whole():
     texts = edited(60, of=6)
     scores, _ = evaluated([*texts, texts[0]])

@@ -470,6 +470,18 @@ def test_a_transaction_is_longer_than_two_tries_of_a_request():
     assert load({"kafka.transaction_timeout": "45s"}).kafka.request_timeout_s == 15
 
 
+def test_the_preset_for_news_is_the_example_and_finds_pairs_from_its_recall_from_on():
+    news = named_profile(None, "news", {})
+    assert (news.threshold, news.containment_threshold, news.recall_from) == (0.5, 0.8, 0.6)
+    assert news.recall(0.6) >= 0.99 > news.recall(0.5)
+    articles = named_profile(None, "articles", {})
+    assert (articles.threshold, articles.containment_threshold, articles.recall_from) == (0.8, 0.8, 0.8)
+    assert (
+        articles.least_recall_from() == named_profile(None, "articles", {"threshold": 0.9}).least_recall_from() == 0.8
+    )
+    assert news.least_recall_from() == 0.6
+
+
 def test_a_built_in_profile_keeps_what_no_option_changes():
     profile = named_profile(None, "reviews", {"shingle_unit": None, "threshold": 0.7})
     assert (profile.shingle_unit, profile.threshold) == ("char", 0.7)

@@ -1,5 +1,7 @@
 """The ways in which Redis is run, as settings: accepted, handed on, and contradicted in one line each."""
 
+import re
+
 import pytest
 from test_settings import CANARY, check_mistake, load, mistakes, write
 from typer.testing import CliRunner
@@ -120,8 +122,10 @@ def test_bands_with_more_candidates_than_are_compared_are_hinted_at():
     (hint,) = load(low).hints()
     assert hint.startswith("profiles.a.max_candidates: is 500, but 35 x 3 (bands x rows) give a document some 1,4")
     assert "candidates below similarity 0.5 in" in hint
-    (hint,) = load(low | {"profiles.a.threshold": 0.1}).hints()
-    assert "candidates below similarity 0.1 in" in hint
+    (lower,) = load(low | {"profiles.a.threshold": 0.1}).hints()
+    assert "candidates below similarity 0.1 in" in lower
+    counts = [int(re.search(r"some ([\d,]+) candidates", text)[1].replace(",", "")) for text in (hint, lower)]
+    assert counts[1] < 0.9 * counts[0]  # those between 0.1 and 0.5 are right candidates of the lower threshold
     wider = {"profiles.a.permutations": 288, "profiles.a.bands": 72, "profiles.a.rows": 4}
     for cure in (wider, {"profiles.a.max_candidates": "none"}, {"profiles.a.shingle_unit": "word"}):
         assert list(load(low | cure).hints()) == [], cure

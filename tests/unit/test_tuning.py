@@ -7,6 +7,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -662,6 +663,14 @@ class TestSteps:
                 assert int(pair["left"][1:]) > int(pair["right"][1:])
                 shown = pair["left_text"].replace("...", "").split()
                 assert set(shown) <= set(texts[int(pair["left"][1:])].split())
+
+    def test_a_profile_with_a_higher_threshold_is_compared_at_the_bands_of_lower_ones(self):
+        question, sample = asked(self.edited())
+        strict = replace(question, profile=named_profile(None, "articles", {"threshold": 0.9}))
+        assert compare_settings(strict, sample, no_progress).recommendation.row.recall_from == 0.8
+        loose = named_profile(None, "articles", {"threshold": 0.5, "recall_from": 0.6})
+        rows = compare_settings(replace(question, profile=loose), sample, no_progress).rows
+        assert [(row.threshold, row.recall_from) for row in rows] == [(0.5, 0.6), (0.7, 0.7), (0.8, 0.8)]
 
     def test_a_step_has_the_share_of_its_pairs_that_the_recommended_bands_find(self):
         texts = self.edited()
