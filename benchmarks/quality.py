@@ -114,7 +114,7 @@ def _measure(documents: Corpus, world: World | None, thresholds: tuple[float, ..
 
 def _evaluated(documents: Corpus, name: str, threshold: float, seed: int = DEFAULT_SEED) -> Measured:
     """Find the pairs in memory and score them."""
-    profile = named_profile(None, name, {"threshold": threshold})
+    profile = named_profile(None, name, {"threshold": threshold, "recall_from": threshold})
     made = (document_at(number, *document) for number, document in enumerate(documents.documents))
     options = replace(detector_options(name, profile), seed=seed)
     return Measured(documents.name, name, threshold, evaluate_documents(made, options, empty_index(profile)))
@@ -122,7 +122,7 @@ def _evaluated(documents: Corpus, name: str, threshold: float, seed: int = DEFAU
 
 def _with_daemon(world: World, documents: Corpus, measured: Measured) -> Measured:
     """Run a daemon over the set, and compare its pairs with those found in memory."""
-    keys = KEYS[measured.profile] | {"threshold": measured.threshold}
+    keys = KEYS[measured.profile] | dict.fromkeys(("threshold", "recall_from"), measured.threshold)
     alerted: Counter[tuple[str, ...]] = Counter()
     for value in world.alerts(documents.name, lambda job: [world.daemon(job, profile=keys)]):
         alert = decode_alert(value)

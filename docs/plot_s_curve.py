@@ -2,14 +2,17 @@
 
 from pathlib import Path
 
+from streamdedup.settings.profile import DEFAULT_RECALL_FROM
 from streamdedup.similarity.lsh import Banding, choose_banding
 
 #: The picture.
 PICTURE = Path(__file__).parent / "images" / "s-curve.svg"
-#: Threshold and recall of a profile that says nothing else.
-THRESHOLD, MIN_RECALL = 0.8, 0.99
-#: Thresholds whose bandings are drawn for comparison.
+#: ``recall_from`` and ``min_recall`` of a profile that says nothing else.
+RECALL_FROM, MIN_RECALL = DEFAULT_RECALL_FROM, 0.99
+#: Other values of ``recall_from`` whose bandings are drawn for comparison.
 OTHERS = (0.5, 0.9)
+#: Lower similarities whose probability by the default bands is named.
+LOWER = (0.5, 0.6, 0.7)
 #: Size of the picture, and the corners of its plot, in pixels.
 WIDTH, HEIGHT = 720, 420
 LEFT, TOP, RIGHT, BOTTOM = 64, 24, 700, 364
@@ -23,7 +26,6 @@ text { font: 13px system-ui, sans-serif; fill: #24292f }
 .threshold { stroke: #57606a; stroke-width: 1.5; stroke-dasharray: 5 4 }
 .curve { fill: none; stroke: #0969da; stroke-width: 3 }
 .other { fill: none; stroke: #8c959f; stroke-width: 1.5 }
-.rejected { fill: #ddf4ff }
 """
 
 
@@ -32,9 +34,9 @@ def place(similarity: float, probability: float) -> tuple[float, float]:
     return LEFT + similarity * (RIGHT - LEFT), BOTTOM - probability * (BOTTOM - TOP)
 
 
-def points(banding: Banding, last: float = 1.0) -> list[tuple[float, float]]:
-    """Return the pixels of a banding's curve, from similarity 0 up to `last`."""
-    return [place(s, banding.probability(s)) for s in (last * step / STEPS for step in range(STEPS + 1))]
+def points(banding: Banding) -> list[tuple[float, float]]:
+    """Return the pixels of a banding's curve."""
+    return [place(s, banding.probability(s)) for s in (step / STEPS for step in range(STEPS + 1))]
 
 
 def path(pixels: list[tuple[float, float]]) -> str:
@@ -68,34 +70,35 @@ def grid() -> list[str]:
     return parts
 
 
-def label_of(banding: Banding, threshold: float, probability: float, *, left: bool) -> str:
+def label_of(banding: Banding, recall_from: float, probability: float, *, left: bool) -> str:
     """Return the name of a curve, beside the place where it has a probability."""
     similarity = next(s / 1000 for s in range(1001) if banding.probability(s / 1000) >= probability)
     x, y = place(similarity, probability)
-    name = f"{banding}, for {threshold:g}"
+    name = f"{banding}, for {recall_from:g}"
     return text(x - 8, y, name, "end", "small") if left else text(x + 8, y + 8, name, "start", "small")
 
 
 def draw() -> str:
     """Return the picture as SVG."""
-    default = choose_banding(THRESHOLD, MIN_RECALL)
-    x, y = place(THRESHOLD, default.probability(THRESHOLD))
-    below = [place(0, 0), *points(default, THRESHOLD), place(THRESHOLD, 0)]
-    parts = [f'<path class="rejected" d="{path(below)} Z"/>', *grid()]
-    for threshold in OTHERS:
-        banding = choose_banding(threshold, MIN_RECALL)
-        label = label_of(banding, threshold, 0.4, left=threshold < THRESHOLD)
+    default = choose_banding(RECALL_FROM, MIN_RECALL)
+    x, y = place(RECALL_FROM, default.probability(RECALL_FROM))
+    parts = grid()
+    for recall_from in OTHERS:
+        banding = choose_banding(recall_from, MIN_RECALL)
+        label = label_of(banding, recall_from, 0.4, left=recall_from < RECALL_FROM)
         parts += [f'<path class="other" d="{path(points(banding))}"/>', label]
     parts += [
-        line("threshold", place(THRESHOLD, 0), place(THRESHOLD, 1)),
+        line("threshold", place(RECALL_FROM, 0), place(RECALL_FROM, 1)),
         f'<path class="curve" d="{path(points(default))}"/>',
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="#0969da"/>',
         text(x + 8, y + 96, f"{default}, default:", "start"),
-        text(x + 8, y + 114, f"{default.probability(THRESHOLD):.4f} at {THRESHOLD:g}", "start"),
-        text(x - 10, BOTTOM - 32, "compared and rejected:", "end", "small"),
-        text(x - 10, BOTTOM - 15, f"similarity below {THRESHOLD:g}", "end", "small"),
-        text(x + 10, BOTTOM - 15, "reported", "start", "small"),
+        text(x + 8, y + 114, f"{default.probability(RECALL_FROM):.4f} at {RECALL_FROM:g}", "start"),
+        text(x + 8, BOTTOM - 15, "recall_from", "start", "small"),
     ]
+    for similarity in LOWER:
+        x, y = place(similarity, default.probability(similarity))
+        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="#0969da"/>')
+        parts.append(text(x - 8, y - 5, f"{default.probability(similarity):.4f} at {similarity:g}", "end", "small"))
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}">'
     title = "<title>Probability that a pair becomes a candidate, by its Jaccard similarity</title>"
     back = '<rect width="100%" height="100%" fill="#fff"/>'

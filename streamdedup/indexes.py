@@ -28,6 +28,7 @@ def detector_options(name: str, profile: Profile) -> DetectorOptions:
         seed=profile.seed,
         threshold=profile.threshold,
         containment=profile.containment_rule(),
+        recall_from=profile.recall_from,
         measure=MEASURES[profile.similarity],
         min_shared_bands=profile.min_shared_bands,
         min_words=profile.min_words,

@@ -71,7 +71,7 @@ class ProfileKeys(TypedDict, total=False):
     min_words: int
     threshold: float
     containment_threshold: float | Literal["none"]
-    containment_min_similarity: float
+    recall_from: float
     min_shingles: int
     only_sources: Sequence[str]
     ignore_same_source: bool

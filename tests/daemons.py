@@ -46,6 +46,8 @@ metrics_port = 0
 topics = ["{topic}"]
 shingle_size = {shingle_size}
 threshold = {threshold}
+recall_from = {threshold}
+containment_threshold = "none"
 bucket_cap = "none"
 max_candidates = "none"
 """

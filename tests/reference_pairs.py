@@ -52,7 +52,7 @@ def expected_pairs(
                 continue
             similarity = Fraction(len(sets[a] & sets[b]), len(sets[a] | sets[b]))
             if float(similarity) >= threshold or (
-                containment is not None and _is_contained(sets[a], sets[b], float(similarity), containment)
+                containment is not None and _is_contained(sets[a], sets[b], containment)
             ):
                 found.add(tuple(sorted((documents[a][0], documents[b][0]))))
     return found
@@ -73,10 +73,10 @@ def expected_by_options(documents: Sequence[tuple[str, str]], options: DetectorO
     )
 
 
-def _is_contained(a: frozenset[int], b: frozenset[int], similarity: float, rule: ContainmentRule) -> bool:
+def _is_contained(a: frozenset[int], b: frozenset[int], rule: ContainmentRule) -> bool:
     smaller = min(len(a), len(b))
     share = float(Fraction(len(a & b), smaller))
-    return share >= rule.threshold and similarity >= rule.min_similarity and smaller >= rule.min_shingles
+    return share >= rule.threshold and smaller >= rule.min_shingles
 
 
 def _band_keys(signature: np.ndarray, bands: int, rows: int) -> list[int]:

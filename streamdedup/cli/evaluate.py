@@ -20,7 +20,7 @@ from streamdedup.errors import CorpusError
 from streamdedup.evaluation.join import join
 from streamdedup.evaluation.misses import near_duplicates
 from streamdedup.evaluation.pairs import Pairs, ShingleSets, concatenated, gathered, shingle_sets, similarities
-from streamdedup.evaluation.scores import Evaluation, Truth, score, without_suppressed
+from streamdedup.evaluation.scores import Evaluation, Truth, joined_from, score, without_suppressed
 from streamdedup.evaluation.trial import Trial, document_at
 from streamdedup.index.contract import Index
 from streamdedup.indexes import detector_options
@@ -93,7 +93,7 @@ def evaluate_documents(
 def _joined_pairs(sets: ShingleSets, options: DetectorOptions) -> _TruePairs:
     """Return all near-duplicates of the options by an exact join, whose pairs the containment rule then filters."""
     with steps("comparing all pairs", len(sets.sizes)) as progress:
-        joined = join(sets.hashes, sets.offsets, options.least_similarity, progress, options.measure)
+        joined = join(sets.hashes, sets.offsets, joined_from(options), progress, options.measure)
         pairs = gathered(block.within(sets.scopes) for block in joined)
     return _TruePairs(pairs.where(near_duplicates(pairs, options, sets)), "all pairs, by an exact join")
 

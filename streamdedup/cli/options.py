@@ -46,7 +46,8 @@ class CorpusOptions:
         Path | None, typer.Option("--config", "-c", readable=False, help="Take the profile from this settings file.")
     ] = None
     profile: Annotated[
-        str | None, typer.Option("--profile", "-p", help="articles (words), reviews (characters), or one of --config.")
+        str | None,
+        typer.Option("--profile", "-p", help="articles (words), reviews (characters), news, or one of --config."),
     ] = None
     id_field: Annotated[str | None, typer.Option("--id-field", "--id-column", help="Field or column of the id.")] = None
     text_fields: Annotated[
@@ -142,7 +143,11 @@ class MatchSettings:
         None
     )
     containment_threshold: Annotated[
-        float | None, typer.Option(help="Also pairs below the threshold with this share of the smaller text in common.")
+        str | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Also pairs below the threshold with this share of the smaller text in common, or none.",
+        ),
     ] = None
 
 

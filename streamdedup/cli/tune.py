@@ -109,7 +109,7 @@ def _question(options: CorpusOptions, study: StudyOptions) -> Question:
     # Values of a settings file are also tried. Without a file the profile has only defaults.
     default_thresholds: tuple[float, ...] = (*THRESHOLDS, profile.threshold) if has_servers else THRESHOLDS
     recalls: tuple[float, ...] = (*RECALLS, profile.min_recall) if has_servers else RECALLS
-    question = Question(
+    return Question(
         name=name,
         profile=profile,
         kinds=_kinds(profile, study.unit, study.size),
@@ -120,13 +120,6 @@ def _question(options: CorpusOptions, study: StudyOptions) -> Question:
         arguments=options.arguments(),
         has_servers=has_servers,
     )
-    # `threshold` is the compared threshold nearest to the profile's, for which settings are recommended.
-    if profile.containment_threshold is not None and question.threshold <= profile.containment_min_similarity:
-        raise SettingsError(
-            f"--threshold {question.threshold:g}: must be above profiles.{name}.containment_min_similarity, which is "
-            f"{profile.containment_min_similarity:g}"
-        )
-    return question
 
 
 def _profile(options: CorpusOptions) -> tuple[Profile, Redis]:

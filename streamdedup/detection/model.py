@@ -56,6 +56,7 @@ class DetectorOptions:
         seed: Seed for the hash family.
         threshold: Least similarity for a reported pair, in (0, 1].
         containment: Rule by which pairs below the threshold are reported; None for no rule.
+        recall_from: Similarity from which ``banding`` is meant to find pairs; read by evaluations only.
         min_shared_bands: Least count for shared band keys in a reported pair.
         min_words: Documents with fewer tokens are skipped.
         exact_limit: Documents with at most so many shingles are stored as sets and compared exactly; None for no limit.
@@ -77,6 +78,7 @@ class DetectorOptions:
     seed: int
     threshold: float
     containment: ContainmentRule | None = None
+    recall_from: float = 0.8
     measure: Measure = MEASURES["set"]
     min_shared_bands: int = 1
     min_words: int = 0
@@ -94,21 +96,15 @@ class DetectorOptions:
         """Return the least probability that a pair with this similarity (by ``measure``) is found."""
         return self.banding.probability(self.measure.least_jaccard(similarity), self.min_shared_bands)
 
-    @property
-    def least_similarity(self) -> float:
-        """Least similarity for a reported pair: that of the containment rule, which is lower, else the threshold."""
-        return self.threshold if self.containment is None else self.containment.min_similarity
-
     def near(self, similarities: Similarities) -> NDArray[np.bool_]:
         """Return which pairs are near-duplicates, bool (n,)."""
         return (similarities.values >= self.threshold) | self.contained(similarities)
 
     def contained(self, similarities: Similarities) -> NDArray[np.bool_]:
         """Return for which pairs the containment rule holds, also above the threshold, bool (n,)."""
-        values, overlaps = similarities.values, similarities.overlaps
         if self.containment is None:
-            return np.zeros(len(values), np.bool_)
-        return self.containment.holds(values, overlaps.containments(), similarities.smaller_counts)
+            return np.zeros(len(similarities.values), np.bool_)
+        return self.containment.holds(similarities.overlaps.containments(), similarities.smaller_counts)
 
     def skips(self, token_counts: NDArray[np.int64], shingle_counts: NDArray[np.int64]) -> dict[int, Skip]:
         """Return the skip reason by row, for documents whose text keeps them out of the buckets.

@@ -98,5 +98,5 @@ def near_duplicates(pairs: Pairs, options: DetectorOptions, sets: ShingleSets) -
     near: NDArray[np.bool_] = pairs.similarities >= options.threshold
     if options.containment is not None:
         below = np.flatnonzero(~near)
-        near[below] = contained(sets, pairs.left[below], pairs.right[below], options.containment, options.measure)
+        near[below] = contained(sets, pairs.left[below], pairs.right[below], options.containment)
     return near

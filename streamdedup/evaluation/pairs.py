@@ -98,11 +98,14 @@ def contained(
     left: NDArray[np.int64],
     right: NDArray[np.int64],
     rule: ContainmentRule,
-    measure: Measure = MEASURES["set"],
+    tolerance: NDArray[np.float64] | float = 0.0,
 ) -> NDArray[np.bool_]:
-    """Return whether a containment rule holds for each pair of document numbers, by exact values, bool (n,)."""
+    """Return whether a containment rule holds for each pair of document numbers, by exact values, bool (n,).
+
+    ``tolerance``: by how much the containments may be too low, for all pairs or by pair, float64 (n,).
+    """
     overlaps = overlaps_of(sets, left, right)
-    return rule.holds(measure.exact(*overlaps), overlaps.containments(), np.minimum(overlaps.left, overlaps.right))
+    return rule.holds(overlaps.containments() + tolerance, np.minimum(overlaps.left, overlaps.right))
 
 
 def overlaps_of(sets: ShingleSets, left: NDArray[np.int64], right: NDArray[np.int64]) -> Overlaps:

@@ -11,7 +11,7 @@ by which a pair is a near-duplicate, or compared exactly.
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Final, NamedTuple
 
@@ -21,13 +21,15 @@ from numpy.typing import NDArray
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.detection.suppression import Suppression, source_key
 from streamdedup.evaluation.misses import Miss, MissClassifier, compared_exactly, near_duplicates
-from streamdedup.evaluation.pairs import Pairs, ShingleSets, similarities
+from streamdedup.evaluation.pairs import Pairs, ShingleSets, contained, similarities
 from streamdedup.evaluation.rates import Rate
 from streamdedup.evaluation.trial import DetectorRun, Findings
 from streamdedup.similarity.containment import standard_error
 
 #: Standard errors by which an estimate may miss the exact similarity and still count as right.
 TOLERANCE: Final = 3.0
+#: Similarity from which pairs by containment are part of a computed truth: bands find few pairs below it.
+LEAST_JOINED: Final = 0.5
 #: Width of a similarity range.
 _RANGE_WIDTH: Final = 0.05
 #: Examples of missed pairs for each reason.
@@ -39,9 +41,9 @@ class Truth(NamedTuple):
 
     Attributes:
         pairs: The true pairs that no rule suppresses.
-        computed: True: ``pairs`` come from the exact join; a found pair is right if its exact similarity reaches the
-            threshold or the pair fulfils the rule of containment. False: ``pairs`` come from a file; a found pair
-            is right if it is in the file.
+        computed: True: ``pairs`` come from the exact join, those by containment from ``LEAST_JOINED`` on; a found pair
+            is right if its exact similarity reaches the threshold or the pair fulfils the rule of containment. False:
+            ``pairs`` come from a file; a found pair is right if it is in the file.
         ignores_threshold: True for a file that lists pairs without similarities: all its pairs count.
     """
 
@@ -79,14 +81,15 @@ class Scores(NamedTuple):
     """Scores of a trial. The bounds of each rate take into account that pairs share documents (``rates``).
 
     Attributes:
-        recall: Found pairs among the true pairs, by similarity and by containment.
+        recall: Found pairs among the promised pairs: the true pairs from ``recall_from`` on, or all of a truth that
+            ignores the threshold.
         precision: Right pairs among the found pairs.
-        exact_recall: Recall among the true pairs that the detector compares exactly.
+        exact_recall: Recall among the promised pairs that the detector compares exactly.
         exact_precision: Precision among the found pairs that the detector reports as exact.
         estimated_recall: Recall among the true pairs from ``recall_limit`` on that the detector compares by estimate.
         estimated_precision: Precision among the pairs that the detector reports as estimated; with a computed truth,
             each limit of the profile is lower by three standard errors.
-        recall_limit: The threshold plus three standard errors, at most 1.
+        recall_limit: The threshold plus three standard errors, at most 1; ``recall_from`` where it is higher.
         precision_limit: The threshold minus three standard errors, at least 0.
         containment_recall: Recall among the true pairs below the threshold. These are alerted by containment, except
             where the truth ignores the threshold.
@@ -94,7 +97,7 @@ class Scores(NamedTuple):
         ranges: Recall by similarity range.
         missed: Missed pair count by reason, for reasons that occur.
         examples: The most similar missed pairs of each reason.
-        without_match: Share of the documents with true pairs of which none was found.
+        without_match: Share of the documents with promised pairs of which none was found.
         thresholds: The true pairs from each threshold on, for a truth that ignores the threshold; else empty.
     """
 
@@ -150,6 +153,11 @@ class Evaluation:
         return self.run.candidates_count / len(self.ids) if self.ids else None
 
 
+def joined_from(options: DetectorOptions) -> float:
+    """Return the least similarity of the pairs of a computed truth."""
+    return options.threshold if options.containment is None else min(options.threshold, LEAST_JOINED)
+
+
 def precision_limit(options: DetectorOptions) -> float:
     """Return the least exact similarity with which an estimated pair counts as right."""
     return max(options.threshold - _tolerance(options), 0.0)
@@ -160,20 +168,15 @@ def _tolerance(options: DetectorOptions) -> float:
     return TOLERANCE * options.measure.standard_error(options.threshold, options.permutations)
 
 
-def _tolerant(options: DetectorOptions) -> DetectorOptions:
-    """Return the options with each limit lower by three standard errors, by which estimated pairs are judged."""
-    rule = options.containment
-    if rule is not None:
-        similarity, permutations = rule.min_similarity, options.permutations
+def _nearly_right(pairs: Pairs, options: DetectorOptions, sets: ShingleSets) -> NDArray[np.bool_]:
+    """Return whether a pair reaches a limit within three standard errors, bool (n,); ``pairs`` by exact similarity."""
+    right: NDArray[np.bool_] = pairs.similarities >= precision_limit(options)
+    if (rule := options.containment) is not None:
         # The error of a containment is computed from a Jaccard similarity, for every measure.
-        containment_error = standard_error(rule.threshold, options.measure.least_jaccard(similarity), permutations)
-        similarity_error = options.measure.standard_error(similarity, permutations)
-        rule = replace(
-            rule,
-            threshold=max(rule.threshold - TOLERANCE * containment_error, 0.0),
-            min_similarity=max(similarity - TOLERANCE * similarity_error, 0.0),
-        )
-    return replace(options, threshold=precision_limit(options), containment=rule)
+        jaccards = map(options.measure.least_jaccard, pairs.similarities.tolist())
+        errors = [standard_error(rule.threshold, jaccard, options.permutations) for jaccard in jaccards]
+        right |= contained(sets, pairs.left, pairs.right, rule, TOLERANCE * np.array(errors))
+    return right
 
 
 def without_suppressed(
@@ -199,9 +202,11 @@ def score(truth: Truth, findings: Findings, options: DetectorOptions, sets: Shin
     if not truth.ignores_threshold:
         expected = expected.where(near_duplicates(expected, options, sets))
     is_found = np.isin(_codes(expected, ids), _codes(reported, ids))
-    exact = compared_exactly(expected, options, sets)
-    recall_limit = min(options.threshold + _tolerance(options), 1.0)
-    is_estimated_above = ~exact & (expected.similarities >= recall_limit)
+    is_promised = (expected.similarities >= options.recall_from) | truth.ignores_threshold
+    promised, is_promise_kept = expected.where(is_promised), is_found[is_promised]
+    exact = compared_exactly(promised, options, sets)
+    recall_limit = max(min(options.threshold + _tolerance(options), 1.0), options.recall_from)
+    is_estimated_above = ~exact & (promised.similarities >= recall_limit)
     is_below = expected.similarities < options.threshold
     missed = expected.where(~is_found)
     reasons = MissClassifier(options, sets, findings).reasons(missed)
@@ -209,26 +214,26 @@ def score(truth: Truth, findings: Findings, options: DetectorOptions, sets: Shin
     if truth.computed:
         recomputed = reported._replace(similarities=similarities(sets, reported.left, reported.right, options.measure))
         is_right = near_duplicates(recomputed, options, sets)
-        is_nearly_right = near_duplicates(recomputed, _tolerant(options), sets)
+        is_nearly_right = _nearly_right(recomputed, options, sets)
     else:
         is_right = np.isin(_codes(reported, ids), _codes(expected, ids))
         # ``expected`` lacks the file's pairs below the threshold; to find one of these is no mistake of an estimate.
         is_nearly_right = np.isin(_codes(reported, ids), _codes(truth.pairs, ids))
     return Scores(
-        recall=_rate(expected, is_found),
+        recall=_rate(promised, is_promise_kept),
         precision=_rate(reported, is_right),
-        exact_recall=_rate(expected, is_found, exact),
+        exact_recall=_rate(promised, is_promise_kept, exact),
         exact_precision=_rate(reported, is_right, findings.exact),
-        estimated_recall=_rate(expected, is_found, is_estimated_above),
+        estimated_recall=_rate(promised, is_promise_kept, is_estimated_above),
         estimated_precision=_rate(reported, is_nearly_right, ~findings.exact),
         recall_limit=recall_limit,
         precision_limit=precision_limit(options),
         containment_recall=_rate(expected, is_found, is_below),
         containment_precision=_rate(reported, is_right, reported.similarities < options.threshold),
-        ranges=_ranges(expected, is_found, 0.0 if truth.ignores_threshold else options.least_similarity),
+        ranges=_ranges(expected, is_found, 0.0 if truth.ignores_threshold else joined_from(options)),
         missed={reason: reason_counts[reason] for reason in Miss if reason_counts[reason]},
         examples=_examples(missed, reasons),
-        without_match=_without_match(expected, is_found, len(ids)),
+        without_match=_without_match(promised, is_promise_kept, len(ids)),
         thresholds=_thresholds(expected.similarities, options.threshold) if truth.ignores_threshold else [],
     )
 

@@ -14,8 +14,10 @@ from streamdedup.settings.redis import Redis
 from streamdedup.settings.root import Settings
 from streamdedup.settings.schema import SECTIONS
 from streamdedup.settings.units import counted, write_text
-from streamdedup.similarity.lsh import BAND_BYTES, REFERENCE_DOCUMENTS, Banding, banding_cost, false_candidates
+from streamdedup.similarity.lsh import Banding
 
+#: Similarities at which ``describe_banding`` shows the chance of a pair, beside ``recall_from``.
+_CURVE = (0.5, 0.6, 0.7, 0.8)
 #: Replacement of a secret in shown settings.
 HIDDEN = '"***"'
 
@@ -33,44 +35,19 @@ def show(settings: Settings) -> str:
 
 
 def describe_banding(profile: Profile) -> Iterator[str]:
-    """Yield a profile's banding, and the chances for pairs at the threshold and at half of it, a line each."""
+    """Yield a profile's banding, the chances of pairs by their similarity, and the containment rule, a line each."""
     banding: Banding = profile.banding()
-    shared = profile.min_shared_bands
     origin = "chosen" if profile.bands is None else "given"
     bands, rows = counted(banding.bands, "band"), counted(banding.rows, "row")
     yield f"banding ({origin}): {bands} x {rows}, {banding.permutations} of {profile.permutations} permutations"
     yield f"steepest near (1/{banding.bands})^(1/{banding.rows}) = {banding.threshold:.3f}"
-    recall, recall_below = profile.recall(profile.threshold), profile.recall(profile.threshold / 2)
-    yield (
-        f"chance to share at least {counted(shared, 'band')}: {recall:.4f} at the threshold {profile.threshold:g}, "
-        f"{recall_below:.4f} at {profile.threshold / 2:g}"
-    )
-    yield from _describe_containment(profile)
-
-
-def _describe_containment(profile: Profile) -> Iterator[str]:
-    """Yield the containment rule, and the cost of the bands that it adds; nothing without the rule."""
+    curve = sorted({*_CURVE, profile.recall_from})
+    yield f"found: {', '.join(f'{profile.recall(similarity):.4f} at {similarity:g}' for similarity in curve)}"
     rule = profile.containment_rule()
-    if rule is None:
-        return
-    yield (
-        f"containment from {rule.threshold:g}, of at least {counted(rule.min_shingles, 'shingle')}, from similarity "
-        f"{rule.min_similarity:g} on: chance {profile.recall(rule.min_similarity):.4f} there"
+    contained = (
+        "" if rule is None else f", or contained from {rule.threshold:g} of {rule.min_shingles} shingles or more"
     )
-    if profile.bands is not None:  # the rule adds no bands where these are given
-        return
-    banding, without_rule = profile.banding(), profile.cheapest_banding(profile.threshold)
-    jaccard = profile.least_jaccard(profile.threshold)
-    unit = profile.shingle_unit
-    false, false_without_rule = (false_candidates(bands, jaccard, unit=unit) for bands in (banding, without_rule))
-    times = banding_cost(banding, jaccard) / banding_cost(without_rule, jaccard)
-    added_bands = banding.bands - without_rule.bands
-    added_bytes = " or ".join(f"{added_bands * size:+,} ({layout})" for layout, size in BAND_BYTES.items())
-    yield (
-        f"price of it: {banding} bands instead of {without_rule}, {added_bytes} bytes a document in Redis; with "
-        f"{REFERENCE_DOCUMENTS:,} documents {false:.1f} candidates below the threshold instead of "
-        f"{false_without_rule:.1f}, and {times:.1f} times the time for buckets and comparisons"
-    )
+    yield f"alerted: pairs from similarity {profile.threshold:g} on{contained}"
 
 
 def describe_suppression(profile: Profile) -> Iterator[str]:
@@ -131,7 +108,5 @@ def _unused(section: BaseModel) -> dict[str, str]:
     if section.shingle_unit == "word":
         reasons["keep_white_space"] = 'for shingle_unit = "char" only'
     if section.bands is not None:
-        reasons["min_recall"] = "bands and rows are given"
-    if section.containment_threshold is None:
-        reasons["containment_min_similarity"] = "for containment_threshold"
+        reasons |= dict.fromkeys(("recall_from", "min_recall"), "bands and rows are given")
     return reasons

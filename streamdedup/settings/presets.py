@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from streamdedup.errors import SettingsError
+from streamdedup.settings.examples import EXAMPLES
 from streamdedup.settings.profile import Profile
 from streamdedup.settings.root import Settings
 from streamdedup.settings.sources import read_sources
@@ -13,6 +14,7 @@ from streamdedup.settings.sources import read_sources
 _PRESETS: Final[Mapping[str, Mapping[str, object]]] = {
     "articles": {"shingle_unit": "word"},
     "reviews": {"shingle_unit": "char"},
+    "news": EXAMPLES["news"].keys,
 }
 
 

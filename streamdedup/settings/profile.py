@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -46,12 +47,36 @@ from streamdedup.text.stop_shingles import differences, digest_of_hashes, digest
 from streamdedup.wire import KeyFormat, Op
 from streamdedup.wire.formats import FORMATS
 
-#: Shingle size where none is given, by unit.
-DEFAULT_SIZES = {"word": 3, "char": 5}
+
+class UnitDefaults(NamedTuple):
+    """Defaults of a profile that depend on its ``shingle_unit``."""
+
+    shingle_size: int
+    threshold: float
+    containment_threshold: float | None
+
+
+UNIT_DEFAULTS: Final = {"word": UnitDefaults(3, 0.8, 0.8), "char": UnitDefaults(5, 0.8, None)}
+#: ``recall_from`` where none is given, or the threshold where it is higher.
+DEFAULT_RECALL_FROM: Final = 0.8
 #: Allowed names of fields, in messages: texts that JSON writes without escapes.
 _NAME_ALLOWED = "without quotes, backslashes and control characters"
 #: Words in place of a file: no list, for ``stop_words`` and ``stop_shingles``; the project's list, for ``stop_words``.
 NO_STOPS, ENGLISH = "none", "english"
+
+
+def _default_by_unit(key: str, *, le: float, gt: float | None = None, ge: float | None = None) -> Any:
+    """Return a field whose default depends on ``shingle_unit``, with the text about it in docs/settings.md."""
+    word, char = (
+        '`"none"`' if value is None else f"`{value}`" for value in map(attrgetter(key), UNIT_DEFAULTS.values())
+    )
+    return Field(
+        default_factory=lambda values: getattr(UNIT_DEFAULTS[values["shingle_unit"]], key),
+        le=le,
+        gt=gt,
+        ge=ge,
+        json_schema_extra={"default": word if word == char else f"{word} words, {char} characters"},
+    )
 
 
 def _check_format(name: str) -> str:
@@ -140,12 +165,7 @@ class Profile(Section):
     """Scope of documents that have none in `scope_field`."""
     shingle_unit: Literal["word", "char"] = "word"
     """Unit of a shingle; `char` suits short texts."""
-    shingle_size: Whole = Field(
-        default_factory=lambda values: DEFAULT_SIZES[values["shingle_unit"]],
-        ge=1,
-        le=64,
-        json_schema_extra={"default": "`3` words, `5` characters"},
-    )
+    shingle_size: Whole = _default_by_unit("shingle_size", ge=1, le=64)
     """Words or characters in a shingle."""
     letters_only: Flag = False
     """Drop digits: texts that differ only in numbers become equal."""
@@ -171,16 +191,21 @@ class Profile(Section):
     """A text too short for one shingle becomes one shingle (`whole`), or is skipped."""
     min_words: Whole = Field(default=0, ge=0)
     """Skip documents with fewer words."""
-    threshold: Number = Field(default=0.8, gt=0.0, le=1.0)
+    threshold: Number = _default_by_unit("threshold", gt=0.0, le=1.0)
     """Lowest similarity of an alerted pair."""
-    containment_threshold: OptionalNumber = Field(default=None, gt=0.0, le=1.0)
+    containment_threshold: OptionalNumber = _default_by_unit("containment_threshold", gt=0.0, le=1.0)
     """Alert a pair below `threshold` too, if at least this share of the smaller text is in the larger one: a copy with
-    a paragraph added, a reply that quotes a mail. Takes more bands: [containment](tuning.md#containment)."""
-    containment_min_similarity: Number = Field(default=0.5, gt=0.0, lt=1.0)
-    """Lowest similarity of a pair alerted by containment; bands and rows are chosen for it."""
+    a paragraph added, a reply that quotes a mail: [containment](tuning.md#containment)."""
+    recall_from: Number = Field(
+        default_factory=lambda values: max(DEFAULT_RECALL_FROM, values["threshold"]),
+        gt=0.0,
+        le=1.0,
+        json_schema_extra={"default": f"`{DEFAULT_RECALL_FROM}`, or `threshold` where higher"},
+    )
+    """Similarity from which an alerted pair is found with `min_recall`; a less similar pair is found with the chance
+    that the same bands give it: [recall](tuning.md#recall)."""
     min_recall: Number = Field(default=0.99, gt=0.0, le=1.0)
-    """Lowest share of the pairs exactly at the threshold that must be found, with `containment_threshold` exactly at
-    `containment_min_similarity`; decides bands and rows."""
+    """Lowest share of the pairs exactly at `recall_from` that must be found; decides bands and rows."""
     min_shingles: Whole = Field(default=0, ge=0)
     """Suppress pairs in which a document has fewer distinct shingles, stop shingles not counted; 1 suppresses pairs of
     texts that have nothing but stop shingles."""
@@ -243,7 +268,7 @@ class Profile(Section):
         )
 
     def banding(self) -> Banding:
-        """Return ``bands`` and ``rows`` if set, else the cheapest that reach ``min_recall`` at ``least_similarity``."""
+        """Return ``bands`` and ``rows`` if set, else the cheapest that reach ``min_recall`` at ``recall_from``."""
         return self._banding
 
     def containment_rule(self) -> ContainmentRule | None:
@@ -253,11 +278,11 @@ class Profile(Section):
         # A document with more than exact_limit shingles counts as one with exact_limit + 1 (``similarity.sketch``), and
         # could not reach a larger minimum.
         min_shingles = MIN_SHINGLES if self.exact_limit is None else min(MIN_SHINGLES, self.exact_limit + 1)
-        return ContainmentRule(self.containment_threshold, self.containment_min_similarity, min_shingles)
+        return ContainmentRule(self.containment_threshold, min_shingles)
 
-    def least_similarity(self) -> float:
-        """Return the least similarity of an alerted pair; the bands are chosen for pairs with this similarity."""
-        return self.threshold if self.containment_threshold is None else self.containment_min_similarity
+    def least_recall_from(self) -> float:
+        """Return ``recall_from`` without regard to the threshold, where it is a default."""
+        return self.recall_from if "recall_from" in self.model_fields_set else DEFAULT_RECALL_FROM
 
     def recall(self, similarity: float) -> float:
         """Return the probability that bands find a pair with this similarity; exact for Jaccard, else a lower bound."""
@@ -277,9 +302,9 @@ class Profile(Section):
           compared exactly or by estimate, depending on the time of their insertion; ``scope_field``, because stored
           documents would be in wrong scopes; ``keep_sources``, because rules about sources need the sources of all
           stored documents.
-        - Excluded, because nothing stored depends on them: ``threshold``, the keys of containment and ``min_recall``
-          (but bands and rows, which may follow from them, are included), ``min_words``, ``min_shared_bands``, the rules
-          of suppression, the names of fields, ``label_bytes``, retention and caps.
+        - Excluded, because nothing stored depends on them: ``threshold``, ``containment_threshold``, ``recall_from``
+          and ``min_recall`` (but bands and rows, which may follow from them, are included), ``min_words``,
+          ``min_shared_bands``, the rules of suppression, the names of fields, ``label_bytes``, retention and caps.
         """
         banding = self.banding()
         return {
@@ -333,32 +358,21 @@ class Profile(Section):
     def _banding(self) -> Banding:
         if self.bands is not None and self.rows is not None:
             return Banding(self.bands, self.rows)
-        return self.cheapest_banding(self.least_similarity())
-
-    def cheapest_banding(self, similarity: float) -> Banding:
-        """Return the cheapest bands and rows that reach ``min_recall`` at a similarity; ``ValueError`` if none do."""
-        return choose_banding(self.least_jaccard(similarity), self.min_recall, self.permutations, self.min_shared_bands)
+        jaccard = self.least_jaccard(self.recall_from)
+        return choose_banding(jaccard, self.min_recall, self.permutations, self.min_shared_bands)
 
     def hints(self) -> Iterator[tuple[str, str]]:
-        """Yield key and text of a warning: bands reach less than ``min_recall``, or ``max_candidates`` cuts pairs."""
-        banding, similarity = self.banding(), self.least_similarity()
-        reached = self.recall(similarity)
-        if reached < self.min_recall:
-            text = (
-                f"{banding} (bands x rows) find {reached:.4f} of the pairs at similarity {similarity:g}, below "
-                f"min_recall, which is {self.min_recall:g}: leave bands and rows out, or set the min_recall that is "
-                "meant"
-            )
-            yield "bands", text
-        candidates = false_candidates(banding, self.least_jaccard(similarity), unit=self.shingle_unit)
+        """Yield key and text of a warning: ``max_candidates`` cuts pairs."""
+        banding = self.banding()
+        candidates = false_candidates(banding, self.least_jaccard(self.threshold), unit=self.shingle_unit)
         # For characters the estimate was measured with shingles of 5; longer shingles have fewer candidates.
-        is_estimated = self.shingle_unit == "word" or self.shingle_size <= DEFAULT_SIZES["char"]
+        is_estimated = self.shingle_unit == "word" or self.shingle_size <= UNIT_DEFAULTS["char"].shingle_size
         if is_estimated and self.max_candidates is not None and candidates > self.max_candidates:
             text = (
                 f"is {self.max_candidates}, but {banding} (bands x rows) give a document some {candidates:,.0f} "
-                f"candidates below similarity {similarity:g} in an index of {REFERENCE_DOCUMENTS:,} texts like Reuters "
-                "articles: pairs are missed; more rows with more permutations give fewer (streamdedup tune chooses "
-                "them), or raise max_candidates and bucket_cap"
+                f"candidates below similarity {self.threshold:g} in an index of {REFERENCE_DOCUMENTS:,} texts like "
+                "Reuters articles: pairs are missed; more rows with more permutations give fewer (streamdedup tune "
+                "chooses them), or raise max_candidates and bucket_cap"
             )
             yield "max_candidates", text
 
@@ -376,14 +390,10 @@ class Profile(Section):
             except ValueError as error:
                 yield "min_recall", f"cannot be reached: {error}"
 
-    def _check_containment(self) -> Iterator[tuple[str, str]]:
-        if self.containment_threshold is None:
-            if "containment_min_similarity" in self.model_fields_set:
-                yield "containment_min_similarity", "needs containment_threshold"
-            return
-        if self.containment_min_similarity >= self.threshold:
-            text = f"is {self.containment_min_similarity:g}; it must be below threshold, which is {self.threshold:g}"
-            yield "containment_min_similarity", text
+    def _check_recall_from(self) -> Iterator[tuple[str, str]]:
+        if self.recall_from < self.threshold:
+            text = f"is {self.recall_from:g}; it must be at least threshold, which is {self.threshold:g}"
+            yield "recall_from", text
 
     def _check_shingle_counts(self) -> Iterator[tuple[str, str]]:
         # Every document with more shingles than exact_limit counts as one with exact_limit + 1, so a higher
@@ -440,17 +450,14 @@ class Profile(Section):
             yield "key_field", 'needs key_format = "json" or "registry"'
 
     def _explicit_banding_mistakes(self, banding: Banding) -> Iterator[tuple[str, str]]:
-        """Yield mistakes of ``bands`` and ``rows``; to miss a default ``min_recall`` is only a hint (``hints``)."""
+        """Yield mistakes of ``bands`` and ``rows``; they may miss a recall for which no key asks."""
         banding_text = f"{banding.bands} bands of {banding.rows} rows"
         if banding.permutations > self.permutations:
             yield "bands", f"{banding_text} need {banding.permutations} permutations; there are {self.permutations}"
         if self.min_shared_bands > banding.bands:
             yield "min_shared_bands", f"is above the number of bands, {banding.bands}"
-        elif "min_recall" in self.model_fields_set:
-            key = "threshold" if self.containment_threshold is None else "containment_min_similarity"
-            reached = self.recall(self.least_similarity())
+        elif {"min_recall", "recall_from"} & self.model_fields_set:
+            reached = self.recall(self.recall_from)
             if reached < self.min_recall:
-                yield (
-                    "min_recall",
-                    f"is {self.min_recall}, but {banding_text} reach {reached:.4f} at {key} {self.least_similarity()}",
-                )
+                text = f"is {self.min_recall}, but {banding_text} reach {reached:.4f} at recall_from {self.recall_from}"
+                yield "min_recall", text

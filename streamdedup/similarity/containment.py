@@ -103,19 +103,13 @@ class ContainmentRule:
 
     Attributes:
         threshold: Least containment, above 0, at most 1.
-        min_similarity: Least similarity, above 0 and below the similarity threshold.
         min_shingles: Least shingle count of the smaller set; in profiles ``MIN_SHINGLES``, or less by ``exact_limit``.
     """
 
     threshold: float
-    min_similarity: float
     min_shingles: int = 1
 
-    def holds(
-        self, similarities: NDArray[np.float64], containments: NDArray[np.float64], sizes: NDArray[np.int64]
-    ) -> NDArray[np.bool_]:
+    def holds(self, containments: NDArray[np.float64], sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return the pairs for which the rule holds, bool (n,); ``sizes`` are shingle counts of the smaller sets."""
-        held: NDArray[np.bool_] = (
-            (similarities >= self.min_similarity) & (containments >= self.threshold) & (sizes >= self.min_shingles)
-        )
+        held: NDArray[np.bool_] = (containments >= self.threshold) & (sizes >= self.min_shingles)
         return held

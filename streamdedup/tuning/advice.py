@@ -110,6 +110,7 @@ def tuned_profile(profile: Profile, row: TuningRow) -> Profile:
         "shingle_unit": row.options.unit,
         "shingle_size": row.options.size,
         "threshold": row.threshold,
+        "recall_from": row.recall_from,
         "min_recall": row.min_recall,
         "bands": row.banding.bands,
         "rows": row.banding.rows,
@@ -142,8 +143,8 @@ def warnings(
     yield from _text_warnings(row.study, exact_limit)
     if row.recall.edited.total < _LEAST_PAIRS:
         yield (
-            f"the sample has {row.recall.edited.total} pairs of different texts from {row.threshold:g} on: too few to "
-            "check the recall by"
+            f"the sample has {row.recall.edited.total} pairs of different texts from {row.recall_from:g} on: too few "
+            "to check the recall by"
         )
     bucket_cap, largest = row.limits.bucket_cap, row.study.largest_bucket(row.banding)
     if bucket_cap is not None and largest >= bucket_cap:

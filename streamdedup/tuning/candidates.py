@@ -110,7 +110,7 @@ class DistinctSets(NamedTuple):
         # The join gives only Jaccard similarities J, from which |A and B| = J (|A| + |B|) / (1 + J).
         common = np.rint(pairs.similarities * (left + right) / (1 + pairs.similarities)).astype(np.int64)
         containments = Overlaps(common, left, right).containments()
-        return rule.holds(pairs.similarities, containments, np.minimum(left, right))
+        return rule.holds(containments, np.minimum(left, right))
 
 
 def distinct_sets(sets: ShingleSets, min_words: int = 0) -> DistinctSets:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from streamdedup.errors import SettingsError
+from streamdedup.evaluation.scores import LEAST_JOINED
 from streamdedup.settings import Profile
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions
@@ -85,7 +86,9 @@ class ComparedSettings(NamedTuple):
     Attributes:
         question, sample: The compared settings, and the documents on which they were compared.
         workload: Index size, and the settings that all rows share.
-        rows: All rows, one shingle kind after the other.
+        rows: All rows, one shingle kind after the other, on the same documents.
+        kinds: A row for each shingle kind, with the recommendation's threshold and minimum recall, on the documents of
+            the last comparison with all kinds.
         recommendation: One of the rows, with the reason.
         share: Share of the usable texts on which the recommended kind was studied; below 1 where time was short.
     """
@@ -94,6 +97,7 @@ class ComparedSettings(NamedTuple):
     sample: Sample
     workload: Workload
     rows: list[TuningRow]
+    kinds: list[TuningRow]
     recommendation: Recommendation
     share: float = 1.0
 
@@ -103,8 +107,7 @@ def compare_settings(
 ) -> ComparedSettings:
     """Compare settings on a share of a sample's usable texts (``used_text_numbers``); at least one document is needed.
 
-    Given an ``earlier`` comparison on fewer documents, study only the shingle kind that it recommends, and copy its
-    rows of all other kinds.
+    Given an ``earlier`` comparison on fewer documents, study only the shingle kind that it recommends.
 
     Raises:
         SettingsError: No row reaches the minimum recall at the profile's threshold; the text names remedies.
@@ -117,31 +120,33 @@ def compare_settings(
         permutations=profile.permutations,
         most_permutations=question.most_permutations,
         limits=StormLimits(profile.bucket_cap, profile.max_candidates),
+        recall_from=profile.least_recall_from(),
     )
     kinds = question.kinds if earlier is None else (earlier.recommendation.row.options,)
-    rows = [] if earlier is None else [row for row in earlier.rows if row.options not in kinds]
+    rows: list[TuningRow] = []
     for study in _studies(question, kinds, sample, progress, share):
-        with progress(f"{study.options.unit} {study.options.size}: bands", question.most_permutations) as step:
+        with progress(f"{study.options.unit} {study.options.size}: bands", question.most_permutations - 1) as step:
             rows += rows_of(study, workload, question.thresholds, question.recalls, step)
-    rows.sort(key=lambda row: question.kinds.index(row.options))
-    return ComparedSettings(question, sample, workload, rows, _recommended(question, workload, rows), share)
+    recommendation, compared = _recommended(question, workload, rows), _at_target(question, rows)
+    if earlier is not None:
+        recommendation, compared = recommendation._replace(reason=earlier.recommendation.reason), earlier.kinds
+    return ComparedSettings(question, sample, workload, rows, compared, recommendation, share)
 
 
 def _studies(
     question: Question, kinds: Sequence[ShingleOptions], sample: Sample, progress: Progress, share: float
 ) -> Iterator[Study]:
     """Yield each shingle kind's study, all with the same texts."""
-    profile, rule = question.profile, question.profile.containment_rule()
+    profile = question.profile
     text_numbers = used_text_numbers(sample.texts, {kind.unit for kind in kinds}, share)
-    floor = min(question.thresholds) if rule is None else min(*question.thresholds, rule.min_similarity)
     for kind in kinds:
         with progress(f"{kind.unit} {kind.size}: pairs", len(text_numbers)) as step:
             study = Study(
                 kind,
                 sample.texts,
                 HashFamily(question.most_permutations, profile.seed),
-                floor=floor,
-                rule=rule,
+                floor=min(*question.thresholds, LEAST_JOINED),
+                rule=profile.containment_rule(),
                 scopes=sample.scopes,
                 text_numbers=text_numbers,
                 min_words=profile.min_words,
@@ -152,26 +157,26 @@ def _studies(
 
 def _recommended(question: Question, workload: Workload, rows: Sequence[TuningRow]) -> Recommendation:
     """Recommend one of the rows with ``question``'s threshold and minimum recall; raises as ``compare_settings``."""
-    target = (question.threshold, question.min_recall)
-    eligible = [row for row in rows if (row.threshold, row.min_recall) == target]
+    eligible = _at_target(question, rows)
     reaching = [row for row in eligible if row.reached]
     if not reaching:
         raise SettingsError(_refusal(question, workload, eligible))
     return recommend(reaching, question.profile.shingle_options())
 
 
+def _at_target(question: Question, rows: Sequence[TuningRow]) -> list[TuningRow]:
+    """Return the rows for which settings are recommended: those with ``question``'s threshold and minimum recall."""
+    return [row for row in rows if (row.threshold, row.min_recall) == (question.threshold, question.min_recall)]
+
+
 def _refusal(question: Question, workload: Workload, rows: Sequence[TuningRow]) -> str:
     """Return the reason why no row is recommended, with the remedies."""
-    rule = question.profile.containment_rule()
-    least_similarity = (
-        f"threshold {question.threshold:g}" if rule is None else f"similarity {rule.min_similarity:g} of containment"
-    )
     reason = (
-        f"no bands within {question.most_permutations} permutations reach a recall of {question.min_recall:g} at the "
-        f"{least_similarity}"
+        f"no bands within {question.most_permutations} permutations reach a recall of {question.min_recall:g} at "
+        f"similarity {max(question.threshold, workload.recall_from):g}"
     )
     remedies = (
-        "raise --threshold, or in the settings file of --config lower min_recall or raise permutations (at most "
+        "in the settings file of --config raise recall_from, lower min_recall or raise permutations (at most "
         f"{LARGEST_SIGNATURE})"
     )
     if not rows:

@@ -126,8 +126,7 @@ def _changes(base: Profile, study: Study, meter: "_ProposalMeter") -> Iterator[t
     """Yield name and changed keys of each proposal to measure; ``measure`` adds the stop shingles of ``STOPS``."""
     if base.shingle_unit == "word" and base.stop_shingles == "none" and meter.learnt is not None:
         yield STOPS, {}
-    # The settings require that the rule's least similarity is below the threshold.
-    if base.containment_threshold is None and base.containment_min_similarity < base.threshold:
+    if base.containment_threshold is None:
         yield f"containment_threshold = {_CONTAINMENT:g}", {"containment_threshold": _CONTAINMENT}
     for key, pattern in (("fold_marks", _SIGNS), ("fold_variants", _HAN), ("fold_look_alikes", _MIXED)):
         # The check for ASCII is faster than the search, and leaves out most texts.
@@ -217,15 +216,14 @@ class _ProposalMeter:
         if learnt is not None:
             options = _with_stops(options, learnt.stops.hashes)
         sample, study = self._compared.sample, self._row.study
-        rule, threshold, workload = profile.containment_rule(), self._row.threshold, self._compared.workload
-        if rule == study.rule:  # as many signature values suffice as for the recommendation
-            workload = replace(workload, most_permutations=self._row.permutations)
+        # As many signature values suffice as for the recommendation.
+        workload = replace(self._compared.workload, most_permutations=self._row.permutations)
         changed = Study(
             options,
             sample.texts,
             HashFamily(workload.most_permutations, profile.seed),
-            floor=study.floor if rule is None else min(study.floor, rule.min_similarity),
-            rule=rule,
+            floor=study.floor,
+            rule=profile.containment_rule(),
             scopes=sample.scopes,
             text_numbers=study.text_numbers,
             min_words=profile.min_words,
@@ -234,7 +232,7 @@ class _ProposalMeter:
         )
         if changed.sets is study.sets:
             changed.shingle_s = study.shingle_s  # the daemon would shingle the texts in both cases
-        rows = rows_of(changed, workload, (threshold,), (self._row.min_recall,))
+        rows = rows_of(changed, workload, (self._row.threshold,), (self._row.min_recall,))
         if not rows or not rows[0].reached:  # at most one row: one threshold and one minimum recall
             return None
         return self.as_proposal(name, profile, learnt, rows[0])

@@ -36,7 +36,7 @@ _CURVE_BINS: Final = 40
 def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]:
     """Return all results; the proposals are computed here, for the recommended shingles and threshold."""
     question, sample, row = compared.question, compared.sample, compared.recommendation.row
-    studies = {row.options: row.study for row in compared.rows}
+    studies = {row.options: row.study for row in (*compared.kinds, *compared.rows)}
     proposals = study_proposals(compared, progress)
     return {
         "sample": {
@@ -53,6 +53,7 @@ def results_of(compared: ComparedSettings, progress: Progress) -> dict[str, Any]
             "documents_kept": question.documents_kept,
         },
         "rows": [_row(compared, row) for row in compared.rows],
+        "kinds": [{**_row(compared, row), "documents": row.study.documents_count} for row in compared.kinds],
         "recalls": list(_recalls(compared)),
         "thresholds": list(_thresholds(compared)),
         "recommendation": _recommendation(compared),
@@ -82,11 +83,13 @@ def _proposals(compared: ComparedSettings, proposals: Proposals) -> dict[str, An
     command = None
     if learnt is not None:
         command = learning_command(measured[0].row, question.name, question.profile, question.arguments)
+    section = proposals.section(question.name)
     return {
         # The first is the recommendation, which alone is no proposal.
         "proposals": [_proposal(compared, proposal) for proposal in measured] if len(measured) > 1 else [],
         "proposed": {
-            "toml": proposals.section(question.name),
+            "toml": section,
+            "settings_file": section if question.has_servers else f"{SERVERS}\n{section}",
             "stop_shingles": None if learnt is None else learnt.stops.encoded(),
             "command": command,
         },
@@ -109,7 +112,6 @@ def _row(compared: ComparedSettings, row: TuningRow) -> dict[str, Any]:
     """Return the values of one row of the table."""
     candidates, index_size = row.candidates, compared.question.documents_kept
     document_bytes = _document_bytes(compared, row, compared.question.bucket_layout)
-    similarity = row.study.least_similarity(row.threshold)
     return {
         "unit": row.options.unit,
         "size": row.options.size,
@@ -117,18 +119,19 @@ def _row(compared: ComparedSettings, row: TuningRow) -> dict[str, Any]:
         "min_recall": row.min_recall,
         "bands": row.banding.bands,
         "rows": row.banding.rows,
-        "least_similarity": similarity,
-        # The bands alone, before the limits for storms: the chance that a pair with the least similarity becomes a
-        # candidate; the mean chance of the sample's pairs; the share of these pairs that are candidates.
-        "probability_at_threshold": row.banding.probability(similarity),
-        "pairs": round(row.recall.pairs),
+        "pairs": round(row.study.alerted_pairs(row.threshold)),
+        "recall_from": row.recall_from,
+        # The bands alone, before the limits for storms: the chance that a pair with the similarity recall_from becomes
+        # a candidate; the mean chance of the sample's pairs from there on; the share of these that are candidates.
+        "probability_at_recall_from": row.banding.probability(row.recall_from),
         "expected_recall": row.recall.expected,
         "measured_recall": row.recall.measured,
         "permutations": row.permutations,
         **row.limits._asdict(),
         # With these limits, bucket_cap and max_candidates, not every candidate is compared: the chance that a pair with
-        # the least similarity is found, the share of the sample's pairs found, and whether the chance is high enough.
-        "found_at_threshold": row.chance,
+        # the similarity recall_from is found, the share of the sample's pairs from there on that is found, and whether
+        # the chance is high enough.
+        "found_at_recall_from": row.chance,
         "found_recall": row.found_share,
         "recall_reached": row.reached,
         # Pairs of different sets, by the bands alone.
@@ -168,7 +171,6 @@ def _recommendation(compared: ComparedSettings) -> dict[str, Any]:
             layout: _document_bytes(compared, row, layout) * question.documents_kept for layout in BAND_LIFETIMES
         },
         "toml": section,
-        "settings_file": section if question.has_servers else f"{SERVERS}\n{section}",
     }
 
 
@@ -177,26 +179,28 @@ def _recalls(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
     best = compared.recommendation.row
     for row in compared.rows:
         if (row.options, row.threshold) == (best.options, best.threshold):
-            yield {**_row(compared, row), "unlucky_documents": row.study.unlucky_share(row.banding, row.threshold)}
+            yield {**_row(compared, row), "unlucky_documents": row.study.unlucky_share(row.banding, row.recall_from)}
 
 
 def _thresholds(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
     """Yield each threshold, the highest first, with the pairs that it adds, for the recommended shingles.
 
-    A threshold below the recommended one has examples: texts of pairs between it and the next higher threshold, evenly
-    spread by similarity rank. The containment rule may alert some of these pairs at the higher threshold too.
+    A threshold below the recommended one has examples: texts of pairs that it adds to the next higher threshold, evenly
+    spread by similarity rank.
     """
     row = compared.recommendation.row
     study = row.study
     copy_pairs = float(study.distinct.copy_pairs()[ALL_PAIRS])
     weights = study.counts[:, ALL_PAIRS]  # document pairs that each kept pair represents
     similarities = study.pairs.similarities
-    previous_pairs, previous_threshold = 0, math.inf
+    is_candidate = study.candidate_mask(row.banding)
+    previous_pairs, previous = 0, np.zeros(len(similarities), np.bool_)
     for threshold in sorted(compared.question.thresholds, reverse=True):
         alerted = study.alerted(threshold)
         pairs = round(copy_pairs + float(weights[alerted].sum()))
-        between = np.flatnonzero((similarities >= threshold) & (similarities < previous_threshold))
-        shown = between if threshold < row.threshold else between[:0]
+        added = np.flatnonzero(alerted & ~previous)
+        weight = float(weights[added].sum())
+        shown = added if threshold < row.threshold else added[:0]
         ordered = shown[np.argsort(-similarities[shown], kind="stable")]
         spread = np.linspace(0, len(ordered) - 1, min(len(ordered), _EXAMPLES_COUNT)).round().astype(np.int64)
         yield {
@@ -204,9 +208,11 @@ def _thresholds(compared: ComparedSettings) -> Iterator[dict[str, Any]]:
             "pairs": pairs,
             "added": pairs - previous_pairs,
             "by_containment": round(float(weights[alerted & (similarities < threshold)].sum())),
+            # Share that the bands find of the added pairs of different texts.
+            "found": float(weights[added] @ is_candidate[added]) / weight if weight else None,
             "examples": [_example(compared, study, number) for number in ordered[spread].tolist()],
         }
-        previous_pairs, previous_threshold = pairs, threshold
+        previous_pairs, previous = pairs, alerted
 
 
 def _example(compared: ComparedSettings, study: Study, number: int) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 """The rows of the table of ``tune``: the cheapest banding for each shingle kind, threshold and minimum recall.
 
 ``comparison`` and ``proposals`` call ``rows_of`` with a study. A ``TuningRow`` is a row of the table; ``rows`` are the
-rows r of a banding. A banding qualifies if P(t), its chance to find a pair with the similarity t (``lsh``), is at least
-the minimum recall; t is the threshold, or the least similarity of the containment rule where the profile has one. The
-cost of a banding is counted in bands, as in ``lsh``, but with the false candidates of the sample instead of those of
-Reuters-21578, and with a price for signature values beyond the profile's:
+rows r of a banding. A banding qualifies if P(s), its chance to find a pair with the similarity s (``lsh``), is at least
+the minimum recall; s is ``recall_from`` of the profile, or the threshold where it is higher. The cost of a banding is
+counted in bands, as in ``lsh``, but with the false candidates of the sample instead of those of Reuters-21578, and with
+a price for signature values beyond the profile's:
 
     cost(b, r) = b + w F(b, r) + v max(b r - permutations, 0)
 
@@ -52,7 +52,7 @@ JUDGED_TIMES: Final = 50
 #: text, whose number does not grow with the index. Texts that share only boilerplate are mostly less similar, and their
 #: number grows.
 RELATED_FROM: Final = 0.7
-#: Least chance s^r that a pair at the threshold shares a band; with a smaller one a million bands would be needed.
+#: Least chance s^r that a pair of similarity s shares a band; with a smaller one a million bands would be needed.
 _LEAST_AGREEMENT: Final = 1e-6
 
 
@@ -67,6 +67,7 @@ class Workload:
         permutations: Signature values in the profile.
         most_permutations: Largest number of signature values to try, as many as the studies' signatures have.
         limits: The profile's limits for storms.
+        recall_from: Least similarity for which bandings are chosen; a higher threshold takes its place.
     """
 
     index_size: float
@@ -75,6 +76,7 @@ class Workload:
     permutations: int
     most_permutations: int
     limits: StormLimits
+    recall_from: float
 
     def judged_index_size(self, study: Study) -> float:
         """Return the index size for which the limits for storms are judged: ``index_size``, or less."""
@@ -111,9 +113,10 @@ class TuningRow(NamedTuple):
 
     Attributes:
         study: The sample with one shingle kind.
-        recall: Recall of the bands alone on the sample's pairs, without the limits for storms.
-        chance: Chance to find a pair that has just the least similarity: to have it as a candidate, and to compare it
-            in spite of ``limits`` in an index of ``Workload.judged_index_size``.
+        recall_from: Similarity for which the banding is chosen.
+        recall: Recall of the bands alone on the sample's pairs from ``recall_from`` on, without the limits for storms.
+        chance: Chance to find a pair that has just the similarity ``recall_from``: to have it as a candidate, and to
+            compare it in spite of ``limits`` in an index of ``Workload.judged_index_size``.
         found_share: As ``recall.measured``, of candidates that are compared in spite of ``limits``; None without pairs.
         permutations: Signature values: the profile's, or more if the banding needs more.
         candidates: A new document's candidates.
@@ -123,6 +126,7 @@ class TuningRow(NamedTuple):
 
     study: Study
     threshold: float
+    recall_from: float
     min_recall: float
     banding: Banding
     recall: Recall
@@ -176,10 +180,10 @@ def rows_of(
     """Return a row for each threshold and minimum recall that any banding reaches without limits for storms.
 
     ``thresholds``: each above 0, at most 1, none below the study's floor. ``recalls``: each above 0, below 1.
-    ``progress``: called with 1 for each of the ``workload.most_permutations`` numbers of rows.
+    ``progress``: called with 1 for each of the numbers of rows from 2 up to ``workload.most_permutations``.
     """
     searches = [_Search(study, workload, threshold, recall) for threshold in thresholds for recall in recalls]
-    for rows in range(1, workload.most_permutations + 1):
+    for rows in range(2, workload.most_permutations + 1):
         reaching = [(search, bands) for search in searches if (bands := search.fewest_bands(rows))]
         if reaching:
             # Counted once for the most bands: the result has a count for each smaller number of bands.
@@ -201,14 +205,14 @@ class _Search:
         self._workload = workload
         self._threshold = threshold
         self._min_recall = min_recall
-        self._least_similarity = study.least_similarity(threshold)
+        self._recall_from = max(threshold, workload.recall_from)
         # At most the threshold, so that all alerted pairs are related. A study lacks the pairs below its floor.
         self._related_from = min(RELATED_FROM, threshold)
         self.priced: list[_Priced] = []
 
     def fewest_bands(self, rows: int) -> int | None:
         """Return the fewest bands of ``rows`` rows that reach the recall; None if the signature is too short."""
-        bands = _bands_needed(self._least_similarity, self._min_recall, rows)
+        bands = _bands_needed(self._recall_from, self._min_recall, rows)
         return bands if bands <= self._workload.most_permutations // rows else None
 
     def price(self, banding: Banding, pairs: NDArray[np.float64]) -> _Priced:
@@ -283,12 +287,13 @@ class _Search:
         return TuningRow(
             study=study,
             threshold=self._threshold,
+            recall_from=self._recall_from,
             min_recall=self._min_recall,
             banding=banding,
-            recall=study.recall(banding, self._threshold),
+            recall=study.recall(banding, self._recall_from),
             limits=limits,
-            chance=find_chance(self._least_similarity, banding, shares),
-            found_share=study.found_share(banding, self._threshold, shares),
+            chance=find_chance(self._recall_from, banding, shares),
+            found_share=study.found_share(banding, self._recall_from, shares),
             permutations=max(workload.permutations, banding.permutations),
             candidates=priced.candidates,
             prepare_us=(study.shingle_s + signing_s) / max(study.documents_count, 1) * 1e6,
@@ -301,11 +306,11 @@ class _Search:
         Return the row unchanged if no band count within the signature is enough.
         """
         rows, most_bands = row.banding.rows, self._workload.most_permutations // row.banding.rows
-        compared_share = row.chance / row.banding.probability(self._least_similarity)
+        compared_share = row.chance / row.banding.probability(self._recall_from)
         candidate_recall = self._min_recall / compared_share  # this share of pairs must become candidates
         if candidate_recall >= 1.0:
             return row
-        bands = _bands_needed(self._least_similarity, candidate_recall, rows)
+        bands = _bands_needed(self._recall_from, candidate_recall, rows)
         if bands > most_bands:
             return row
         # One band in reserve, because more bands have more candidates, of which a smaller share is compared.

@@ -45,18 +45,16 @@ _BATCH: Final = 500
 
 
 class Recall(NamedTuple):
-    """A banding's recall on the sample.
+    """A banding's recall on the sample, of the pairs from a similarity on.
 
     Attributes:
-        pairs: Alerted document pairs, equal sets included; no whole number where kept pairs represent others.
-        edited: Alerted pairs of different sets, so of edited texts, and how many of these are candidates. A set pair
-            counts once, however many documents have the sets.
-        measured: Share of ``pairs`` that become candidates; None without pairs.
-        expected: The same share in theory: the mean over ``pairs`` of P(s), the chance that a pair of similarity s
+        edited: Pairs of different sets, so of edited texts, and how many of these are candidates. A set pair counts
+            once, however many documents have the sets.
+        measured: Share of the document pairs, equal sets included, that become candidates; None without pairs.
+        expected: The same share in theory: the mean over the pairs of P(s), the chance that a pair of similarity s
             becomes a candidate.
     """
 
-    pairs: float
     edited: Rate
     measured: float | None
     expected: float | None
@@ -72,7 +70,7 @@ class Study:
         scopes: Scope of each text; empty without scopes.
         text_numbers: int64 (n,); numbers of the texts that are used, ascending; None for all.
         floor: Least similarity of joined pairs, above 0, at most 1. Pairs below it are unknown at any threshold.
-        rule: Containment rule, whose ``min_similarity`` is at least ``floor``; None for no rule.
+        rule: Containment rule; None for no rule.
         min_words: Documents with fewer words are skipped.
         progress: Called with the count of newly joined documents.
         sets: The shingles of the used texts, if they are computed already; else None.
@@ -156,10 +154,6 @@ class Study:
             signed.append(family.sign(self.distinct.hashes[part[0] : part[-1]], part - part[0]))
         return np.concatenate(signed)
 
-    def least_similarity(self, threshold: float) -> float:
-        """Return the least similarity of an alerted pair: the threshold, or the minimum of the containment rule."""
-        return threshold if self.rule is None else min(threshold, self.rule.min_similarity)
-
     def alerted(self, threshold: float) -> NDArray[np.bool_]:
         """Return whether each kept pair is alerted at a threshold, bool (n_pairs,)."""
         mask: NDArray[np.bool_] = (self.pairs.similarities >= threshold) | self._by_rule
@@ -197,30 +191,40 @@ class Study:
         self._first_shared(banding.rows)  # for its side effect: it keeps the keys of these rows for ``band_keys``
         return candidate_counts(self.band_keys(banding), self.distinct)
 
-    def recall(self, banding: Banding, threshold: float) -> Recall:
-        """Return the share of the alerted pairs that become candidates, without limits for storms."""
-        is_alerted = self.alerted(threshold)
-        is_candidate = (self._first_shared(banding.rows) < banding.bands)[is_alerted]
-        weights = self.counts[is_alerted, ALL_PAIRS]
-        chances = 1.0 - (1.0 - self.pairs.similarities[is_alerted] ** banding.rows) ** banding.bands  # P(s)
+    def alerted_pairs(self, threshold: float) -> float:
+        """Return the number of alerted document pairs, equal sets included."""
+        return float(self.counts[self.alerted(threshold), ALL_PAIRS].sum() + self.distinct.copy_pairs()[ALL_PAIRS])
+
+    def candidate_mask(self, banding: Banding) -> NDArray[np.bool_]:
+        """Return whether each kept pair becomes a candidate, bool (n_pairs,)."""
+        mask: NDArray[np.bool_] = self._first_shared(banding.rows) < banding.bands
+        return mask
+
+    def recall(self, banding: Banding, recall_from: float) -> Recall:
+        """Return the share of the pairs from a similarity on that become candidates, without limits for storms."""
+        is_promised = self.pairs.similarities >= recall_from
+        is_candidate = self.candidate_mask(banding)[is_promised]
+        weights = self.counts[is_promised, ALL_PAIRS]
+        chances = 1.0 - (1.0 - self.pairs.similarities[is_promised] ** banding.rows) ** banding.bands  # P(s)
         copy_pairs = float(self.distinct.copy_pairs()[ALL_PAIRS])  # equal sets share all bands
         total = float(weights.sum()) + copy_pairs
         edited = Rate.of_items(is_candidate)
         if not total:
-            return Recall(0.0, edited, None, None)
+            return Recall(edited, None, None)
         measured = (float(weights @ is_candidate) + copy_pairs) / total
         expected = (float(weights @ chances) + copy_pairs) / total
-        return Recall(total, edited, measured, expected)
+        return Recall(edited, measured, expected)
 
-    def unlucky_share(self, banding: Banding, threshold: float) -> float | None:
-        """Return the share of unlucky documents among those with alerted pairs; None without pairs.
+    def unlucky_share(self, banding: Banding, recall_from: float) -> float | None:
+        """Return the share of unlucky documents among those with pairs from a similarity on; None without pairs.
 
-        A document is unlucky if the banding finds none of its alerted pairs. All pairs of a document depend on one
-        signature and are missed together, so one signature gives a coarse share. The result is the mean over disjoint
-        parts of the signatures, each as long as ``banding`` needs, at most ``_MOST_PARTS``.
+        A document is unlucky if the banding finds none of these pairs. All pairs of a document depend on one signature
+        and are missed together, so one signature gives a coarse share. The result is the mean over disjoint parts of
+        the signatures, each as long as ``banding`` needs, at most ``_MOST_PARTS``.
         """
-        pairs, copies, width = self.pairs.where(self.alerted(threshold)), self.distinct.copies, banding.permutations
-        is_paired = copies > 1  # a document and its copy are an alerted pair
+        pairs, copies = self.pairs.where(self.pairs.similarities >= recall_from), self.distinct.copies
+        width = banding.permutations
+        is_paired = copies > 1  # a document and its copy are a pair
         is_paired[pairs.left] = is_paired[pairs.right] = True
         part_count = min(_MOST_PARTS, self._signatures.shape[1] // width)
         unlucky_count = 0
@@ -248,18 +252,18 @@ class Study:
         related = pairs.left * len(self.distinct.first_documents) + pairs.right
         return compared_shares(self.band_keys(banding), self.distinct, related, scales, limits)
 
-    def found_share(self, banding: Banding, threshold: float, shares: NDArray[np.float64]) -> float | None:
-        """Return the share of the alerted pairs that become candidates and are compared; None without pairs.
+    def found_share(self, banding: Banding, recall_from: float, shares: NDArray[np.float64]) -> float | None:
+        """Return the share of the pairs from a similarity on that are candidates and compared; None without pairs.
 
         ``shares``: float64 (n_sets, bands + 1), from ``compared_shares``.
         """
-        is_alerted = self.alerted(threshold)
-        alerted, weights = self.pairs.where(is_alerted), self.counts[is_alerted, ALL_PAIRS]
-        keys, shared = self.band_keys(banding), np.zeros(len(alerted.left), np.int64)
+        is_promised = self.pairs.similarities >= recall_from
+        promised, weights = self.pairs.where(is_promised), self.counts[is_promised, ALL_PAIRS]
+        keys, shared = self.band_keys(banding), np.zeros(len(promised.left), np.int64)
         for column in keys.T:
-            shared += column[alerted.left] == column[alerted.right]
+            shared += column[promised.left] == column[promised.right]
         # Either document may be the later one, which looks the other one up. A pair that shares no band is not found.
-        compared = (shares[alerted.left, shared] + shares[alerted.right, shared]) / 2 * (shared > 0)
+        compared = (shares[promised.left, shared] + shares[promised.right, shared]) / 2 * (shared > 0)
         copy_pairs = self.distinct.copies * (self.distinct.copies - 1) / 2
         total = float(weights.sum() + copy_pairs.sum())
         # Copies share all bands, the last column.
@@ -267,13 +271,13 @@ class Study:
 
     def true_candidates(self, threshold: float, banding: Banding) -> NDArray[np.float64]:
         """Return how many alerted pairs become candidates, as a pair count, float64 (2,); equal sets included."""
-        is_true_candidate = self.alerted(threshold) & (self._first_shared(banding.rows) < banding.bands)
+        is_true_candidate = self.alerted(threshold) & self.candidate_mask(banding)
         pairs: NDArray[np.float64] = self.distinct.copy_pairs() + self.counts[is_true_candidate].sum(axis=0)
         return pairs
 
     def found_by_similarity(self, banding: Banding, bins: int) -> list[tuple[float, Rate]]:
         """Return the middle of each similarity bin with kept pairs, and the rate at which these become candidates."""
-        is_candidate = self._first_shared(banding.rows) < banding.bands
+        is_candidate = self.candidate_mask(banding)
         bin_of = np.minimum((self.pairs.similarities * bins).astype(np.int64), bins - 1)
         return [
             ((number + 0.5) / bins, Rate.of_items(is_candidate[bin_of == number]))

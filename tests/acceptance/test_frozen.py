@@ -49,7 +49,7 @@ def test_a_daemon_that_slept_through_a_rebuild_with_other_parameters_ends_and_no
 
 def test_a_daemon_that_slept_through_a_switch_to_another_index_waits_and_no_pair_is_lost(install):
     installation = install(2, threshold=0.9)
-    changes = {"redis.key_prefix": "next", "profiles.articles.threshold": "0.7"}
+    changes = {"redis.key_prefix": "next", "profiles.articles.threshold": "0.7", "profiles.articles.recall_from": "0.7"}
     with installation.daemon("old") as old:
         old.wait_ready()
         installation.send([(f"a{number}", text(number)) for number in range(20)])

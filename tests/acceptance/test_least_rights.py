@@ -59,6 +59,8 @@ def settings_for(store):
         "profiles.articles.topics": given,
         "profiles.articles.shingle_size": 2,
         "profiles.articles.threshold": 0.5,
+        "profiles.articles.recall_from": 0.5,
+        "profiles.articles.containment_threshold": "none",
         # Long enough for everything that is compared, also on a busy machine; the test waits for the end of it.
         "profiles.articles.retention": "30s",
         "profiles.articles.retention_slack": "1s",

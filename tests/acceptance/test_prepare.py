@@ -84,10 +84,11 @@ def installation(tmp_path, kafka, redis_client, redis_url, new_topic, new_group)
     return Installation(tmp_path, kafka=kafka, redis=redis_url, **options)
 
 
-#: Threshold, shingles, bands and seed change.
+#: Thresholds, shingles, bands and seed change.
 CHANGES = {
     "redis.key_prefix": "next",
     "profiles.articles.threshold": "0.7",
+    "profiles.articles.recall_from": "0.7",
     "profiles.articles.shingle_size": "3",
     "profiles.articles.seed": "7",
 }
@@ -223,18 +224,19 @@ def test_an_index_is_prepared_beside_another_one_only(installation, index):
     waits = index("prepare", *config, "--set", "service.on_index_lost=continue")
     assert waits.returncode == 2
     assert 'service.on_index_lost: must be "rebuild"' in waits.stderr
-    refused = index("prepare", *config, "--set", "profiles.articles.threshold=0.7")
+    changed = {"profiles.articles.threshold": "0.7", "profiles.articles.recall_from": "0.7"}
+    changes = [word for item in changed.items() for word in ("--set", "=".join(item))]
+    refused = index("prepare", *config, *changes)
     assert refused.returncode == 2
     assert re.search(
         r"redis\.key_prefix: there is an index of articles with other parameters .*other prefix", refused.stderr
     )
-    changed = {"profiles.articles.threshold": "0.7"}
     with installation.daemon(**changed) as daemon:
         assert daemon.wait() == 78
         assert "streamdedup index rebuild" in daemon.log.read_text()
         assert "streamdedup index prepare" in daemon.log.read_text()
     wait_no_members(installation.kafka, installation.group)
-    rebuilt = index("rebuild", "--yes", *config, "--set", "profiles.articles.threshold=0.7")
+    rebuilt = index("rebuild", "--yes", *config, *changes)
     assert rebuilt.returncode == 0, rebuilt.stderr
     with installation.daemon() as daemon:
         assert daemon.wait() == 78

@@ -151,7 +151,7 @@ ARRIVALS = st.lists(
     time_ms=st.integers(1_501, 2_600),
     max_candidates=st.sampled_from([None, 2]),
     threshold=st.sampled_from([0.3, 0.5, 0.9]),
-    containment=st.sampled_from([None, ContainmentRule(0.7, 0.2, 2)]),
+    containment=st.sampled_from([None, ContainmentRule(0.7, 2)]),
     suppression=st.sampled_from([None, Suppression(3, frozenset([source_key("x")])), SAME_SOURCE]),
 )
 def test_a_lookup_finds_what_the_detector_finds_when_the_text_arrives(
@@ -274,7 +274,7 @@ class TestAnswers:
         assert "near" in [match.id for match in low.matches]
 
     def test_a_threshold_of_the_text_replaces_the_rule_of_containment(self, world):
-        options = replace(OPTIONS, threshold=0.8, containment=ContainmentRule(0.9, 0.2))
+        options = replace(OPTIONS, threshold=0.8, containment=ContainmentRule(0.9))
         daemon = Daemon(world, options)
         daemon.index(daemon.document("longer", TEXT + " iris jade kelp lime"), daemon.document("equal", TEXT))
         queries = LookupQuery(TEXT), LookupQuery(TEXT, threshold=0.8), LookupQuery(TEXT, threshold=0.3)

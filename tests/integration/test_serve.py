@@ -35,6 +35,8 @@ def settings_for(url: str | None, layout: str = "sets", **more) -> Settings:
         "profiles.articles.topics": "articles",
         "profiles.articles.shingle_size": 2,
         "profiles.articles.threshold": 0.5,
+        "profiles.articles.recall_from": 0.5,
+        "profiles.articles.containment_threshold": "none",
         **more,
     }
     return Settings.load(None, values, {})

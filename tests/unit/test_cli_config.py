@@ -214,10 +214,11 @@ def test_show_prints_toml_with_the_achieved_banding(run, config):
                        "profiles.articles.rows=6")  # fmt: skip
     assert code == errors.EXIT_OK
     assert tomllib.loads(out)["profiles"]["articles"]["topics"] == ["articles"]
-    assert [line for line in out.splitlines() if line.startswith("# banding") or "chance" in line] == [
+    assert [line for line in out.splitlines() if line.startswith(("# banding", "# found"))] == [
         "# banding (given): 16 bands x 6 rows, 96 of 128 permutations",
-        "# chance to share at least 1 band: 0.9923 at the threshold 0.8, 0.0636 at 0.4",
+        "# found: 0.2227 at 0.5, 0.5344 at 0.6, 0.8650 at 0.7, 0.9923 at 0.8",
     ]
+    assert "# recall_from: bands and rows are given" in out
     assert "# steepest near (1/16)^(1/6) = 0.630" in out
 
 
@@ -341,4 +342,4 @@ def test_each_example_is_a_section_of_a_settings_file_and_a_row_of_the_page(run,
 def test_an_example_that_does_not_exist_is_named_with_those_that_do(run):
     code, _, err = run("config", "example", "tweets")
     assert code == errors.EXIT_USAGE
-    assert "tweets: there is no such example; there are news, blogs" in err
+    assert "tweets: there is no such example; there are news, reviews" in err

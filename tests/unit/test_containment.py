@@ -115,16 +115,8 @@ class TestEstimated:
 
 class TestRule:
     @pytest.mark.parametrize(
-        ("similarity", "containment", "size", "held"),
-        [
-            (0.5, 0.8, 10, True),
-            (0.49, 0.8, 10, False),
-            (0.5, 0.79, 10, False),
-            (0.5, 0.8, 9, False),
-            (0.9, 0.95, 1000, True),
-        ],
+        ("containment", "size", "held"),
+        [(0.8, 10, True), (0.79, 10, False), (0.8, 9, False), (0.95, 1000, True)],
     )
-    def test_it_needs_containment_similarity_and_size(self, similarity, containment, size, held):
-        rule = ContainmentRule(0.8, 0.5, 10)
-        found = rule.holds(np.array([similarity]), np.array([containment]), np.array([size]))
-        assert found.tolist() == [held]
+    def test_it_needs_containment_and_size(self, containment, size, held):
+        assert ContainmentRule(0.8, 10).holds(np.array([containment]), np.array([size])).tolist() == [held]

@@ -14,7 +14,7 @@ from streamdedup.evaluation.join import join
 from streamdedup.evaluation.misses import Miss
 from streamdedup.evaluation.pairs import Pairs, gathered, shingle_sets, similarities
 from streamdedup.evaluation.rates import Rate, components, effective_pairs
-from streamdedup.evaluation.scores import Truth, precision_limit, score
+from streamdedup.evaluation.scores import Truth, joined_from, precision_limit, score
 from streamdedup.evaluation.trial import Findings, Trial, document_at
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.similarity.containment import ContainmentRule
@@ -22,7 +22,13 @@ from streamdedup.similarity.lsh import Banding
 from streamdedup.text.shingles import ShingleOptions, Shingler
 
 OPTIONS = DetectorOptions(
-    profile="trial", shingles=ShingleOptions(size=1), banding=Banding(32, 4), permutations=128, seed=1, threshold=0.5
+    profile="trial",
+    shingles=ShingleOptions(size=1),
+    banding=Banding(32, 4),
+    permutations=128,
+    seed=1,
+    threshold=0.5,
+    recall_from=0.5,
 )
 
 
@@ -39,7 +45,7 @@ def evaluated(texts, options=OPTIONS, *, bucket_cap=None, truth=None):
     for at in range(0, len(documents), 7):
         trial.add(documents[at : at + 7])
     sets = shingle_sets(Shingler(options.shingles), texts)
-    true = truth or Truth(gathered(join(sets.hashes, sets.offsets, options.least_similarity)), computed=True)
+    true = truth or Truth(gathered(join(sets.hashes, sets.offsets, joined_from(options))), computed=True)
     return score(true, trial.findings(), options, sets, ids), trial.findings()
 
 
@@ -65,14 +71,16 @@ def test_all_is_found_where_the_bands_are_many():
     assert scores.missed == {}
 
 
-def with_additions(count):
-    """Return texts of 40 words, each with a longer copy that has 30 words more."""
-    texts = [words(*range(100 * at, 100 * at + 40)) for at in range(count)]
-    return texts + [f"{text} {words(*range(100 * at + 50, 100 * at + 80))}" for at, text in enumerate(texts)]
+def with_additions(count, lost=0):
+    """Return texts of 40 words, each with a longer copy that has 30 words more and some words less."""
+    texts = [words(*range(100 * at + lost, 100 * at + 40)) for at in range(count)]
+    return [words(*range(100 * at, 100 * at + 40)) for at in range(count)] + [
+        f"{text} {words(*range(100 * at + 50, 100 * at + 80))}" for at, text in enumerate(texts)
+    ]
 
 
 def test_pairs_by_containment_are_true_and_found():
-    options = replace(OPTIONS, threshold=0.7, containment=ContainmentRule(0.9, 0.5, 20))
+    options = replace(OPTIONS, threshold=0.7, containment=ContainmentRule(0.9, 20))
     scores, findings = evaluated(with_additions(30), options)
     assert len(findings.pairs.left) == 30
     assert scores.recall == scores.precision == Rate(30, 30)
@@ -83,17 +91,35 @@ def test_pairs_by_containment_are_true_and_found():
 
 
 def test_a_missed_pair_by_containment_has_its_reason():
-    rule = ContainmentRule(0.9, 0.5, 20)
+    rule = ContainmentRule(0.9, 20)
     few_bands = replace(OPTIONS, threshold=0.7, banding=Banding(2, 8), containment=rule)
     scores, _ = evaluated(with_additions(30), few_bands)
     assert scores.missed == {Miss.NO_SHARED_BAND: 30 - scores.recall.hits}
     assert scores.recall.hits < 15
-    estimated = replace(OPTIONS, threshold=0.7, exact_limit=0, containment=ContainmentRule(0.97, 0.55, 1))
-    scores, findings = evaluated(with_additions(60), estimated)
+    estimated = replace(OPTIONS, threshold=0.7, exact_limit=0, containment=ContainmentRule(0.9, 1))
+    scores, findings = evaluated(with_additions(60, lost=3), estimated)
     assert set(scores.missed) <= {Miss.ESTIMATE, Miss.NO_SHARED_BAND}
     assert scores.missed[Miss.ESTIMATE]
     assert not findings.exact.any()
     assert scores.estimated_precision.share == 1.0
+
+
+def test_estimated_containments_are_judged_within_their_error():
+    options = replace(OPTIONS, threshold=0.7, exact_limit=0, containment=ContainmentRule(0.9, 1))
+    scores, findings = evaluated(with_additions(60, lost=5), options)  # the containment of each pair is 35/40
+    assert len(findings.pairs.left) > 10
+    assert scores.precision.hits == 0
+    assert scores.estimated_precision.share == 1.0
+
+
+def test_recall_counts_from_recall_from_on_and_the_ranges_have_the_pairs_below():
+    texts = edited(60, of=6)
+    whole, _ = evaluated(texts)
+    scores, _ = evaluated(texts, replace(OPTIONS, recall_from=0.75, exact_limit=0))
+    assert scores.recall_limit == 0.75
+    assert 0 < scores.recall.total < whole.recall.total == sum(part.recall.total for part in scores.ranges)
+    assert scores.recall.total == sum(part.recall.total for part in scores.ranges if part.low >= 0.75)
+    assert scores.estimated_recall.total == scores.recall.total
 
 
 def test_similarity_ranges_add_up_to_the_whole():
@@ -298,5 +324,5 @@ def test_the_precision_limit_is_never_negative():
 
 
 def test_recall_of_estimates_counts_from_three_standard_errors_above_the_threshold_also_near_0():
-    low = replace(OPTIONS, threshold=0.01, banding=Banding(64, 1), permutations=64)
+    low = replace(OPTIONS, threshold=0.01, recall_from=0.01, banding=Banding(64, 1), permutations=64)
     assert evaluated(["a b", "a c"], low)[0].recall_limit == pytest.approx(0.01 + 3 * sqrt(0.01 * 0.99 / 64))

@@ -68,7 +68,7 @@ def settings_with(tmp_path, *rules):
     """Return the options for a profile with rules about what is alerted."""
     path = tmp_path / "streamdedup.toml"
     servers = '[kafka]\nbootstrap_servers = "localhost:9092"\n[redis]\nurl = "redis://localhost:6379/0"\n'
-    lines = [servers, "[profiles.articles]", 'topics = ["articles"]', "threshold = 0.6", *rules]
+    lines = [servers, "[profiles.articles]", 'topics = ["articles"]', "threshold = 0.6", "recall_from = 0.6", *rules]
     path.write_text("\n".join(lines), encoding="utf-8")
     return "--config", path
 
@@ -81,7 +81,7 @@ def test_scan_obeys_the_rules_of_the_profile_and_counts_them(run, tmp_path):
     code, out, err = run("scan", corpus, *settings_with(tmp_path, "ignore_same_source = true"))
     assert code == 0
     assert [line.split("\t")[:2] for line in out.splitlines()] == [["a", "c"], ["b", "c"]]
-    assert "2 pairs with similarity of at least 0.6, suppressed: 1 ignore_same_source; " in err
+    assert "containment of at least 0.8 (0 by containment), suppressed: 1 ignore_same_source; " in err
     rules = 'ignore_sources = [["evening", "daily"]]', "min_shingles = 1"
     code, out, err = run("scan", corpus, *settings_with(tmp_path, *rules))
     assert [line.split("\t")[:2] for line in out.splitlines()] == [["a", "b"]]
@@ -118,24 +118,26 @@ def test_pairs_by_containment_are_scored_and_those_of_scan_are_read(run, results
     corpus = written(tmp_path / "corpus.jsonl", [("short", story), ("long", f"{story} {added}"), ("other", added)])
     options = "--containment-threshold", "0.9"
     result = results(corpus, *options)
-    assert (result["recall"]["hits"], result["precision"]["share"]) == (1, 1.0)
-    rule = {key: result["containment"][key] for key in ("threshold", "min_similarity", "min_shingles")}
-    assert rule == {"threshold": 0.9, "min_similarity": 0.5, "min_shingles": 20}
+    assert (result["recall_from"], result["recall"]["of"], result["precision"]["hits"]) == (0.8, 0, 1)
+    rule = {key: result["containment"][key] for key in ("threshold", "min_shingles")}
+    assert rule == {"threshold": 0.9, "min_shingles": 20}
     assert result["containment"]["recall"]["hits"] == 1
-    assert "containment" not in results(corpus)
+    assert [(band["from"], band["hits"], band["of"]) for band in result["bands_of_similarity"]] == [(0.6, 1, 1)]
+    without = results(corpus, "--containment-threshold", "none")
+    assert "containment" not in without
+    assert without["precision"]["of"] == 0
 
     _, out, _ = run("evaluate", corpus, *options)
-    assert "by containment from 0.9 at similarity 0.5, 0.99" in out
-    assert "0.7 candidates a document; 35 bands" in out
-    assert "; 35 bands take about 5,075 (sets) or 630 (packed) bytes a document in Redis" in out
-    assert result["candidates_per_document"] == pytest.approx(2 / 3)
+    assert "9 x 4 (bands x rows), 0.9913 expected at recall_from 0.8; by containment from 0.9; exact" in out
+    assert "candidates: 0.3 a document\n" in out
+    assert result["candidates_per_document"] == pytest.approx(1 / 3)
     assert any(line.split()[:4] == ["recall", "by", "containment", "1"] for line in out.splitlines())
 
     _, out, err = run("scan", corpus, *options)
     assert out == "long\tshort\t0.603175\t1.000000\tcontainment\n"
     assert "1 pair with similarity of at least 0.8 or containment of at least 0.9 (1 by containment)" in err
     result = results(corpus, *options, *judged(tmp_path / "pairs.tsv", out))
-    assert (result["recall"]["hits"], result["recall"]["of"], result["precision"]["share"]) == (1, 1, 1.0)
+    assert (result["containment"]["recall"]["of"], result["precision"]["share"]) == (1, 1.0)
 
 
 def test_suppressed_pairs_are_no_misses(run, results, tmp_path):
@@ -160,7 +162,8 @@ def test_the_findings_are_scored_against_all_pairs(results, corpus):
     result = results(corpus, "--threshold", "0.6")
     assert result["documents"] == 5
     assert result["truth"] == "all pairs, by an exact join"
-    assert (result["recall"]["hits"], result["recall"]["of"], result["recall"]["share"]) == (3, 3, 1.0)
+    assert (result["recall"]["hits"], result["recall"]["of"], result["recall"]["share"]) == (1, 1, 1.0)
+    assert (result["exact"]["recall"]["of"], result["exact"]["precision"]["hits"]) == (1, 3)
     assert result["exact"]["precision"]["share"] == 1.0
     assert result["estimated"]["recall"]["share"] is None
     assert [(band["from"], band["to"], band["of"]) for band in result["bands_of_similarity"]] == [
@@ -174,7 +177,8 @@ def test_a_reader_gets_a_table(run, corpus):
     code, out, err = run("evaluate", corpus, "--threshold", "0.6")
     assert (code, err) == (0, "")
     assert "5 documents, skipped: none; " in out
-    assert "recall                                 3           3   1.0000   0.3424 .. 1.0000" in out
+    assert "recall from 0.8                        1           1   1.0000   0.2065 .. 1.0000" in out
+    assert "  0.70 .. 0.75                         2           2   1.0000" in out
     assert "missed: 0 pairs" in out
 
 
@@ -233,7 +237,7 @@ def test_nothing_to_evaluate_is_reported_without_numbers(run, tmp_path):
     code, out, _ = run("evaluate", tmp_path / "empty.jsonl")
     assert code == 0
     assert "0 documents" in out
-    assert "recall                                 0           0        -" in out
+    assert "recall from 0.8                        0           0        -" in out
 
 
 @pytest.mark.parametrize(
@@ -279,7 +283,7 @@ def test_wrong_use_of_evaluate_is_answered_in_words(run, corpus, tmp_path, argum
 
 def test_the_nearest_come_first(run, corpus):
     code, out, err = run("neighbours", corpus, "--id", "a", "--top", "2")
-    assert (code, out) == (0, "b\t1.000000\nc\t0.700000\n")
+    assert (code, out) == (0, "b\t1.000000\t1.000000\nc\t0.700000\t0.875000\n")
     assert err == "a: the nearest 2 of 3 that share a shingle, among 4 documents\n"
 
 
@@ -339,7 +343,7 @@ def test_the_containment_of_neighbours_is_shown_where_the_profile_alerts_by_it(r
         {"id": "longer", "similarity": 38 / 68, "containment": 1.0, "contained": "document"},
         {"id": "part", "similarity": 18 / 38, "containment": 1.0, "contained": "neighbour"},
     ]
-    for rule, column in {"": "", "containment_threshold = 0.8": "\t1.000000"}.items():
+    for rule, column in {'containment_threshold = "none"': "", "": "\t1.000000"}.items():
         _, out, _ = run("neighbours", corpus, "--id", "story", *settings_with(tmp_path, rule))
         assert out == f"longer\t0.558824{column}\npart\t0.473684{column}\n"
 
@@ -347,7 +351,7 @@ def test_the_containment_of_neighbours_is_shown_where_the_profile_alerts_by_it(r
 def test_of_several_documents_with_the_id_the_first_is_meant(run, tmp_path):
     corpus = written(tmp_path / "texts.jsonl", [("b", TEXTS["b"]), ("a", TEXTS["a"]), ("a", TEXTS["d"])])
     code, out, err = run("neighbours", corpus, "--id", "a")
-    assert (code, out) == (0, "b\t1.000000\n")
+    assert (code, out) == (0, "b\t1.000000\t1.000000\n")
     assert err.startswith("passed over: 1 document whose id occurred before\n")
 
 

@@ -385,12 +385,12 @@ def test_values_that_contradict_each_other_are_a_mistake(overrides, key, said):
         ({"rows": 8}, "bands", "is missing"),
         ({"bands": 26, "rows": 5}, "bands", "need 130 permutations; there are 128"),
         ({"bands": 2, "rows": 5, "min_shared_bands": 3}, "min_shared_bands", "above the number of bands"),
-        ({"bands": 2, "rows": 5, "min_recall": 0.9}, "min_recall", "reach 0.5480 at threshold 0.8"),
-        ({"containment_min_similarity": 0.6}, "containment_min_similarity", "needs containment_t"),
+        ({"bands": 2, "rows": 5, "min_recall": 0.9}, "min_recall", "reach 0.5480 at recall_from 0.8"),
+        ({"bands": 9, "rows": 4, "recall_from": 0.7, "threshold": 0.5}, "min_recall", "is 0.99, but 9 bands of 4 rows"),
         (
-            {"containment_threshold": 0.9, "containment_min_similarity": 0.8},
-            "containment_min_similarity",
-            "is 0.8; it must be below threshold, which is 0.8",
+            {"threshold": 0.9, "recall_from": 0.8},
+            "recall_from",
+            "is 0.8; it must be at least threshold, which is 0.9",
         ),
         (
             {"min_shingles": 102, "exact_limit": 100},
@@ -398,9 +398,9 @@ def test_values_that_contradict_each_other_are_a_mistake(overrides, key, said):
             "is 102; it may be 101 at most, one above exact_limit",
         ),
         (
-            {"containment_threshold": 0.9, "bands": 9, "rows": 4, "min_recall": 0.9},
+            {"threshold": 0.5, "recall_from": 0.5, "bands": 9, "rows": 4, "min_recall": 0.9},
             "min_recall",
-            "reach 0.4406 at containment_min_similarity 0.5",
+            "is 0.9, but 9 bands of 4 rows reach 0.4406 at recall_from 0.5",
         ),
         ({"min_recall": 1.0}, "min_recall", "cannot be reached"),
         ({"permutations": 1}, "min_recall", "cannot be reached"),
@@ -468,6 +468,18 @@ def test_a_service_without_tokens_may_name_its_hosts():
 
 def test_a_transaction_is_longer_than_two_tries_of_a_request():
     assert load({"kafka.transaction_timeout": "45s"}).kafka.request_timeout_s == 15
+
+
+def test_the_preset_for_news_is_the_example_and_finds_pairs_from_its_recall_from_on():
+    news = named_profile(None, "news", {})
+    assert (news.threshold, news.containment_threshold, news.recall_from) == (0.5, 0.8, 0.6)
+    assert news.recall(0.6) >= 0.99 > news.recall(0.5)
+    articles = named_profile(None, "articles", {})
+    assert (articles.threshold, articles.containment_threshold, articles.recall_from) == (0.8, 0.8, 0.8)
+    assert (
+        articles.least_recall_from() == named_profile(None, "articles", {"threshold": 0.9}).least_recall_from() == 0.8
+    )
+    assert news.least_recall_from() == 0.6
 
 
 def test_a_built_in_profile_keeps_what_no_option_changes():
@@ -937,24 +949,33 @@ def test_a_file_from_which_no_stops_can_be_read_is_named(tmp_path, key, content,
 
 
 def test_bands_and_rows_are_chosen_or_given():
-    chosen = profile(threshold=0.7, min_recall=0.95)
+    chosen = profile(threshold=0.5, recall_from=0.7, min_recall=0.95)
     assert chosen.banding().probability(0.7) >= 0.95
+    assert chosen.banding() == choose_banding(0.7, 0.95)
     assert chosen.banding() is chosen.banding()
     assert profile(bands=16, rows=6).banding() == Banding(16, 6)
+    assert profile(bands=4, rows=5).banding() == Banding(4, 5)  # no key asks for a recall
 
 
-def test_with_a_rule_of_containment_bands_and_rows_are_chosen_for_its_least_similarity():
-    chosen = profile(containment_threshold=0.9, containment_min_similarity=0.6, min_recall=0.95)
-    assert chosen.containment_rule() == ContainmentRule(0.9, 0.6, 20)
-    assert chosen.least_similarity() == 0.6
-    assert chosen.banding() == profile(threshold=0.6, min_recall=0.95).banding()
-    assert profile(containment_threshold="none").banding() == profile().banding()
-    assert profile().containment_rule() is None
+def test_bands_follow_from_recall_from_and_neither_from_the_threshold_nor_from_containment():
+    assert [profile(threshold=threshold).recall_from for threshold in (0.5, 0.8, 0.9)] == [0.8, 0.8, 0.9]
+    assert profile(threshold=0.5, recall_from=0.6).recall_from == 0.6
+    assert profile().banding() == profile(threshold=0.5).banding() == Banding(9, 4)
+    assert profile(containment_threshold="none").banding() == profile(containment_threshold=0.5).banding()
+    assert profile(threshold=0.9).banding() == choose_banding(0.9, 0.99)
+
+
+def test_words_are_alerted_by_containment_too_and_characters_are_not_unless_a_profile_says_otherwise():
+    assert profile().containment_rule() == ContainmentRule(0.8, 20)
+    assert profile(containment_threshold=0.9, exact_limit=5).containment_rule() == ContainmentRule(0.9, 6)
+    assert profile(containment_threshold="none").containment_rule() is None
+    assert profile(shingle_unit="char").containment_rule() is None
+    assert [profile(shingle_unit=unit).threshold for unit in ("word", "char")] == [0.8, 0.8]
 
 
 def test_bands_recall_and_candidates_follow_the_least_jaccard_similarity_of_the_measure(monkeypatch):
     low = {"min_recall": 0.95, "max_candidates": 1, "shingle_unit": "char"}
-    (hint,) = profile(threshold=0.45, **low).hints()
+    (hint,) = profile(threshold=0.45, recall_from=0.45, **low).hints()
     monkeypatch.setitem(MEASURES, "set", replace(MEASURES["set"], least_jaccard=lambda similarity: similarity / 2))
     halved = profile(threshold=0.9, **low)
     assert halved.banding() == choose_banding(0.45, 0.95, halved.permutations)
@@ -962,14 +983,18 @@ def test_bands_recall_and_candidates_follow_the_least_jaccard_similarity_of_the_
     assert list(halved.hints()) == [(hint[0], hint[1].replace("similarity 0.45", "similarity 0.9"))]
 
 
-def test_the_price_of_a_rule_of_containment_is_described():
-    rule, price = list(describe_banding(profile(containment_threshold=0.8)))[3:]
-    assert rule.startswith("containment from 0.8, of at least 20 shingles, from similarity 0.5 on: chance 0.99")
-    assert price.startswith(
-        "price of it: 35 x 3 bands instead of 9 x 4, +3,770 (sets) or +468 (packed) bytes a document in Redis; with "
-    )
-    assert len(list(describe_banding(profile()))) == 3
-    assert len(list(describe_banding(profile(containment_threshold=0.8, bands=20, rows=3)))) == 4
+def test_the_curve_of_the_bands_and_the_alerted_pairs_are_described():
+    given = profile(bands=9, rows=4, threshold=0.5)
+    curve = "0.4406 at 0.5, 0.7133 at 0.6, 0.9155 at 0.7, 0.9913 at 0.8"
+    assert list(describe_banding(given))[2:] == [
+        f"found: {curve}",
+        "alerted: pairs from similarity 0.5 on, or contained from 0.8 of 20 shingles or more",
+    ]
+    higher = profile(threshold=0.95, containment_threshold="none", bands=9, rows=4)
+    assert list(describe_banding(higher))[2:] == [
+        f"found: {curve}, 1.0000 at 0.95",
+        "alerted: pairs from similarity 0.95 on",
+    ]
 
 
 def test_no_limit_is_none():

@@ -1,5 +1,7 @@
 """The ways in which Redis is run, as settings: accepted, handed on, and contradicted in one line each."""
 
+import re
+
 import pytest
 from test_settings import CANARY, check_mistake, load, mistakes, write
 from typer.testing import CliRunner
@@ -115,16 +117,15 @@ def test_a_url_in_the_place_of_a_node_does_not_give_its_password_away():
     assert CANARY not in line
 
 
-def test_bands_that_miss_the_minimum_recall_are_allowed_and_hinted_at():
-    (hint,) = load({"profiles.a.bands": 4, "profiles.a.rows": 5}).hints()
-    assert hint.startswith("profiles.a.bands: 4 x 5 (bands x rows) find 0.7957 of the pairs at similarity 0.8, below")
-    assert list(load({"profiles.a.bands": 12, "profiles.a.rows": 5}).hints()) == []
-
-
 def test_bands_with_more_candidates_than_are_compared_are_hinted_at():
-    low = {"profiles.a.shingle_unit": "char", "profiles.a.threshold": 0.5}
+    low = {"profiles.a.shingle_unit": "char", "profiles.a.threshold": 0.5, "profiles.a.recall_from": 0.5}
     (hint,) = load(low).hints()
     assert hint.startswith("profiles.a.max_candidates: is 500, but 35 x 3 (bands x rows) give a document some 1,4")
+    assert "candidates below similarity 0.5 in" in hint
+    (lower,) = load(low | {"profiles.a.threshold": 0.1}).hints()
+    assert "candidates below similarity 0.1 in" in lower
+    counts = [int(re.search(r"some ([\d,]+) candidates", text)[1].replace(",", "")) for text in (hint, lower)]
+    assert counts[1] < 0.9 * counts[0]  # those between 0.1 and 0.5 are right candidates of the lower threshold
     wider = {"profiles.a.permutations": 288, "profiles.a.bands": 72, "profiles.a.rows": 4}
     for cure in (wider, {"profiles.a.max_candidates": "none"}, {"profiles.a.shingle_unit": "word"}):
         assert list(load(low | cure).hints()) == [], cure

@@ -1,15 +1,18 @@
 """Samples, distinct sets, candidates, rows, templates and advice of ``tune``, compared with plain counting."""
 
 import contextlib
+import io
 import itertools
 import math
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from streamdedup.cli.rendering.tuning_tables import count_text, tables_text
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.errors import SettingsError
 from streamdedup.evaluation.pairs import shingle_sets
@@ -20,7 +23,7 @@ from streamdedup.similarity.containment import ContainmentRule
 from streamdedup.similarity.lsh import Banding
 from streamdedup.similarity.minhash import HashFamily
 from streamdedup.text.shingles import ShingleOptions, Shingler
-from streamdedup.tuning.advice import least_words, recommend
+from streamdedup.tuning.advice import SERVERS, least_words, recommend
 from streamdedup.tuning.candidates import (
     candidate_counts,
     distinct_sets,
@@ -60,7 +63,7 @@ def made_texts(count: int, words: int = 40) -> list[str]:
 def workload(**changes: object) -> Workload:
     given = {
         "index_size": 1_000.0, "collection_size": 1_000, "sample_share": 1.0, "permutations": 128,
-        "most_permutations": 128, "limits": StormLimits(500, 500),
+        "most_permutations": 128, "limits": StormLimits(500, 500), "recall_from": 0.5,
     }  # fmt: skip
     return Workload(**{**given, **changes})
 
@@ -137,7 +140,7 @@ class TestStudy:
                 true += 1
                 found += bool((keys_of[a] == keys_of[b]).any())
         recall = study.recall(Banding(4, 6), 0.7)
-        assert recall.pairs == true
+        assert study.alerted_pairs(0.7) == true
         assert recall.measured == pytest.approx(found / true)
         assert 0 < recall.edited.total < true
 
@@ -168,7 +171,7 @@ class TestStudy:
 class TestContainment:
     """Texts with a longer version each, some of them twice: pairs by containment below the threshold."""
 
-    RULE = ContainmentRule(0.8, 0.5, 20)
+    RULE = ContainmentRule(0.8, 20)
 
     @staticmethod
     def texts() -> list[str]:
@@ -189,27 +192,40 @@ class TestContainment:
                 by_rule.add((a, b))
         return similar, by_rule
 
-    def test_the_recall_of_a_row_counts_the_pairs_by_the_rule(self):
+    def test_the_pairs_of_a_row_include_those_by_the_rule_and_its_recall_those_from_a_similarity_on(self):
         with_rule = Study(WORDS, self.texts(), FAMILY, floor=0.5, rule=self.RULE)
         without = Study(WORDS, self.texts(), FAMILY, floor=0.5)
         similar, by_rule = self.expected(0.8)
         few, many = Banding(6, 6), Banding(35, 3)
-        assert without.recall(few, 0.8).pairs == len(similar)
-        assert with_rule.recall(few, 0.8).pairs == len(similar | by_rule)
-        assert with_rule.recall(few, 0.8).measured < 0.8 < with_rule.recall(many, 0.8).measured
-        assert with_rule.recall(few, 0.8).measured < without.recall(few, 0.8).measured
-        assert with_rule.recall(few, 0.5) == without.recall(few, 0.5)
+        assert without.alerted_pairs(0.8) == len(similar)
+        assert with_rule.alerted_pairs(0.8) == len(similar | by_rule)
+        assert with_rule.recall(few, 0.8) == without.recall(few, 0.8)
+        assert with_rule.recall(few, 0.5).measured < 0.8 < with_rule.recall(many, 0.5).measured
         shares = np.ones((len(with_rule.distinct.first_documents), few.bands + 1))
-        assert with_rule.found_share(few, 0.8, shares) == pytest.approx(with_rule.recall(few, 0.8).measured)
-        found = with_rule.recall(many, 0.8).measured * len(similar | by_rule)
-        assert with_rule.true_candidates(0.8, many)[0] == pytest.approx(found)
+        assert with_rule.found_share(few, 0.5, shares) == pytest.approx(with_rule.recall(few, 0.5).measured)
+        assert with_rule.found_share(few, 0.8, shares) == without.found_share(few, 0.8, shares)
+        assert (
+            with_rule.unlucky_share(few, 0.8)
+            == without.unlucky_share(few, 0.8)
+            < 0.01
+            < with_rule.unlucky_share(few, 0.5)
+        )
+        copies = with_rule.distinct.copy_pairs()[0]
+        found = with_rule.candidate_mask(many) & with_rule.alerted(0.8)
+        assert with_rule.true_candidates(0.8, many)[0] == with_rule.counts[found, 0].sum() + copies
 
-    def test_bands_are_chosen_for_the_least_similarity_of_the_rule(self):
+    @pytest.mark.parametrize("recall_from", [0.5, 0.65, 0.75])
+    def test_bands_are_chosen_for_recall_from_or_the_threshold_where_it_is_higher(self, recall_from):
         with_rule = Study(WORDS, self.texts(), FAMILY, floor=0.5, rule=self.RULE)
-        for row in rows_of(with_rule, workload(), [0.7, 0.8], [0.9, 0.99]):
-            assert row.banding.probability(0.5) >= row.min_recall
-            assert Banding(row.banding.bands - 1, row.banding.rows).probability(0.5) < row.min_recall
-            assert row.chance == pytest.approx(row.banding.probability(0.5))
+        rows = rows_of(with_rule, workload(recall_from=recall_from), [0.6, 0.7, 0.8], [0.9, 0.99])
+        assert len(rows) == 6
+        for row in rows:
+            similarity = max(recall_from, row.threshold)
+            assert row.recall_from == similarity
+            assert row.banding.probability(similarity) >= row.min_recall
+            assert Banding(row.banding.bands - 1, row.banding.rows).probability(similarity) < row.min_recall
+            assert row.chance == pytest.approx(row.banding.probability(similarity))
+            assert row.recall == with_rule.recall(row.banding, similarity)
             assert row.reached
 
 
@@ -221,6 +237,11 @@ class TestRows:
             banding = row.banding
             assert banding.probability(row.threshold) >= row.min_recall
             assert type(banding)(banding.bands - 1, banding.rows).probability(row.threshold) < row.min_recall
+
+    def test_no_band_has_a_single_row(self):
+        study = Study(WORDS, made_texts(300), FAMILY, floor=0.3)
+        (row,) = rows_of(study, workload(index_size=1.0, recall_from=0.3, most_permutations=32), [0.3], [0.5])
+        assert row.banding.rows == 2
 
     def test_more_documents_ask_for_bands_with_fewer_chance_candidates(self):
         study = Study(WORDS, [f"the report says that {text}" for text in made_texts(300, words=12)], FAMILY, floor=0.5)
@@ -416,9 +437,10 @@ def test_a_passage_ends_where_the_shingles_are_half_as_frequent():
     assert list(frequent_passages(["x a b c d"], counts, WORDS)) == [("a b c", 9), ("b c d", 4)]
 
 
-def asked(texts: list[str], *kinds: ShingleOptions) -> tuple:
+def asked(texts: list[str], *kinds: ShingleOptions, containment: float | str = "none") -> tuple:
     """A question about words by 3 and further kinds of shingles, and a sample of all texts."""
-    profile, kinds, thresholds = named_profile(None, "articles", {}), (WORDS, *kinds), (0.5, 0.7, 0.8)
+    profile = named_profile(None, "articles", {"containment_threshold": containment})
+    kinds, thresholds = (WORDS, *kinds), (0.5, 0.7, 0.8)
     question = Question("articles", profile, kinds, thresholds, (0.99,), 1_000.0, "sets", ("texts.jsonl",), False)
     documents = ((f"d{at}", text, None, None) for at, text in enumerate(texts))
     return question, draw_sample(documents, len(texts))
@@ -469,6 +491,23 @@ class TestProposals:
         assert trials["as recommended"]["pairs"] == len(similar)
         assert (trial["pairs"], trial["gained"], trial["lost"]) == (len(similar | by_rule), len(by_rule), 0)
         assert trial["bytes_per_document"] > trials["as recommended"]["bytes_per_document"]
+
+    def test_the_printed_section_has_all_proposals_as_the_applied_one(self):
+        texts = [*["ok thanks"] * 5, *self.OTHERS, f"{self.OTHERS[0]} end"]
+        (found,) = rounds(*asked(texts, ShingleOptions("char", 5)), no_progress)
+        proposed = found.results["proposed"]
+        assert "min_words = 3\n" in proposed["toml"]
+        assert "min_words = 3\n" not in found.results["recommendation"]["toml"]
+        shown = tables_text(found.results, io.StringIO())
+        assert shown.endswith(f"{SERVERS}\n{proposed['toml']}\n")
+        assert "Kinds of shingles" not in shown
+
+    @pytest.mark.parametrize(
+        ("value", "shown"),
+        [(None, "too many"), (0.0, "0"), (0.406, "0.41"), (9.96, "10"), (104.0, "100"), (8488.0, "8,500")],
+    )
+    def test_estimated_numbers_have_two_digits(self, value, shown):
+        assert count_text(value) == shown
 
     def test_min_words_loses_the_pairs_of_texts_of_one_shingle(self):
         trials = proposed([*["ok thanks"] * 5, *self.OTHERS, f"{self.OTHERS[0]} end"])
@@ -545,8 +584,10 @@ class TestRounds:
         assert 10 < counts["char 5"] < 150
         assert not found[-1].results["sample"]["cut_by_time"]
         assert found[0].results["sample"]["cut_by_time"]
-        kinds = [(row["unit"], row["size"]) for row in found[-1].results["rows"]]
-        assert kinds == [("word", 3)] * 3 + [("char", 5)] * 3
+        assert {(row["unit"], row["size"]) for row in found[-1].results["rows"]} == {("word", 3)}
+        kinds = found[-1].results["kinds"]
+        assert [(row["unit"], row["size"]) for row in kinds] == [("word", 3), ("char", 5)]
+        assert {(row["threshold"], row["documents"]) for row in kinds} == {(0.8, counts["char 5"])}
         assert titles.count("char 5: pairs") == 2
         assert len(found) == titles.count("word 3: pairs") > 2
 
@@ -571,6 +612,9 @@ class TestRounds:
         *_, last = rounds(*asked(made_texts(300), ShingleOptions("char", 5)), no_progress, clock=clock(6.0))
         counts = last.results["sample"]["looked_at"]
         assert counts["char 5"] < 30 < counts["word 3"]
+        shown = tables_text(last.results, io.StringIO())
+        assert f"Kinds of shingles, all with the same {counts['char 5']} documents, from 0.8" in shown
+        assert shown.index("char 5    0.8") < shown.index("Settings by kind") < shown.index("Minimum recall R")
 
     def test_a_small_round_that_recommends_nothing_is_no_end(self, monkeypatch):
         calls = []
@@ -589,7 +633,9 @@ class TestRounds:
 
 
 class TestSteps:
-    def test_steps_below_the_recommendation_have_ten_pairs_in_text_spread_over_the_step(self):
+    @staticmethod
+    def edited() -> list[str]:
+        """Texts of 60 words, each with a copy in which one to nine words are changed."""
         chance, texts = random.Random(3), []
         for at in range(60):
             text = words(60, at).split()
@@ -597,13 +643,26 @@ class TestSteps:
             for place in chance.sample(range(60), 1 + at % 9):
                 changed[place] = f"changed{at}x{place}"
             texts += [" ".join(text), " ".join(changed)]
-        (found,) = rounds(*asked(texts), no_progress)
+        return texts
+
+    @pytest.mark.parametrize(
+        ("containment", "ranges"),
+        # Of two texts of one length a pair of the similarity 2/3 has the containment 0.8.
+        [("none", {0.7: (0.7, 0.8), 0.5: (0.5, 0.7)}), (0.8, {0.7: (0.7, 0.7), 0.5: (0.5, 2 / 3)})],
+    )
+    def test_steps_below_the_recommendation_have_ten_added_pairs_in_text_spread_over_the_step(
+        self, containment, ranges
+    ):
+        texts = self.edited()
+        (found,) = rounds(*asked(texts, containment=containment), no_progress)
         steps = {step["threshold"]: step for step in found.results["thresholds"]}
         assert list(steps) == [0.8, 0.7, 0.5]
         assert steps[0.8]["examples"] == []
-        for low, high in ((0.7, 0.8), (0.5, 0.7)):
-            examples = steps[low]["examples"]
-            assert len(examples) == min(10, steps[low]["added"])
+        assert steps[0.5]["added"] > 10
+        for threshold, (low, high) in ranges.items():
+            examples = steps[threshold]["examples"]
+            assert len(examples) == min(10, steps[threshold]["added"])
+            assert (steps[threshold]["found"] is None) == (not examples)
             similarities = [pair["similarity"] for pair in examples]
             assert similarities == sorted(similarities, reverse=True)
             assert all(low <= similarity < high for similarity in similarities)
@@ -611,6 +670,27 @@ class TestSteps:
                 assert int(pair["left"][1:]) > int(pair["right"][1:])
                 shown = pair["left_text"].replace("...", "").split()
                 assert set(shown) <= set(texts[int(pair["left"][1:])].split())
+
+    def test_a_profile_with_a_higher_threshold_is_compared_at_the_bands_of_lower_ones(self):
+        question, sample = asked(self.edited())
+        strict = replace(question, profile=named_profile(None, "articles", {"threshold": 0.9}))
+        assert compare_settings(strict, sample, no_progress).recommendation.row.recall_from == 0.8
+        loose = named_profile(None, "articles", {"threshold": 0.5, "recall_from": 0.6})
+        rows = compare_settings(replace(question, profile=loose), sample, no_progress).rows
+        assert [(row.threshold, row.recall_from) for row in rows] == [(0.5, 0.6), (0.7, 0.7), (0.8, 0.8)]
+
+    def test_a_step_has_the_share_of_its_pairs_that_the_recommended_bands_find(self):
+        texts = self.edited()
+        (found,) = rounds(*asked(texts), no_progress)
+        best, steps = found.results["recommendation"], found.results["thresholds"]
+        assert steps[0]["threshold"] == best["threshold"] == best["recall_from"] == 0.8
+        assert steps[0]["found"] == pytest.approx(best["edited_pairs_found"] / best["edited_pairs"])
+        profile = named_profile(None, "articles", {})
+        study = Study(WORDS, texts, HashFamily(512, profile.seed), floor=0.5)
+        is_found = study.candidate_mask(Banding(best["bands"], best["rows"]))
+        similarities, weights = study.pairs.similarities, study.counts[:, 0]
+        added = (similarities >= 0.5) & (similarities < 0.7)
+        assert steps[2]["found"] == pytest.approx(weights[added & is_found].sum() / weights[added].sum())
 
 
 class TestCaps:

@@ -55,6 +55,7 @@ def _settings(evaluation: Evaluation) -> dict[str, Any]:
         containment = {"containment": {**asdict(options.containment), **rates}}
     return {
         "threshold": options.threshold,
+        "recall_from": options.recall_from,
         **containment,
         "bands": options.banding.bands,
         "rows": options.banding.rows,

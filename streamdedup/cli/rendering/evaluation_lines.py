@@ -11,7 +11,6 @@ from streamdedup.detection.model import DetectorOptions
 from streamdedup.evaluation.rates import Rate
 from streamdedup.evaluation.scores import Evaluation
 from streamdedup.settings.units import counted, listed_counts
-from streamdedup.similarity.lsh import BAND_BYTES
 
 
 def as_lines(evaluation: Evaluation) -> Iterator[str]:
@@ -28,8 +27,8 @@ def _conditions(evaluation: Evaluation) -> Iterator[str]:
     documents = f"{counted(len(evaluation.ids), 'document')}, skipped: {listed_counts(run.skipped)}"
     yield f"{documents}; {speed:,.0f} documents/s" if speed else documents
     yield _settings_line(options)
-    if options.containment is not None and evaluation.candidates_per_document is not None:
-        yield _containment_price(options.banding.bands, evaluation.candidates_per_document)
+    if evaluation.candidates_per_document is not None:
+        yield f"candidates: {evaluation.candidates_per_document:,.1f} a document"
     truth, unknown_count = f"truth: {evaluation.truth}", evaluation.unknown_count
     yield f"{truth}; {counted(unknown_count, 'pair')} with a document that is in no file" if unknown_count else truth
     if options.suppression is not None:
@@ -44,13 +43,10 @@ def _conditions(evaluation: Evaluation) -> Iterator[str]:
 def _settings_line(options: DetectorOptions) -> str:
     line = (
         f"threshold {options.threshold:g}; {options.banding} (bands x rows), "
-        f"{options.recall(options.threshold):.4f} expected at the threshold"
+        f"{options.recall(options.recall_from):.4f} expected at recall_from {options.recall_from:g}"
     )
     if (rule := options.containment) is not None:
-        line += (
-            f"; by containment from {rule.threshold:g} at similarity {rule.min_similarity:g}, "
-            f"{options.recall(rule.min_similarity):.4f} expected there"
-        )
+        line += f"; by containment from {rule.threshold:g}"
     return f"{line}; {_comparison_method(options)}"
 
 
@@ -64,19 +60,11 @@ def _comparison_method(options: DetectorOptions) -> str:
     return f"exact up to {options.exact_limit:,} shingles, beyond that {estimates}"
 
 
-def _containment_price(bands: int, candidates_per_document: float) -> str:
-    """Return what the bands for the containment rule cost: candidates to compare, and memory in Redis."""
-    sizes = " or ".join(f"{bands * size:,} ({layout})" for layout, size in BAND_BYTES.items())
-    return (
-        f"bands for pairs by containment: {candidates_per_document:,.1f} candidates a document; "
-        f"{counted(bands, 'band')} take about {sizes} bytes a document in Redis"
-    )
-
-
 def _rates(evaluation: Evaluation) -> Iterator[str]:
     scores = evaluation.scores
     yield f"{'':<28}{'hits':>12}{'of':>12}{'share':>9}   95 % by document"
-    yield _rate_line("recall", scores.recall)
+    promised = "" if scores.thresholds else f" from {evaluation.options.recall_from:g}"
+    yield _rate_line(f"recall{promised}", scores.recall)
     yield _rate_line("  of pairs compared exactly", scores.exact_recall)
     yield _rate_line(f"  of estimated, from {scores.recall_limit:.3f}", scores.estimated_recall)
     yield _rate_line("precision", scores.precision)

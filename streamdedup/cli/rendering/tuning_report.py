@@ -78,6 +78,7 @@ def page(results: dict[str, Any], sample: Sample) -> str:
         memory=tables.memory_text(results),
         charts=[similarities_chart(results), curve_chart(results), memory_chart(results)],
         tables=[
+            *([kinds] if (kinds := tables.kinds_table(results)) else []),
             tables.settings_table(results),
             tables.recalls_table(results),
             tables.thresholds_table(results),
@@ -146,12 +147,12 @@ def memory_chart(results: dict[str, Any]) -> Chart:
     """Draw memory against recall without limits for storms, a point for each row at the recommended threshold."""
     recommendation = results["recommendation"]
     rows = [row for row in results["rows"] if row["threshold"] == recommendation["threshold"]]
-    figure, axes = _axes("recall at the threshold", "memory")
+    figure, axes = _axes("chance at recall_from", "memory")
     kinds = dict.fromkeys((row["unit"], row["size"]) for row in rows)
     for number, (unit, size) in enumerate(kinds):
         colour, marker = _SERIES[number % len(_SERIES)]
         points = [row for row in rows if (row["unit"], row["size"]) == (unit, size)]
-        recalls = [row["probability_at_threshold"] for row in points]
+        recalls = [row["probability_at_recall_from"] for row in points]
         axes.plot(recalls, [row["memory_bytes"] for row in points], marker, color=colour, label=f"{unit} {size}")
     axes.set_ylim(bottom=0.0)
     axes.locator_params(axis="x", nbins=5)
@@ -161,7 +162,8 @@ def memory_chart(results: dict[str, Any]) -> Chart:
         "memory",
         "Memory against recall",
         f"Each dot is a row of the table with the threshold {recommendation['threshold']:g}: the chance to find a pair "
-        f"exactly at the threshold, and Redis memory with {results['demand']['documents_kept']:,.0f} documents.",
+        f"exactly at {recommendation['recall_from']:g}, and Redis memory with "
+        f"{results['demand']['documents_kept']:,.0f} documents.",
         _source(figure),
     )
 

@@ -44,8 +44,10 @@ def share_text(value: float | None) -> str:
 
 
 def count_text(value: float | None) -> str:
-    """Return a candidate count as text; None is a count beyond the limit of the study."""
-    return "too many" if value is None else f"{value:,.2f}"
+    """Return an estimated number with two digits; None is a count beyond the limit of the study."""
+    if value is None:
+        return "too many"
+    return f"{value:.2g}" if value < 10 else f"{float(f'{value:.2g}'):,.0f}"
 
 
 def sample_text(results: dict[str, Any]) -> str:
@@ -82,7 +84,7 @@ def settings_table(results: dict[str, Any]) -> TableData:
         "t": lambda row: f"{row['threshold']:g}",
         "R": lambda row: f"{row['min_recall']:g}",
         "bands": lambda row: f"{row['bands']} x {row['rows']}",
-        "P(t)": lambda row: share_text(row["found_at_threshold"]) + ("" if row["recall_reached"] else "!"),
+        "P(s)": lambda row: share_text(row["found_at_recall_from"]) + ("" if row["recall_reached"] else "!"),
         "expected": lambda row: share_text(row["expected_recall"]),
         "measured": lambda row: share_text(row["found_recall"]),
         "pairs": lambda row: f"{row['pairs']:,}",
@@ -96,25 +98,36 @@ def settings_table(results: dict[str, Any]) -> TableData:
     keys = ("unit", "size", "threshold", "min_recall")
     is_best = [all(row[key] == recommendation[key] for key in keys) for row in rows]
     caption = (
-        "P(t): chance to find a pair exactly at t; measured: share of the sample's pairs from t on; both with "
-        "bucket_cap and max_candidates as forecast. P(t)!: below R. Expected: the share without these limits. "
+        f"P(s): chance to find a pair exactly at s, which is recall_from ({recommendation['recall_from']:g}), or t "
+        "where it is higher; measured: share of the sample's pairs from s on; both with bucket_cap and max_candidates "
+        "as forecast. P(s)!: below R. Expected: the share without these limits. Pairs: all that are alerted. "
         "Candidates: in an index as large as the collection, and more by chance for each million documents. "
         "Memory on Redis 7, documents/s of one daemon, both as forecast."
     )
-    if recommendation["least_similarity"] < recommendation["threshold"]:
-        caption += (
-            f" With the rule of containment P(t) is the chance at {recommendation['least_similarity']:g}, and its "
-            "pairs below t count too."
-        )
     cells = [[text(row) for text in columns.values()] for row in rows]
     title = "Settings by kind of shingles, threshold t and minimum recall R"
     return TableData(title, list(columns), cells, caption, best=is_best.index(True))
 
 
+def kinds_table(results: dict[str, Any]) -> TableData | None:
+    """Return a row for each kind of shingles on the same documents; None where the settings table has all kinds."""
+    best, kinds = results["recommendation"], results["kinds"]
+    if len(kinds) < 2 or kinds[0]["documents"] == max(results["sample"]["looked_at"].values()):
+        return None
+    table = settings_table(results | {"rows": kinds})
+    title = f"Kinds of shingles, all with the same {kinds[0]['documents']:,} documents, from {best['threshold']:g}"
+    return table._replace(title=title, caption="")
+
+
 def thresholds_table(results: dict[str, Any]) -> TableData:
     """Return the pairs that each threshold adds."""
-    rows = [[f"{step['threshold']:g}", f"{step['pairs']:,}", f"{step['added']:,}"] for step in results["thresholds"]]
-    return TableData("Pairs that a threshold adds, with the recommended shingles", ["threshold", "pairs", "more"], rows)
+    rows = [
+        [f"{step['threshold']:g}", f"{step['pairs']:,}", f"{step['added']:,}", share_text(step["found"])]
+        for step in results["thresholds"]
+    ]
+    title = "Pairs that a threshold adds, with the recommended shingles and bands"
+    caption = "Found: share of these pairs, of different texts, that the recommended bands find."
+    return TableData(title, ["threshold", "pairs", "more", "found"], rows, caption)
 
 
 def round_text(results: dict[str, Any], elapsed_s: float) -> str:
@@ -135,7 +148,7 @@ def recalls_table(results: dict[str, Any]) -> TableData:
         [
             f"{row['min_recall']:g}",
             f"{row['bands']} x {row['rows']}",
-            *(share_text(row[key]) for key in ("found_at_threshold", "found_recall", "unlucky_documents")),
+            *(share_text(row[key]) for key in ("found_at_recall_from", "found_recall", "unlucky_documents")),
             f"{row['bytes_per_document']:,.0f}",
             f"{row['documents_per_s']:,.0f}",
         ]
@@ -143,7 +156,7 @@ def recalls_table(results: dict[str, Any]) -> TableData:
     ]
     return TableData(
         f"Minimum recall R, with {best['unit']} {best['size']} from {best['threshold']:g}",
-        ["R", "bands", "P(t)", "measured", "no alert", "B/doc.", "docs/s"],
+        ["R", "bands", "P(s)", "measured", "no alert", "B/doc.", "docs/s"],
         rows,
         "Measured: share of the pairs; no alert: share of the documents with pairs that find none of them.",
         best=[row["min_recall"] for row in results["recalls"]].index(best["min_recall"]),
@@ -178,8 +191,10 @@ def tables_text(results: dict[str, Any], target: TextIO) -> str:
         file=buffer, width=width, height=terminal.height, highlight=False, force_terminal=terminal.is_terminal
     )
     console.print(Text(sample_text(results) + "\n"))
-    _print_table(console, _shown_rows(results))
-    console.print()
+    for table in (kinds_table(results), _shown_rows(results)):
+        if table is not None:
+            _print_table(console, table)
+            console.print()
     _print_table(console, recalls_table(results))
     _print_thresholds(console, results)
     for line in _recommendation(results):
@@ -190,8 +205,8 @@ def tables_text(results: dict[str, Any], target: TextIO) -> str:
         console.print()
         _print_table(console, proposals_table(results))
     if command := results["proposed"]["command"]:
-        print_line(console, Text(f"To read the boilerplate: {printable(command)}"))
-    console.print(Text(f"\n{results['recommendation']['settings_file']}"), soft_wrap=True)  # to be copied
+        print_line(console, Text(f"To write and read the boilerplate, which the section names: {printable(command)}"))
+    console.print(Text(f"\n{results['proposed']['settings_file']}"), soft_wrap=True)  # to be copied
     return buffer.getvalue()
 
 
@@ -238,7 +253,8 @@ def _print_thresholds(console: Console, results: dict[str, Any]) -> None:
     for step in results["thresholds"]:
         style = "bold" if step["threshold"] == recommendation["threshold"] else ""
         by_rule = f", {step['by_containment']:,} by containment" if step["by_containment"] else ""
-        counts = f"{counted(step['pairs'], 'pair')}, {step['added']:,} more{by_rule}"
+        share = "" if step["found"] is None else f", of different texts {step['found']:.0%} found"
+        counts = f"{counted(step['pairs'], 'pair')}, {step['added']:,} more{by_rule}{share}"
         print_line(console, Text(f"  from {step['threshold']:g}: {counts}", style))
         for pair in step["examples"]:
             _print_pair(console, pair)
@@ -262,9 +278,9 @@ def _print_pair(console: Console, pair: Mapping[str, Any]) -> None:
 
 def _recommendation(results: dict[str, Any]) -> Iterator[Text]:
     row, demand = results["recommendation"], results["demand"]
-    similarity = "the threshold" if row["least_similarity"] == row["threshold"] else f"{row['least_similarity']:g}"
     lines = {
-        "because": f"{row['reason']}; the cheapest bands that reach a recall of {row['min_recall']:g} at {similarity}",
+        "because": f"{row['reason']}; the cheapest bands that reach a recall of {row['min_recall']:g} at "
+        f"{row['recall_from']:g}",
         "memory": memory_text(results),
         "candidates": (
             f"{count_text(row['candidates_forecast'])} a document with {demand['documents_kept']:,.0f} documents, "
