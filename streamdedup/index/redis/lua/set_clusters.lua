@@ -8,7 +8,7 @@
 --   entry was left alone.
 local prefix = ARGV[used + 1]
 -- First bytes of an entry without a cluster and with one.
-local ALONE, IN_CLUSTER = '\64', '\65'
+local ALONE, IN_CLUSTER = '\16', '\17'
 local replies = {}
 used = used + 1
 for i = 1, (#ARGV - used) / 3 do
