@@ -27,7 +27,8 @@ def settings_file(folder: Path, redis_url: str, kafka: str = "localhost:9") -> P
     path = folder / "streamdedup.toml"
     path.write_text(
         f'[kafka]\nbootstrap_servers = "{kafka}"\n[redis]\nurl = "{redis_url}"\n'
-        '[profiles.articles]\ntopics = ["articles"]\nshingle_size = 2\nthreshold = 0.5\n',
+        '[profiles.articles]\ntopics = ["articles"]\nshingle_size = 2\nthreshold = 0.5\nrecall_from = 0.5\n'
+        'containment_threshold = "none"\n',
         encoding="utf-8",
     )
     return path

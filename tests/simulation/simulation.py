@@ -304,7 +304,7 @@ class Simulation:
         return replace(
             OPTIONS,
             window_ms=None if self.setup.window_s is None else 1_000 * self.setup.window_s,
-            containment=ContainmentRule(1.0, 0.2) if self.setup.contained else None,
+            containment=ContainmentRule(1.0) if self.setup.contained else None,
             suppression=Suppression(self.setup.min_shingles) if self.setup.min_shingles else None,
             label_bytes=LABEL_BYTES,
             **VERSIONS[version],

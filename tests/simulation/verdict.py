@@ -104,7 +104,7 @@ def alike(a: str, b: str, options: DetectorOptions) -> bool:
     sets = shingles(a), shingles(b)
     similarity = len(sets[0] & sets[1]) / len(sets[0] | sets[1])
     contained = options.containment is not None and (sets[0] <= sets[1] or sets[1] <= sets[0])
-    return similarity >= (options.least_similarity if contained else options.threshold)
+    return contained or similarity >= options.threshold
 
 
 def appended(before: bytes, digest: bytes) -> bytes:
