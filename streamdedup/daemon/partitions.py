@@ -88,9 +88,9 @@ class PartitionOwnership:
         #: Assigned partitions that were checked for losses.
         self._checked: frozenset[Partition] = frozenset()
         self._compared_s = clock()  # the last comparison of all partitions
-        #: Time of the last announcement by profile, and whether the present batch follows such a pause in a profile.
+        #: Time of the last announcement by profile, and whether the next batch is to be compared, as after a pause.
         self._announced_s: dict[str, float] = {}
-        self._has_paused = False
+        self._is_to_compare = False
         #: By partition that was read from below its committed offset: that offset, at the last request for new clients.
         self._read_behind: dict[Partition, int] = {}
         #: None after a batch that was not refused.
@@ -212,7 +212,7 @@ class PartitionOwnership:
         attempt_id = self._attempt_ids.next()
         now_s = self._clock()
         for pipeline, partitions in self._by_pipeline(fences):
-            self._has_paused |= now_s - self._announced_s.get(pipeline.name, -_COMPARE_S) >= _COMPARE_S
+            self._is_to_compare |= now_s - self._announced_s.get(pipeline.name, -_COMPARE_S) >= _COMPARE_S
             self._announced_s[pipeline.name] = now_s
             pipeline.index.announce(attempt_id, [fences[partition] for partition in partitions], starts)
         return attempt_id
@@ -240,6 +240,7 @@ class PartitionOwnership:
             except (StoreUnavailable, BatchRefused) as error:
                 log.info("mark_missed", reason=str(error))
                 self._fences.clear()
+                self._is_to_compare = True  # the refusal may be the only sign that the index has gone back
 
     def _by_pipeline(self, partitions: Iterable[Partition]) -> Iterator[tuple[Pipeline, list[Partition]]]:
         """Group partitions by pipeline."""
@@ -260,7 +261,7 @@ class PartitionOwnership:
         """
         assigned = source.assigned()
         is_known = assigned <= self._checked
-        if is_known and not self._has_paused and self._clock() - self._compared_s < _COMPARE_S:
+        if is_known and not self._is_to_compare and self._clock() - self._compared_s < _COMPARE_S:
             self._checked = assigned  # a revoked partition is checked again when it returns
             return []
         # Kafka first: attempts are announced before they are committed. An open transaction shows no loss yet.
@@ -273,7 +274,7 @@ class PartitionOwnership:
                 self._attempt_ids.observe(state.announced)
             losses += compare({partition: committed[partition] for partition in partitions}, states)
         if not losses:
-            self._checked, self._compared_s, self._has_paused = assigned, self._clock(), False
+            self._checked, self._compared_s, self._is_to_compare = assigned, self._clock(), False
         return losses
 
     def accept_losses(self, losses: Sequence[Loss], generation: int) -> None:

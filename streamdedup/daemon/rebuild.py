@@ -399,14 +399,14 @@ class _Rebuild:
         for batch in self._gap_batches(gap):
             missing_count -= len(batch.records) + len(batch.unreadable)
             documents = decode_batch(batch, dict.fromkeys(self._target.topics, pipeline)).documents
-            offsets = {
-                document_number(pipeline.name, document.id): document.position.offset
+            positions = {
+                document_number(pipeline.name, document.id): document.position
                 for document in documents.get(pipeline.name, ())
             }
-            for number, entry in index.get_entries(list(offsets)).items():
+            for number, entry in index.get_entries(list(positions)).items():
                 partition = entry.position.topic_partition
                 fence = fences.get(partition)
-                if entry.position.offset < offsets[number]:
+                if entry.position != positions[number]:
                     replaced.add(number)
                 if fence is None or fence.incarnation != entry.position.incarnation:
                     continue  # from another topic, or from an earlier incarnation, with other offsets

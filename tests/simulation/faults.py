@@ -16,6 +16,8 @@ from tests.simulation.world import GROUP, INPUT, Sent
 
 #: Effects of a process in a round of ``settle``, and rounds after which a history is stuck.
 _ROUND_EFFECTS, _MOST_ROUNDS = 40, 300
+#: Rounds that are as long as a session.
+_SESSION_ROUNDS = 50
 #: Effects after which a process stops that waits for an effect.
 _MOST_EFFECTS = 400
 #: Rounds without anything left to do until late calls arrive, and until all is settled.
@@ -120,6 +122,14 @@ def _end_sessions(simulation: Simulation, name: str) -> None:
         members.add(holder)
     for member in members:
         simulation.broker.expire(GROUP, member)
+
+
+def _end_left_sessions(simulation: Simulation) -> None:
+    """End static memberships whose processes have closed their clients and have not joined anew."""
+    for name, holder in list(simulation.broker.groups[GROUP].statics.items()):
+        process = simulation.processes.get(name)
+        if process is not None and process.source is not None and process.source._broken == "closed":
+            simulation.broker.expire(GROUP, holder)
 
 
 def _freeze(simulation: Simulation, name: str) -> None:
@@ -335,7 +345,9 @@ def settle(simulation: Simulation) -> None:
     for process in simulation.processes.values():
         process.fate = ""
     calm = 0
-    for _ in range(_MOST_ROUNDS):
+    for number in range(1, _MOST_ROUNDS):
+        if number % _SESSION_ROUNDS == 0:
+            _end_left_sessions(simulation)
         _supervise(simulation)
         for process in list(simulation.processes.values()):
             simulation.resume(process, _ROUND_EFFECTS, "wait")
