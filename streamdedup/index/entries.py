@@ -57,7 +57,7 @@ from streamdedup.wire import SCOPE_BYTES, Match
 
 #: Version of the layout of all values of an index, raised with each change of one; part of its fingerprint.
 LAYOUT: Final = 1
-#: Layout byte of an entry without a cluster and with one.
+#: Layout byte of an entry without a cluster and with one; `set_clusters.lua` has both.
 _ALONE, _IN_CLUSTER = LAYOUT << 4, LAYOUT << 4 | 1
 #: First byte, digest, record time, offset, length of the partition; the same without the length.
 _HEAD, _HEAD_START = struct.Struct(">B16sqqH"), struct.Struct(">B16sqq")
