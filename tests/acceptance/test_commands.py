@@ -112,7 +112,7 @@ class TestScan:
     def test_it_finds_exactly_the_copies_of_the_sample(self, profile):
         done = streamdedup("scan", SAMPLE / f"{profile}.jsonl", "--profile", profile)
         assert done.returncode == 0, done.stderr
-        assert [(a, b) for a, b, _ in rows(done.stdout)] == expected_sample_pairs(profile)
+        assert [tuple(row[:2]) for row in rows(done.stdout)] == expected_sample_pairs(profile)
         assert "pairs with similarity of at least 0.8" in done.stderr
         assert "left out: no documents" in done.stderr
 
@@ -141,19 +141,24 @@ class TestScan:
 
     def test_standard_input_and_gzip_are_read(self, tmp_path):
         lines = "".join(json.dumps({"id": f"d{i}", "text": "all the same words here"}) + "\n" for i in range(2))
-        assert rows(streamdedup("scan", "-", text=lines).stdout) == [["d0", "d1", "1.000000"]]
+        expected = [["d0", "d1", "1.000000", "1.000000", "similarity"]]
+        assert rows(streamdedup("scan", "-", text=lines).stdout) == expected
         packed = tmp_path / "packed"
         packed.write_bytes(gzip.compress(lines.encode()))
-        assert rows(streamdedup("scan", packed).stdout) == [["d0", "d1", "1.000000"]]
+        assert rows(streamdedup("scan", packed).stdout) == expected
 
     def test_options_decide_what_is_alike(self, tmp_path):
         corpus = tmp_path / "texts.txt"
         corpus.write_text("the price rose by 10 percent today\nthe price rose by 25 percent today\n", encoding="utf-8")
         assert streamdedup("scan", corpus, "--threshold", "0.8").stdout == ""
-        assert len(rows(streamdedup("scan", corpus, "--threshold", "0.2").stdout)) == 1
         config = tmp_path / "settings.toml"
         servers_of = 'kafka.bootstrap_servers = "localhost:9092"\nredis.url = "redis://localhost:6379/0"\n'
-        for settings, count in (("letters_only = true", 1), ("letters_only = true\nmin_words = 9", 0)):
+        cases = {
+            "letters_only = true": 1,
+            "letters_only = true\nmin_words = 9": 0,
+            "threshold = 0.2\nrecall_from = 0.2": 1,
+        }
+        for settings, count in cases.items():
             config.write_text(f'{servers_of}[profiles.articles]\ntopics = ["t"]\n{settings}\n', encoding="utf-8")
             assert len(rows(streamdedup("scan", corpus, "--config", config).stdout)) == count
 
@@ -201,7 +206,7 @@ def test_topics_produce_run_and_tail_work_together(installation):
     assert sent.returncode == 0, sent.stderr
     count = len((SAMPLE / "articles.jsonl").read_bytes().splitlines())
     assert f"{count} records sent" in sent.stderr
-    installation.run_until_committed(count)
+    installation.run_until_committed(count, **{"profiles.articles.containment_threshold": "0.8"})
     assert installation.pairs() == expected_sample_pairs("articles")
     alerts = len(servers.read_topic(installation.kafka, installation.duplicates))
     shown = streamdedup("tail", *config, "--from-beginning", "--json", "--limit", alerts)
