@@ -23,8 +23,8 @@ DEADLINE_S = 300.0
 MARK = "DEMO_OF_THE_TESTS"
 #: A pair as a line.
 PAIR = re.compile(
-    r"^\d\d:\d\d:\d\d[+-]\d{4}  \w+ +(\S+) ~ (\S+)  (\d\.\d{4}) exact  [a-z ]+ \d\.\d{4}  "
-    r"cluster \S+ \(\d+\)$",
+    r"^\d\d:\d\d:\d\d[+-]\d{4}  \w+ +(\S+) ~ (\S+)  (\d\.\d{4}) exact  [a-z ]+ \d\.\d{4}"
+    r"(?:, alerted by containment)?  cluster \S+ \(\d+\)$",
     re.MULTILINE,
 )
 

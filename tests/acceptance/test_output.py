@@ -137,7 +137,7 @@ def test_a_file_keeps_its_content_until_there_is_something_to_write(tmp_path):
     failed = started(["scan", str(tmp_path / "nowhere.jsonl"), "--output", str(pairs)], capture_output=True)
     assert (failed.returncode, pairs.read_text(encoding="utf-8")) == (EXIT_FAILED, earlier)
     assert started(["scan", str(corpus), "--output", str(pairs)], capture_output=True).returncode == EXIT_OK
-    assert pairs.read_text(encoding="utf-8") == "a\tb\t1.000000\n"
+    assert pairs.read_text(encoding="utf-8") == "a\tb\t1.000000\t1.000000\tsimilarity\n"
     corpus.write_text("", encoding="utf-8")
     assert started(["scan", str(corpus), "--output", str(pairs)], capture_output=True).returncode == EXIT_OK
     assert pairs.read_text(encoding="utf-8") == ""

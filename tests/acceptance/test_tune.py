@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from streamdedup.cli.rendering.tuning_tables import count_text
 from tests.daemons import streamdedup
 from tests.servers import unavailable
 
@@ -111,7 +112,8 @@ def test_each_threshold_has_its_pairs_and_those_below_the_recommendation_ten_in_
 
 def test_a_step_below_shows_both_texts_side_by_side_or_stacked(corpus, tmp_path):
     config = tmp_path / "streamdedup.toml"
-    config.write_text(SERVERS + '[profiles.articles]\ntopics = ["articles"]\nthreshold = 0.97\n', encoding="utf-8")
+    profile = '[profiles.articles]\ntopics = ["articles"]\nthreshold = 0.97\ncontainment_threshold = "none"\n'
+    config.write_text(SERVERS + profile, encoding="utf-8")
     options = ["--unit", "word", "--size", 3, "--config", config]
     shown = {
         columns: re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", on_a_terminal(columns, "tune", corpus, *options, NO_COLOR="1"))
@@ -210,7 +212,7 @@ def test_tables_have_whole_cells_on_a_narrow_terminal(corpus, terminal):
     (heading,) = [line for line in plain.splitlines() if line.startswith("  shingles")]
     all_names = next(line.split() for line in whole.splitlines() if line.startswith("  shingles"))
     assert heading.split() == [name for name in all_names if name in heading]
-    assert {"t", "bands", "P(t)", "measured", "pairs", "B/doc."} <= set(heading.split())
+    assert {"t", "bands", "P(s)", "measured", "pairs", "B/doc."} <= set(heading.split())
     assert all(len(line.rstrip()) <= 80 for line in plain.splitlines())
     assert "\N{HORIZONTAL ELLIPSIS}" not in plain
 
@@ -292,7 +294,7 @@ def test_the_report_loads_nothing_and_has_the_numbers_of_json(tuned):
     best = results["recommendation"]
     assert shown["probability_at_recall_from"] == f"{best['probability_at_recall_from']:.4f}"
     assert shown["found_recall"] == f"{best['found_recall']:.4f}"
-    assert shown["candidates_forecast"] == f"{best['candidates_forecast']:,.2f}"
+    assert shown["candidates_forecast"] == count_text(best["candidates_forecast"])
     assert shown["documents_per_s"] == f"{best['documents_per_s']:,.0f}"
     assert shown["daemons"] == str(best["daemons"])
     for row in results["rows"]:
@@ -340,7 +342,7 @@ def test_a_real_browser_shows_it_without_errors_and_without_scrolling_aside(tune
     assert HOSTILE in seen["text"]
     assert "<b>" in seen["text"]
     best = results["recommendation"]
-    assert f"{best['candidates_forecast']:,.2f}" in seen["text"]
+    assert count_text(best["candidates_forecast"]) in seen["text"]
     assert [line for line in done.stderr.splitlines() if ":CONSOLE" in line] == []
 
 
