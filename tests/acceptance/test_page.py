@@ -602,7 +602,8 @@ class TestServers:
         config = tmp_path / "streamdedup.toml"
         config.write_text(
             f'[kafka]\nbootstrap_servers = "localhost:9"\n[redis]\nurl = "{server.url}"\n[profiles.articles]\n'
-            'topics = ["articles"]\nshingle_size = 2\nthreshold = 0.5\n',
+            'topics = ["articles"]\nshingle_size = 2\nthreshold = 0.5\n'
+            'recall_from = 0.5\ncontainment_threshold = "none"\n',
             encoding="utf-8",
         )
         with ServeProcess(config, tmp_path) as process:

@@ -83,7 +83,7 @@ def test_the_first_rule_about_sources_needs_a_new_index_unless_the_index_keeps_t
     installation.run_until_committed(len(documents))
     with installation.daemon(**{"profiles.articles.ignore_same_source": "true"}) as daemon:
         assert daemon.wait() == 78
-        assert "keep_sources is None in the index and True in the settings" in daemon.log.read_text(encoding="utf-8")
+        assert "keep_sources is False in the index and True in the settings" in daemon.log.read_text(encoding="utf-8")
     with installation.running(**{"profiles.articles.min_shingles": 3}) as daemon:
         daemon.wait_ready()
 
