@@ -74,10 +74,13 @@ def scan(
         pairs = list(find_pairs(run, documents))
         write_pairs(pairs, target, as_json=as_json, with_containment=profile.containment_threshold is not None)
     suppressed = f", suppressed: {listed_counts(run.suppressed)}" if detection.suppression is not None else ""
+    is_below = detection.threshold < detection.recall_from
+    chosen_for = f", chosen for pairs from {detection.recall_from:g} on" if is_below else ""
     tell(
         f"{counted(run.documents_count, 'document')}, skipped: {listed_counts(run.skipped)}; "
         f"{counted(len(pairs), 'pair')} with similarity of at least {profile.threshold:g}"
-        f"{_by_containment(profile, pairs)}{suppressed}; {profile.banding()}; {time.perf_counter() - started:.1f} s",
+        f"{_by_containment(profile, pairs)}{suppressed}; {profile.banding()}{chosen_for}; "
+        f"{time.perf_counter() - started:.1f} s",
         err=True,
     )
     if reached := run.limits.sentence():

@@ -74,23 +74,23 @@ _NO_COMMITS = _KnownCommits()
 
 def compare(committed: Mapping[Partition, CommittedOffset], states: Mapping[Partition, PartitionState]) -> list[Loss]:
     """Return the committed offsets that an index does not know, from its states of the same partitions."""
-    known = _KnownCommits(
+    commits = _KnownCommits(
         max((lineage_of(state.announced) for state in states.values()), default=0),
         max(
             (attempt_ms(state.committed_attempt) for state in states.values() if state.committed_attempt), default=None
         ),
     )
-    losses = (describe_loss(partition, committed[partition], state, known) for partition, state in states.items())
+    losses = (describe_loss(partition, committed[partition], state, commits) for partition, state in states.items())
     is_unused = all(state.announced == state.committed_attempt for state in states.values())
     return [loss._replace(is_switch=is_unused and loss.gap is not None) for loss in losses if loss is not None]
 
 
 def describe_loss(
-    partition: Partition, committed: CommittedOffset, state: PartitionState, known: _KnownCommits = _NO_COMMITS
+    partition: Partition, committed: CommittedOffset, state: PartitionState, commits: _KnownCommits = _NO_COMMITS
 ) -> Loss | None:
     """Describe how the index shows that a committed offset was lost; None without a loss.
 
-    Without ``known`` the loss has no gap, as in the check before a fence, which only needs the reason.
+    Without ``commits`` the loss has no gap, as in the check before a fence, which only needs the reason.
     """
     if not committed.offset:
         return None  # nothing was read: an operator has set the offset to 0
@@ -101,10 +101,10 @@ def describe_loss(
         reason = f"{offset_text} does not know of it: it has gone back to an earlier time"
     else:
         return None
-    return Loss(partition, committed, reason, _gap(committed, state, known))
+    return Loss(partition, committed, reason, _gap(committed, state, commits))
 
 
-def _gap(committed: CommittedOffset, state: PartitionState, known: _KnownCommits) -> Gap | None:
+def _gap(committed: CommittedOffset, state: PartitionState, commits: _KnownCommits) -> Gap | None:
     """Return the gap; None if the index as a whole is lost.
 
     The gap begins with the last announced attempt, or at the beginning of a partition without such an attempt, because
@@ -117,8 +117,8 @@ def _gap(committed: CommittedOffset, state: PartitionState, known: _KnownCommits
       the start of the attempt shows that.
     """
     attempt_id = committed_attempt(committed)
-    if known.latest_ms is None or not attempt_id or lineage_of(attempt_id) > known.lineage:
+    if commits.latest_ms is None or not attempt_id or lineage_of(attempt_id) > commits.lineage:
         return None
     start = state.announced_start or 0
     is_other_topic = bool(committed.topic_id and state.topic_id) and committed.topic_id != state.topic_id
-    return None if is_other_topic or committed.offset < start else Gap(start, known.latest_ms)
+    return None if is_other_topic or committed.offset < start else Gap(start, commits.latest_ms)

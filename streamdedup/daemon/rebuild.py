@@ -428,13 +428,14 @@ class _Rebuild:
                     partition, self._generation, state.high_water_mark, state.announced, in_kafka
                 )
         nothing = PendingMatches()  # stores nothing
-        pending = [
-            (fence.position_at(fence.high_water_mark + number), nothing)
-            for fence in all_fences.values()
-            for number in range(_PENDING_RECORDS)
-        ]
-        saved = index.save_pending_matches(pending, list(all_fences.values()))
-        return any(document_number(name, match.id) in numbers for each in saved for match in each.matches.values())
+        for fence in all_fences.values():
+            self._tick()
+            first = fence.high_water_mark
+            pending = [(fence.position_at(offset), nothing) for offset in range(first, first + _PENDING_RECORDS)]
+            saved = index.save_pending_matches(pending, [fence])
+            if any(document_number(name, match.id) in numbers for own in saved for match in own.matches.values()):
+                return True
+        return False
 
     def _gap_batches(self, gap: Mapping[Partition, Gap]) -> Iterator[Batch]:
         """Yield the missing records of each partition."""

@@ -258,15 +258,15 @@ class Decoder:
     def _id_in(self, key: bytes, headers: Headers) -> str:
         """Return the id in a key, which may be no valid id."""
         try:
-            found = key.decode() if self._keys is None else self._keys.fields(key, headers).id
+            document_id = key.decode() if self._keys is None else self._keys.fields(key, headers).id
         except UnicodeDecodeError:
             raise DecodeError(ErrorCode.INVALID_ID, f"the record's key is not UTF-8; {KEY_ADVICE}") from None
         except DecodeError as error:
             reason = str(error).replace("the value", "it")
             raise DecodeError(ErrorCode.INVALID_ID, f"the record's key does not fit key_format: {reason}") from None
-        if found is None:
+        if document_id is None:
             raise DecodeError(ErrorCode.INVALID_ID, "the record's key has no id: key_field is missing or null")
-        return str(found)
+        return str(document_id)
 
     def _text(self, fields: Any) -> str:
         texts = []

@@ -136,9 +136,9 @@ def _reader(schema: Schema, types: Mapping[str, Any]) -> Callable[[bytes], Any]:
     fill = _filler(types, longer)
 
     def read(value: bytes) -> Any:
-        found = decode(value)
-        fill(found, value)
-        return found
+        decoded = decode(value)
+        fill(decoded, value)
+        return decoded
 
     return read if longer else decode
 
@@ -181,12 +181,12 @@ def _filler(types: Mapping[str, Any], paths: Mapping[str, Path], place: str = ""
 
     def fill(fields: Any, value: Any) -> None:
         try:
-            found = read_leaves(value) if leaves else None
+            leaf_values = read_leaves(value) if leaves else None
         except msgspec.ValidationError as error:
             raise msgspec.ValidationError(str(error).replace(PLACE, f"{PLACE}{place}")) from None
         for attribute in leaves:
             if _is_null(getattr(fields, attribute)):
-                setattr(fields, attribute, getattr(found, attribute))
+                setattr(fields, attribute, getattr(leaf_values, attribute))
         inner = read_objects(value) if fillers else None
         for slot, fill_inner in fillers.items():
             raw = getattr(inner, slot)

@@ -92,14 +92,14 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
             indexes, start = _split_indexes(value)
             paths, tree = paths_of(indexes)
             contents = read_message(value, start, tree)
-            found = {
+            read_fields = {
                 name: value_at(contents, path, is_text=name in texts, most_bytes=schema.most_text_bytes)
                 for name, path in paths.items()
             }
         except (LookupError, ValueError) as error:
             reason = f"the bytes do not fit the schema: {type(error).__name__}"
             raise DecodeError(ErrorCode.SCHEMA_MISMATCH, reason) from None
-        return schema.from_mapping(found)
+        return schema.from_mapping(read_fields)
 
     messages = _with_nested(file.message_types_by_name.values())
     names = {name for message in messages for name, _ in _paths(message, schema.names.values())}

@@ -1,4 +1,4 @@
--- The pages that hold the claims of one slot (rule 5 of index/contract.py). Included in the scripts that read or write claims.
+-- The pages that hold the claims of one slot (rule 5 of docs/delivery.md). Included in the scripts that read or write claims.
 --
 -- A key of its own costs a claim 180 bytes (Redis 7). So claims share pages: hashes of up to some hundred fields, which the server keeps
 -- as listpacks. A field is the last 12 bytes of the pair key. Its value is the token of the position that owns the pair: a digest of 8

@@ -1,4 +1,4 @@
--- Decide which version of a document is kept: position order (rule 3 of index/contract.py), as index.documents.decide_version.
+-- Decide which version of a document is kept: position order (rule 3 of docs/delivery.md), as index.documents.decide_version.
 -- Included in the scripts that store index entries. Layout of an entry: index/entries.py, which counts bytes from 0.
 local CREATED, REPLACED, REPLAYED, REDELIVERED, SUPERSEDED, COLLIDED = 0, 1, 2, 3, 4, 5
 local byte, sub = string.byte, string.sub

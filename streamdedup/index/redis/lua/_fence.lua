@@ -1,4 +1,4 @@
--- Check the fences of a call, and that no call of its writer is late or forgotten (rules 7 and 10 of index/contract.py).
+-- Check the fences of a call, and that no call of its writer is late or forgotten (rules 7 and 10 of docs/delivery.md).
 -- Included in front of every script that writes.
 --
 -- KEYS[1]       guard of the slot: a key that never exists (index/redis/keys.py)

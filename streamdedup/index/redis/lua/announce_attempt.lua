@@ -1,4 +1,4 @@
--- Store in one slot that an attempt at a batch is completely written (rule 11 of index/contract.py).
+-- Store in one slot that an attempt at a batch is completely written (rule 11 of docs/delivery.md).
 -- include: _fence
 --
 -- ARGV[used+1]    id of the attempt: digits of one length, so that the order of texts is that of attempts

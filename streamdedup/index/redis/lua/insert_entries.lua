@@ -1,4 +1,4 @@
--- Store index entries of documents of one slot that have none yet (rules 1 and 3 of index/contract.py).
+-- Store index entries of documents of one slot that have none yet (rules 1 and 3 of docs/delivery.md).
 -- include: _fence _entries
 --
 -- ARGV[used+1]  prefix of the keys of entries; the document number (8 bytes) follows

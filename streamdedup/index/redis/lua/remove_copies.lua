@@ -1,4 +1,4 @@
--- Remove documents from the buckets of their contents, and count the removal (rule 9 of index/contract.py).
+-- Remove documents from the buckets of their contents, and count the removal (rule 9 of docs/delivery.md).
 -- include: _fence
 --
 -- ARGV[used+1]    prefix of the buckets; the content digest follows

@@ -1,4 +1,4 @@
--- Take over a partition in one slot and return its announced attempt (rules 7 and 11 of index/contract.py).
+-- Take over a partition in one slot and return its announced attempt (rules 7 and 11 of docs/delivery.md).
 --
 -- KEYS[1]  guard of the slot: a key that never exists (index/redis/keys.py)
 -- KEYS[2]  the fence
