@@ -21,6 +21,8 @@ TEXT_FIELDS = ("payload.body", "text")
 KINDS = {"avro": "AVRO", "protobuf": "PROTOBUF", "json-schema": "JSON"}
 _EMOJI = "😀".encode()
 _WIDE = 300
+#: First letters of a text that an outcome has.
+_LETTERS = 2
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,11 @@ class Bomb:
     value: Callable[[int], bytes]
     schema: str = ""
     outcome: str = "hi"
+
+    @property
+    def is_read(self) -> bool:
+        """Whether a text is read."""
+        return len(self.outcome) <= _LETTERS
 
 
 def zigzag(number: int) -> bytes:
@@ -165,7 +172,7 @@ def outcome_of(bomb: Bomb, kind: str, value: bytes) -> tuple[str, int]:
     for part in (value[:20], value):  # the first compiles the schema
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         try:
-            outcome = decoder.decode(Position("t", 0, 0), 5, b"key", part).text.strip()[:2]
+            outcome = decoder.decode(Position("t", 0, 0), 5, b"key", part).text.strip()[:_LETTERS]
         except MessageError as error:
             outcome = error.code
     return outcome, 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)

@@ -275,8 +275,12 @@ class Connection:
             self._link.count += 1
         try:
             result = request()
-        except (BatchRefused, IndexLost, StoreUnavailable):
+        except (BatchRefused, StoreUnavailable):
             self._failed(name)
+            raise
+        except IndexLost:
+            if name != "fence":  # a fence finds the loss between its calls of scripts
+                self._failed(name)
             raise
         if fate == "reply lost":
             self._fail(name)
