@@ -183,6 +183,7 @@ def test_a_text_of_the_sample_that_is_pasted_into_the_page_has_its_near_duplicat
         tab = Tab(browser)
         page = tab.page
         page.goto(url)
+        expect(page.locator("#indexes")).to_contain_text("articles")  # a browser asks nothing without a profile
         page.get_by_label("Text", exact=True).fill(sample_text("art-005"))
         page.get_by_role("button", name="Find near-duplicates").click()
         rows = page.locator("#ask-matches > li")
