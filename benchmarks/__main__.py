@@ -23,6 +23,7 @@ GROUPS = {
         "stages",
         "memory",
         "growth",
+        "steady",
         "end_to_end",
         "formats",
         "latency",

@@ -11,11 +11,12 @@ import json
 import random
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import count, islice
+from typing import Any
 
 import msgspec
 import redis
@@ -23,6 +24,7 @@ import redis
 from benchmarks import report, servers
 from benchmarks.datasets import Text
 from benchmarks.world import Job, World
+from streamdedup.cli.demo_servers import DaemonProcess
 from streamdedup.embedded import ServerError
 
 #: Words of a text, words to choose from, and how many texts there are for each near-duplicate of the text before.
@@ -92,11 +94,20 @@ def rebuilt(world: World, job: Job, name: str) -> Rebuilt:
         begun_s = time.time()
         daemon.start(PATIENCE_S)
         ready_s = time.time() - begun_s
-        lines = daemon.log_path.read_text(encoding="utf-8").splitlines()
-    events = {event["event"]: event for event in (json.loads(line) for line in lines if line.startswith("{"))}
-    begin, end = (events[f"index_{step}"] for step in ("rebuild_begun", "rebuilt"))
-    begin_s, end_s = (datetime.fromisoformat(event["timestamp"]).timestamp() - begun_s for event in (begin, end))
+        (begin,), (end,) = (events(daemon, f"index_{step}") for step in ("rebuild_begun", "rebuilt"))
+    begin_s, end_s = (seconds_of(event) - begun_s for event in (begin, end))
     return Rebuilt(name, begin["gap"], end["records"], begin_s, end_s, ready_s)
+
+
+def events(daemon: DaemonProcess, name: str) -> list[dict[str, Any]]:
+    """Return the events with a name in the log of a daemon."""
+    lines = daemon.log_path.read_text(encoding="utf-8").splitlines()
+    return [event for line in lines if line.startswith("{") and (event := json.loads(line))["event"] == name]
+
+
+def seconds_of(event: Mapping[str, Any]) -> float:
+    """Return the time of an event, in seconds since 1970."""
+    return datetime.fromisoformat(event["timestamp"]).timestamp()
 
 
 def times(rows: list[Rebuilt]) -> report.Table:

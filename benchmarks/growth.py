@@ -173,9 +173,9 @@ class IndexGrowth:
             if not self._fits(size):
                 return
             self.fill(size - count)
-            prepared = self._prepare(self._filled, size)
+            prepared = self.prepare(self._filled, size)
             client_s, begun_s = time.process_time(), time.monotonic()
-            self._insert(prepared)
+            self.insert(prepared)
             seconds = time.monotonic() - begun_s
             client_us = 1e6 * (time.process_time() - client_s) / count
             used_s = servers.cpu_s(self._pid)
@@ -190,15 +190,17 @@ class IndexGrowth:
             following: Future[list[Any]] | None = None
             for first in [*range(self._filled, size, CHUNK), None]:
                 batches = following.result() if following else []
-                following = None if first is None else thread.submit(self._prepare, first, min(first + CHUNK, size))
-                self._insert(batches)
+                following = None if first is None else thread.submit(self.prepare, first, min(first + CHUNK, size))
+                self.insert(batches)
         self._filled = size
 
-    def _insert(self, batches: Iterable[Any]) -> None:
+    def insert(self, batches: Iterable[Any]) -> None:
+        """Index prepared batches."""
         for batch in batches:
             self._index.index(batch)
 
-    def _prepare(self, first: int, last: int) -> list[Any]:
+    def prepare(self, first: int, last: int) -> list[Any]:
+        """Return the documents from ``first`` on, below ``last``, in batches."""
         members = (divmod(number, self._articles_count) for number in range(first, last))
         documents = [datasets.Text(f"{copy}-{article}", f"{copy} {article}") for copy, article in members]
         return self._index.prepare(documents, first)

@@ -17,7 +17,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -196,13 +196,18 @@ def measure(
         all_s = (time.monotonic() - begun_s) * (os.cpu_count() or 1)
         others = max(0.0, servers.busy_s() - busy_s - used_s) / all_s
     awaited = [number for number in copies if number >= WARM_S * rate]
-    arrived_s = {number: seen["arrived_s"].get(key_of(number, rate)) for number in awaited}
-    taken = [1000 * (at_s - sent["begin_s"] - number / rate) for number, at_s in arrived_s.items() if at_s is not None]
+    taken = taken_ms(sent, seen, awaited, rate)
     if not taken:
         raise ServerError(f"{name}: no alert arrived")
     p50, p99, longest = np.percentile(taken, [50, 99, 100]).tolist()
     late = float(np.percentile(sent["late_ms"], 99))
     return Measured(name, rate, len(awaited), len(awaited) - len(taken), p50, p99, longest, late, others)
+
+
+def taken_ms(sent: Mapping[str, Any], seen: Mapping[str, Any], awaited: Iterable[int], rate: int) -> list[float]:
+    """Return the time from the schedule of each awaited document to its alert, of those that have one."""
+    arrived_s = {number: seen["arrived_s"].get(key_of(number, rate)) for number in awaited}
+    return [1000 * (at_s - sent["begin_s"] - number / rate) for number, at_s in arrived_s.items() if at_s is not None]
 
 
 def table(measurements: Sequence[Measured]) -> report.Table:

@@ -172,6 +172,7 @@ class World:
         kafka: Mapping[str, Any] | None = None,
         profile: Mapping[str, Any] | None = None,
         *,
+        store: Mapping[str, Any] | None = None,
         checkout: Path | None = None,
         registry: str | None = None,
     ) -> DaemonProcess:
@@ -181,13 +182,14 @@ class World:
             job: Its topics and its group.
             kafka: Keys of this section that differ from the defaults.
             profile: Keys of the profile that differ from the defaults.
+            store: Keys of the section ``redis`` that differ from the defaults.
             checkout: Another checkout of the project to take it from.
             registry: URL of a schema registry.
         """
         names = {"bootstrap_servers": self.address, "group_id": job.group, "duplicates_topic": job.output}
         sections: dict[str, dict[str, Any]] = {
             "kafka": names | dict(kafka or {}),
-            "redis": {"url": self.redis.url},
+            "redis": {"url": self.redis.url, **(store or {})},
             "profiles.articles": {"topics": [job.topic], **(profile or {})},
         }
         if registry is not None:
