@@ -5,7 +5,10 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PIP_OPTIONS := --quiet --disable-pip-version-check --constraint constraints.txt
+PIP_INSTALL := $(BIN)/python -m pip install $(PIP_OPTIONS)
+# Wheels of the packages that a release needs.
+PACKAGES := build/packages
 
 # Without cached bytecode every process compiles the package, and every test process rewrites all assertions anew:
 # 20 s of processor time for each test process.
@@ -118,8 +121,13 @@ robustness: $(VENV)/.bench ## The effect of edits on a copy, and whether it is f
 	BENCH_DATA=$(DATA) $(BIN)/python -m benchmarks --group robustness $(BENCH)
 
 .PHONY: tools
-tools: ## Install the tools of further checks (as root on Debian): redis-server, promtool, Chromium, jq, kustomize, vegeta
+tools: | $(BIN)/python ## Install the tools of further checks (as root on Debian): redis-server, promtool, Chromium, jq, kustomize, vegeta
 	@deploy/install-tools.sh
+	$(BIN)/python -m pip download $(PIP_OPTIONS) --only-binary :all: --dest $(PACKAGES) '.[demo,registry]'
+
+.PHONY: release
+release: $(VENV)/.bench ## Build sdist, wheel, bill of materials and checksums of the present commit into dist/
+	deploy/release.sh $(BIN)/python $(PACKAGES)
 
 .PHONY: clean
 clean: ## Remove the environment and everything generated; the broker's jars stay in their cache

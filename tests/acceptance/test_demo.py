@@ -37,12 +37,13 @@ pytestmark = [
 class Demo:
     """One ``streamdedup demo`` as a process."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, python: str = sys.executable) -> None:
         self.mark = uuid.uuid4().hex
         self.folder = folder / self.mark
         self.folder.mkdir()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "streamdedup", "demo", *arguments],
+            [python, "-m", "streamdedup", "demo", *arguments],
+            cwd=self.folder,
             env=os.environ | {MARK: self.mark, "TMPDIR": str(self.folder)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
