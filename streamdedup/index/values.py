@@ -23,12 +23,7 @@ Fingerprint = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """Result when an index is opened.
-
-    Attributes:
-        created: Whether the index was created.
-        advisories: Fingerprint differences that affect few pairs, for the operator; one text for each.
-    """
+    """Result when an index is opened; ``advisories`` are the fingerprint differences that affect few pairs."""
 
     created: bool
     advisories: tuple[str, ...] = ()
@@ -102,8 +97,6 @@ class PartitionState:
         high_water_mark: Committed offset below which records emit nothing; None when the index has never seen the
             partition.
         announced: The latest attempt at a batch announced in every slot; empty when there is none.
-        incarnation: Topic incarnation for the high-water mark.
-        topic_id: Kafka's topic id; empty when unknown.
         announced_start: Offset at which the batch of ``announced`` begins; all earlier records are in the index. None
             when there is no such attempt.
         committed_attempt: The last attempt that was known to be committed when ``announced`` was announced; empty for
@@ -141,9 +134,8 @@ class Hits:
 class FoundNearCapacity:
     """Members of buckets near capacity, which are to be inserted in the buckets of exact copies too.
 
-    Attributes:
-        documents: Document numbers with content digests.
-        removals: Result of ``BucketStore.copy_removals``, read before the members.
+    ``documents`` are numbers with content digests; ``removals`` is ``BucketStore.copy_removals``, read before the
+    members.
     """
 
     documents: Sequence[tuple[int, bytes]]

@@ -22,13 +22,11 @@ class RedisEntries(RedisPart):
 
     @staticmethod
     def encode_entries(entries: Sequence[IndexEntry]) -> list[bytes]:
-        """See ``EntryStore.encode_entries``."""
         return encode_entries(entries)
 
     def insert_entries(
         self, entries: Sequence[IndexEntry], fences: Sequence[Fence], encoded: Sequence[bytes] | None = None
     ) -> list[InsertResult]:
-        """See ``EntryStore.insert_entries``."""
         results = [InsertResult(InsertState.CREATED)] * len(entries)
         encoded = encode_entries(entries) if encoded is None else encoded
         # Reply of a call: a string with one state byte per entry; then, for each entry in ``RETURNING_STATES``, its
@@ -47,7 +45,6 @@ class RedisEntries(RedisPart):
         return results
 
     def replace_entries(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
-        """See ``EntryStore.replace_entries``."""
         # The entries rely on the removals from buckets (rule 9), which are in other slots. A removal of no documents in
         # the slot of each entry stores the call number there (rule 10). A failover that loses the removals also loses
         # this number, and the new master refuses the entries.
@@ -85,7 +82,7 @@ class RedisEntries(RedisPart):
         return list(groups.values()), self._run(calls)
 
     def set_clusters(self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]) -> list[int]:
-        """See ``EntryStore.set_clusters``.
+        """As ``EntryStore.set_clusters``.
 
         The first run writes the cluster into each entry, the second one updates the cluster sets. The reply for an
         entry is the number of the cluster that the entry named before: the new cluster after a repeated call; the
@@ -115,7 +112,6 @@ class RedisEntries(RedisPart):
         return [size for (change, _, _), size in zip(changes, sizes, strict=True) if change != "-"]
 
     def leave_clusters(self, members: Sequence[tuple[int, int]], fences: Sequence[Fence]) -> None:
-        """See ``EntryStore.leave_clusters``."""
         self._change_cluster_sets([("-", cluster, number) for number, cluster in members], fences)
 
     def _change_cluster_sets(self, changes: Sequence[tuple[str, int, int]], fences: Sequence[Fence]) -> list[int]:

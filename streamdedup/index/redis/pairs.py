@@ -31,7 +31,6 @@ class RedisPairs(RedisPart):
     def save_pending_matches(
         self, pending: Sequence[tuple[Position, PendingMatches]], fences: Sequence[Fence]
     ) -> list[PendingMatches]:
-        """See ``PairStore.save_pending_matches``."""
         encoded = [encode_pending(matches) for _, matches in pending]
         slots = (self._keys.partition_slot(position.partition_incarnation) for position, _ in pending)
         groups = list(_split_calls(slots, [len(fields) for fields in encoded]))
@@ -56,7 +55,6 @@ class RedisPairs(RedisPart):
     def claim_pairs(
         self, claims: Sequence[tuple[bytes, Position]], fences: Sequence[Fence], extended_keys: Sequence[bytes] = ()
     ) -> list[bool]:
-        """See ``PairStore.claim_pairs``."""
         pair_keys = [*(pair_key for pair_key, _ in claims), *extended_keys]
         tokens = [position_token(position) for _, position in claims]
         sizes = [1] * len(pair_keys)  # in pairs
@@ -80,7 +78,6 @@ class RedisPairs(RedisPart):
         return owned
 
     def count_claims(self) -> int:
-        """See ``StoreHealth.count_claims``."""
         keys = [self._keys.claim_catalogue(slot) for slot in self._slots]
         catalogues = self._servers.ask_all([Command(key, ("GET", key)) for key in keys])
         return sum(claims_in(catalogue) for catalogue in catalogues if catalogue)
