@@ -43,12 +43,8 @@ def contents_after_append(
 ) -> list[Content]:
     """Return the contents of n documents after n texts are appended, one to each document, on a new line.
 
-    Returns:
-        The contents that the whole texts have. The first digest stays (``appending`` sets it), as do incarnation,
-        source, scope and caption.
-
-    Raises:
-        BagTooLarge: A document is a bag beyond ``exact_limit``.
+    Incarnation, source, scope and caption stay, as does the first digest (``appending`` sets it). Raises
+    ``BagTooLarge`` for a bag beyond ``exact_limit``.
     """
     # An append to a text without elements makes no space at the seam. The tail does not tell: it is also empty where a
     # shingle is one element.

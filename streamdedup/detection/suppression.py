@@ -55,9 +55,7 @@ class Suppression:
     """The rules in a profile.
 
     Attributes:
-        min_shingles: Least shingle count for both documents.
         only_sources: Source keys; a pair needs one of them. Empty for all sources.
-        ignore_same_source: Whether pairs within a source are suppressed.
         ignore_sources: Pairs of source keys, each a set with two members, or with one for two equal sources.
     """
 
