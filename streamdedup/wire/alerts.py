@@ -195,14 +195,10 @@ def encode_alert(
     Equal alerts give equal bytes. The limit on bytes may leave fewer than ``max_matches`` in a message.
 
     Args:
-        alert: The alert; its matches are sorted here.
         max_matches: Largest number of matches in a message, at least 1.
         max_bytes: Limit on a message, with its key (the document id), headers and framing; at least
             ``MIN_ALERT_BYTES``.
         header_bytes: Bytes of the message headers, at most ``copied_headers.MAX_COPIED_BYTES``.
-
-    Raises:
-        ValueError: A limit is below its minimum.
     """
     if max_matches < 1 or max_bytes < MIN_ALERT_BYTES:
         raise ValueError(f"an alert needs room for one match and {MIN_ALERT_BYTES:,} bytes: {max_matches}, {max_bytes}")
@@ -219,11 +215,7 @@ def encode_alert(
 
 
 def decode_alert(value: bytes) -> Alert:
-    """Decode one alert message; unknown fields are ignored.
-
-    Raises:
-        DecodeError: The value is no alert message in this version.
-    """
+    """Decode an alert message; ignore unknown fields, raise ``DecodeError`` for another version or no alert."""
     try:
         alert = _decode(value)
         if not all(match.pair for match in alert.matches):
@@ -256,11 +248,7 @@ def rfc_3339(time_ms: int) -> str:
 
 
 def _to_ms(text: str) -> int:
-    """Parse a time; the reverse of ``rfc_3339``.
-
-    Raises:
-        ValueError: The text is no time, or has no time zone.
-    """
+    """Parse a time; the reverse of ``rfc_3339``. Raise ``ValueError`` without a time or time zone."""
     time = datetime.fromisoformat(text)
     if time.tzinfo is None:
         raise ValueError("a time without a time zone")

@@ -96,14 +96,7 @@ def _stop(value: bytes, position: int, _level: int, _contents: list[Any]) -> int
 
 
 class Walk:
-    """Makes the steps of a schema.
-
-    Args:
-        leaves: Number of the content at each path.
-
-    Attributes:
-        definitions: Definitions of the types at each leaf that the schema has.
-    """
+    """Makes the steps of a schema, for the leaves by path; ``definitions`` are those of the types at each leaf."""
 
     def __init__(self, leaves: Mapping[Path, int]) -> None:
         self._leaves = leaves
@@ -140,11 +133,8 @@ class Walk:
     def step(self, node: Any, namespace: str = "", path: Path | None = (), *, is_last: bool = True) -> Step | int:
         """Return the step of a type, or its size if nothing is read and all values have the same.
 
-        Args:
-            node: Schema of the type.
-            namespace: Namespace around it.
-            path: Path of the type; None in a part that is skipped.
-            is_last: Whether nothing behind the type is read.
+        ``namespace`` is that around the type; ``path`` is None in a part that is skipped; ``is_last`` means that
+        nothing behind the type is read.
         """
         key = None
         try:
@@ -224,7 +214,6 @@ def _deeper(level: int) -> int:
 
 
 def _refusal(reason: str) -> Step:
-    """Return the step of a broken type: only values that have it are refused."""
 
     def step(_value: bytes, _position: int, _level: int, _contents: list[Any]) -> int:
         raise unusable(reason)

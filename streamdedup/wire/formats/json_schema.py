@@ -23,9 +23,6 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
     """Return a reader for the values of a JSON Schema, and the names of the fields that the values may have.
 
     Only a schema without additional properties excludes a field.
-
-    Raises:
-        DecodeError: It is no JSON Schema.
     """
     try:
         declared = msgspec.json.decode(registered.text, type=dict | bool)
