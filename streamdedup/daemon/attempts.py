@@ -41,7 +41,6 @@ class AttemptIds:
             self._sequence = max(self._sequence, int(_part(attempt_id, 2)))
 
     def next(self) -> str:
-        """Return the id of a new attempt."""
         self._sequence += 1
         return f"{self._lineage:010d}.{self._sequence:010d}.{time.time_ns() // 1000:017d}"
 

@@ -61,12 +61,8 @@ class _Refusals(NamedTuple):
 class PartitionOwnership:
     """Fences partitions before their first batch, announces batches, and detects a lost index.
 
-    Args:
-        pipelines: Pipelines by topic.
-        group: Consumer-group name, for error texts.
-        asking_kafka: Context of each request to Kafka; readiness then shows a request that is not answered in time.
-        on_recreated: Called with each fence whose topic was deleted and created again.
-        clock: Monotonic seconds.
+    ``asking_kafka`` is the context of each request to Kafka; readiness then shows a request that is not answered in
+    time. ``on_recreated`` gets each fence whose topic was deleted and created again.
     """
 
     def __init__(
@@ -107,12 +103,9 @@ class PartitionOwnership:
     def take_over(self, batch: Batch, source: Source) -> dict[Partition, Fence]:
         """Fence each batch partition that has no fence under the batch generation; return the fences of all.
 
-        Raises:
-            BatchRefused: A later generation owns a partition.
-            IndexLost: The index does not know a committed offset, or is gone.
-            IndexMismatch: The index was rebuilt with other parameters than those of this process.
-            BrokerUnavailable: A partition was read from below its committed offset: open new clients.
-            BrokerMisconfigured: New clients read from below the committed offset again.
+        Raises ``BrokerUnavailable`` if a partition was read from below its committed offset: open new clients;
+        ``BrokerMisconfigured`` if these read from below it again; and ``IndexMismatch`` if the index was rebuilt with
+        other parameters than those of this process.
         """
         starts = batch.starts
         unfenced = [
@@ -172,11 +165,9 @@ class PartitionOwnership:
             source.confirm()
 
     def _raise_read_behind(self, partition: Partition, start: int, committed_offset: int) -> NoReturn:
-        """Request new clients, which read from the committed offset, by an error; end if they did not.
+        """Request new clients, which read from the committed offset, by ``BrokerUnavailable``.
 
-        Raises:
-            BrokerUnavailable: Open new clients.
-            BrokerMisconfigured: New clients have read from below the same committed offset, so it does not exist.
+        ``BrokerMisconfigured`` if new clients have read from below the same offset, so it does not exist.
         """
         if self._read_behind.get(partition) == committed_offset:
             raise BrokerMisconfigured(
@@ -190,9 +181,8 @@ class PartitionOwnership:
     def refused(self, error: BatchRefused, generation: int | None) -> None:
         """Record that an index has refused a batch of ``generation``, or a turn before its poll (None).
 
-        Raises:
-            StaleFence: All batches under this generation were refused for ``_STALE_FENCE_S``. Refusals further apart
-                than that, as in an idle daemon, do not count together.
+        Raises ``StaleFence`` when all batches under this generation were refused for ``_STALE_FENCE_S``. Refusals
+        further apart than that, as in an idle daemon, do not count together.
         """
         now_s = first_s = self._clock()
         earlier = self._refusals
@@ -243,7 +233,6 @@ class PartitionOwnership:
                 self._is_to_compare = True  # the refusal may be the only sign that the index has gone back
 
     def _by_pipeline(self, partitions: Iterable[Partition]) -> Iterator[tuple[Pipeline, list[Partition]]]:
-        """Group partitions by pipeline."""
         groups: dict[str, tuple[Pipeline, list[Partition]]] = {}
         for partition in partitions:
             pipeline = self._pipelines[partition.topic]
@@ -278,12 +267,7 @@ class PartitionOwnership:
         return losses
 
     def accept_losses(self, losses: Sequence[Loss], generation: int) -> None:
-        """Make the index know committed offsets without their documents.
-
-        Raises:
-            BatchRefused: A later generation owns a partition.
-            IndexLost: The index was lost meanwhile.
-        """
+        """Make the index know committed offsets without their documents."""
         for loss in losses:
             partition, offset = loss.partition, loss.committed.offset
             index: PartitionStore = self._pipelines[partition.topic].index
@@ -296,11 +280,6 @@ class PartitionOwnership:
 
 
 def _confirm_index(pipeline: Pipeline) -> None:
-    """Compare the parameters again with which the index was built: another process may have rebuilt the index.
-
-    Raises:
-        IndexLost: The index is gone.
-        IndexMismatch: The index was rebuilt with other parameters.
-    """
+    """Raise ``IndexLost`` or ``IndexMismatch`` if another process has deleted or rebuilt the index meanwhile."""
     if pipeline.index.open(pipeline.fingerprint, create=False) is None:
         raise IndexLost("the index is gone")
