@@ -190,7 +190,6 @@ class _Characters(NamedTuple):
 
 
 def _characters(folding: FoldOptions) -> _Characters:
-    """Return the candidate characters and their properties."""
     points = np.concatenate([np.arange(first, last + 1, dtype=np.uint32) for first, last in _CANDIDATES])
     candidates = str(points.astype("<u4").data, "utf-32-le", "surrogatepass")
     # Interned, because each call returns a new text.
