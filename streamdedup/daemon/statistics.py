@@ -177,10 +177,9 @@ class Statistics:
 
     def _check_memory(self, stats: StoreStats) -> None:
         """Warn once when the memory is nearly full, and again only after there was room."""
-        used_share = (stats.used_bytes or 0) / stats.limit_bytes if stats.limit_bytes else 0.0
-        if used_share > NEARLY_FULL and not self._nearly_full:
+        if stats.used_share > NEARLY_FULL and not self._nearly_full:
             log.warning("store_nearly_full", used_bytes=stats.used_bytes, limit_bytes=stats.limit_bytes)
-        self._nearly_full = used_share > (ROOM_AGAIN if self._nearly_full else NEARLY_FULL)
+        self._nearly_full = stats.used_share > (ROOM_AGAIN if self._nearly_full else NEARLY_FULL)
 
     # Events
 

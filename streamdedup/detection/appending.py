@@ -122,7 +122,6 @@ def collision(stored: IndexEntry | None) -> MessageError:
 
 
 def _identified_as(document: Document, entry: IndexEntry) -> IndexEntry:
-    """Return a stored entry with the append's id, position and time, as an entry of the append."""
     return structs.replace(entry, id=document.id, position=document.position, time_ms=document.time_ms)
 
 

@@ -198,5 +198,4 @@ def matches_by_row(
 
 
 def _distinct(pairs: Iterable[tuple[int, IndexEntry]]) -> dict[int, IndexEntry]:
-    """Return the candidates in pairs by number, each once."""
     return {candidate.number: candidate for _, candidate in pairs}

@@ -234,7 +234,6 @@ def _entry_to_compare(document: Document, entry: IndexEntry, state: InsertState,
 
 
 def _is_inserted_elsewhere(document: Document, state: InsertState, stored: IndexEntry | None) -> bool:
-    """Tell whether another partition has inserted the same content for the document."""
     return (
         state is InsertState.REDELIVERED
         and stored is not None

@@ -166,7 +166,6 @@ class IndexLookup:
         return [results[index] for index in range(len(queries))]
 
     def _look_up(self, queries: Sequence[LookupQuery], time_ms: int) -> list[LookupResult | MessageError]:
-        """Find near-duplicates for texts with valid scopes."""
         documents = [
             Document(query.id or _NO_ID, query.text, _NOWHERE, time_ms, source=query.source, scope=query.scope)
             for query in queries

@@ -50,7 +50,6 @@ class Preparer:
         )
 
     def band_keys(self, contents: Sequence[Content]) -> NDArray[np.uint32]:
-        """Return the band keys for contents, (n, bands)."""
         return band_keys_of(contents, self.sketcher, self._options.banding)
 
     def _entry(self, document: Document, content: Content) -> IndexEntry:

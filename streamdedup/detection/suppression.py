@@ -65,7 +65,6 @@ class Suppression:
     ignore_sources: frozenset[frozenset[bytes]] = frozenset()
 
     def rule(self, a: Content, b: Content) -> SuppressionRule | None:
-        """Return the first rule that suppresses a pair, or None."""
         if min(_shingle_count(a), _shingle_count(b)) < self.min_shingles:
             return SuppressionRule.MIN_SHINGLES
         return self.source_rule(a.source, b.source)

@@ -10,7 +10,7 @@ _NEVER = float("inf")
 
 
 class ExpiringDict(Generic[K, V]):
-    """A dictionary whose entries expire ``lifetime_ms`` after they were set; None for never."""
+    """A dictionary whose entries expire after ``lifetime_ms``, or a time that ``set`` names; None for never."""
 
     def __init__(self, lifetime_ms: int | None, now_ms: Callable[[], float]) -> None:
         self._lifetime_ms = lifetime_ms

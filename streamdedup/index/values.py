@@ -56,7 +56,6 @@ class Fence:
     has_commit: bool = True
 
     def position_at(self, offset: int) -> Position:
-        """Return the position with this offset."""
         return Position(*self.partition, offset, self.incarnation)
 
 
@@ -151,6 +150,10 @@ class StoreStats:
 
     used_bytes: int | None
     limit_bytes: int | None
+
+    @property
+    def used_share(self) -> float:
+        return (self.used_bytes or 0) / self.limit_bytes if self.limit_bytes else 0.0
 
 
 def claim_lifetime(lifetime_ms: int | None) -> int | None:

@@ -431,7 +431,6 @@ def _named(member: Mapping[str, Any]) -> str:
 
 
 def _raise_error(text: str | None) -> None:
-    """Raise the error that the client returned as text, unless the group does not exist."""
     if not text:
         return
     number = _ERROR_NUMBER.search(text)

@@ -124,7 +124,6 @@ class KafkaOptions:
 
     @property
     def member_client_id(self) -> str:
-        """Client id of a group member."""
         return f"{CLIENT_ID}-{self.index_name}" if self.index_name else CLIENT_ID
 
     def connection(self) -> dict[str, Any]:

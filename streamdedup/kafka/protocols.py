@@ -119,12 +119,10 @@ class Batch:
 
     @cached_property
     def incarnations(self) -> Mapping[Partition, int]:
-        """The topic incarnation by partition in the batch."""
         return {position.topic_partition: position.incarnation for position in self.positions()}
 
     @cached_property
     def starts(self) -> Mapping[Partition, int]:
-        """The first offset by partition in the batch."""
         starts: dict[Partition, int] = {}
         for position in self.positions():
             starts.setdefault(position.topic_partition, position.offset)

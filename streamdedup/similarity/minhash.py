@@ -186,7 +186,6 @@ def _minima(
 
 
 def _check_batch(hashes: NDArray[np.uint32], offsets: NDArray[np.int64]) -> None:
-    """Raise ValueError unless the offsets cut the hashes into documents."""
     if hashes.dtype != np.uint32 or hashes.ndim != 1:
         raise ValueError(f"shingle hashes must be uint32 in one dimension, not {hashes.dtype} of shape {hashes.shape}")
     if offsets.ndim != 1 or len(offsets) == 0 or offsets.dtype.kind not in "iu":
@@ -196,6 +195,5 @@ def _check_batch(hashes: NDArray[np.uint32], offsets: NDArray[np.int64]) -> None
 
 
 def _check_same_shape(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> None:
-    """Raise ValueError unless two signature arrays have one shape."""
     if left.shape != right.shape:
         raise ValueError(f"signatures of shapes {left.shape} and {right.shape} cannot be compared")

@@ -252,7 +252,6 @@ def _check_ascending(hashes: NDArray[np.uint32], offsets: NDArray[np.int64]) -> 
 
 
 def _same(left: NDArray[np.uint32] | None, right: NDArray[np.uint32] | None) -> bool:
-    """Compare two arrays that may be absent."""
     if left is None or right is None:
         return left is right
     return np.array_equal(left, right)

@@ -152,7 +152,6 @@ def _written(words: Sequence[Word]) -> tuple[str, str]:
 
 
 def _joined(segments: Iterator[Segment]) -> Iterator[Segment]:
-    """Join neighbours of the same kind; leave out empty segments."""
     filled = (segment for segment in segments if segment.a or segment.b)
     for is_equal, neighbours in groupby(filled, key=lambda segment: segment.is_equal):
         _, parts_a, parts_b = zip(*neighbours, strict=True)

@@ -68,7 +68,6 @@ class StopShingles:
 
     @property
     def least_documents(self) -> int:
-        """Least document count for a stop shingle."""
         return least_documents(self.share, self.documents)
 
     def encoded(self) -> str:
@@ -150,7 +149,6 @@ def parse_stop_shingles(text: str) -> StopShingles:
 
 
 def _pop_sample(settings: dict[str, str]) -> tuple[int, float]:
-    """Remove sample size and share from a file's settings and return both."""
     try:
         documents, share = int(settings.pop("documents")), float(settings.pop("share"))
     except ValueError as error:

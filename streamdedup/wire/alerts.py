@@ -133,7 +133,6 @@ class AlertDocument(DocumentVersion, frozen=True, omit_defaults=True):
 
     @property
     def time_ms(self) -> int:
-        """The record time in milliseconds since the epoch."""
         return _to_ms(self.record_time)
 
 
@@ -176,7 +175,6 @@ class Alert(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def detected_at_ms(self) -> int:
-        """The detection time in milliseconds since the epoch."""
         return _to_ms(self.detected_at)
 
 
@@ -227,7 +225,6 @@ def decode_alert(value: bytes) -> Alert:
 
 
 def _grouped(matches: Sequence[Match], max_count: int, max_bytes: int) -> Iterator[list[Match]]:
-    """Cut matches into groups within both limits; a group has at least one match."""
     group: list[Match] = []
     room = max_bytes
     for match in matches:

@@ -237,7 +237,6 @@ class DeadLetter:
 
 
 def _facts(record: KafkaRecord, failure: Failure, daemon: DaemonInfo, time_ms: int) -> dict[str, str]:
-    """Return the headers ``streamdedup.dlq.*`` about a failure, by name without the prefix."""
     topic, partition, offset, _incarnation = record.position
     return {
         "topic": topic,
@@ -292,7 +291,6 @@ def _clipped(text: str) -> bytes:
 
 
 def _size_bytes(key: bytes | None, value: bytes | None, headers: Iterable[tuple[str, bytes]]) -> int:
-    """Return an upper bound for a record's size in a batch."""
     return _RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"") + headers_bytes(headers)
 
 

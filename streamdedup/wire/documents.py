@@ -235,7 +235,6 @@ class Decoder:
         return document_id, is_doubtful and op == "delete"
 
     def _id_in(self, key: bytes, headers: Headers) -> str:
-        """Return the id in a key, which may be no valid id."""
         try:
             document_id = key.decode() if self._keys is None else self._keys.fields(key, headers).id
         except UnicodeDecodeError:
@@ -273,7 +272,6 @@ class Decoder:
 
 
 def _is_usable(content: Any) -> bool:
-    """Tell whether a content may be passed on: texts and whole numbers that are not too long."""
     return type(content) in (str, int) and not _is_long(str(content))
 
 

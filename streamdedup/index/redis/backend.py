@@ -128,7 +128,6 @@ class RedisBackend:
 
 
 def _server_facts(address: str, info: Mapping[str, Any]) -> ServerFacts:
-    """Return the facts of a server from its reply to ``INFO``."""
     return ServerFacts(
         address=address,
         software=software(info),

@@ -176,7 +176,6 @@ def store_name(servers: Servers, address: str) -> str:
 
 
 def _check_kind(servers: Servers, info: Mapping[str, Any]) -> None:
-    """Raise when a server is not as in the settings, or too old."""
     version = str(info.get("redis_version", "0"))
     if "sentinel_masters" in info:
         raise StoreMisconfigured('redis.url names a Sentinel; name it in redis.nodes, with redis.mode = "sentinel"')

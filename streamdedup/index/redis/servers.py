@@ -108,7 +108,6 @@ class Servers(ABC):
         """Close all connections; never raises."""
 
     def ask(self, key: bytes, *parts: Any) -> Any:
-        """Send one command to the server that holds a key; return the reply."""
         return self.ask_all([Command(key, parts)])[0]
 
     def ask_all(self, commands: Sequence[Command]) -> list[Any]:

@@ -62,8 +62,4 @@ def _fullest(masters: Iterable[Mapping[str, Any]]) -> StoreStats:
     stats = [
         StoreStats(used_bytes=info.get("used_memory"), limit_bytes=info.get("maxmemory") or None) for info in masters
     ]
-    return max(stats, key=lambda master: (_fullness(master), master.used_bytes or 0))
-
-
-def _fullness(stats: StoreStats) -> float:
-    return (stats.used_bytes or 0) / stats.limit_bytes if stats.limit_bytes else 0.0
+    return max(stats, key=lambda master: (master.used_share, master.used_bytes or 0))

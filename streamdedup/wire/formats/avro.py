@@ -123,7 +123,6 @@ def _misfit(fields: Mapping[str, Any], parsed: Any) -> str:
 
 
 def _parsed(registered: RegisteredSchema) -> Any:
-    """Return the schema of whole values for the writer of fastavro."""
     named: dict[str, Any] = {}
     try:
         for text in registered.references.values():

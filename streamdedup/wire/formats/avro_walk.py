@@ -42,7 +42,6 @@ def unusable(reason: str) -> DecodeError:
 
 
 def _number(value: bytes, position: int) -> tuple[int, int]:
-    """Return a zigzag number, and the position behind it."""
     byte = value[position]
     number, shift = byte & 0x7F, 7
     while byte >= 0x80:
@@ -56,7 +55,6 @@ def _number(value: bytes, position: int) -> tuple[int, int]:
 
 
 def _length(value: bytes, position: int) -> tuple[int, int]:
-    """Return a length or an index, and the position behind it."""
     byte = value[position]
     if byte < 0x80 and not byte & 1:  # most lengths have a byte
         return byte >> 1, position + 1

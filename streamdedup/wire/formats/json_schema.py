@@ -33,7 +33,6 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
 
 
 def _may_have(declared: Any, path: Path) -> bool:
-    """Tell whether objects of a schema may have a property."""
     for step in path:
         is_closed = isinstance(declared, dict) and declared.get("additionalProperties") is False
         properties = declared.get("properties", {}) if is_closed and _OPEN.isdisjoint(declared) else None
