@@ -81,27 +81,27 @@ class RedisReading:
     def get_entries(self, numbers: Sequence[int]) -> dict[int, IndexEntry]:
         distinct = list(dict.fromkeys(numbers))
         groups = by_slot(self._keys.entry_slot(number) for number in distinct)
-        keys = [[self._keys.entry(distinct[index]) for index in indexes] for indexes in groups.values()]
+        keys = [[self._keys.entry(distinct[row]) for row in rows] for rows in groups.values()]
         replies = self._servers.ask_all([Command(slot_keys[0], ("MGET", *slot_keys)) for slot_keys in keys])
         stored = {}
-        for indexes, values in zip(groups.values(), replies, strict=True):
-            for index, data in zip(indexes, values, strict=True):
+        for rows, values in zip(groups.values(), replies, strict=True):
+            for row, data in zip(rows, values, strict=True):
                 if data is not None:
-                    stored[distinct[index]] = data
+                    stored[distinct[row]] = data
         return _decoded(stored)
 
     def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, IndexEntry | None]:
         groups = by_slot(self._keys.entry_slot(number) for number in numbers)
         slot_limit_bytes = max(1, limit_bytes // max(1, len(groups)))  # without numbers there is no group
         calls = [
-            Call("read_entries", [self._keys.entry(numbers[index]) for index in indexes], [slot_limit_bytes])
-            for indexes in groups.values()
+            Call("read_entries", [self._keys.entry(numbers[row]) for row in rows], [slot_limit_bytes])
+            for rows in groups.values()
         ]
         read = {
-            numbers[index]: data
-            for indexes, reply in zip(groups.values(), self._run(calls), strict=True)
+            numbers[row]: data
+            for rows, reply in zip(groups.values(), self._run(calls), strict=True)
             # A reply ends where the limit was reached.
-            for index, data in zip(indexes, reply, strict=False)
+            for row, data in zip(rows, reply, strict=False)
         }
         entries = _decoded({number: data for number, data in read.items() if data is not None})
         return {number: entries.get(number) for number in read}
@@ -224,16 +224,13 @@ class RedisPart(RedisReading):
         prefixes: Callable[[int], Sequence[Any]],
         arguments: Sequence[Iterable[Any]],
     ) -> list[Call]:
-        """Return a fenced call for each slot that occurs, from elements such as documents or changes.
+        """Return a fenced call for each slot that occurs, from rows such as documents or changes.
 
-        Args:
-            slots: Slot for each element.
-            prefixes: Returns the first arguments for the call in a slot.
-            arguments: Arguments for each element; those of a slot follow its first arguments, in order.
+        ``prefixes`` returns the first arguments for the call in a slot; the ``arguments`` of its rows follow, in order.
         """
         encoded_fences = self._encode_fences(fences)
         calls = []
-        for slot, indexes in by_slot(slots).items():
-            slot_arguments = [*prefixes(slot), *chain.from_iterable(arguments[index] for index in indexes)]
+        for slot, rows in by_slot(slots).items():
+            slot_arguments = [*prefixes(slot), *chain.from_iterable(arguments[row] for row in rows)]
             calls.append(self._fenced_call(name, slot, encoded_fences, slot_arguments))
         return calls

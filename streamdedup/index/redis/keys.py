@@ -171,8 +171,8 @@ class Keys:
 
 
 def by_slot(slots: Iterable[int]) -> dict[int, list[int]]:
-    """Return list indexes, ascending, by slot, from the slot of each list element."""
+    """Return the rows of a list, ascending, by slot, from the slot of each row."""
     groups: dict[int, list[int]] = {}
-    for index, slot in enumerate(slots):
-        groups.setdefault(slot, []).append(index)
+    for row, slot in enumerate(slots):
+        groups.setdefault(slot, []).append(row)
     return groups
