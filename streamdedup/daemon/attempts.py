@@ -66,7 +66,6 @@ def in_lineage(attempt_id: str, lineage: int) -> str:
 
 
 def attempt_ms(attempt_id: str) -> int:
-    """Return the time of an attempt, milliseconds since the epoch."""
     return int(_part(attempt_id, 3)) // 1000
 
 

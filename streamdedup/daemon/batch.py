@@ -38,7 +38,6 @@ CHUNK_CHARACTERS = 4 * 2**20
 
 
 def now_ms() -> int:
-    """Return the wall clock time, in milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
 

@@ -61,8 +61,12 @@ class _Refusals(NamedTuple):
 class PartitionOwnership:
     """Fences partitions before their first batch, announces batches, and detects a lost index.
 
-    ``asking_kafka`` is the context of each request to Kafka; readiness then shows a request that is not answered in
-    time. ``on_recreated`` gets each fence whose topic was deleted and created again.
+    Args:
+        pipelines: Pipelines by topic.
+        group: Consumer-group name, for error texts.
+        asking_kafka: Context of each request to Kafka; readiness then shows a request that is not answered in time.
+        on_recreated: Called with each fence whose topic was deleted and created again.
+        clock: Monotonic seconds.
     """
 
     def __init__(
@@ -103,9 +107,12 @@ class PartitionOwnership:
     def take_over(self, batch: Batch, source: Source) -> dict[Partition, Fence]:
         """Fence each batch partition that has no fence under the batch generation; return the fences of all.
 
-        Raises ``BrokerUnavailable`` if a partition was read from below its committed offset: open new clients;
-        ``BrokerMisconfigured`` if these read from below it again; and ``IndexMismatch`` if the index was rebuilt with
-        other parameters than those of this process.
+        Raises:
+            BatchRefused: A later generation owns a partition.
+            IndexLost: The index does not know a committed offset, or is gone.
+            IndexMismatch: The index was rebuilt with other parameters than those of this process.
+            BrokerUnavailable: A partition was read from below its committed offset: open new clients.
+            BrokerMisconfigured: New clients read from below the committed offset again.
         """
         starts = batch.starts
         unfenced = [
@@ -165,9 +172,11 @@ class PartitionOwnership:
             source.confirm()
 
     def _raise_read_behind(self, partition: Partition, start: int, committed_offset: int) -> NoReturn:
-        """Request new clients, which read from the committed offset, by ``BrokerUnavailable``.
+        """Request new clients, which read from the committed offset, by an error; end if they did not.
 
-        ``BrokerMisconfigured`` if new clients have read from below the same offset, so it does not exist.
+        Raises:
+            BrokerUnavailable: Open new clients.
+            BrokerMisconfigured: New clients have read from below the same committed offset, so it does not exist.
         """
         if self._read_behind.get(partition) == committed_offset:
             raise BrokerMisconfigured(

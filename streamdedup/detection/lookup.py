@@ -238,6 +238,7 @@ class IndexLookup:
         return entry, None if first is None or first.deleted else first.id
 
     def cluster_of(self, entry: IndexEntry) -> StoredCluster:
+        """Return the cluster of a stored document."""
         joined = self._reader.cluster_members(entry.cluster)
         members = [
             ClusterMember(member.id, member.time_ms, read_caption(member.content.caption, self.options.label_bytes))

@@ -61,6 +61,8 @@ class DetectorOptions:
         window_ms: Greatest difference between the record times in a pair, in milliseconds; None for no limit.
         silent_until_ms: Documents with earlier record times, in milliseconds since the epoch, form no pairs among
             themselves; None for no such time.
+        max_candidates: Most candidates that are compared with a document; None for no limit.
+        suppression: Rules by which near-duplicates are not alerted; None for no rule.
         keep_sources: Whether index entries have their documents' sources; needed by rules about sources.
         label_bytes: Most UTF-8 bytes in a label; 0 for no captions (``captions``).
         scope_field: Field with the scope; None where all documents are compared (``scope``).

@@ -100,8 +100,11 @@ class EntryStore(EntryReading, Protocol):
         A document that joins a cluster becomes a member of the cluster's set, and leaves the set of the cluster that
         its entry named. A set lives as long as an entry, counted from the last document that joined. ``clusters`` are:
         document number, position, document number that names the cluster: of a document that joins no cluster its own
-        number, and its entry does not change. The size of each cluster after the call is returned: the first document
-        and the members of the set, capped at ``CLUSTER_SIZE_CAP``.
+        number, and its entry does not change.
+
+        Returns:
+            The size of each cluster after the call: the first document and the members of the set, capped at
+            ``CLUSTER_SIZE_CAP``.
         """
 
     def leave_clusters(self, members: Sequence[tuple[int, int]], fences: Sequence[Fence]) -> None:

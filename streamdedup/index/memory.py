@@ -232,6 +232,7 @@ class MemoryIndex(MemoryPartitions):
         return len(self._claims)
 
     def set_clusters(self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]) -> list[int]:
+        """See ``EntryStore.set_clusters``."""
         self._check_fences(fences)
         for number, position, cluster in clusters:
             entry = self._entries.get(number)
@@ -256,6 +257,7 @@ class MemoryIndex(MemoryPartitions):
             members.discard(number)
 
     def cluster_members(self, cluster: int) -> list[int]:
+        """See ``IndexReader.cluster_members``."""
         return list(self._cluster_sets.get(cluster) or ())
 
     def connections_count(self) -> int:

@@ -177,5 +177,4 @@ def marker_lifetime(lifetime_ms: int | None) -> int | None:
 
 
 def wall_clock_ms() -> float:
-    """Return the time since the epoch, in milliseconds."""
     return time.time() * 1000

@@ -26,13 +26,11 @@ class DecompressedTooLarge(ValueError):
 
 
 def ungzip(payload: bytes, max_bytes: int) -> bytes:
-    """Decompress gzip."""
     with gzip.GzipFile(fileobj=io.BytesIO(payload)) as reader:
         return _join_within_limit(iter(partial(reader.read, _CHUNK_BYTES), b""), max_bytes)  # until an empty read
 
 
 def unzstd(payload: bytes, max_bytes: int) -> bytes:
-    """Decompress zstd."""
     import zstandard  # noqa: PLC0415  every command starts without it
 
     with zstandard.ZstdDecompressor().stream_reader(io.BytesIO(payload), read_across_frames=True) as reader:

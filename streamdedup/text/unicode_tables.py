@@ -145,7 +145,6 @@ def kind(bits: np.uint32) -> np.uint8:
 
 
 def kinds_of(packed: NDArray[np.uint32]) -> NDArray[np.uint8]:
-    """Return the highest byte for each entry."""
     return (packed >> _KIND_SHIFT).astype(np.uint8)
 
 

@@ -133,6 +133,7 @@ class AlertDocument(DocumentVersion, frozen=True, omit_defaults=True):
 
     @property
     def time_ms(self) -> int:
+        """The record time in milliseconds since the epoch."""
         return _to_ms(self.record_time)
 
 
@@ -175,6 +176,7 @@ class Alert(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def detected_at_ms(self) -> int:
+        """The detection time in milliseconds since the epoch."""
         return _to_ms(self.detected_at)
 
 
@@ -193,10 +195,14 @@ def encode_alert(
     Equal alerts give equal bytes. The limit on bytes may leave fewer than ``max_matches`` in a message.
 
     Args:
+        alert: The alert; its matches are sorted here.
         max_matches: Largest number of matches in a message, at least 1.
         max_bytes: Limit on a message, with its key (the document id), headers and framing; at least
             ``MIN_ALERT_BYTES``.
         header_bytes: Bytes of the message headers, at most ``copied_headers.MAX_COPIED_BYTES``.
+
+    Raises:
+        ValueError: A limit is below its minimum.
     """
     if max_matches < 1 or max_bytes < MIN_ALERT_BYTES:
         raise ValueError(f"an alert needs room for one match and {MIN_ALERT_BYTES:,} bytes: {max_matches}, {max_bytes}")
@@ -213,7 +219,11 @@ def encode_alert(
 
 
 def decode_alert(value: bytes) -> Alert:
-    """Decode an alert message; ignore unknown fields, raise ``DecodeError`` for another version or no alert."""
+    """Decode one alert message; unknown fields are ignored.
+
+    Raises:
+        DecodeError: The value is no alert message in this version.
+    """
     try:
         alert = _decode(value)
         if not all(match.pair for match in alert.matches):
@@ -225,6 +235,7 @@ def decode_alert(value: bytes) -> Alert:
 
 
 def _grouped(matches: Sequence[Match], max_count: int, max_bytes: int) -> Iterator[list[Match]]:
+    """Cut matches into groups within both limits; a group has at least one match."""
     group: list[Match] = []
     room = max_bytes
     for match in matches:
@@ -245,7 +256,11 @@ def rfc_3339(time_ms: int) -> str:
 
 
 def _to_ms(text: str) -> int:
-    """Parse a time; the reverse of ``rfc_3339``. Raise ``ValueError`` without a time or time zone."""
+    """Parse a time; the reverse of ``rfc_3339``.
+
+    Raises:
+        ValueError: The text is no time, or has no time zone.
+    """
     time = datetime.fromisoformat(text)
     if time.tzinfo is None:
         raise ValueError("a time without a time zone")

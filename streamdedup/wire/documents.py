@@ -286,7 +286,6 @@ def _utf8_length(text: str) -> int:
 
 
 def missing_scope(scope_field: str) -> DecodeError:
-    """Return the error for a document without a scope."""
     reason = f"the scope (field `{scope_field}`) is missing, null or empty, and the profile has no default_scope"
     return DecodeError(ErrorCode.MISSING_SCOPE, reason)
 

@@ -82,7 +82,7 @@ class RedisEntries(RedisPart):
         return list(groups.values()), self._run(calls)
 
     def set_clusters(self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]) -> list[int]:
-        """As ``EntryStore.set_clusters``.
+        """See ``EntryStore.set_clusters``.
 
         The first run writes the cluster into each entry, the second one updates the cluster sets. The reply for an
         entry is the number of the cluster that the entry named before: the new cluster after a repeated call; the
@@ -112,6 +112,7 @@ class RedisEntries(RedisPart):
         return [size for (change, _, _), size in zip(changes, sizes, strict=True) if change != "-"]
 
     def leave_clusters(self, members: Sequence[tuple[int, int]], fences: Sequence[Fence]) -> None:
+        """See ``EntryStore.leave_clusters``."""
         self._change_cluster_sets([("-", cluster, number) for number, cluster in members], fences)
 
     def _change_cluster_sets(self, changes: Sequence[tuple[str, int, int]], fences: Sequence[Fence]) -> list[int]:

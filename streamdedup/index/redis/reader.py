@@ -63,6 +63,7 @@ class RedisIndexReader(RedisReading):
         ]
 
     def cluster_members(self, cluster: int) -> list[int]:
+        """See ``IndexReader.cluster_members``."""
         key = self._keys.cluster_sets(self._keys.entry_slot(cluster)) + encode_number(cluster)
         return [int(member) for member in self._servers.ask(key, "SMEMBERS", key)]
 

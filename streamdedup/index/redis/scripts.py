@@ -46,7 +46,6 @@ def _script(source: bytes) -> Script:
 
 
 def load_scripts() -> dict[str, Script]:
-    """Read all scripts, by name."""
     scripts = {}
     for path in _FOLDER.iterdir():
         name = path.name.removesuffix(".lua")

@@ -37,7 +37,6 @@ class Type(NamedTuple):
 
 
 def unusable(reason: str) -> DecodeError:
-    """Return the error about a schema."""
     return DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"it is no Avro schema: {reason[:200]}")
 
 

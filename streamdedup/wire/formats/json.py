@@ -88,7 +88,6 @@ class JsonFormat:
 
 
 def value_format(schema: Schema) -> JsonFormat:
-    """Return the format of a profile."""
     return JsonFormat(schema)
 
 

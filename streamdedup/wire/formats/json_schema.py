@@ -15,7 +15,6 @@ _OPEN = frozenset({"patternProperties", "$ref"})
 
 
 def compile_writer(_registered: RegisteredSchema, _schema: Schema) -> Write:
-    """Return a writer of JSON."""
     return lambda fields: msgspec.json.encode(nested(fields))
 
 
