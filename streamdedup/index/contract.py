@@ -151,7 +151,8 @@ class BucketStore(Protocol):
                 one, nothing would remove it again. In a store that counts removals by groups of contents, a removal of
                 any content in the group is enough.
 
-        Returns the other members for each of ``documents``; hints, as in any bucket.
+        Returns:
+            For each of ``documents`` the other members; hints, as in any bucket.
         """
 
     def remove_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:

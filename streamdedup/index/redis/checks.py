@@ -63,14 +63,18 @@ def check_redis(
     try:
         facts = read_facts(servers)
         for name, info in facts.items():
-            shown = address if servers.mode == "single" else name
-            yield Finding.ok("redis", "Redis", f"Redis at {shown} answers: {software(info)}, {servers.mode}")
+            yield _reached(servers, name, info, address)
         for name, info in facts.items():
             yield from _master_findings(store_name(servers, name), name, info)
         yield from _clocks(servers)
         yield from _rights(servers, keys, (*PROBES, *(REBUILD_PROBES if rebuilds else ())), key_pattern)
     except (StoreUnavailable, StoreMisconfigured) as error:
         yield Finding.failure("redis", "Redis", error)
+
+
+def _reached(servers: Servers, name: str, info: Mapping[str, Any], address: str) -> Finding:
+    shown = address if servers.mode == "single" else name
+    return Finding.ok("redis", "Redis", f"Redis at {shown} answers: {software(info)}, {servers.mode}")
 
 
 def _master_findings(what: str, address: str, info: Mapping[str, Any]) -> Iterator[Finding]:
