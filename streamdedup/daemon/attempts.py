@@ -41,7 +41,6 @@ class AttemptIds:
             self._sequence = max(self._sequence, int(_part(attempt_id, 2)))
 
     def next(self) -> str:
-        """Return the id of a new attempt."""
         self._sequence += 1
         return f"{self._lineage:010d}.{self._sequence:010d}.{time.time_ns() // 1000:017d}"
 
@@ -67,7 +66,6 @@ def in_lineage(attempt_id: str, lineage: int) -> str:
 
 
 def attempt_ms(attempt_id: str) -> int:
-    """Return the time of an attempt, milliseconds since the epoch."""
     return int(_part(attempt_id, 3)) // 1000
 
 

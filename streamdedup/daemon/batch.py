@@ -38,7 +38,6 @@ CHUNK_CHARACTERS = 4 * 2**20
 
 
 def now_ms() -> int:
-    """Return the wall clock time, in milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
 
@@ -47,11 +46,6 @@ class Pipeline:
     """Decoder, detector and index of one profile; constructed by ``cli.assembly``.
 
     Attributes:
-        name: Profile name.
-        decoder: Decodes the records of the profile's topics.
-        detector: Finds near-duplicates.
-        index: The index that the detector uses.
-        fingerprint: Index parameters.
         threshold: Least similarity that is published.
         silent_until_ms: Records with earlier times emit no dead letters; by the same setting of the detector they form
             no pairs with each other. Milliseconds since the epoch; None for no such records.
@@ -94,8 +88,6 @@ class DecodedBatch:
 
     Attributes:
         batch: The batch; its positions have the incarnations.
-        documents: Documents by profile, in order.
-        failures: Records that cannot be read or decoded.
         kinds: Topic and operation of each record, with ``INVALID`` as the operation of a failed one; for the metrics.
         future_count: Documents whose record time lay in the future.
         flawed: Profile, flaw and position for each flaw of a document that is processed all the same.
@@ -114,10 +106,8 @@ class Chunk:
     """Prepared documents that are indexed at once, in order, all in one profile.
 
     Attributes:
-        profile: Profile name.
         documents: Either deletions only, or no deletion; includes the documents of ``failures``.
         prepared: Shingles, sketches and band keys; None for deletions.
-        failures: Records whose documents cannot be prepared.
     """
 
     profile: str
@@ -128,13 +118,7 @@ class Chunk:
 
 @dataclass(slots=True)
 class ChunkedBatch:
-    """A decoded batch with the chunks that are not indexed yet.
-
-    Attributes:
-        decoded: The decoded batch.
-        waiting: Profile and documents for each chunk that is not prepared yet.
-        prepared: Chunks that were prepared ahead; indexed before the waiting ones.
-    """
+    """A decoded batch with the chunks that are not indexed yet, first the ``prepared``, then the ``waiting`` ones."""
 
     decoded: DecodedBatch
     waiting: deque[tuple[str, Sequence[Document]]]
@@ -146,8 +130,6 @@ class BatchResult:
     """A batch that is indexed.
 
     Attributes:
-        decoded: The decoded batch.
-        detected: Detector results by profile.
         failures: Records that cannot be read, decoded or prepared, and those that the detector refused.
     """
 
@@ -160,7 +142,6 @@ class BatchProcessor:
     """Takes batches through the stages decode, prepare and index.
 
     Args:
-        pipelines: Pipelines by topic.
         timed: Returns a context that measures the stage ``prepare`` or ``index``.
         tick: Called for each decoded record and each chunk, for the watchdog; in the thread that runs the stage.
     """
@@ -200,11 +181,7 @@ class BatchProcessor:
     def index(self, batch: ChunkedBatch, fences: Mapping[Partition, Fence]) -> BatchResult:
         """Index a batch, chunk by chunk; take the chunks out, and prepare each that was not prepared ahead.
 
-        Raises:
-            MemoryError: The memory is too small for the batch; a batch of one record is a failure instead.
-            StoreUnavailable: Try the batch again.
-            BatchRefused: Another daemon owns a partition; drop the batch.
-            IndexLost: The index is gone.
+        Raises ``MemoryError`` where the memory is too small for the batch; a batch of one record is a failure instead.
         """
         detected: dict[str, DetectionResult] = {}
         failures = list(batch.decoded.failures)
@@ -250,10 +227,7 @@ def decode_batch(
     ``tick`` is called for each record, because a record may take a request to the schema registry. ``is_ahead``: memory
     also holds another batch.
 
-    Raises:
-        MemoryError: The memory is too small for several records, or for two batches.
-        TransientError: The schema registry of a value format does not answer.
-        FatalError: A value format needs the help of an operator.
+    Raises ``MemoryError`` where the memory is too small for several records, or for two batches.
     """
     decoders = {pipelines[topic].decoder for topic in {record.position.topic for record in batch.records}}
     with ExitStack() as stack:
@@ -327,10 +301,7 @@ def split_documents(documents: Sequence[Document], size: int, characters: int) -
     may follow it. Of several versions, each has to be compared and its pairs claimed, because an earlier attempt at the
     batch may have inserted a version and ended before the pairs of the version were claimed.
 
-    Args:
-        documents: Documents in one profile.
-        size: Largest number of documents in a chunk.
-        characters: Largest number of characters in a chunk with several documents.
+    A chunk has at most ``size`` documents, and several only up to so many ``characters``.
     """
     chunk: list[Document] = []
     length = 0
@@ -364,8 +335,7 @@ def _prepared_chunk(name: str, detector: Detector, documents: Sequence[Document]
 
     A defect that shows only with several documents together has no record to blame, and is raised.
 
-    Raises:
-        MemoryError: The memory is too small for the chunk.
+    Raises ``MemoryError`` where the memory is too small for the chunk.
     """
     try:
         return Chunk(name, documents, detector.prepare(documents))

@@ -38,9 +38,8 @@ class DeadLetterBreaker:
     def check(self, batch: Batch, dead_letters: Sequence[FailedRecord]) -> None:
         """Check a batch and its records that would become dead letters, before they are published.
 
-        Raises:
-            DeadLetterBurst: At a record of this batch, more than ``limit`` of its topic's last records would be dead
-                letters.
+        Raises ``DeadLetterBurst`` if at a record of this batch more than ``limit`` of its topic's last records would be
+        dead letters.
         """
         limit = self._options.limit
         if limit is None or not dead_letters:
@@ -65,7 +64,6 @@ class DeadLetterBreaker:
                 )
 
     def committed(self, batch: Batch, dead_letters: Sequence[FailedRecord]) -> None:
-        """Remember a committed batch."""
         if self._options.limit is None:
             return
         failed = {letter.record.position for letter in dead_letters}

@@ -18,15 +18,7 @@ log = structlog.get_logger("streamdedup.loop")  # one name for all modules of th
 
 
 class KafkaClients:
-    """The source and the sink of the loop; after ``close``, ``open`` connects new ones.
-
-    Args:
-        transport: Opens source and sink.
-        clock: Monotonic seconds.
-
-    Attributes:
-        source: The open source; None while there are no clients.
-    """
+    """The source and the sink of the loop; after ``close``, ``open`` connects new ones."""
 
     def __init__(self, transport: Transport, clock: Callable[[], float]) -> None:
         self.source: Source | None = None
@@ -38,12 +30,7 @@ class KafkaClients:
         self._fenced_at_s: float | None = None
 
     def open(self) -> tuple[Source, Sink]:
-        """Return source and sink; connect if there are none.
-
-        Raises:
-            BrokerUnavailable: Kafka does not answer; try again later.
-            FatalError: The broker refuses the daemon.
-        """
+        """Return source and sink; connect if there are none."""
         if self.source is None or self._sink is None:
             self.source, self._sink = self._transport.open()
             log.info("connected")
@@ -67,9 +54,6 @@ class KafkaClients:
         """Raise if another process holds the static membership: new clients here would evict that process.
 
         Without an answer from Kafka nothing is raised, because the loop has to open new clients in any case.
-
-        Raises:
-            FatalError: Another process, started because this daemon seemed dead, holds the static membership.
         """
         if self.source is not None:
             try:
@@ -78,18 +62,13 @@ class KafkaClients:
                 log.info("place_unconfirmed", reason=str(error))
 
     def producer_fenced(self, error: ProducerFenced) -> None:
-        """Record that another producer has taken over the transactional id.
-
-        Raises:
-            ProducerFenced: A second takeover within ``_FENCED_TWICE_S``.
-        """
+        """Record a takeover of the transactional id; raise ``error`` if it is the second in ``_FENCED_TWICE_S``."""
         now_s = self._clock()
         if self._fenced_at_s is not None and now_s - self._fenced_at_s < _FENCED_TWICE_S:
             raise error
         self._fenced_at_s = now_s
 
     def close(self) -> None:
-        """Close both clients, if there are any."""
         source, sink = self.source, self._sink
         if source is not None:
             self._missing_topics = source.missing_topics()

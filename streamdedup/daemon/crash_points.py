@@ -65,13 +65,7 @@ CRASH_POINTS = tuple(
 
 
 class _Wrapper:
-    """Delegates to an object, and reports the calls of some methods.
-
-    Args:
-        inner: The object.
-        steps: Name of the step, by method.
-        on_point: Called before each step, and after each step that succeeds.
-    """
+    """Delegates to an object; calls ``on_point`` before each step of ``steps``, by method, and after success."""
 
     def __init__(self, inner: object, steps: Mapping[str, str], on_point: OnPoint) -> None:
         # Not by assignment, which `__setattr__` passes on to the inner object.
@@ -107,37 +101,26 @@ class _SourceWrapper(_Wrapper):
 
 
 class StepObserver:
-    """Wraps index, source and producer of a daemon, so that each of their steps is reported.
-
-    Args:
-        on_point: Called with each point of ``CRASH_POINTS``, in the thread that takes the step.
-    """
+    """Wraps index, source and producer of a daemon, so that each of their steps is reported to ``on_point``."""
 
     def __init__(self, on_point: OnPoint) -> None:
         self._on_point = on_point
 
     def wrap_index(self, index: Index) -> Index:
-        """Return an index that delegates to ``index`` and reports its steps."""
         return cast(Index, _Wrapper(index, STORE_STEPS, self._on_point))
 
     def wrap_producer(self, producer: Any) -> Any:
-        """Return a producer of the Kafka client that delegates to ``producer`` and reports its steps."""
         return _Wrapper(producer, PRODUCER_STEPS, self._on_point)
 
     def wrap_source(self, source: Source) -> Source:
-        """Return a source that delegates to ``source`` and reports its steps."""
         return cast(Source, _SourceWrapper(source, SOURCE_STEPS, self._on_point))
 
 
 class CrashPoint:
     """Ends the process at one point, without any cleanup.
 
-    Args:
-        text: Name of the point. ``POINT:N`` ends the process the Nth time it reaches the point.
-        end: Ends the process; SIGKILL if None.
-
-    Raises:
-        SettingsError: There is no such point.
+    ``text`` is the name of the point; ``POINT:N`` ends the process the Nth time. Raises ``SettingsError`` if there is
+    no such point.
     """
 
     def __init__(self, text: str, end: Callable[[], None] | None = None) -> None:
@@ -150,7 +133,6 @@ class CrashPoint:
         self._end = end or _kill_process
 
     def __call__(self, point: str) -> None:
-        """Count the passages of the point, and end the process at the Nth."""
         if point == self._name:
             self._passages_left -= 1
             if self._passages_left == 0:

@@ -60,15 +60,8 @@ class Readiness:
     fail, so the loop also marks the beginning and the end of its requests, and an overdue request counts as a wait.
     Polls are not marked (``kafka.group.SilenceWatch`` watches them), nor are computing and writing to the index.
 
-    Args:
-        metrics: Shows the state at each scrape.
-        clock: Monotonic seconds.
-        missing_topics: Returns the input topics that do not exist.
-
-    Attributes:
-        halted: Why the daemon publishes nothing further; None while the daemon publishes.
-        awaited: The server or event that the loop awaits, a key of ``metrics.WAITING_FOR``; None while the daemon is at
-            work. ``waiting_for`` also reports an overdue request.
+    ``awaited`` is the server or event that the loop awaits, a key of ``metrics.WAITING_FOR``; None while the daemon is
+    at work. ``waiting_for`` also reports an overdue request. ``halted`` says why nothing further is published.
     """
 
     def __init__(
@@ -91,7 +84,6 @@ class Readiness:
 
     @contextmanager
     def asking_kafka(self) -> Iterator[None]:
-        """Mark a request to Kafka, other than a poll."""
         self._request_began_at = self._clock()
         try:
             yield
@@ -117,9 +109,7 @@ class Readiness:
     def retry_delay_s(self, awaited: str, error: Exception) -> float:
         """Record a failure and the wait that follows, log the first failure of each wait, and return the delay.
 
-        Returns:
-            Seconds to wait before the next try. The delay doubles with each failure, and has a random part that spreads
-            the tries of several daemons.
+        The delay doubles with each failure, and has a random part that spreads the tries of several daemons.
         """
         if self._logged != awaited:
             log.warning("waiting", what=awaited, reason=str(error))
@@ -174,11 +164,9 @@ class HealthServer:
 
     @property
     def port(self) -> int:
-        """The bound port."""
         return int(self._server.server_address[1])
 
     def close(self) -> None:
-        """Stop serving."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
@@ -219,11 +207,9 @@ class _ProbeHandler(BaseHTTPRequestHandler):
         super().__init__(*arguments)  # answers the requests of a connection
 
     def do_GET(self) -> None:
-        """Answer with a body."""
         self._respond(with_body=True)
 
     def do_HEAD(self) -> None:
-        """Answer without a body."""
         self._respond(with_body=False)
 
     def _respond(self, *, with_body: bool) -> None:

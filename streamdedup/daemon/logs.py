@@ -62,9 +62,6 @@ class ClientRepeats(logging.Filter):
     """Passes equal lines of clients once in ``REPEAT_S``, ``_USELESS_LINES`` never, lines of other loggers always.
 
     Two lines are equal if they have the same logger, level and unformatted message, apart from digits.
-
-    Args:
-        clock: Monotonic seconds.
     """
 
     #: Set by a signal handler when the process stops: clients that are closed log errors about their last requests.
@@ -116,10 +113,7 @@ def configure(
 
     A terminal gets lines for people, any other stream JSON lines.
 
-    Args:
-        level: Lowest level to log.
-        stream: Output; standard error if None.
-        fit: Breaks the lines of an event for the terminal; JSON lines stay whole.
+    The log has events from ``level`` on. ``fit`` breaks the lines of an event for the terminal; JSON lines stay whole.
     """
     target = sys.stderr if stream is None else stream
     json_lines = not target.isatty()
@@ -161,11 +155,7 @@ def writes_json() -> bool:
 def last_line(event: str, *, reason: str, exit_code: int, threads: Mapping[str, Sequence[str]]) -> str:
     """Return the last log line of a daemon that may be stuck, without taking a lock of ``logging``.
 
-    Args:
-        event: Name of the event.
-        reason: Why the process ends.
-        exit_code: Exit code of the process.
-        threads: Calls of each thread. Where the log is not JSON, the calls precede the line, one on each line.
+    Where the log is not JSON, the calls of each thread precede the line, one on each line.
     """
     if not writes_json():
         calls = [line for name, stack in threads.items() for line in (f"thread {name}:", *(f"  {c}" for c in stack))]

@@ -70,18 +70,8 @@ log = structlog.get_logger("streamdedup.loop")  # one name for all modules of th
 class Loop:
     """Processes batches until it is asked to stop or a fatal error occurs.
 
-    Args:
-        transport: Opens the Kafka clients.
-        pipelines: Pipeline of each input topic.
-        options: Options of the loop.
-        metrics: Metrics to update.
-        stop: Request to stop, checked between batches and while waiting.
-        tick: Called at every step, for the watchdog.
-        rebuilder: Rebuilds a lost index; needed if ``options.on_index_lost`` is ``rebuild``.
-        clock: Monotonic seconds.
-
-    Attributes:
-        readiness: Readiness of the daemon; may be read from any thread.
+    ``tick`` is called at every step, for the watchdog. ``rebuilder`` is needed for the policy ``rebuild``.
+    ``readiness`` may be read from any thread.
     """
 
     def __init__(
@@ -117,11 +107,7 @@ class Loop:
         self._window_start = WindowStart(pipelines, self._ownership.held, self.readiness.asking_kafka)
 
     def run(self) -> None:
-        """Process batches until asked to stop.
-
-        Raises:
-            FatalError: Continuing would lose or double pairs, or cannot succeed.
-        """
+        """Process batches until asked to stop; raise ``FatalError`` where continuing would lose or double pairs."""
         try:
             while not self._stop.stopping:
                 self._tick()

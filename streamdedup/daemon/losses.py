@@ -33,7 +33,6 @@ class Loss(NamedTuple):
 
     Attributes:
         partition, committed: The partition, and its committed offset.
-        reason: Description for the operator.
         gap: The missing records; None where the index as a whole is lost.
         is_switch: Whether the gap is of an index that no daemon has used since it was built, as by ``index prepare``.
     """

@@ -77,11 +77,9 @@ class BatchHistogram(Collector):
             self._sums[label] = self._sums.get(label, 0.0) + float(values.sum())
 
     def describe(self) -> Iterator[HistogramMetricFamily]:
-        """Yield the metric without values; called by a registry."""
         yield HistogramMetricFamily(self._name, self._text, labels=[self.label])
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        """Yield the metric with its values; called by a registry."""
         (family,) = self.describe()
         with self._lock:
             for label, counts in self._counts.items():
@@ -382,15 +380,7 @@ class Metrics(MetricSet):
         reasons: Iterable[str],
         rules: Iterable[str],
     ) -> None:
-        """Create all series with known labels, because a rate does not see the first value of a new series.
-
-        Args:
-            profile_of: Profile name by input topic.
-            kinds: Record kinds.
-            codes: Dead-letter codes.
-            reasons: Reasons for skipping a document.
-            rules: Suppression rules.
-        """
+        """Create all series with known labels, because a rate does not see the first value of a new series."""
         of_topic = [(self.records, tuple(kinds)), (self.dead_letters, tuple(codes))]  # tuples: read for each topic
         of_profile = [
             (self.skipped, tuple(reasons)),

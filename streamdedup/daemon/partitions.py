@@ -190,9 +190,8 @@ class PartitionOwnership:
     def refused(self, error: BatchRefused, generation: int | None) -> None:
         """Record that an index has refused a batch of ``generation``, or a turn before its poll (None).
 
-        Raises:
-            StaleFence: All batches under this generation were refused for ``_STALE_FENCE_S``. Refusals further apart
-                than that, as in an idle daemon, do not count together.
+        Raises ``StaleFence`` when all batches under this generation were refused for ``_STALE_FENCE_S``. Refusals
+        further apart than that, as in an idle daemon, do not count together.
         """
         now_s = first_s = self._clock()
         earlier = self._refusals
@@ -243,7 +242,6 @@ class PartitionOwnership:
                 self._is_to_compare = True  # the refusal may be the only sign that the index has gone back
 
     def _by_pipeline(self, partitions: Iterable[Partition]) -> Iterator[tuple[Pipeline, list[Partition]]]:
-        """Group partitions by pipeline."""
         groups: dict[str, tuple[Pipeline, list[Partition]]] = {}
         for partition in partitions:
             pipeline = self._pipelines[partition.topic]
@@ -278,12 +276,7 @@ class PartitionOwnership:
         return losses
 
     def accept_losses(self, losses: Sequence[Loss], generation: int) -> None:
-        """Make the index know committed offsets without their documents.
-
-        Raises:
-            BatchRefused: A later generation owns a partition.
-            IndexLost: The index was lost meanwhile.
-        """
+        """Make the index know committed offsets without their documents."""
         for loss in losses:
             partition, offset = loss.partition, loss.committed.offset
             index: PartitionStore = self._pipelines[partition.topic].index
@@ -296,11 +289,6 @@ class PartitionOwnership:
 
 
 def _confirm_index(pipeline: Pipeline) -> None:
-    """Compare the parameters again with which the index was built: another process may have rebuilt the index.
-
-    Raises:
-        IndexLost: The index is gone.
-        IndexMismatch: The index was rebuilt with other parameters.
-    """
+    """Raise ``IndexLost`` or ``IndexMismatch`` if another process has deleted or rebuilt the index meanwhile."""
     if pipeline.index.open(pipeline.fingerprint, create=False) is None:
         raise IndexLost("the index is gone")

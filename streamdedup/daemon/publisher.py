@@ -23,14 +23,9 @@ class LoopOptions:
     """Options of loop and publisher that do not depend on a profile; ``cli.assembly`` makes them from the settings.
 
     Attributes:
-        duplicates_topic: Alert topic.
-        dead_letter_topic: Dead-letter topic.
-        max_message_bytes: Largest message size, in bytes.
         daemon: Group, instance and version that dead letters name.
         on_index_lost: Reaction to committed offsets that the index does not know: end, continue without the lost
             documents (their pairs are missed), or rebuild the index.
-        breaker: When dead letters halt the daemon.
-        batch_records: Largest number of records in a batch.
         copy_headers: Names of the record headers to copy to alerts; a dead letter that is too large drops them last.
     """
 
@@ -46,13 +41,7 @@ class LoopOptions:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """The messages that a batch publishes.
-
-    Attributes:
-        messages: Alerts and dead letters.
-        dead_letters: Failed records that are published as dead letters.
-        silent_failures_count: Failed records without a dead letter.
-    """
+    """The messages that a batch publishes; ``silent_failures_count`` are failed records without a dead letter."""
 
     messages: Sequence[Message]
     dead_letters: Sequence[FailedRecord]
@@ -73,9 +62,6 @@ class Publisher:
 
         A failed record below the high-water mark gets no dead letter, because an earlier batch, whose commit raised the
         mark, has published it. A record from before ``Pipeline.silent_until_ms`` gets no dead letter either.
-
-        Raises:
-            DeadLetterBurst: Too many among a topic's last records would be dead letters.
         """
         dead_letters = [failed for failed in result.failures if self._is_published(failed, fences)]
         self._breaker.check(result.decoded.batch, dead_letters)

@@ -49,7 +49,6 @@ class ReadAhead:
     """Polls and prepares batches, at most one ahead of the current batch.
 
     Args:
-        processor: Prepares batches.
         slow_start: Limits the batch size, and decides whether memory may hold a second batch.
         held: Returns the fences held for partitions under a generation, as ``PartitionOwnership.held``.
         timed: Measures a stage: ``poll``, ``prepare`` (the loop waits for the thread) or ``ahead`` (the thread).
@@ -78,9 +77,7 @@ class ReadAhead:
     def poll(self, source: Source, timeout_s: float = POLL_S) -> Batch:
         """Return the batch ahead; without one, poll for at most ``timeout_s``.
 
-        Raises:
-            StreamdedupError: As ``Source.poll``. An error of polling the batch ahead is raised here, after the commit
-                of the current batch.
+        An error of polling the batch ahead is raised here, after the commit of the current batch.
         """
         polled, self._polled = self._polled, None
         if polled is None:
@@ -91,18 +88,10 @@ class ReadAhead:
         raise polled
 
     def ahead(self) -> Batch | None:
-        """Return the batch ahead, if there is one."""
         return self._polled if isinstance(self._polled, Batch) else None
 
     def prepared(self, batch: Batch) -> ChunkedBatch:
-        """Return a decoded batch, with the chunks that were prepared ahead.
-
-        Args:
-            batch: The batch of the last poll, with the incarnation of each partition in its positions.
-
-        Raises:
-            Exception: An error of the preparation ahead.
-        """
+        """Return the decoded batch with the chunks that were prepared ahead; raise an error of that preparation."""
         computation, self._computation = self._computation, None
         if computation is None:
             return self._processor.decode(batch)
@@ -119,8 +108,7 @@ class ReadAhead:
 
         An error of this poll is raised by the next ``poll``, so that the current batch is committed first.
 
-        Returns:
-            Whether the group is still in the generation of the current batch. If not, both batches must be rewound.
+        Returns whether the group is still in the generation of the current batch. If not, both batches must be rewound.
         """
         if not self._slow_start.may_read_ahead() or not self._is_backlog(source, batch):
             return True
@@ -174,13 +162,10 @@ class ReadAhead:
         return chunked
 
     def discard(self) -> Batch | None:
-        """Drop the batch ahead and wait until the thread has left it.
+        """Drop the batch ahead and wait until the thread has left it; return the batch, to be rewound.
 
         An error of polling ahead stays, and the next ``poll`` raises it: the failed poll may have moved positions, and
         only the reaction to the error sets them right.
-
-        Returns:
-            The batch, to be rewound; None when there is none.
         """
         computation, self._computation = self._computation, None
         if computation is not None:

@@ -23,11 +23,7 @@ _MOST_ENTRIES = 5_000
 
 
 class Seeds:
-    """Collects published alerts, and writes claims, clusters and incarnations to the index.
-
-    Attributes:
-        claims: Claims that are not written yet.
-    """
+    """Collects published alerts, and writes ``claims``, clusters and incarnations to the index."""
 
     def __init__(self, pipeline: Pipeline, fences: Sequence[Fence]) -> None:
         self._pipeline = pipeline
@@ -53,7 +49,6 @@ class Seeds:
                 self._incarnations[number] = max(self._incarnations.get(number, named), named)  # the later alert
 
     def write(self) -> None:
-        """Write claims and clusters."""
         if not self.claims:
             return
         index = self._pipeline.index

@@ -26,11 +26,6 @@ def rebuild_window(
       come late, its next records will be as old. Only the windows of this topic become longer.
 
     A partition without any record time is read from its oldest record.
-
-    Args:
-        progress: Progress by input partition that holds records (``KafkaHistory.progress``).
-        kept_ms: The lifetime (``retention`` plus slack), in milliseconds.
-        now_ms: The present, in milliseconds since the epoch.
     """
     unread = [read.time_ms for read in progress.values() if not read.is_read and read.time_ms is not None]
     slowest = min([now_ms, *unread])
@@ -50,11 +45,6 @@ def with_earliest_start(
     """Raise the record time of partitions without a committed offset to at least ``earliest_ms``.
 
     With ``auto_offset_reset = "window"`` the daemon skips the older records of these partitions (``window_start``).
-
-    Args:
-        progress: Progress by input partition that holds records.
-        committed: Partitions with a committed offset.
-        earliest_ms: Earliest record time that the daemon reads in other partitions, milliseconds since the epoch.
     """
     raised = dict(progress)
     for partition, read in progress.items():
@@ -93,10 +83,8 @@ def with_credible_times(batches: Iterable[Batch], committed_ms: Mapping[Partitio
 class WindowFilter:
     """Keeps the records of a window and, of the older ones, deletions only.
 
-    Args:
-        window: Record time by partition at which the window begins; None or absent for the oldest record. From the
-            first record with this time or a later one on, all records of the partition are in the window.
-        decoder: Decodes the records.
+    ``window`` has the record time by partition at which the window begins; None or absent for the oldest record. From
+    the first record with this time or a later one on, all records of the partition are in the window.
     """
 
     def __init__(self, window: Mapping[Partition, int | None], decoder: Decoder) -> None:

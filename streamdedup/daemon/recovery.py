@@ -33,14 +33,9 @@ log = structlog.get_logger("streamdedup.loop")  # one name for all modules of th
 class Recovery:
     """Opens the index of each profile, and follows the policy when an index is lost.
 
-    Args:
-        pipelines: Pipeline of each topic.
-        ownership: Detects losses.
-        policy: Reaction to a loss.
-        rebuilder: Rebuilds an index; needed for the policy ``rebuild``.
-        on_lost: Called with the name of a profile, whether its index is lost (true) or complete again (false), and
-            after a rebuild by this daemon its kind.
-        tick: Called at every step of a rebuild.
+    ``policy`` is the reaction to a loss; ``rebuilder`` is needed for the policy ``rebuild``. ``on_lost`` gets the name
+    of a profile, whether its index is lost (true) or complete again (false), and after a rebuild by this daemon its
+    kind. ``tick`` is called at every step of a rebuild.
     """
 
     def __init__(
@@ -68,11 +63,7 @@ class Recovery:
         self._compared_generation: int | None = None
 
     def open(self) -> None:
-        """Open the existing indexes that are not open yet.
-
-        Raises:
-            IndexMismatch: An index was built with other parameters.
-        """
+        """Open the existing indexes that are not open yet; raise ``IndexMismatch`` for other parameters."""
         for name in self._by_name.keys() - self._opened:
             self._open(name, create=False)
 
@@ -96,26 +87,16 @@ class Recovery:
             log.warning("index_differs", profile=name, reason=text)
 
     def ping(self) -> None:
-        """Ping all indexes.
-
-        Raises:
-            StoreUnavailable: An index does not answer.
-        """
+        """Ping all indexes; raise ``StoreUnavailable`` if an index does not answer."""
         for pipeline in self._by_name.values():
             pipeline.index.ping()
 
     def recovered(self, source: Source, batch: Batch) -> bool:
         """Open or create the indexes of a batch; after an assignment, check for losses and recover from them.
 
-        Returns:
-            Whether an index was recovered. The fences are void then, and the batch must be undone.
-
-        Raises:
-            IndexLost: The policy is ``fail``.
-            IndexMismatch: An index was rebuilt with other parameters.
-            Rejoin: The index may have gone back to an earlier time since the last check, or a rebuild has begun.
-            StoreUnavailable: Another process rebuilds an index.
-            BatchRefused: A partition belongs to another daemon.
+        Returns whether an index was recovered. The fences are void then, and the batch must be undone. Raises
+        ``IndexLost`` for the policy ``fail``, ``IndexMismatch`` if an index was rebuilt with other parameters, and
+        ``Rejoin`` if the index may have gone back to an earlier time since the last check, or a rebuild has begun.
         """
         generation = source.generation()
         if generation is not None and self._check(source, generation):
@@ -152,8 +133,8 @@ class Recovery:
 
         Keys that are put back under a running daemon leave its connections open.
 
-        Raises:
-            Rejoin: The index has gone back to an earlier time, or a connection was opened since the last check.
+        Raises ``Rejoin`` if the index has gone back to an earlier time, or a connection was opened since the last
+        check.
         """
         if losses := self._ownership.losses(source):
             raise Rejoin(f"{losses[0].reason}: the group is joined anew, and the index is checked")
@@ -181,8 +162,7 @@ class Recovery:
         documents of other daemons. Other daemons may have batches that were indexed before the restart. Joining the
         group anew makes Kafka refuse these batches, and the indexes are checked again.
 
-        Raises:
-            Rejoin: A connection was opened.
+        Raises ``Rejoin`` if a connection was opened.
         """
         if self._connection_counts is not None and self._connection_counts_now() != self._connection_counts:
             self._connection_counts = None
@@ -244,11 +224,7 @@ class Recovery:
             rebuilder.abandon()
 
     def index_lost(self, error: IndexLost) -> None:
-        """Record a loss that a write has detected; the next check recovers from it.
-
-        Raises:
-            IndexLost: The policy is ``fail``.
-        """
+        """Record a loss that a write has detected, for the next check; raise it if the policy is ``fail``."""
         if self._policy == "fail":
             raise IndexLost(f"{error}. {_ADVICE}") from error
         log.warning("index_lost", reason=str(error))

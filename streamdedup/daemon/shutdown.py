@@ -40,16 +40,10 @@ class StopSignals:
     KeyboardInterrupt in the main thread, which also ends waits without a time limit. A third signal has its default
     action.
 
-    Only the main thread may open the context.
+    Only the main thread may open the context. ``on_stop`` is called at the first signal, inside the signal handler.
     """
 
     def __init__(self, on_stop: Callable[[], None] | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        """Prepare.
-
-        Args:
-            on_stop: Called at the first signal, inside the signal handler; must be safe there.
-            clock: Monotonic seconds.
-        """
         self._on_stop = on_stop
         self._clock = clock
         self._requested_at = 0.0
@@ -101,16 +95,11 @@ class Watchdog:
     """Calls ``action`` when ``tick`` was not called for ``limit_s``, while the context is open.
 
     The watchdog covers waits without a time limit: a client that spins, or blocks forever. The thread of the watchdog
-    runs even then. The action may end the process at any point, because an interrupted batch is read again.
+    runs even then. The action may end the process at any point, because an interrupted batch is read again. The action
+    gets one line of text, in that thread. The limit is exceeded by at most a tenth.
     """
 
     def __init__(self, limit_s: float, action: Callable[[str], None]) -> None:
-        """Prepare.
-
-        Args:
-            limit_s: Longest time without progress, in seconds; exceeded by at most a tenth.
-            action: Called once with one line of text, in the thread of the watchdog; ends the process.
-        """
         self._limit_s = limit_s
         self._action = action
         self._ticked = False
@@ -145,15 +134,9 @@ class Watchdog:
 
 
 class StopTimer:
-    """Calls ``action`` at ``timeout_s`` after ``begin``, unless the context is closed before."""
+    """Calls ``action`` at ``timeout_s`` after ``begin``, in a thread, unless the context is closed before."""
 
     def __init__(self, timeout_s: float, action: Callable[[str], None]) -> None:
-        """Prepare.
-
-        Args:
-            timeout_s: Longest time that stopping may take, in seconds.
-            action: Called once with one line of text, in the thread of the timer; ends the process.
-        """
         self._timeout_s = timeout_s
         self._action = action
         self._events: queue.SimpleQueue[str] = queue.SimpleQueue()

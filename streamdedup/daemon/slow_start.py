@@ -62,9 +62,6 @@ class SlowStart:
 
         Replayed documents show that an earlier process may have been killed in the middle of a batch, which is logged
         once. They do not show this after this process has undone a batch itself, or has reached ``batch_records``.
-
-        Args:
-            replayed_count: Documents in the batch that an earlier attempt had inserted without a commit.
         """
         if replayed_count and not (self._is_grown or self._undone_count or self._is_repeat_logged):
             self._is_repeat_logged = True

@@ -70,7 +70,6 @@ class Statistics:
     # Committed batches
 
     def committed(self, result: BatchResult, publication: Publication) -> None:
-        """Count a committed batch."""
         metrics, decoded = self._metrics, result.decoded
         metrics.batch_records.observe(len(decoded.kinds))
         for (topic, kind), count in Counter(decoded.kinds).items():
@@ -141,12 +140,7 @@ class Statistics:
     # Source and index
 
     def observe(self, source: Source, batch: Batch) -> None:
-        """Read source and index statistics after the poll of a batch; log the summary when it is due.
-
-        Raises:
-            StoreUnavailable: The index was asked and does not answer.
-            StoreMisconfigured: The index's server is configured to evict keys.
-        """
+        """Read source and index statistics after the poll of a batch; log the summary when it is due."""
         stats = source.stats()
         self._metrics.rebalances.inc(stats.rebalances_count - self._rebalances_count)
         self._rebalances_count = stats.rebalances_count
@@ -183,10 +177,9 @@ class Statistics:
 
     def _check_memory(self, stats: StoreStats) -> None:
         """Warn once when the memory is nearly full, and again only after there was room."""
-        used_share = (stats.used_bytes or 0) / stats.limit_bytes if stats.limit_bytes else 0.0
-        if used_share > NEARLY_FULL and not self._nearly_full:
+        if stats.used_share > NEARLY_FULL and not self._nearly_full:
             log.warning("store_nearly_full", used_bytes=stats.used_bytes, limit_bytes=stats.limit_bytes)
-        self._nearly_full = used_share > (ROOM_AGAIN if self._nearly_full else NEARLY_FULL)
+        self._nearly_full = stats.used_share > (ROOM_AGAIN if self._nearly_full else NEARLY_FULL)
 
     # Events
 
@@ -217,7 +210,6 @@ class Statistics:
             self._metrics.index_rebuilds.labels(profile, rebuilt).inc()
 
     def clients_closed(self) -> None:
-        """Count that the Kafka clients were closed."""
         self._metrics.rebuilds.inc()
         self._metrics.partitions_assigned.set(0)
         self._rebalances_count = 0  # new clients count from 0

@@ -26,10 +26,7 @@ log = structlog.get_logger("streamdedup.loop")  # one name for all modules of th
 class WindowStart:
     """Finds the offsets at which partitions begin instead of their oldest records.
 
-    Args:
-        pipelines: Pipeline of each topic.
-        held: Returns the fences held for partitions under a generation, as ``PartitionOwnership.held``.
-        asking_kafka: Marks each request to Kafka for readiness.
+    ``held`` is ``PartitionOwnership.held``; ``asking_kafka`` marks each request to Kafka for readiness.
     """
 
     def __init__(
@@ -47,10 +44,6 @@ class WindowStart:
 
         Only for partitions without a fence and without a committed offset, whose first record in the batch is too old
         or unreadable. A record without a time counts as young. For most batches the result is empty without a request.
-
-        Raises:
-            BrokerUnavailable: Kafka did not answer in time.
-            StoreUnavailable: The index did not answer.
         """
         fenced = self._held(batch.starts, batch.generation)
         earliest_ms = self._earliest_times(batch, batch.starts.keys() - fenced.keys())

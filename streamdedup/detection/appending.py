@@ -89,11 +89,7 @@ class Appender:
         return Appended(rows, refused, sorted(missing))
 
     def _entry_after_append(self, document: Document, entry: IndexEntry) -> IndexEntry:
-        """Return the entry after an append.
-
-        Raises:
-            BagTooLarge: The document is a bag beyond ``exact_limit``.
-        """
+        """Return the entry after an append; raise ``BagTooLarge`` for a bag beyond ``exact_limit``."""
         (content,) = contents_after_append(self._shingler, self._sketcher, [entry.content], [document.text])
         return structs.replace(
             entry,
@@ -126,7 +122,6 @@ def collision(stored: IndexEntry | None) -> MessageError:
 
 
 def _identified_as(document: Document, entry: IndexEntry) -> IndexEntry:
-    """Return a stored entry with the append's id, position and time, as an entry of the append."""
     return structs.replace(entry, id=document.id, position=document.position, time_ms=document.time_ms)
 
 

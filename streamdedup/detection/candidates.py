@@ -82,8 +82,7 @@ def copies_first(copies: Sequence[int], promising: list[int]) -> list[int]:
 class CopyBuckets:
     """The buckets of exact copies, in which copies are found while ordinary buckets are full.
 
-    Args:
-        budget_bytes: Largest weight of the index entries of a chunk, and of those that are returned, in bytes.
+    The entries of a chunk, and those that are returned, weigh at most ``budget_bytes``.
     """
 
     def __init__(self, store: DocumentStore, budget_bytes: int = BUDGET_BYTES) -> None:
@@ -117,9 +116,8 @@ class CopyBuckets:
         from before the count, then the entries. A document that was deleted before the count is in no bucket any more.
         A deletion after the count changes it, and ``insert_copies`` leaves the document out (rule 9).
 
-        Returns:
-            The members with their digests, None without any; and the entries that were read, as many as the budget
-            allows.
+        Returns the members with their digests, None without any; and the entries that were read, as many as the budget
+        allows.
         """
         if not rows:
             return None, {}

@@ -28,7 +28,6 @@ class Caption(NamedTuple):
     """The parts of a caption; an absent one is empty.
 
     Attributes:
-        label: First words of the text.
         source: Source; one that is too long ends in an ellipsis.
         published_at: Publication time; absent where it is too long for a time.
     """
@@ -64,12 +63,7 @@ def _stored_source(source: str) -> str:
 
 
 def read_caption(stored: bytes | None, label_bytes: int) -> Caption:
-    """Return the caption in an index entry.
-
-    Args:
-        stored: The stored form; None without a caption.
-        label_bytes: Most UTF-8 bytes in a label; 0 for an empty caption, also of entries that were stored with one.
-    """
+    """Return the caption in an index entry; with ``label_bytes`` 0 an empty one, also of a stored caption."""
     return Caption(*stored.decode().split("\n")) if stored and label_bytes else Caption()
 
 

@@ -25,7 +25,6 @@ class Member(NamedTuple):
     """A document with matches, to be placed in a cluster.
 
     Attributes:
-        entry: Index entry.
         best: Document number of the best match.
         matches: All matches; a cluster's first document that is among them is not compared again.
     """

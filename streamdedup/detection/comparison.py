@@ -24,9 +24,6 @@ class _Comparison(NamedTuple):
     """The comparison of a document with a near-duplicate; the same for all pairs with these two contents.
 
     Attributes:
-        similarity: Similarity, 0 to 1.
-        is_exact: Whether the similarity was computed from the shingles.
-        shared_bands: Number of shared band keys.
         containment: Share of the smaller document's shingles that the other one has, 0 to 1.
         containment_error: Standard error of an estimated containment; without meaning for an exact one.
         contained: Side of the smaller document.
@@ -42,7 +39,6 @@ class _Comparison(NamedTuple):
     by_containment: bool
 
     def match(self, candidate: IndexEntry, options: DetectorOptions) -> Match:
-        """Return the match of a candidate."""
         topic, partition, offset, _ = candidate.position
         label, source, published_at = read_caption(candidate.content.caption, options.label_bytes)
         error = 0.0 if self.is_exact else options.measure.standard_error(self.similarity, options.permutations)
@@ -68,11 +64,7 @@ class _Comparison(NamedTuple):
 
 
 class Comparer:
-    """Compares documents with candidates; needs no index.
-
-    Args:
-        threshold: Pairs from this similarity on are returned too; None for the profile's definition alone.
-    """
+    """Compares documents with candidates; needs no index. Pairs from ``threshold`` on are near-duplicates, too."""
 
     def __init__(self, options: DetectorOptions, sketcher: Sketcher, threshold: float | None = None) -> None:
         self._options = options
@@ -104,13 +96,7 @@ class Comparer:
     ) -> dict[tuple[int, int], tuple[bytes, Match]]:
         """Compare a chunk of candidates; pairs with equal contents are compared once.
 
-        Args:
-            batch: The documents, whose entries and band keys are compared.
-            rows_of: Rows to compare with each candidate, by number.
-            entries: Index entries for the candidates, by number.
-
-        Returns:
-            Pair key and match for each near-duplicate, by row and candidate number.
+        Returns pair key and match for each near-duplicate, by row and candidate number.
         """
         pairs = self._pairs(batch, rows_of, entries)
         if not pairs:
@@ -212,5 +198,4 @@ def matches_by_row(
 
 
 def _distinct(pairs: Iterable[tuple[int, IndexEntry]]) -> dict[int, IndexEntry]:
-    """Return the candidates in pairs by number, each once."""
     return {candidate.number: candidate for _, candidate in pairs}

@@ -43,12 +43,8 @@ def contents_after_append(
 ) -> list[Content]:
     """Return the contents of n documents after n texts are appended, one to each document, on a new line.
 
-    Returns:
-        The contents that the whole texts have. The first digest stays (``appending`` sets it), as do incarnation,
-        source, scope and caption.
-
-    Raises:
-        BagTooLarge: A document is a bag beyond ``exact_limit``.
+    Incarnation, source, scope and caption stay, as does the first digest (``appending`` sets it). Raises
+    ``BagTooLarge`` for a bag beyond ``exact_limit``.
     """
     # An append to a text without elements makes no space at the seam. The tail does not tell: it is also empty where a
     # shingle is one element.
@@ -56,14 +52,14 @@ def contents_after_append(
     added = shingler.appended([np.array(content.tail, np.uint64) for content in contents], empty, texts)
     bounds, tails, ends = added.offsets.tolist(), added.tails.tolist(), added.tail_offsets.tolist()
     results = []
-    for index, content in enumerate(contents):
+    for row, content in enumerate(contents):
         # ``added.element_counts`` include the tail, but are 0 for a text without elements; ``token_counts`` exclude it.
-        if not added.element_counts[index]:
+        if not added.element_counts[row]:
             results.append(content)
             continue
-        element_count = content.element_count + int(added.element_counts[index]) - len(content.tail)
-        hashes = added.hashes[bounds[index] : bounds[index + 1]]
-        stop_only = bool(added.stop_only[index])
+        element_count = content.element_count + int(added.element_counts[row]) - len(content.tail)
+        hashes = added.hashes[bounds[row] : bounds[row + 1]]
+        stop_only = bool(added.stop_only[row])
         # None: ``hashes`` are all shingles of the whole text. A stored text with fewer elements than a shingle is one
         # shingle, which the longer text does not have, and its tail is the whole text.
         stored_sketch = content.sketch if content.element_count >= shingler.options.size else None
@@ -78,9 +74,9 @@ def contents_after_append(
             replace(
                 content,
                 sketch=_extended(shingler, sketcher, stored_sketch, hashes),
-                token_count=min(content.token_count + int(added.token_counts[index]), MAX_COUNT),
+                token_count=min(content.token_count + int(added.token_counts[row]), MAX_COUNT),
                 element_count=min(element_count, MAX_COUNT),
-                tail=tuple(tails[ends[index] : ends[index + 1]]),
+                tail=tuple(tails[ends[row] : ends[row + 1]]),
                 stop_only=stop_only,
             )
         )

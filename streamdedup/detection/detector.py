@@ -89,11 +89,6 @@ class Detector:
             4. Save the matches as pending, and add those that an earlier attempt at the position saved (rule 4).
             5. Claim the pairs: a pair belongs to the position that claims first (rule 5).
             6. Find the cluster for each document with pairs.
-
-        Raises:
-            StoreUnavailable: Repeat the batch.
-            BatchRefused: Another daemon owns a partition; drop the batch.
-            IndexLost: The index is gone.
         """
         fence_list = list(fences.values())
         # 1. Insert entries.
@@ -122,20 +117,13 @@ class Detector:
         )
 
     def delete(self, documents: Sequence[Document], fences: Mapping[Partition, Fence]) -> DetectionResult:
-        """Delete documents, in position order within each partition; a deletion marker replaces each entry.
-
-        Raises as ``index`` does.
-        """
+        """Delete documents, in position order within each partition; a deletion marker replaces each entry."""
         return self._lifecycle.delete(documents, fences)
 
     # Steps of index
 
     def _look_up(self, batch: InsertedBatch, fences: Sequence[Fence]) -> tuple[dict[int, BucketHits], DetectionResult]:
-        """Insert documents in their buckets and look up the other members.
-
-        Returns:
-            Candidates by row, for rows that have any; and a result with the full buckets.
-        """
+        """Insert documents in their buckets; return candidates by row, and a result with the full buckets."""
         rows = batch.looked_up
         if not rows:
             return {}, DetectionResult()
@@ -146,11 +134,9 @@ class Detector:
         return hits_by_row(rows, hits), counts
 
     def _emission(self, batch: InsertedBatch, fences: Mapping[Partition, Fence]) -> tuple[list[int], DetectionResult]:
-        """Find the rows that may emit pairs, and count indexed, replayed and silent documents.
+        """Return the rows that may emit pairs, and a result with the counts of indexed, replayed and silent documents.
 
-        Returns:
-            The rows whose offset is not below the high-water mark, those of skipped documents among them; and a result
-            with the skipped documents and the counts.
+        The offset of a row that may emit is not below the high-water mark. Its document may be skipped.
         """
         emitting: list[int] = []
         skipped: list[tuple[Document, Skip]] = []
@@ -220,8 +206,7 @@ class Detector:
     ) -> dict[int, tuple[Match, ...]]:
         """Claim the pair of each match, and extend claims on pairs of earlier versions that do not match now.
 
-        Returns:
-            Matches whose pair the row's position owns, the most similar first, by row.
+        Returns by row the matches whose pair the position owns, the most similar first.
         """
         pairs = [(row, key, match) for row, saved in pending.items() for key, match in saved.matches.items()]
         claims = [(key, batch.documents[row].position) for row, key, _ in pairs]

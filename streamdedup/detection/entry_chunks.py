@@ -26,7 +26,6 @@ def read_chunks(
     """Yield the entries that exist, in chunks within the budget.
 
     Args:
-        store: The index.
         numbers: Document numbers; each distinct one is read once.
         budget_bytes: Largest weight for entries that are held at once, in bytes; at least 1. A single entry may weigh
             more.

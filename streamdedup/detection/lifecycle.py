@@ -80,7 +80,6 @@ class Lifecycle:
         Args:
             documents: Documents to delete. A document that is not in the index gets a marker, too, so that a delayed
                 earlier version is not inserted; one whose id is doubtful is refused.
-            fences: Fences of their partitions.
         """
         numbers = [document_number(self._options.profile, document.id) for document in documents]
         entries = self._store.get_entries(numbers)
@@ -235,7 +234,6 @@ def _entry_to_compare(document: Document, entry: IndexEntry, state: InsertState,
 
 
 def _is_inserted_elsewhere(document: Document, state: InsertState, stored: IndexEntry | None) -> bool:
-    """Tell whether another partition has inserted the same content for the document."""
     return (
         state is InsertState.REDELIVERED
         and stored is not None
@@ -244,14 +242,10 @@ def _is_inserted_elsewhere(document: Document, state: InsertState, stored: Index
 
 
 def with_incarnation(entry: IndexEntry, stored: IndexEntry) -> IndexEntry:
-    """Return a version with its document's incarnation.
+    """Return a version with the incarnation of its document; ``stored`` is an earlier version or a deletion marker.
 
     A document that is inserted after its deletion begins a new incarnation, whose pairs are alerted anew; its later
     versions belong to the same incarnation.
-
-    Args:
-        entry: The new version.
-        stored: The replaced entry: the earlier version, or a deletion marker.
     """
     if stored.deleted:
         # Named by the position of the deletion, so that each deletion begins another incarnation.
@@ -264,11 +258,7 @@ def with_incarnation(entry: IndexEntry, stored: IndexEntry) -> IndexEntry:
 
 
 def _results_within_batch(entries: Sequence[IndexEntry]) -> dict[int, InsertResult]:
-    """Choose among the versions of each document in the batch the one that goes to the index.
-
-    Returns:
-        Results by row, for the rows that do not go to the index; empty where all numbers differ.
-    """
+    """Return by row the results of versions that do not go to the index: others of the batch replace them."""
     results: dict[int, InsertResult] = {}
     if len({entry.number for entry in entries}) == len(entries):
         return results

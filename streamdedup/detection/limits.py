@@ -34,7 +34,6 @@ class ReachedLimits:
 
     @classmethod
     def of(cls, result: DetectionResult) -> "ReachedLimits":
-        """Return the limits that the documents in a batch reached."""
         return cls(
             in_full_buckets=len(result.full_bucket_positions),
             over_candidates=len(result.over_candidates_positions),
@@ -43,7 +42,6 @@ class ReachedLimits:
         )
 
     def __add__(self, added: "ReachedLimits") -> "ReachedLimits":
-        """Return the sums."""
         return ReachedLimits(*(getattr(self, field.name) + getattr(added, field.name) for field in fields(self)))
 
     @property

@@ -45,7 +45,6 @@ class LookupQuery(NamedTuple):
     """A text to look up.
 
     Attributes:
-        id: Document id; None for a text without one.
         threshold: Least similarity for a match; None for the profile's threshold and containment rule.
         source: Source; None where unknown: rules about sources do not apply then.
         scope: Scope; None for the profile's default.
@@ -84,12 +83,7 @@ class LookupResult:
 
 
 class ClusterMember(NamedTuple):
-    """A document of a cluster.
-
-    Attributes:
-        time_ms: Record time in milliseconds since the epoch.
-        caption: Label and source.
-    """
+    """A document of a cluster."""
 
     id: str
     time_ms: int
@@ -114,19 +108,13 @@ class DocumentComparison:
     """Comparison between two stored documents, or a text and a stored document.
 
     Attributes:
-        similarity: Similarity, exact or estimated.
-        exact: Whether the similarity is exact.
         standard_error: Standard error of an estimate; 0 when exact.
         containment: Share of the smaller document's shingles that the other one has; exact if the similarity is.
         containment_error: Standard error of an estimated containment; 0 when exact.
         contained: The smaller document: "left" is the first argument of ``compare``, "right" the second, "both" for
             equal sizes.
-        bands: Band count in the profile.
-        shared_bands: Band keys that the documents have in common.
         within_scope: Whether they have the same scope, or the profile has no scopes.
-        within_window: Whether their record times are near enough for a pair.
         is_match: Whether the detector would report the pair.
-        suppressed_by: Rule that suppresses the pair, or None.
     """
 
     similarity: float
@@ -144,13 +132,7 @@ class DocumentComparison:
 
 
 class _RowMatches(NamedTuple):
-    """Near-duplicates for one row.
-
-    Attributes:
-        matches: Near-duplicates that are not suppressed, with their pair keys.
-        complete: Whether all candidates were compared.
-        suppressed: Suppressed near-duplicates, each with the rule.
-    """
+    """Near-duplicates for one row: those not suppressed with pair keys, suppressed ones with the rule."""
 
     matches: tuple[Match, ...] = ()
     complete: bool = True
@@ -169,13 +151,9 @@ class IndexLookup:
     def look_up(self, queries: Sequence[LookupQuery], time_ms: int) -> list[LookupResult | MessageError]:
         """Find near-duplicates for texts, each as if it arrived alone.
 
-        Args:
-            queries: The texts.
-            time_ms: Record time that the texts would have, milliseconds since the epoch.
-
-        Returns:
-            A result for each text; an error where the scope is missing, where the query has a scope and the profile has
-            none, or where another id in the index has the same document number.
+        ``time_ms`` is the record time that the texts would have. The result is an error where the scope is missing,
+        where the query has a scope and the profile has none, or where another id in the index has the same document
+        number.
         """
         results: dict[int, LookupResult | MessageError] = {}
         scoped: dict[int, LookupQuery] = {}
@@ -188,7 +166,6 @@ class IndexLookup:
         return [results[index] for index in range(len(queries))]
 
     def _look_up(self, queries: Sequence[LookupQuery], time_ms: int) -> list[LookupResult | MessageError]:
-        """Find near-duplicates for texts with valid scopes."""
         documents = [
             Document(query.id or _NO_ID, query.text, _NOWHERE, time_ms, source=query.source, scope=query.scope)
             for query in queries
@@ -236,7 +213,6 @@ class IndexLookup:
         )
 
     def _threshold(self, threshold: float | None) -> float:
-        """Return a query's threshold; that of the profile for None."""
         return self.options.threshold if threshold is None else threshold
 
     def _reaching(self, threshold: float | None, matches: Sequence[Match]) -> list[Match]:
@@ -253,11 +229,7 @@ class IndexLookup:
         return [match for match in matches if match.similarity >= threshold or match.reason == "containment"]
 
     def document(self, document_id: str) -> tuple[IndexEntry, str | None] | None:
-        """Return a document's entry and the id of the first document in its cluster.
-
-        Returns:
-            None where the index does not have the document. The id is None where the first document left the index.
-        """
+        """Return a document's entry and the id of the first document in its cluster, None where that left the index."""
         number = document_number(self.options.profile, document_id)
         entry = self._reader.get_entries([number]).get(number)
         if entry is None or entry.id != document_id:  # a deletion marker has an empty id
@@ -291,7 +263,6 @@ class IndexLookup:
         return self._result(entry, skips.get(0), matches, threshold=None, redelivery=True)
 
     def compare(self, a: IndexEntry, b: IndexEntry) -> DocumentComparison:
-        """Compare two stored documents."""
         options = self.options
         similarities = self._preparer.sketcher.similarities([a.content.sketch], [b.content.sketch])
         similarity, exact = float(similarities.values[0]), bool(similarities.exact[0])
@@ -321,11 +292,7 @@ class IndexLookup:
         )
 
     def compare_text(self, query: LookupQuery, entry: IndexEntry, time_ms: int) -> DocumentComparison:
-        """Compare a text with a stored document, as if the text arrived at ``time_ms``.
-
-        Raises:
-            MessageError: The profile needs a scope and has no default, or the query has one and the profile has none.
-        """
+        """Compare a text with a stored document, as if the text arrived at ``time_ms``; raise as ``query_scope``."""
         scope = query_scope(self.options, query.scope)
         document = Document(_NO_ID, query.text, _NOWHERE, time_ms, source=query.source, scope=scope)
         return self.compare(self._preparer.prepare([document]).entries[0], entry)
@@ -371,7 +338,6 @@ def _current(entry: IndexEntry, stored: IndexEntry | None) -> IndexEntry:
 
 
 def _is_redelivery(entry: IndexEntry, stored: IndexEntry | None) -> bool:
-    """Tell whether the index has the document with the content of ``entry``."""
     return stored is not None and not stored.deleted and stored.id == entry.id and stored.digest == entry.digest
 
 

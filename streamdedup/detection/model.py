@@ -53,11 +53,9 @@ class DetectorOptions:
     Attributes:
         profile: Profile name; part of the document numbers.
         permutations: Signature length; at least bands times rows.
-        seed: Seed for the hash family.
         threshold: Least similarity for a reported pair, in (0, 1].
         containment: Rule by which pairs below the threshold are reported; None for no rule.
         recall_from: Similarity from which ``banding`` is meant to find pairs; read by evaluations only.
-        min_shared_bands: Least count for shared band keys in a reported pair.
         min_words: Documents with fewer tokens are skipped.
         exact_limit: Documents with at most so many shingles are stored as sets and compared exactly; None for no limit.
         window_ms: Greatest difference between the record times in a pair, in milliseconds; None for no limit.
@@ -127,7 +125,6 @@ class Prepared:
 
     Attributes:
         documents: Documents with their whole text, in order; ``entries`` and ``band_keys`` have a row for each.
-        entries: Index entries.
         band_keys: Band keys, (n, bands).
         skips: Reason for each document that is not inserted in buckets, by row.
         appends: Documents whose text is appended to a document in the index; only ``InsertedBatch`` has rows for them.
@@ -151,7 +148,6 @@ class InsertedBatch(Prepared):
     that another partition has inserted has the whole stored entry.
 
     Attributes:
-        states: Insertion state by row.
         looked_up: Rows to insert in buckets and to look up.
         refused: Documents that can never be processed, with the reason.
         missing_positions: Positions of those refused appends whose document is missing from the index.
@@ -166,14 +162,12 @@ class InsertedBatch(Prepared):
 class Matches(tuple[Match, ...]):  # noqa: SLOT001  a tuple subclass with slots has no further attribute
     """The matches of a document or text, the most similar first, for programs.
 
-    Attributes:
-        complete: Whether all candidates were compared; not where a bucket was full, or beyond ``max_candidates``.
+    ``complete`` is false where a bucket was full, or candidates were beyond ``max_candidates``.
     """
 
     complete: bool
 
     def __new__(cls, matches: Iterable[Match] = (), *, complete: bool = True) -> Self:
-        """Return the tuple with the attribute."""
         self = super().__new__(cls, matches)
         self.complete = complete
         return self
@@ -187,7 +181,6 @@ class Detection:
         matches: Near-duplicates for the alert, the most similar first, then by id.
         cluster_id: Id of the first document in the cluster.
         label: First words of the document; empty without a label.
-        cluster_label: First words of the cluster's first document.
         incarnation: Incarnation of the document, 8 bytes; empty for the first.
         cluster_size: Documents in the cluster, at most ``CLUSTER_SIZE_CAP``.
         complete: Whether all candidates were compared; not where a bucket was full or there were too many candidates.

@@ -33,9 +33,7 @@ class Preparer:
     def prepare(self, documents: Sequence[Document]) -> Prepared:
         """Return the batch with an index entry and band keys for each document to insert.
 
-        Args:
-            documents: Documents to insert or to append to, in position order within each partition. An id with an
-                append occurs only once.
+        ``documents`` are in position order within each partition. An id with an append occurs only once.
         """
         inserted = [document for document in documents if document.op != "append"]
         shingles = self.shingler.shingle([document.text for document in inserted])
@@ -52,7 +50,6 @@ class Preparer:
         )
 
     def band_keys(self, contents: Sequence[Content]) -> NDArray[np.uint32]:
-        """Return the band keys for contents, (n, bands)."""
         return band_keys_of(contents, self.sketcher, self._options.banding)
 
     def _entry(self, document: Document, content: Content) -> IndexEntry:

@@ -55,9 +55,7 @@ class Suppression:
     """The rules in a profile.
 
     Attributes:
-        min_shingles: Least shingle count for both documents.
         only_sources: Source keys; a pair needs one of them. Empty for all sources.
-        ignore_same_source: Whether pairs within a source are suppressed.
         ignore_sources: Pairs of source keys, each a set with two members, or with one for two equal sources.
     """
 
@@ -67,7 +65,6 @@ class Suppression:
     ignore_sources: frozenset[frozenset[bytes]] = frozenset()
 
     def rule(self, a: Content, b: Content) -> SuppressionRule | None:
-        """Return the first rule that suppresses a pair, or None."""
         if min(_shingle_count(a), _shingle_count(b)) < self.min_shingles:
             return SuppressionRule.MIN_SHINGLES
         return self.source_rule(a.source, b.source)

@@ -62,9 +62,7 @@ class Verifier:
         """Compare documents with their candidates.
 
         Args:
-            batch: The documents, whose entries and band keys are compared.
             hits: Candidates by row, for the rows to compare.
-            copies: Exact copies for rows with a full bucket.
             known_rows: Rows whose documents may have had an index entry, and so claims, before this attempt.
             threshold: Pairs from this similarity on are matches too; None for the profile's definition alone.
         """

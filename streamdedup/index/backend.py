@@ -20,11 +20,7 @@ from streamdedup.position import Partition
 class IndexParameters:
     """Parameters of a profile's index, the same for all processes that use the index.
 
-    Attributes:
-        fingerprint: Parameters that an index is built with.
-        bands: Number of bands, at least 1.
-        lifetime_ms: Time to live of index entries, in milliseconds; None for ever.
-        bucket_cap: Largest number of members of a bucket; None for no limit.
+    ``bands`` is at least 1; a ``lifetime_ms`` of None is for ever, a ``bucket_cap`` of None no limit.
     """
 
     fingerprint: Fingerprint
@@ -35,12 +31,7 @@ class IndexParameters:
 
 @dataclass(frozen=True, slots=True)
 class KeyStatistics:
-    """Keys of one kind in a store.
-
-    Attributes:
-        count: Number of keys.
-        used_bytes: Memory, estimated from a sample of the keys, without the server's tables of keys.
-    """
+    """Keys of one kind; ``used_bytes`` is estimated from a sample, without the server's tables of keys."""
 
     count: int
     used_bytes: int
@@ -56,13 +47,7 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """The facts of a partition in an index.
-
-    Attributes:
-        high_water_mark: High-water mark; None if the index has none.
-        generation: Consumer-group generation of the fence; None without a fence.
-        topic_id: Kafka's id of the topic of the high-water mark; empty when unknown.
-    """
+    """The facts of a partition in an index; ``topic_id``, empty when unknown, is that of the high-water mark."""
 
     high_water_mark: int | None
     generation: int | None
@@ -71,15 +56,7 @@ class PartitionFacts:
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """The facts of a server of the store; None where unknown.
-
-    Attributes:
-        address: Address without secrets.
-        software: Product and version.
-        used_bytes: Memory in use.
-        limit_bytes: Memory limit; None for no limit.
-        eviction_policy: What the server does at the limit.
-    """
+    """The facts of a server of the store; None where unknown or unlimited; ``address`` is without secrets."""
 
     address: str
     software: str
@@ -155,11 +132,7 @@ class Backend(Protocol):
         """Return the facts of the servers; raise ``StoreMisconfigured`` if they are not as in the settings."""
 
     def check(self) -> list[str]:
-        """Check that the servers can hold an index, with fewer requests than ``findings``; return warnings.
-
-        Raises:
-            StoreMisconfigured: The servers cannot, or are not as in the settings.
-        """
+        """Raise unless the servers can hold an index, with fewer requests than ``findings``; return warnings."""
 
     def findings(self, *, rebuilds: bool) -> Iterator[Finding]:
         """Yield the result of each check of the servers, for `streamdedup check` and for the start of the daemon.

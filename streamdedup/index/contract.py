@@ -62,12 +62,10 @@ class EntryReading(Protocol):
         """Return the entries that the index has, deletion markers included."""
 
     def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, IndexEntry | None]:
-        """Read entries up to a total size.
+        """Read entries up to a stored size of ``limit_bytes``, at least 1.
 
-        Args:
-            numbers: Distinct document numbers.
-            limit_bytes: Stored size at which reading ends, at least 1. A store with several slots divides the limit
-                among the slots, and may exceed the limit by one entry for each slot.
+        A store with several slots divides the limit among the slots, and may exceed the limit by one entry for each
+        slot.
 
         Returns:
             For each number that was read the entry or deletion marker, or None where the index has none. A number that
@@ -148,7 +146,6 @@ class BucketStore(Protocol):
 
         Args:
             documents: Document numbers with content digests, inserted in order.
-            fences: Fences for the batch partitions.
             near_capacity: Other documents, which are inserted first, with ``copy_removals`` as read before their
                 entries. A document is left out if any document with its content was removed after that: if it was this
                 one, nothing would remove it again. In a store that counts removals by groups of contents, a removal of
@@ -188,11 +185,9 @@ class PairStore(Protocol):
             claims: Pair keys, each with the position that asks. The position ``values.PUBLISHED`` (rule 8) also takes
                 pairs from other positions: after the store had gone back to an earlier time, a batch in progress may
                 have claimed a pair whose alert is committed.
-            fences: Fences for the batch partitions.
             extended_keys: Keys for pairs that do not match now (rule 5); claims on them are only extended.
 
-        Returns:
-            For each of ``claims`` whether the position owns the pair, by this call or an earlier one.
+        Returns for each of ``claims`` whether the position owns the pair, by this call or an earlier one.
         """
 
 
@@ -233,8 +228,6 @@ class PartitionStore(Protocol):
         commit and ``finish``.
 
         Args:
-            partition: The partition.
-            generation: The caller's generation of the consumer group.
             committed: The group's committed offset, or the offset where the group starts; the high-water mark is
                 raised to this offset.
             attempt_id: The attempt that was committed with the offset; empty for none.
@@ -243,12 +236,8 @@ class PartitionStore(Protocol):
             confirm: Called when the fence is set, before the high-water mark changes. It raises if the caller has lost
                 the partition before the fence, and ``state`` is out of date.
 
-        Returns:
-            The right to write, with the present high-water mark.
-
-        Raises:
-            BatchRefused: A later generation has fenced the partition, or the topic has another id by now.
-            IndexLost: The whole index is gone, or a slot lacks the committed attempt (rule 11).
+        Raises ``BatchRefused`` also if the topic has another id by now, and ``IndexLost`` if a slot lacks the committed
+        attempt (rule 11).
         """
 
     def unfence(self, partition: Partition) -> None:
@@ -259,14 +248,14 @@ class PartitionStore(Protocol):
     ) -> None:
         """Store in every slot that an attempt at a batch is completely written, before it is published.
 
+        As text, ``attempt_id`` is greater than all earlier ids.
+
         Args:
-            attempt_id: Attempt id; as text greater than all earlier ids.
             fences: Fences for all batch partitions; the last committed attempt of each is stored beside the id.
             starts: First offset of the batch by partition, from which on a gap is replayed.
             committed: Whether the attempt itself is committed, as after a rebuild.
 
-        Raises:
-            IndexLost: A slot lacks the committed attempt of a fence (rule 11).
+        Raises ``IndexLost`` also where a slot lacks the committed attempt of a fence (rule 11).
         """
 
     def finish(
@@ -281,13 +270,9 @@ class StoreHealth(Protocol):
     def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Opening | None:
         """Open the index, or create it if there is none and ``create`` is true; once per connection.
 
-        Returns:
-            Whether the index was created, with advisories; None when there is none and ``create`` is false.
-
-        Raises:
-            IndexMismatch: The index was built with other parameters; the text names each difference. Or an interrupted
-                deletion has left a partial index, and ``create`` is true.
-            StoreUnavailable: Another process rebuilds the index.
+        Returns None when there is no index and ``create`` is false. Raises ``IndexMismatch`` for an index that was
+        built with other parameters, each named in the text, or a partial index that an interrupted deletion has left;
+        and ``StoreUnavailable`` while another process rebuilds the index.
         """
 
     def connections_count(self) -> int:

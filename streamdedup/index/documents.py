@@ -47,7 +47,6 @@ class Content(msgspec.Struct, frozen=True, gc=False):
     """The part of an index entry that the document's fields decide. Of the text only the label is stored, in `caption`.
 
     Attributes:
-        sketch: Shingle hashes or signature, for comparing.
         token_count: Tokens in the text, at most ``MAX_COUNT``.
         element_count: Tokens or characters, of which the shingles consist, at most ``MAX_COUNT``.
         tail: 64-bit hashes of the last elements, one fewer than in a shingle; of all elements in a shorter text. An
@@ -94,8 +93,6 @@ class IndexEntry(msgspec.Struct, frozen=True, gc=False):
         number: Document number, signed 64 bits; the members of buckets are document numbers.
         id: The full id, to distinguish documents with equal numbers.
         digest: Content digest, 16 bytes.
-        position: Position of the record.
-        time_ms: Record time, milliseconds since the epoch.
         cluster: Document number that names the cluster; the document's own number where it is alone.
         content: The part computed from the text.
     """

@@ -10,12 +10,7 @@ _NEVER = float("inf")
 
 
 class ExpiringDict(Generic[K, V]):
-    """A dictionary whose entries expire some time after they were set.
-
-    Args:
-        lifetime_ms: Default time to live of a value; None for ever.
-        now_ms: Clock, in milliseconds.
-    """
+    """A dictionary whose entries expire after ``lifetime_ms``, or a time that ``set`` names; None for never."""
 
     def __init__(self, lifetime_ms: int | None, now_ms: Callable[[], float]) -> None:
         self._lifetime_ms = lifetime_ms
@@ -23,7 +18,6 @@ class ExpiringDict(Generic[K, V]):
         self._entries: dict[K, tuple[V, float]] = {}
 
     def get(self, key: K) -> V | None:
-        """Return a value; None without a value, or after its expiry."""
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -47,7 +41,6 @@ class ExpiringDict(Generic[K, V]):
         return list(self._entries)
 
     def drop(self, key: K) -> None:
-        """Delete a value, if there is one."""
         self._entries.pop(key, None)
 
     def __len__(self) -> int:

@@ -40,13 +40,9 @@ def _difference(name: str, stored: Fingerprint, expected: Fingerprint) -> str:
 
 
 def compare_fingerprints(stored: Fingerprint, expected: Fingerprint) -> Opening:
-    """Compare an index's fingerprint with that from the settings.
+    """Return the opened index with advisories.
 
-    Returns:
-        The opened index, with the differences that affect few pairs.
-
-    Raises:
-        IndexMismatch: The index cannot be continued; the text names each difference.
+    Raises ``IndexMismatch``, which names each difference, if the index cannot be continued.
     """
     texts = differences(stored, expected)
     serious = mismatches(stored, expected)
@@ -70,11 +66,7 @@ def compare_fingerprints(stored: Fingerprint, expected: Fingerprint) -> Opening:
 
 
 def decode_fingerprint(key: bytes, data: bytes) -> dict[str, object]:
-    """Decode the fingerprint at a key.
-
-    Raises:
-        StoreMisconfigured: The value is no fingerprint.
-    """
+    """Decode the fingerprint at a key; raise ``StoreMisconfigured`` if there is none."""
     try:
         return msgspec.json.decode(data, type=dict[str, object])
     except (ValueError, RecursionError) as error:  # msgspec's errors and those of UTF-8 are ValueErrors

@@ -45,14 +45,7 @@ _MAX_JOINED = CLUSTER_SIZE_CAP - 1
 
 
 class MemoryIndex(MemoryPartitions):
-    """An ``Index`` in this process's memory.
-
-    Args:
-        lifetime_ms: Time to live of index entries and pending matches after the last write, in milliseconds; None for
-            ever. Claims live twice as long, deletion markers four times.
-        bucket_cap: Largest number of members of a bucket; None for no limit.
-        now_ms: Clock, in milliseconds.
-    """
+    """An ``Index`` in memory; a ``lifetime_ms`` of None is for ever, a ``bucket_cap`` of None no limit."""
 
     def __init__(
         self,
@@ -75,7 +68,6 @@ class MemoryIndex(MemoryPartitions):
         self._claims: ExpiringDict[bytes, Position] = ExpiringDict(claim_lifetime(lifetime_ms), now_ms)
 
     def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Opening | None:
-        """See ``StoreHealth.open``."""
         if self._fingerprint is None:
             if not create:
                 return None
@@ -92,7 +84,6 @@ class MemoryIndex(MemoryPartitions):
         fences: Sequence[Fence],
         encoded: Sequence[bytes] | None = None,  # noqa: ARG002  the contract's
     ) -> list[InsertResult]:
-        """See ``EntryStore.insert_entries``."""
         self._check_fences(fences)
         return [self._insert(entry) for entry in entries]
 
@@ -105,7 +96,6 @@ class MemoryIndex(MemoryPartitions):
         return InsertResult(state, stored if state in RETURNING_STATES else None)
 
     def replace_entries(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
-        """See ``EntryStore.replace_entries``."""
         self._check_fences(fences)
         for entry in entries:
             if decide_version(self._entries.get(entry.number), entry) in (InsertState.CREATED, InsertState.REPLACED):
@@ -115,7 +105,6 @@ class MemoryIndex(MemoryPartitions):
     def insert_and_look_up(
         self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
     ) -> Hits:
-        """See ``BucketStore.insert_and_look_up``."""
         self._check_fences(fences)
         candidates: list[dict[int, int]] = [{} for _ in numbers]
         full: Counter[int] = Counter()
@@ -140,14 +129,12 @@ class MemoryIndex(MemoryPartitions):
     def remove_from_buckets(
         self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
     ) -> None:
-        """See ``BucketStore.remove_from_buckets``."""
         self._check_fences(fences)
         for number, keys in zip(numbers, band_keys.tolist(), strict=True):
             for band_and_key in enumerate(keys):
                 (self._buckets.get(band_and_key) or {}).pop(number, None)
 
     def remove_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
-        """See ``BucketStore.remove_copies``."""
         self._check_fences(fences)
         for number, digest in documents:
             (self._copies.get(digest) or {}).pop(number, None)
@@ -164,7 +151,6 @@ class MemoryIndex(MemoryPartitions):
         fences: Sequence[Fence],
         near_capacity: FoundNearCapacity | None = None,
     ) -> list[list[int]]:
-        """See ``BucketStore.insert_copies``."""
         self._check_fences(fences)
         if near_capacity is not None:
             removals_count = near_capacity.removals[0]  # of slot 0, the only one, before the documents were read
@@ -180,11 +166,9 @@ class MemoryIndex(MemoryPartitions):
         return others
 
     def check(self, fingerprint: Fingerprint) -> Opening | None:
-        """See ``IndexReader.check``."""
         return self.open(fingerprint, create=False)
 
     def look_up(self, numbers: Sequence[int], band_keys: NDArray[np.uint32]) -> Hits:
-        """See ``IndexReader.look_up``."""
         buckets = [
             [list(self._buckets.get(band_and_key) or ()) for band_and_key in enumerate(keys)]
             for keys in band_keys.tolist()
@@ -192,18 +176,15 @@ class MemoryIndex(MemoryPartitions):
         return hits_of_members(numbers, buckets, self._bucket_cap)
 
     def look_up_copies(self, documents: Sequence[tuple[int, bytes]]) -> list[list[int]]:
-        """See ``IndexReader.look_up_copies``."""
         return [
             [member for member in self._copies.get(digest) or () if member != number] for number, digest in documents
         ]
 
     def get_entries(self, numbers: Sequence[int]) -> dict[int, IndexEntry]:
-        """See ``EntryReading.get_entries``."""
         entries = ((number, self._entries.get(number)) for number in numbers)
         return {number: entry for number, entry in entries if entry is not None}
 
     def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, IndexEntry | None]:
-        """See ``EntryReading.read_entries``."""
         read: dict[int, IndexEntry | None] = {}
         size_bytes = 0
         for number in numbers:
@@ -216,7 +197,6 @@ class MemoryIndex(MemoryPartitions):
     def save_pending_matches(
         self, pending: Sequence[tuple[Position, PendingMatches]], fences: Sequence[Fence]
     ) -> list[PendingMatches]:
-        """See ``PairStore.save_pending_matches``."""
         self._check_fences(fences)
         saved = []
         for position, new in pending:
@@ -234,7 +214,6 @@ class MemoryIndex(MemoryPartitions):
     def claim_pairs(
         self, claims: Sequence[tuple[bytes, Position]], fences: Sequence[Fence], extended_keys: Sequence[bytes] = ()
     ) -> list[bool]:
-        """See ``PairStore.claim_pairs``."""
         self._check_fences(fences)
         owned = []
         for pair_key, position in claims:
@@ -250,7 +229,6 @@ class MemoryIndex(MemoryPartitions):
         return owned
 
     def count_claims(self) -> int:
-        """See ``StoreHealth.count_claims``."""
         return len(self._claims)
 
     def set_clusters(self, clusters: Sequence[tuple[int, Position, int]], fences: Sequence[Fence]) -> list[int]:
@@ -269,7 +247,6 @@ class MemoryIndex(MemoryPartitions):
         return [1 + len(self._cluster_sets.get(cluster) or ()) for _, _, cluster in clusters]
 
     def leave_clusters(self, members: Sequence[tuple[int, int]], fences: Sequence[Fence]) -> None:
-        """See ``EntryStore.leave_clusters``."""
         self._check_fences(fences)
         for number, cluster in members:
             self._leave_cluster(number, cluster)
@@ -284,14 +261,12 @@ class MemoryIndex(MemoryPartitions):
         return list(self._cluster_sets.get(cluster) or ())
 
     def connections_count(self) -> int:
-        """See ``StoreHealth.connections_count``."""
         return 0
 
     def ping(self) -> None:
         """See ``StoreHealth.ping``."""
 
     def stats(self) -> StoreStats:
-        """See ``StoreHealth.stats``."""
         return StoreStats(used_bytes=None, limit_bytes=None)
 
     def count_documents(self) -> int:

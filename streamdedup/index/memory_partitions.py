@@ -14,12 +14,7 @@ from streamdedup.position import Partition, Position
 
 
 class MemoryPartitions:
-    """A ``PartitionStore`` in memory.
-
-    Args:
-        lifetime_ms: Time to live of pending matches after the last write; None for ever.
-        now_ms: Clock, in milliseconds.
-    """
+    """A ``PartitionStore`` in memory; ``lifetime_ms`` is that of pending matches, None for ever."""
 
     def __init__(self, lifetime_ms: int | None, now_ms: Callable[[], float]) -> None:
         self._lifetime_ms = lifetime_ms
@@ -47,7 +42,6 @@ class MemoryPartitions:
         state: BrokerState = UNKNOWN_BROKER_STATE,
         confirm: Callable[[], None] = lambda: None,
     ) -> Fence:
-        """See ``PartitionStore.fence``."""
         if self._fingerprint is None:
             raise IndexLost("the index is gone")
         stored = self._fences.get(partition)
@@ -87,7 +81,6 @@ class MemoryPartitions:
         return recreated
 
     def partition_states(self, partitions: Sequence[Partition]) -> dict[Partition, PartitionState]:
-        """See ``PartitionStore.partition_states``."""
         if self._fingerprint is None:
             return dict.fromkeys(partitions, PartitionState(None))
         return {partition: self._state(partition) for partition in partitions}
@@ -101,7 +94,6 @@ class MemoryPartitions:
     def announce(
         self, attempt_id: str, fences: Sequence[Fence], starts: Mapping[Partition, int], *, committed: bool = False
     ) -> None:
-        """See ``PartitionStore.announce``."""
         self._check_fences(fences)
         for fence in fences:
             announced = self._announced_id(fence.partition)
@@ -115,13 +107,11 @@ class MemoryPartitions:
         return self._announced.get(partition, StoredAttempt()).attempt_id
 
     def unfence(self, partition: Partition) -> None:
-        """See ``PartitionStore.unfence``."""
         self._fences.pop(partition, None)
 
     def finish(
         self, committed: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]
     ) -> None:
-        """See ``PartitionStore.finish``."""
         self._check_fences(fences)
         for partition, offset in committed.items():
             self._high_water_marks[partition] = max(self._high_water_marks.get(partition, 0), offset)

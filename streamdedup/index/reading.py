@@ -29,12 +29,8 @@ class IndexReader(EntryReading, Protocol):
     def check(self, fingerprint: Fingerprint) -> Opening | None:
         """Make sure that the index exists and was built with these parameters. Cheap enough for every request.
 
-        Returns:
-            The differences that affect few pairs; None when there is no index.
-
-        Raises:
-            IndexMismatch: The index was built with other parameters; the text names each difference.
-            StoreUnavailable: Another process rebuilds the index.
+        Returns the differences that affect few pairs; None when there is no index. Raises ``IndexMismatch`` for other
+        parameters, each named in the text, and ``StoreUnavailable`` while another process rebuilds the index.
         """
 
     def look_up(self, numbers: Sequence[int], band_keys: NDArray[np.uint32]) -> Hits:
@@ -61,13 +57,7 @@ class IndexReader(EntryReading, Protocol):
 
 
 def hits_of_members(numbers: Sequence[int], buckets: Sequence[Sequence[Sequence[int]]], bucket_cap: int | None) -> Hits:
-    """Return the hits among bucket members; in a full bucket some members at random.
-
-    Args:
-        numbers: n document numbers.
-        buckets: Bucket members for each document; a bucket without members may be left out.
-        bucket_cap: Largest number of members in a bucket; None for no limit.
-    """
+    """Return the hits among each document's bucket members, without empty buckets; in full ones members at random."""
     candidates: list[dict[int, int]] = []
     full: Counter[int] = Counter()
     near_capacity: set[int] = set()

@@ -57,11 +57,7 @@ def encode_sketches(sketches: Sequence[Sketch]) -> list[bytes]:
 
 
 def decode_sketches(stored: Sequence[StoredSketch]) -> list[Sketch]:
-    """Decode sketches; they share no memory with each other nor with the bytes.
-
-    Raises:
-        ValueError: A sketch is damaged; the text says why.
-    """
+    """Decode sketches, which share no memory with the bytes; raise ``ValueError`` with the reason for a damaged one."""
     plain = [sketch for sketch in stored if not sketch.is_signature and sketch.shingles_count < _FEWEST_CODED]
     coded = [sketch for sketch in stored if not sketch.is_signature and sketch.shingles_count >= _FEWEST_CODED]
     plain_hashes = _split(_decode_plain(plain), plain) if plain else iter(())
@@ -113,7 +109,6 @@ def _check_length(data: bytes, count: int, length: int) -> None:
 
 
 def _encode_hashes(hashes: Sequence[NDArray[np.uint32]]) -> list[bytes]:
-    """Return the code for each document's hashes."""
     if not hashes:
         return []
     joined = np.concatenate(hashes).astype(_VALUE, copy=False)

@@ -23,12 +23,7 @@ Fingerprint = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """Result when an index is opened.
-
-    Attributes:
-        created: Whether the index was created.
-        advisories: Fingerprint differences that affect few pairs, for the operator; one text for each.
-    """
+    """Result when an index is opened; ``advisories`` are the fingerprint differences that affect few pairs."""
 
     created: bool
     advisories: tuple[str, ...] = ()
@@ -61,7 +56,6 @@ class Fence:
     has_commit: bool = True
 
     def position_at(self, offset: int) -> Position:
-        """Return the position with this offset."""
         return Position(*self.partition, offset, self.incarnation)
 
 
@@ -102,8 +96,6 @@ class PartitionState:
         high_water_mark: Committed offset below which records emit nothing; None when the index has never seen the
             partition.
         announced: The latest attempt at a batch announced in every slot; empty when there is none.
-        incarnation: Topic incarnation for the high-water mark.
-        topic_id: Kafka's topic id; empty when unknown.
         announced_start: Offset at which the batch of ``announced`` begins; all earlier records are in the index. None
             when there is no such attempt.
         committed_attempt: The last attempt that was known to be committed when ``announced`` was announced; empty for
@@ -141,9 +133,8 @@ class Hits:
 class FoundNearCapacity:
     """Members of buckets near capacity, which are to be inserted in the buckets of exact copies too.
 
-    Attributes:
-        documents: Document numbers with content digests.
-        removals: Result of ``BucketStore.copy_removals``, read before the members.
+    ``documents`` are numbers with content digests; ``removals`` is ``BucketStore.copy_removals``, read before the
+    members.
     """
 
     documents: Sequence[tuple[int, bytes]]
@@ -159,6 +150,10 @@ class StoreStats:
 
     used_bytes: int | None
     limit_bytes: int | None
+
+    @property
+    def used_share(self) -> float:
+        return (self.used_bytes or 0) / self.limit_bytes if self.limit_bytes else 0.0
 
 
 def claim_lifetime(lifetime_ms: int | None) -> int | None:
@@ -182,5 +177,4 @@ def marker_lifetime(lifetime_ms: int | None) -> int | None:
 
 
 def wall_clock_ms() -> float:
-    """Return the time since the epoch, in milliseconds."""
     return time.time() * 1000

@@ -14,6 +14,9 @@
     decompression  decoders with a limit on the size
     compat         the only use of private parts of the client
 
+Calls that ask Kafka raise ``BrokerUnavailable`` if no broker answers in time, and ``FatalError`` if the broker refuses
+the client permanently; docstrings name further errors only.
+
 The client has traps that lose or duplicate records (an unchecked future, a reused producer, a membership read too late,
 a poll that spins endlessly). The code names each trap, and ``tests/integration/test_kafka_traps.py`` has a test for
 each.

@@ -51,12 +51,7 @@ _UNITS_MS = {"day": 86_400_000, "hour": 3_600_000, "minute": 60_000, "second": 1
 
 @contextlib.contextmanager
 def admin_client(options: KafkaOptions) -> Iterator[Any]:
-    """Yield an admin client and close it.
-
-    Raises:
-        BrokerUnavailable: No broker answers.
-        FatalError: The broker refuses the client permanently.
-    """
+    """Yield an admin client and close it."""
     admin = compat.build(KafkaAdminClient, options.admin(), options)
     try:
         yield admin
@@ -70,15 +65,10 @@ def admin_client(options: KafkaOptions) -> Iterator[Any]:
 
 
 def check_topics(options: KafkaOptions, needed: Mapping[str, str] | None = None) -> dict[str, int]:
-    """Check that topics exist and may be used; return their partition counts.
+    """Return partition counts; raise ``BrokerMisconfigured`` for a topic that is missing or may not be used.
 
     Args:
-        options: How to connect.
         needed: Needed rights by topic, as ``TopicNeed.operation``; None for ``READ`` on the input topics.
-
-    Raises:
-        BrokerUnavailable: No broker answers.
-        BrokerMisconfigured: A topic is missing, or a right on it.
     """
     needed = dict.fromkeys(options.topics, "READ") if needed is None else needed
     with admin_client(options) as admin:
@@ -91,7 +81,7 @@ def check_topics(options: KafkaOptions, needed: Mapping[str, str] | None = None)
 
 
 def latest_offsets(options: KafkaOptions, partitions: Collection[Partition]) -> dict[Partition, int]:
-    """Return the offset after the last record by partition, open transactions included; raise as ``admin_client``."""
+    """Return the offset after the last record by partition, open transactions included."""
     with admin_client(options) as admin:
         specs = {TopicPartition(*partition): OffsetSpec.LATEST for partition in partitions}
         offsets = admin.list_partition_offsets(specs)
@@ -137,12 +127,7 @@ def _lacking_rights(needed: Mapping[str, str]) -> BrokerMisconfigured:
 
 @dataclass(frozen=True, slots=True)
 class CreatedTopics:
-    """Result of ``create_topics``.
-
-    Attributes:
-        created: Names of the new topics.
-        partition_counts: Partition counts of the topics that existed, if the user may describe them.
-    """
+    """Names of the new topics, and partition counts of the others if the user may describe them."""
 
     created: tuple[str, ...]
     partition_counts: Mapping[str, int] = field(default_factory=dict)
@@ -158,15 +143,7 @@ def create_topics(
     """Create the missing topics, and wait until the new ones can be used.
 
     Args:
-        options: How to connect.
-        partition_counts: Partition count by topic.
-        replication_factor: Copies of each partition, or ``BROKERS_DEFAULT``.
         configs: Settings by topic, such as ``{"max.message.bytes": "4194304"}``.
-        kept_ms: Least retention by topic, in milliseconds, for brokers with a shorter default.
-
-    Raises:
-        BrokerUnavailable: No broker answers, or the topics were not created in time.
-        BrokerMisconfigured: Kafka refuses (rights, replication factor, settings).
     """
     created: list[str] = []
     existed: list[str] = []
@@ -312,7 +289,6 @@ class TopicNeed:
     """Requirements on one topic.
 
     Attributes:
-        name: Name of the topic.
         operation: Needed rights: one operation of Kafka, or several as in ``READ, WRITE``.
         message_bytes: Largest written message, in bytes; None for an input topic.
         compaction_loss: Consequence of compaction, after the words "is compacted, which"; None if it is harmless.
@@ -366,11 +342,7 @@ def _missing_topic_findings(
 def judge_topic(options: KafkaOptions, need: TopicNeed, count: int, settings: Mapping[str, str]) -> Iterator[Finding]:
     """Yield the problems in a topic's settings; without problems, a topic description.
 
-    Args:
-        options: How to connect, for the commands that solve the problems.
-        need: Requirements.
-        count: Partition count.
-        settings: Topic settings; empty when the user may not read them.
+    ``settings`` is empty when the user may not read them.
     """
     subject = f"topic {need.name}"
     if not settings:

@@ -67,12 +67,10 @@ class ClosingSelector(selectors.DefaultSelector):
         self._sockets: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        """Register a socket."""
         self._sockets.add(fileobj)
         return super().register(fileobj, events, data)
 
     def close(self) -> None:
-        """Close the selector and the sockets."""
         super().close()
         for registered in self._sockets:
             registered.close()
@@ -86,10 +84,6 @@ def build(kind: Callable[..., Any], config: dict[str, Any], options: KafkaOption
     when the client is closed. The limit of ``bound_decompression`` is set for the whole process.
 
     Test: ``test_an_absent_broker_is_reported_in_time_and_nothing_is_left_behind``.
-
-    Raises:
-        BrokerUnavailable: No broker answers, or the login provider has no credentials at present.
-        FatalError: The broker refuses the client permanently.
     """
     bound_decompression(options.max_batch_bytes)
     if options.sasl_login is not None:
@@ -189,10 +183,8 @@ class UnreadableRange:
     """Consecutive offsets that the client cannot parse; takes a record's place in the poll result.
 
     Attributes:
-        topic, partition: Topic, and number of the partition.
         offset: First offset of the range; named as in a record, because callers treat both alike.
         last: Last offset of the range.
-        reason: Error of the parser.
         value: Always None, as in a tombstone; for callers that measure the values of a poll.
     """
 

@@ -82,12 +82,7 @@ class KafkaSource:
 
     @classmethod
     def open(cls, options: KafkaOptions) -> "KafkaSource":
-        """Connect and subscribe; partitions arrive during the first polls.
-
-        Raises:
-            BrokerUnavailable: No broker answers.
-            FatalError: The broker refuses the client permanently.
-        """
+        """Connect and subscribe; partitions arrive during the first polls."""
         consumer = compat.build(KafkaConsumer, options.consumer(), options)
         try:
             listener = RebalanceListener()
@@ -100,11 +95,7 @@ class KafkaSource:
         return source
 
     def poll(self, timeout_s: float, max_records: int | None = None) -> Batch:
-        """Return the next records; see ``Source.poll``.
-
-        Raises ``FatalError`` also if the library of a codec is not installed, or if a record is unreadable and
-        ``on_unreadable`` is ``halt``.
-        """
+        """As ``Source.poll``; ``FatalError`` also without a codec, or for an unreadable record with ``halt``."""
         self._raise_if_broken()
         self._repeats.write_counts()
         fetched = self._poll(timeout_s, max_records)
@@ -159,11 +150,11 @@ class KafkaSource:
         return batch
 
     def rewind(self, batch: Batch) -> None:
-        """Make the next poll start again at ``batch``; a rebalance alone moves no position."""
+        """A rebalance alone moves no position."""
         self.seek(batch.starts)
 
     def first_since(self, times_ms: Mapping[Partition, int]) -> dict[Partition, int]:
-        """Return the offset of the first record of a time or later; see ``Source.first_since``.
+        """As ``Source.first_since``.
 
         kafka-python 3 returns no offset for a partition without such a record; the end takes its place. The ends are
         requested before the times: a record that arrives between the two requests is found, or is behind the end.
@@ -181,14 +172,12 @@ class KafkaSource:
         }
 
     def seek(self, offsets: Mapping[Partition, int]) -> None:
-        """Set the next offset of those partitions that are assigned."""
         assigned = self.assigned()
         for partition, offset in offsets.items():
             if partition in assigned:
                 self._consumer.seek(TopicPartition(*partition), offset)
 
     def hold(self, timeout_s: float) -> None:
-        """Keep the membership and fetch nothing; see ``Source.hold``."""
         self._raise_if_broken()
         deadline = time.monotonic() + timeout_s
         while True:
@@ -211,23 +200,19 @@ class KafkaSource:
             self.seek({Partition(*partition): records[0].offset for partition, records in polled.items() if records})
 
     def committed(self, partition: Partition) -> CommittedOffset | None:
-        """Return the group's committed offset, or None; see ``Source.committed``."""
         return fetch_committed(self._consumer, self._options, self._topics.ids(), [partition])[0].get(partition)
 
     def all_committed(self, *, stable: bool = True) -> dict[Partition, CommittedOffset]:
-        """Return all committed offsets in the existing topics; see ``Source.all_committed``."""
         missing = self._topics.missing()
         topics = [topic for topic in self._options.topics if topic not in missing]
         partitions = partitions_of(self._consumer, topics)
         return fetch_committed(self._consumer, self._options, self._topics.ids(), partitions, stable=stable)[0]
 
     def end(self, partition: Partition) -> int | None:
-        """Return a partition's last known end offset; see ``Source.end``."""
         state = compat.assigned_states(self._consumer).get(TopicPartition(*partition))
         return None if state is None else state.highwater
 
     def request_ends(self) -> None:
-        """Ask for the ends of the assigned partitions; see ``Source.request_ends``."""
         states, missing = dict(compat.assigned_states(self._consumer)), self._topics.missing()
         partitions = [partition for partition in states if partition.topic not in missing]
         try:
@@ -239,11 +224,9 @@ class KafkaSource:
             states[partition].highwater = max(end, states[partition].highwater or 0)
 
     def confirm(self) -> None:
-        """Check the membership with the broker; see ``Source.confirm``."""
         self._fencing.confirm()
 
     def commit(self, batch: Batch) -> None:
-        """Commit ``batch`` outside any transaction, for ``PlainSink``; see ``Source.commit``."""
         present, at_poll = self._consumer.group_metadata(), batch.membership
         if (present.generation_id, present.member_id) != (at_poll.generation_id, at_poll.member_id):
             # The client would commit under the present membership, or under none, which no broker refuses.
@@ -257,11 +240,9 @@ class KafkaSource:
             raise translated(error, "commit offsets", self._options.secrets()) from error
 
     def assigned(self) -> frozenset[Partition]:
-        """Return the assigned partitions."""
         return frozenset(Partition(*partition) for partition in self._consumer.assignment())
 
     def partitions(self) -> frozenset[Partition]:
-        """Return all known topic partitions; see ``Source.partitions``."""
         return frozenset(
             Partition(topic, number)
             for topic in self._options.topics
@@ -269,16 +250,13 @@ class KafkaSource:
         )
 
     def missing_topics(self) -> frozenset[str]:
-        """Return the input topics that do not exist; see ``Source.missing_topics``."""
         return self._topics.missing()
 
     def generation(self) -> int | None:
-        """Return the group generation, or None without membership."""
         membership = self._consumer.group_metadata()
         return membership.generation_id if _has_joined(membership) else None
 
     def stats(self) -> SourceStats:
-        """Return counters and lags; no request is sent."""
         states, lags = compat.assigned_states(self._consumer), {}
         for partition in self.assigned():
             state = states.get(TopicPartition(*partition))
@@ -298,10 +276,7 @@ class KafkaSource:
         )
 
     def _under_membership(self, records: tuple[Record, ...], unreadable: tuple[Unreadable, ...]) -> Batch:
-        """Return the batch.
-
-        Without membership, or if a partition was revoked since the poll, rewind and return an empty batch.
-        """
+        """Return the batch; rewind and return an empty one without membership, or if a partition was revoked since."""
         if not records and not unreadable:
             return Batch()
         # Read directly after the poll: once heartbeats have stopped the membership is empty, and a broker accepts a
@@ -361,12 +336,7 @@ class FreshPoll:
         self._last_count = 0  # records, and unreadable ranges, in the last result
 
     def poll(self, timeout_s: float, limit: int) -> Polled:
-        """Return at most ``limit`` records of partitions still assigned; wait up to ``timeout_s`` for the first.
-
-        Raises:
-            Exception: The first poll failed, or the second failed with an error that is not retriable. Positions are
-                then unchanged.
-        """
+        """Return at most ``limit`` records, waiting ``timeout_s`` for the first; an error leaves positions alone."""
         has_fetched = compat.has_fetched(self._consumer)  # before the poll: without them, the poll waits for a fetch
         polled: Polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000), max_records=limit)
         if has_fetched and self._is_worth_another(polled, limit):
@@ -426,15 +396,12 @@ class RebalanceListener(ConsumerRebalanceListener):  # type: ignore[misc]  # the
         self.rebalances_count = 0
 
     def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
-        """Count new partitions."""
         self._rebalanced("partitions_assigned", assigned)
 
     def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
-        """Count revoked partitions."""
         self._rebalanced("partitions_revoked", revoked)
 
     def on_partitions_lost(self, lost: Iterable[Any]) -> None:
-        """Count partitions that may have another owner already."""
         self._rebalanced("partitions_lost", lost)
 
     def _rebalanced(self, event: str, partitions: Iterable[Any]) -> None:

@@ -3,7 +3,7 @@
 Libraries are imported on first use. Without the library the Kafka client refuses a record batch before it calls the
 decoder, and the daemon names the package (``errors.codec_missing``). For a payload that is cut or damaged the decoders
 raise an error of their library. ``unzstd`` returns the part before a cut, in which the client then finds fewer records
-than the batch declares.
+than the batch declares. Each decoder raises ``DecompressedTooLarge`` above ``max_bytes``.
 """
 
 import gzip
@@ -26,13 +26,11 @@ class DecompressedTooLarge(ValueError):
 
 
 def ungzip(payload: bytes, max_bytes: int) -> bytes:
-    """Decompress gzip; raise ``DecompressedTooLarge`` above ``max_bytes``."""
     with gzip.GzipFile(fileobj=io.BytesIO(payload)) as reader:
         return _join_within_limit(iter(partial(reader.read, _CHUNK_BYTES), b""), max_bytes)  # until an empty read
 
 
 def unzstd(payload: bytes, max_bytes: int) -> bytes:
-    """Decompress zstd; raise ``DecompressedTooLarge`` above ``max_bytes``."""
     import zstandard  # noqa: PLC0415  every command starts without it
 
     with zstandard.ZstdDecompressor().stream_reader(io.BytesIO(payload), read_across_frames=True) as reader:
@@ -40,7 +38,7 @@ def unzstd(payload: bytes, max_bytes: int) -> bytes:
 
 
 def unlz4(payload: bytes, max_bytes: int) -> bytes:
-    """Decompress one LZ4 frame; raise ``DecompressedTooLarge`` above ``max_bytes``, ``RuntimeError`` if it is cut."""
+    """Decompress one LZ4 frame; raise ``RuntimeError`` if it is cut."""
     import lz4.frame  # noqa: PLC0415  every command starts without it
 
     decompressor = lz4.frame.LZ4FrameDecompressor()
@@ -56,7 +54,7 @@ def unlz4(payload: bytes, max_bytes: int) -> bytes:
 
 
 def unsnappy(payload: bytes, max_bytes: int) -> bytes:
-    """Decompress snappy, bare or in the blocks of snappy-java; raise ``DecompressedTooLarge`` above ``max_bytes``."""
+    """Decompress snappy, bare or in the blocks of snappy-java."""
     import snappy  # noqa: PLC0415  every command starts without it
 
     blocks = list(_snappy_blocks(payload))

@@ -150,14 +150,7 @@ CLIENT_ERRORS = (kafka_errors.KafkaError, OSError, RuntimeError)
 def translated(
     error: Exception, doing: str, secrets: tuple[str, ...] = (), topic: str | None = None
 ) -> StreamdedupError:
-    """Return the ``StreamdedupError`` for ``error``.
-
-    Args:
-        error: Client error.
-        doing: Text for the error, following "cannot".
-        secrets: Texts to hide.
-        topic: Topic concerned, if known.
-    """
+    """Return the ``StreamdedupError`` for ``error``; ``doing`` is text for the message, following "cannot"."""
     text = described(error, secrets)
     suffix = f" (topic {topic})" if topic else ""
     # The client also raises a bare `KafkaError` with the name of this error.
@@ -225,7 +218,6 @@ def is_final(error: Exception) -> bool:
 
 
 def _is_tls_alert(text: str) -> bool:
-    """Return whether the listener answered with a TLS alert."""
     match = _FRAME_LENGTH.search(text)
     return match is not None and int(match[1]) >> 16 == _TLS_ALERT
 

@@ -90,12 +90,7 @@ class SilenceWatch:
         self._request = None
 
     def check(self) -> None:
-        """Raise when answers have been overdue for too long.
-
-        Raises:
-            BrokerSilent: Kafka has not answered for ``SILENT_S``; poll again, the client reconnects by itself.
-            BrokerUnavailable: Kafka has not answered for ``RENEW_S``; open new clients.
-        """
+        """Raise ``BrokerSilent`` after ``SILENT_S`` without an answer, ``BrokerUnavailable`` after ``RENEW_S``."""
         now_s = self._clock()
         passed_s = now_s - self._checked_at
         self._checked_at = now_s
@@ -146,12 +141,7 @@ class FencingWatch:
             raise translated(self._error, "stay in the group", self._options.secrets())
 
     def confirm(self) -> None:
-        """Ask the group by a heartbeat whether this process holds the static membership.
-
-        Raises:
-            BrokerUnavailable: This process is no member, or the group does not answer.
-            BrokerMisconfigured: Another process holds the membership.
-        """
+        """Ask the group by a heartbeat whether this process holds the static membership; raise if not."""
         if self._options.group_instance_id is None:
             return
         try:
@@ -185,7 +175,6 @@ class TopicWatch:
         return dict(self._ids)
 
     def missing(self) -> frozenset[str]:
-        """Return the input topics that do not exist; may be called from any thread."""
         return self._missing
 
     def _observe(self, topic: Any) -> None:
@@ -205,7 +194,6 @@ class TopicWatch:
             self._missing -= {name}
 
     def check(self) -> None:
-        """Raise ``Rejoin`` if a topic was deleted and created again."""
         if self._recreated is not None:
             raise Rejoin(f"topic {self._recreated} was deleted and created again: the group is joined anew")
 
@@ -237,11 +225,7 @@ def topic_id_of(topic_id: UUID | str | None) -> str:
 
 
 def partitions_of(consumer: Any, topics: Collection[str]) -> list[Partition]:
-    """Return all partitions of topics that exist.
-
-    Raises:
-        BrokerUnavailable: The partitions of a topic are unknown.
-    """
+    """Return all partitions of topics that exist; raise ``BrokerUnavailable`` where they are unknown."""
     numbers = {topic: consumer.partitions_for_topic(topic) for topic in topics}
     if unknown := [topic for topic in topics if not numbers[topic]]:
         # Otherwise their offsets would count as never committed.
@@ -262,16 +246,7 @@ def fetch_committed(
     Kafka deletes the offsets of a deleted topic, but a group coordinator may delete late, and a batch that was polled
     before the deletion may be committed afterwards.
 
-    Args:
-        consumer: A consumer with a group.
-        options: Its options.
-        topic_ids: Present topic ids, as far as known.
-        partitions: Partitions to look up; the result leaves out partitions without an offset.
-        stable: As of ``Source.all_committed``.
-
-    Raises:
-        BrokerUnavailable: Kafka did not answer in time.
-        FatalError: The broker refuses the client permanently.
+    ``topic_ids`` are the present ones, as far as known; ``stable`` is as of ``Source.all_committed``.
     """
     client_partitions = [TopicPartition(*partition) for partition in partitions]
     try:
@@ -322,9 +297,7 @@ class GroupState:
     Attributes:
         members: A text for each member: client id, ``group.instance.id`` if static, address. A killed member, and a
             static member that ended, stays for the session timeout.
-        committed: Committed offsets by partition.
         topic_ids: Kafka's present ids by input topic, as far as the broker returns them.
-        missing_topics: Input topics that do not exist.
         ends: Offset behind the last record, by partition that has a leader.
     """
 
@@ -336,18 +309,13 @@ class GroupState:
 
 
 def describe_group(options: KafkaOptions) -> GroupState:
-    """Return the group state; an unknown group has no members and no offsets.
-
-    Raises:
-        BrokerUnavailable: No broker answers, or the group has no coordinator.
-        BrokerMisconfigured: Kafka refuses the client.
-    """
+    """Return the group state; an unknown group has no members and no offsets."""
     with admin_client(options) as admin:
         return _retrying(options, f"look up the group {options.group_id}", lambda: _describe(admin, options))
 
 
 def committed_offsets(options: KafkaOptions) -> dict[Partition, CommittedOffset]:
-    """Return the group's committed offsets in the existing input topics, by partition; raise as ``describe_group``."""
+    """Return the group's committed offsets in the existing input topics, by partition."""
     with admin_client(options) as admin:
         doing = f"look up the group {options.group_id}"
         committed = _retrying(options, doing, lambda: _committed_offsets(admin, options.group_id))
@@ -364,18 +332,13 @@ def committed_offsets(options: KafkaOptions) -> dict[Partition, CommittedOffset]
 
 
 def refuse_other_indexes(options: KafkaOptions) -> None:
-    """Check that all members of the group use indexes with the same name (``KafkaOptions.index_name``).
+    """Raise ``GroupHasOtherIndex`` unless all members use indexes with the same name (``KafkaOptions.index_name``).
 
     Called before joining and after. Documents that two members insert in different indexes are never compared. The name
     is a part of the client id (``KafkaOptions.member_client_id``); a member without a name may use any index, or be
     another program.
 
     The static member that this process replaces is removed if its name is another one: Kafka would keep its client id.
-
-    Raises:
-        GroupHasOtherIndex: A member uses another name or none.
-        BrokerUnavailable: No broker answers.
-        BrokerMisconfigured: Kafka refuses the client.
     """
     if not options.index_name or options.api_version is not None:
         return  # brokers without negotiation of versions may not describe groups
@@ -415,7 +378,7 @@ def committed_if_listed(options: KafkaOptions) -> dict[Partition, int]:
     """Return the group's committed offsets, and change nothing at a Kafka that has never had a group.
 
     A request for a group coordinator makes Kafka create its internal topic of offsets. A group with offsets is listed,
-    so the coordinator is looked up for a listed group only. Raises as ``describe_group``.
+    so the coordinator is looked up for a listed group only.
     """
     with admin_client(options) as admin:
         if not any(listed["group_id"] == options.group_id for listed in admin.list_groups()):
@@ -428,7 +391,6 @@ def committed_if_listed(options: KafkaOptions) -> dict[Partition, int]:
 def _committed_offsets(
     admin: Any, group: str, partitions: Collection[Partition] | None = None
 ) -> dict[Partition, CommittedOffset]:
-    """Return the committed offsets by partition; without ``partitions`` all of them."""
     client_partitions = None if partitions is None else [TopicPartition(*partition) for partition in partitions]
     offsets = admin.list_group_offsets({group: client_partitions})[group]
     return {
@@ -469,7 +431,6 @@ def _named(member: Mapping[str, Any]) -> str:
 
 
 def _raise_error(text: str | None) -> None:
-    """Raise the error that the client returned as text, unless the group does not exist."""
     if not text:
         return
     number = _ERROR_NUMBER.search(text)
@@ -479,16 +440,7 @@ def _raise_error(text: str | None) -> None:
 
 
 class GroupOffsets:
-    """The offsets of a group without members, where ``dlq replay`` keeps its progress; a context manager, one thread.
-
-    Args:
-        options: How to connect; the group of the options is not used.
-        group: Group name.
-
-    Raises:
-        BrokerUnavailable: No broker answers.
-        FatalError: The broker refuses the client permanently.
-    """
+    """The offsets of a group without members, the progress of ``dlq replay``; a context manager, for one thread."""
 
     def __init__(self, options: KafkaOptions, group: str) -> None:
         self._options = options
@@ -502,17 +454,11 @@ class GroupOffsets:
         close_quietly("close the admin client", self._admin.close, self._options.close_timeout_s)
 
     def read(self, partitions: Collection[Partition]) -> dict[Partition, CommittedOffset]:
-        """Return the committed offsets by partition; raise as ``write``."""
         doing = f"read the offsets of the consumer group {self._group}"
         return _retrying(self._options, doing, lambda: _committed_offsets(self._admin, self._group, partitions))
 
     def write(self, offsets: Mapping[Partition, CommittedOffset]) -> None:
-        """Commit offsets; those of other partitions stay.
-
-        Raises:
-            BrokerUnavailable: Kafka did not answer, or the group has members.
-            FatalError: The broker refuses the client permanently.
-        """
+        """Commit offsets; those of other partitions stay. Raise ``BrokerUnavailable`` also if the group has members."""
         client_offsets = {
             TopicPartition(*partition): OffsetAndMetadata(committed.offset, committed.metadata, leader_epoch=-1)
             for partition, committed in offsets.items()

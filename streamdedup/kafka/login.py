@@ -64,11 +64,9 @@ def may_pass(error: Exception) -> bool:
 
 
 class KafkaLogin(AbstractTokenProvider):  # type: ignore[misc]  # the client is untyped
-    """A password or token that is read for each login.
+    """A password or token that ``read`` returns for each login, or raises ``SettingsError``.
 
-    Args:
-        source: Key of the setting, for error texts.
-        read: Returns the password or token; raises ``SettingsError``.
+    ``source`` is the key of the setting, for error texts.
     """
 
     def __init__(self, source: str, read: Callable[[], str]) -> None:
@@ -115,7 +113,6 @@ class TokenLogin(KafkaLogin):
     """Tokens of an endpoint.
 
     Args:
-        url: Address of the endpoint, for error texts.
         fetch: Returns a new token and its lifetime in seconds. Raises ``TokenRefused``; any other exception means that
             the endpoint has no token at present.
     """
@@ -135,7 +132,6 @@ class TokenLogin(KafkaLogin):
         self._thread: threading.Thread | None = None
 
     def prepare(self, timeout_s: float) -> None:
-        """Wait for the first token, at most ``timeout_s``; see ``KafkaLogin.prepare``."""
         with self._start_lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._renew, name="kafka tokens", daemon=True)

@@ -44,8 +44,6 @@ class KafkaOptions:
 
     Attributes:
         bootstrap_servers: One or more ``host:port``, with commas between them.
-        group_id: Consumer group.
-        topics: Input topics.
         delivery: ``exactly-once`` (one transaction a batch) or ``at-least-once``.
         transactional_id: Daemon name; the same after a restart, never shared by two live daemons.
         group_instance_id: Name of a static member, whose restart within the session timeout moves no partition; None
@@ -53,27 +51,21 @@ class KafkaOptions:
         on_unreadable: Reaction to records that the client cannot parse: make dead letters of them, or halt.
         on_out_of_range: Reaction to committed offsets missing from the topic: go on at the earliest record, or halt.
         api_version: Protocol version, for brokers without negotiation of versions; None to negotiate.
-        security_protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
         ssl_cafile, ssl_certfile, ssl_keyfile: Files with the trusted certificates, the client certificate and its key.
-        ssl_check_hostname: Whether the broker's certificate must carry its host name.
         sasl_mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, AWS_MSK_IAM or GSSAPI.
-        sasl_username, sasl_password: User name and constant password.
         sasl_login: Login whose password or token changes; None for a constant password, and without a login.
-        sasl_kerberos_service_name: Service name of the brokers.
         compression: Codec of sent records; None for brokers in memory (demo, tests). A topic's ``compression.type``
             decides on the stored form.
         max_poll_records: Largest number of records in one batch.
         max_request_bytes: Largest output record.
         max_batch_bytes: Limit of decompressed bytes of one record batch, so that a few compressed bytes cannot fill the
             memory; 64 times the default limit of a broker on the compressed bytes.
-        connect_timeout_s: Time limit for opening a client.
         session_timeout_s: Longest time without a heartbeat; then the group reassigns the partitions of a member.
         heartbeat_interval_s: Time between two heartbeats.
         max_poll_interval_s: Longest time between two polls; then the consumer leaves the group.
         fetch_timeout_s, produce_timeout_s: Time limits for one request of the consumer, and of the producer.
         delivery_timeout_s: Time limit for one output record, retries included; at most ``transaction_timeout_s``.
         transaction_timeout_s: Age at which the broker aborts an open transaction.
-        close_timeout_s: Time limit for closing a client.
         create_command: Command line that creates the topics, for error texts; None without settings.
         index_name: Name of the indexes (``redis.key_prefix``), part of the client id of group members. A daemon does
             not join members with another name or none. Empty for no name.
@@ -132,11 +124,9 @@ class KafkaOptions:
 
     @property
     def member_client_id(self) -> str:
-        """Client id of a group member."""
         return f"{CLIENT_ID}-{self.index_name}" if self.index_name else CLIENT_ID
 
     def connection(self) -> dict[str, Any]:
-        """Configuration shared by all clients."""
         return {
             "bootstrap_servers": self.bootstrap_servers,
             "client_id": CLIENT_ID,
@@ -157,7 +147,6 @@ class KafkaOptions:
         }
 
     def admin(self) -> dict[str, Any]:
-        """Configuration for an admin client."""
         return self.connection() | {"request_timeout_ms": _ms(self.connect_timeout_s)}
 
     def reader(self) -> dict[str, Any]:
@@ -180,7 +169,6 @@ class KafkaOptions:
         }
 
     def consumer(self) -> dict[str, Any]:
-        """Configuration for the group consumer."""
         return self.reader() | {
             "client_id": self.member_client_id,
             "group_id": self.group_id,
@@ -192,7 +180,6 @@ class KafkaOptions:
         }
 
     def producer(self) -> dict[str, Any]:
-        """Configuration for the producer, with or without transactions."""
         shared = self.connection() | {
             "acks": "all",
             "allow_auto_create_topics": False,
@@ -215,5 +202,4 @@ class KafkaOptions:
 
 
 def _ms(duration_s: float) -> int:
-    """Milliseconds of a duration in seconds."""
     return round(duration_s * 1000)

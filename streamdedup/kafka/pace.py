@@ -12,10 +12,7 @@ _MAX_DELAY_S = 1.0
 class Pace:
     """A schedule without accumulated rounding: record n is due n / ``rate`` seconds after the first.
 
-    Args:
-        rate: Records per second; 0 for no limit.
-        clock: Monotonic clock in seconds.
-        sleep: Waits for the given number of seconds.
+    ``rate`` is in records per second, 0 for no limit; ``clock`` is monotonic, in seconds.
     """
 
     def __init__(

@@ -43,11 +43,9 @@ MAX_IN_FLIGHT_BYTES = 16 * 1_048_576
 
 
 class KafkaTransport:
-    """Sources and sinks over Kafka; see ``kafka.protocols``.
+    """Sources and sinks over Kafka.
 
-    Args:
-        options: How to connect.
-        wrap_source, wrap_producer: Wrap each source, and each producer of the client, to observe the calls.
+    ``wrap_source`` and ``wrap_producer`` wrap each source, and each producer of the client, to observe the calls.
     """
 
     def __init__(
@@ -62,12 +60,6 @@ class KafkaTransport:
         self._wrap_producer = wrap_producer
 
     def open(self) -> tuple[KafkaSource, "TransactionalSink | PlainSink"]:
-        """Connect both ends.
-
-        Raises:
-            BrokerUnavailable: No broker answers; try again later.
-            FatalError: The broker refuses the client permanently.
-        """
         refuse_other_indexes(self._options)
         # The producer first: opening it resolves a transaction whose commit had an unknown outcome. Only then are the
         # committed offsets, at which the consumer starts, final.
@@ -111,15 +103,10 @@ class _ProducerSink(ABC):
         abandon(self._producer, self._options)
 
     def publish(self, messages: Sequence[Message], batch: Batch) -> None:
-        """Publish ``messages`` and commit ``batch``.
+        """As ``Sink.publish``.
 
         A failure ends the use of the sink: a transactional producer keeps the offsets of a failed transaction, and
         commits them with the next transaction, over the offsets that new partition owners have committed.
-
-        Raises:
-            BrokerUnavailable: Any failure that new clients may solve; the outcome is unknown.
-            ProducerFenced: Another producer took over the transactional id.
-            FatalError: The broker refuses the client permanently.
         """
         if self._unusable_reason is not None:
             raise BrokerUnavailable(f"this sink is unusable ({self._unusable_reason}); open a new one")
@@ -224,13 +211,6 @@ class Feeder:
         max_in_flight_bytes: Limit of unacknowledged bytes of keys, values and headers; a longer record goes alone.
         on_too_large: Called with name and reason for a record that is too large, which then is no error. Needs a
             producer that is not idempotent: after a refused record, that of kafka-python 3.0 fails all further ones.
-
-    Attributes:
-        delivered_count: Records known to be stored.
-
-    Raises:
-        BrokerUnavailable: No broker answers.
-        FatalError: The broker refuses the client permanently.
     """
 
     def __init__(
@@ -273,18 +253,9 @@ class Feeder:
     ) -> None:
         """Send one record; return before it is stored, and wait at the limits of unacknowledged records.
 
-        Args:
-            topic: Topic.
-            key: Selects the partition, unless ``partition`` is given; None leaves the choice to the client.
-            value: Value bytes; None is a tombstone, which needs a key.
-            timestamp_ms: Record time in milliseconds since the epoch; None is now.
-            headers: Name and value of each header.
-            partition: Number of the partition.
-            name: Name of the record for ``on_too_large``.
-
-        Raises:
-            BrokerUnavailable: This record, or an earlier one, could not be delivered; nothing more can be sent.
-            BrokerMisconfigured: The same, for a reason that an operator must solve (topic, rights, size).
+        The key selects the partition, unless ``partition`` is given; a ``value`` of None is a tombstone. A time of None
+        is now. ``name`` is for ``on_too_large``. After an error, which may be of an earlier record, nothing more can be
+        sent.
         """
         self._raise_if_unusable()
         size_bytes = len(key or b"") + len(value or b"") + sum(len(content) for _, content in headers)

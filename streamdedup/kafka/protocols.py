@@ -19,11 +19,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):  # gc=False: bytes and numb
     """One record of a topic; bytes are unchanged.
 
     Attributes:
-        position: Topic, partition and offset.
         timestamp_ms: Record time in milliseconds since the epoch; negative without a time.
-        key: Key bytes, or None.
         value: Value bytes, or None (a tombstone).
-        headers: Header names and values, in order; a value may be None.
     """
 
     position: Position
@@ -38,10 +35,7 @@ class Message:
     """One record to publish.
 
     Attributes:
-        topic: Topic.
-        key: Key bytes, or None.
         value: Value bytes; None is a tombstone.
-        headers: Header names and values.
         timestamp_ms: Record time to set, or None for the time of sending.
     """
 
@@ -54,12 +48,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A record that the client of the message system cannot parse; only its position is known.
-
-    Attributes:
-        position: Topic, partition and offset.
-        reason: Error of the client, for the operator; one line.
-    """
+    """A record that the client of the message system cannot parse; ``reason`` is one line for the operator."""
 
     position: Position
     reason: str
@@ -73,7 +62,6 @@ class CommittedOffset:
         offset: Next offset to read.
         metadata: Text committed with the offset; at most 4,096 bytes, the usual limit of brokers.
         topic_id: Topic id committed with the offset; empty if another program committed it.
-        incarnation: Topic incarnation committed with the topic id.
     """
 
     offset: int
@@ -86,11 +74,10 @@ class CommittedOffset:
 class Batch:
     """The result of one poll, with the membership under which it was fetched.
 
-    Unreadable records become dead letters with their positions; a commit of the batch also moves past these records.
+    Records are in order within each partition. Unreadable records become dead letters with their positions; a commit of
+    the batch also moves past these records.
 
     Attributes:
-        records: Records, in order within each partition.
-        unreadable: Unreadable records, in order within each partition.
         generation: Consumer group generation at the poll; never negative.
         membership: Membership for the commit; opaque to the loop.
         metadata: Attempt id, committed as text with each offset; the loop sets it before publishing.
@@ -132,12 +119,10 @@ class Batch:
 
     @cached_property
     def incarnations(self) -> Mapping[Partition, int]:
-        """The topic incarnation by partition in the batch."""
         return {position.topic_partition: position.incarnation for position in self.positions()}
 
     @cached_property
     def starts(self) -> Mapping[Partition, int]:
-        """The first offset by partition in the batch."""
         starts: dict[Partition, int] = {}
         for position in self.positions():
             starts.setdefault(position.topic_partition, position.offset)
@@ -151,12 +136,7 @@ class Batch:
 
 @dataclass(slots=True)
 class SourceStats:
-    """Counters that a source keeps for the metrics.
-
-    Attributes:
-        rebalances_count: Assignments and revocations of partitions.
-        lags: Records not yet read, by partition.
-    """
+    """Counters that a source keeps for the metrics; ``lags`` are records not yet read, by partition."""
 
     rebalances_count: int = 0
     lags: dict[Partition, int] = field(default_factory=dict)
@@ -165,7 +145,9 @@ class SourceStats:
 class Source(Protocol):
     """Batches of records for one member of a consumer group, delivered at least once from the committed offset on.
 
-    Each method that asks Kafka also raises ``FatalError`` if the broker refuses the client permanently.
+    Each method that asks Kafka raises ``BrokerUnavailable`` if Kafka does not answer in time, and ``FatalError`` if the
+    broker refuses the client permanently. After ``BrokerUnavailable`` from ``poll``, ``hold``, ``confirm`` or
+    ``commit`` this source is unusable: close it and open a new one.
     """
 
     def poll(self, timeout_s: float, max_records: int | None = None) -> Batch:
@@ -175,13 +157,8 @@ class Source(Protocol):
         the source rewinds it and returns an empty batch. The poll may join a later generation of the group, in which
         an earlier batch cannot be committed any more.
 
-        Args:
-            timeout_s: Longest wait in seconds.
-            max_records: Largest number of records of this batch, at least 1; None for the usual number.
-
         Raises:
             BrokerSilent: The message system has stopped answering; poll or hold again, the source goes on by itself.
-            BrokerUnavailable: This source is unusable; close it and open a new one.
             Rejoin: A topic was deleted and created again; close the source and open a new one.
         """
 
@@ -196,12 +173,6 @@ class Source(Protocol):
         """Return for each partition the offset of its first record with the given time or a later one.
 
         Without such a record, return the end of the committed records: every later record has at least this offset.
-
-        Args:
-            times_ms: Record time by partition, milliseconds since the epoch.
-
-        Raises:
-            BrokerUnavailable: Kafka did not answer in time.
         """
 
     def seek(self, offsets: Mapping[Partition, int]) -> None:
@@ -211,9 +182,6 @@ class Source(Protocol):
         """Wait for ``timeout_s``, keep the group membership, and fetch nothing, also from newly assigned partitions.
 
         The next ``poll`` fetches again.
-
-        Raises:
-            BrokerUnavailable: This source is unusable; close it and open a new one.
         """
 
     def committed(self, partition: Partition) -> CommittedOffset | None:
@@ -221,46 +189,31 @@ class Source(Protocol):
 
         An offset that was committed for an earlier incarnation of the topic does not count, neither here nor as the
         starting position.
-
-        Raises:
-            BrokerUnavailable: Kafka did not answer in time.
         """
 
     def all_committed(self, *, stable: bool = True) -> dict[Partition, CommittedOffset]:
         """Return all committed offsets in the existing topics, by partition, assigned or not.
 
         With ``stable`` wait for the end of transactions that commit offsets; else return the offsets before these.
-
-        Raises:
-            BrokerUnavailable: Kafka did not answer in time.
         """
 
     def end(self, partition: Partition) -> int | None:
         """Return the last known offset behind the last record of a partition; None if unknown. Sends no request."""
 
     def request_ends(self) -> None:
-        """Ask for the ends of the assigned partitions, for ``end`` and ``stats``: a held source does not fetch them.
-
-        Raises:
-            BrokerUnavailable: Kafka did not answer within a second.
-        """
+        """Ask for the ends of the assigned partitions, for ``end`` and ``stats``: a held source does not fetch them."""
 
     def confirm(self) -> None:
         """Check that the group counts this process among its members at this moment.
 
         Only a static member asks: another process may have taken over its instance id and generation while this one was
         frozen. A dynamic member joins with a new generation, and sends no request.
-
-        Raises:
-            BrokerUnavailable: The process is no member, or the group did not answer; open a new source.
-            FatalError: Another process holds the membership.
         """
 
     def commit(self, batch: Batch) -> None:
-        """Commit ``batch`` outside any transaction; only for at-least-once delivery.
+        """Commit ``batch`` outside any transaction; for at-least-once delivery. After an error the outcome is unknown.
 
         Raises:
-            BrokerUnavailable: Outcome unknown; close the source, open a new one.
             MembershipEnded: The membership has changed; close the source, open a new one.
         """
 
@@ -299,7 +252,6 @@ class Sink(Protocol):
             BrokerUnavailable: Any failure that new clients may solve.
             MembershipEnded: The membership of the batch has ended.
             ProducerFenced: Another live producer took over the transactional id.
-            FatalError: The broker refuses the client permanently.
         """
 
     def close(self) -> None:
@@ -323,18 +275,13 @@ class ReadProgress:
 class Span(Protocol):
     """A bounded read of topics, from start positions to the ends at opening; a context manager.
 
-    Attributes:
-        total_count: Offsets to read; aborted and compacted records leave offsets without a record.
+    ``total_count`` are the offsets to read; aborted and compacted records leave offsets without a record.
     """
 
     total_count: int
 
     def batches(self) -> Iterator[Batch]:
-        """Yield all records, in order within each partition; empty batches while the end of a transaction is awaited.
-
-        Raises:
-            BrokerUnavailable: Kafka stopped sending before the end.
-        """
+        """Yield all records, in order within each partition; empty batches during a wait for a transaction to end."""
 
     def done_count(self) -> int:
         """Return how many of ``total_count`` are read."""
@@ -347,7 +294,7 @@ class Span(Protocol):
 
 
 class History(Protocol):
-    """Reads topics outside any group."""
+    """Reads topics outside any group; raises as ``Source``, and ``FatalError`` also if a topic does not exist."""
 
     def progress(
         self, topics: Sequence[str], offsets: Mapping[Partition, int], now_ms: int
@@ -357,21 +304,11 @@ class History(Protocol):
         In place of a record that is gone (retention, compaction, an aborted transaction) or has no time, the next
         record with a time counts.
 
-        Args:
-            topics: Topic names.
             offsets: Next offset to read by partition; the oldest record where absent.
-            now_ms: Present time in milliseconds since the epoch.
-
-        Returns:
-            The progress by partition that holds records.
-
-        Raises:
-            BrokerUnavailable: No broker answers.
-            FatalError: The broker refuses the client permanently, or a topic does not exist.
         """
 
     def keeps_all(self, starts: Mapping[Partition, int]) -> bool:
-        """Tell whether topics that are not compacted still have all records from offsets on; raise as ``progress``."""
+        """Tell whether topics that are not compacted still have all records from offsets on."""
 
     def open(
         self,
@@ -386,16 +323,11 @@ class History(Protocol):
         read, also with an earlier time, so that times in disorder lose nothing.
 
         Args:
-            topics: Topic names.
             since_ms: Record time to begin at, in milliseconds since the epoch, for all or by partition; None or absent
                 for the oldest record.
             ends: Offset to stop at, by partition; partitions without one are not read. None for the present ends; the
                 end of transactions that are open below them is awaited.
             starts: Offset to begin at, by partition, instead of a time.
-
-        Raises:
-            BrokerUnavailable: No broker answers.
-            FatalError: The broker refuses the client permanently, or a topic does not exist.
         """
 
 
@@ -414,19 +346,10 @@ class TopicFollower(Protocol):
         """Make the next poll begin at ``starts``, and at the oldest record of other partitions."""
 
     def poll(self, timeout_s: float) -> Batch:
-        """Return the next records; an empty batch if none arrives within ``timeout_s``.
-
-        Raises:
-            BrokerUnavailable: This reader is unusable; close it.
-            FatalError: The broker refuses the client permanently, or the library of a codec is not installed.
-        """
+        """Return the next records; an empty batch if none arrives within ``timeout_s``."""
 
     def positions(self) -> dict[Partition, int]:
-        """Return the next offset by partition: all committed records before it were returned.
-
-        Raises:
-            BrokerUnavailable: This reader is unusable; close it.
-        """
+        """Return the next offset by partition: all committed records before it were returned."""
 
     def has_new_partitions(self) -> bool:
         """Return whether the topics have partitions that are not read; sends a request only if a topic is deleted."""
@@ -439,9 +362,4 @@ class Transport(Protocol):
     """Opens a source and a sink; the loop opens new ones after a failure."""
 
     def open(self) -> tuple[Source, Sink]:
-        """Connect both ends.
-
-        Raises:
-            BrokerUnavailable: No broker answers; try again later.
-            FatalError: The broker refuses the client permanently.
-        """
+        """Connect both ends."""

@@ -4,9 +4,8 @@ Nothing is committed and no partition of a group is taken. Only committed record
 
 ``TopicReader`` follows topics (``tail``). ``SpanReader`` reads them to their present ends (``dlq``), or follows them
 with known ends (``serve``); ``KafkaSpan`` begins at a time (commands on topics; rebuilds, by ``KafkaHistory``).
-``RecordFetcher`` fetches records by position (``kafka.texts``, ``dlq replay``). Opening a reader raises
-``BrokerUnavailable`` if no broker answers, and ``FatalError`` if the broker refuses the client permanently or a topic
-does not exist; a ``RecordFetcher`` has no topics to check.
+``RecordFetcher`` fetches records by position (``kafka.texts``, ``dlq replay``). Opening a reader of topics raises
+``FatalError`` also if a topic does not exist.
 """
 
 import time
@@ -88,12 +87,9 @@ class _Reader:
 class TopicReader(_Reader):
     """Follows all partitions that the topics have when it is constructed.
 
-    The starting positions are fixed in the constructor, not at the first poll, so no later record is missed. While
-    Kafka is away the reader waits and goes on by itself. Used from one thread.
-
-    Args:
-        options: How to connect, and ``topics`` to read. Group, delivery and transactional id are not used.
-        from_beginning: Start at the oldest records; else behind the newest.
+    The starting positions are fixed in the constructor, not at the first poll, so no later record is missed: the oldest
+    records with ``from_beginning``, else behind the newest. While Kafka is away the reader waits and goes on by itself.
+    Used from one thread. Group, delivery and transactional id of the options are not used.
     """
 
     def __init__(self, options: KafkaOptions, *, from_beginning: bool = False) -> None:
@@ -112,12 +108,6 @@ class TopicReader(_Reader):
                 self._consumer.position(partition, timeout_ms=round(options.fetch_timeout_s * 1000))
 
     def poll(self, timeout_s: float) -> Batch:
-        """Return the next records; an empty batch if none arrives within ``timeout_s``.
-
-        Raises:
-            BrokerUnavailable: This reader is unusable; close it.
-            FatalError: The broker refuses the client permanently, or the library of a codec is not installed.
-        """
         self._unreadable.clear()
         try:
             polled = self._consumer.poll(timeout_ms=round(timeout_s * 1000))
@@ -132,9 +122,7 @@ class TopicReader(_Reader):
 class SpanReader(TopicReader):
     """Reads all committed records that the topics hold when it is constructed, any number of times.
 
-    Attributes:
-        beginnings: First offset by partition at construction.
-        ends: Offset behind the last committed record by partition, at construction.
+    ``beginnings`` and ``ends`` are the first offsets and the offsets behind the last committed records, both then.
     """
 
     def __init__(self, options: KafkaOptions) -> None:
@@ -150,22 +138,10 @@ class SpanReader(TopicReader):
             self._consumer.seek(TopicPartition(*partition), starts.get(partition, beginning))
 
     def batches(self) -> Iterator[Batch]:
-        """Yield the records before the ends, in order within each partition.
-
-        Raises:
-            BrokerUnavailable: Kafka did not answer, or sent nothing more, within ``fetch_timeout_s``.
-            FatalError: The broker refuses the client permanently.
-        """
         return self._read(self._options.fetch_timeout_s, "Kafka sent nothing")
 
     def _read(self, patience_s: float, trouble: str, *, shows_waits: bool = False) -> Iterator[Batch]:
-        """Yield the records before the ends.
-
-        Args:
-            patience_s: Longest wait for the next record, in seconds.
-            trouble: Reason for a longer wait, for the error text.
-            shows_waits: Whether empty batches are yielded during a wait.
-        """
+        """Yield the records before the ends; ``trouble`` explains a wait of more than ``patience_s`` in the error."""
         positions, moved_at = self.positions(), time.monotonic()
         while any(positions[partition] < end for partition, end in self.ends.items()):
             batch = self._before_ends(self.poll(STEP_S))
@@ -191,7 +167,6 @@ class SpanReader(TopicReader):
         return sum(len(self._consumer.partitions_for_topic(topic)) for topic in self._options.topics) > len(self.ends)
 
     def positions(self) -> dict[Partition, int]:
-        """Return the next offset by partition."""
         timeout_ms = round(self._options.fetch_timeout_s * 1000)
         try:
             return {
@@ -203,7 +178,7 @@ class SpanReader(TopicReader):
 
 
 class KafkaHistory:
-    """Reads topics; see ``kafka.protocols.History``. The options say how to connect, not what to read."""
+    """Reads topics; the options say how to connect."""
 
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
@@ -211,12 +186,10 @@ class KafkaHistory:
     def progress(
         self, topics: Sequence[str], offsets: Mapping[Partition, int], now_ms: int
     ) -> dict[Partition, ReadProgress]:
-        """Return how far a group has read; see ``kafka.protocols.History.progress``."""
         with _ProgressReader(replace(self._options, topics=tuple(topics)), offsets, now_ms) as reader:
             return reader.progress()
 
     def keeps_all(self, starts: Mapping[Partition, int]) -> bool:
-        """Tell whether the topics still have all records; see ``kafka.protocols.History.keeps_all``."""
         options = replace(self._options, topics=tuple({partition.topic for partition in starts}))
         if may_be_compacted(options):
             return False
@@ -230,7 +203,6 @@ class KafkaHistory:
         ends: Mapping[Partition, int] | None,
         starts: Mapping[Partition, int] | None = None,
     ) -> "KafkaSpan":
-        """Read topics; see ``kafka.protocols.History.open``."""
         options = replace(self._options, topics=tuple(topics))
         if ends is None:
             return WholeSpan(options, since_ms)  # only spans with ends have `starts`
@@ -240,11 +212,9 @@ class KafkaHistory:
 class KafkaSpan(SpanReader):
     """The records of topics from given times on.
 
-    Args:
-        options: How to connect, and ``topics`` to read. Group, delivery and transactional id are not used.
-        since_ms, ends, starts: See ``kafka.protocols.History.open``. None: the oldest record, the present ends, and
-            starts by ``since_ms``.
-        most_count: Largest number of offsets to read, the newest ones; the same percentage of each partition.
+    ``since_ms``, ``ends`` and ``starts`` are as for ``History.open``; None for the oldest record, the present ends,
+    and starts by ``since_ms``. ``most_count`` is the largest number of offsets to read, the newest ones; the same
+    percentage of each partition. Group, delivery and transactional id of the options are not used.
     """
 
     def __init__(
@@ -293,11 +263,9 @@ class KafkaSpan(SpanReader):
         return {partition: self.ends[partition] - length * count // total for partition, length in lengths.items()}
 
     def _count_to(self, offsets: Mapping[Partition, int]) -> int:
-        """Return the number of offsets from the starts to ``offsets``."""
         return sum(max(0, offset - self._starts[partition]) for partition, offset in offsets.items())
 
     def done_count(self) -> int:
-        """Return the number of offsets read."""
         return self._count_to(
             {partition: min(offset, self.ends[partition]) for partition, offset in self.positions().items()}
         )
@@ -318,16 +286,14 @@ class WholeSpan(KafkaSpan):
         self.total_count = self._count_to(self.ends)
 
     def batches(self) -> Iterator[Batch]:
-        """Yield the records; see ``kafka.protocols.Span.batches``."""
         trouble = "a transaction has been open, which `kafka-transactions.sh abort` can end,"
         return self._read(OPEN_TRANSACTION_S, trouble, shows_waits=True)
 
 
 class _ProgressReader(SpanReader):
-    """Determines how far a group has read, by the times of records; see ``kafka.protocols.History.progress``.
+    """Determines how far a group has read, for ``History.progress``.
 
-    The time of a partition is that of the first unread record, or of the last record if all are read. A time in the
-    future is not credible: it counts as now, and the search goes on with the next record.
+    A time in the future is not credible: it counts as now, and the search goes on with the next record.
     """
 
     def __init__(self, options: KafkaOptions, offsets: Mapping[Partition, int], now_ms: int) -> None:
@@ -342,12 +308,6 @@ class _ProgressReader(SpanReader):
         self._searched: Counter[Partition] = Counter()
 
     def progress(self) -> dict[Partition, ReadProgress]:
-        """Return the progress by partition that holds records.
-
-        Raises:
-            BrokerUnavailable: Kafka did not answer in time.
-            FatalError: The broker refuses the client permanently.
-        """
         filled = {partition for partition, beginning in self.beginnings.items() if beginning < self.ends[partition]}
         at_end = {partition for partition in filled if self._offsets[partition] >= self.ends[partition]}
         self._search({partition: self._offsets[partition] for partition in filled - at_end}, of_next=True)
@@ -380,11 +340,7 @@ class _ProgressReader(SpanReader):
 
 
 class RecordFetcher(_Reader):
-    """Fetches single records by position. Used from one thread.
-
-    Args:
-        options: How to connect; topics, group, delivery and transactional id are not used.
-    """
+    """Fetches single records by position; only the options of the connection count. Used from one thread."""
 
     def __init__(self, options: KafkaOptions) -> None:
         super().__init__(
@@ -401,9 +357,7 @@ class RecordFetcher(_Reader):
         """Return the record at ``position``; None when it or its topic is gone, or never existed.
 
         Raises:
-            BrokerUnavailable: Kafka did not answer within ``fetch_timeout_s``.
             DecodeError: The client cannot parse the record.
-            FatalError: The broker refuses the client permanently, or the library of a codec is not installed.
         """
         partition = TopicPartition(position.topic, position.partition)
         try:

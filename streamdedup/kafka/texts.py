@@ -19,8 +19,6 @@ def fetch_text(fetcher: RecordFetcher, decoder: Decoder, document_id: str, diges
 
     Raises:
         TextMissingError: Kafka has no record with this text.
-        TransientError: Kafka, or a server that the value format needs, does not answer.
-        FatalError: Kafka, or a server that the value format needs, refuses the client permanently.
     """
     # The fetcher compares positions, and those of fetched records have no incarnation.
     position = position._replace(incarnation=0)

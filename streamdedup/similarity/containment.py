@@ -74,11 +74,9 @@ class Overlaps(NamedTuple):
         return np.sqrt(shares * (1.0 - shares) / np.maximum(smaller, 1))  # 1 avoids 0 / 0; the share is 0 there
 
     def contained(self) -> list[Contained]:
-        """Return the smaller side by pair."""
         return [_SMALLER[sign] for sign in np.sign(self.left - self.right).tolist()]
 
     def of(self, pairs: Sequence[int]) -> "Overlaps":
-        """Return the overlaps for some pairs."""
         return Overlaps(self.common[pairs], self.left[pairs], self.right[pairs])
 
 

@@ -118,7 +118,6 @@ class Banding:
 
     @property
     def permutations(self) -> int:
-        """Signature values that the bands use."""
         return self.bands * self.rows
 
     @property
@@ -133,12 +132,7 @@ class Banding:
     def miss(self, similarity: float, shared: int = 1) -> float:
         """Return the probability that a pair shares fewer bands: 1 - `probability`, exact where it is tiny.
 
-        Args:
-            similarity: Jaccard similarity, 0 .. 1.
-            shared: Bands m that must agree, 1 .. bands.
-
-        Raises:
-            ValueError: If either argument is outside its range.
+        Raises ValueError unless ``similarity`` is in 0 .. 1 and ``shared`` in 1 .. bands.
         """
         if not 0.0 <= similarity <= 1.0:
             raise ValueError(f"a similarity lies in 0 .. 1, not {similarity}")
@@ -148,16 +142,9 @@ class Banding:
         return math.fsum(math.comb(self.bands, i) * agree**i * (1.0 - agree) ** (self.bands - i) for i in range(shared))
 
     def band_keys(self, signatures: NDArray[np.uint32]) -> NDArray[np.uint32]:
-        """Compute band keys for a batch.
+        """Return band keys, uint32 (n, bands): zlib.crc32 of each band's values as little-endian uint32.
 
-        Args:
-            signatures: uint32, shape (n, K) with K >= bands * rows; further values are ignored.
-
-        Returns:
-            uint32, shape (n, bands): zlib.crc32 of each band's values as little-endian uint32.
-
-        Raises:
-            ValueError: If the signatures are not uint32 in two dimensions or too short.
+        ``signatures`` are uint32 (n, K) with K >= bands * rows; further values are ignored, other shapes a ValueError.
         """
         if signatures.dtype != np.uint32 or signatures.ndim != 2 or signatures.shape[1] < self.permutations:
             raise ValueError(
@@ -180,11 +167,7 @@ class Banding:
 
 
 def shared_bands(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """Count the bands on which n pairs agree, int64 (n,), from the band keys of both sides, each uint32 (n, bands).
-
-    Raises:
-        ValueError: If the shapes differ.
-    """
+    """Count the bands on which n pairs agree, int64 (n,), from the band keys of both sides, each uint32 (n, bands)."""
     if left.shape != right.shape or left.ndim != 2:
         raise ValueError(f"band keys of shapes {left.shape} and {right.shape} cannot be compared")
     agreed: NDArray[np.int64] = np.sum(left == right, axis=1, dtype=np.int64)
@@ -197,9 +180,6 @@ def false_candidates(
     """Estimate the candidates below the threshold for a new document, as on Reuters-21578.
 
     Args:
-        banding: Bands and rows.
-        threshold: Least similarity for a true candidate, 0 .. 1.
-        documents: Documents in the index.
         unit: Shingle unit: words by 3, or characters by 5. ``choose_banding`` always assumes words.
     """
     total = 0.0
@@ -227,12 +207,9 @@ def choose_banding(
     Args:
         threshold: Similarity at which the recall is promised, above 0, at most 1.
         min_recall: Least share of the pairs at the threshold that is found, above 0, at most 1.
-        max_permutations: Largest number of signature values to use.
         shared: Bands m that a pair must share.
-        documents: Documents in the index, for the expected false candidates.
 
-    Raises:
-        ValueError: If an argument is outside its range, or no banding reaches the recall (the text names remedies).
+    Raises ValueError for an argument out of range, or if no banding reaches the recall (the text names remedies).
     """
     if not 0.0 < threshold <= 1.0:
         raise ValueError(f"the threshold must be above 0 and at most 1, not {threshold}")

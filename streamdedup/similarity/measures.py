@@ -79,7 +79,6 @@ def jaccard(common: NDArray[np.int64], left: NDArray[np.int64], right: NDArray[n
 
 
 def _least_jaccard(similarity: float) -> float:
-    """Return the similarity itself, which is the Jaccard similarity."""
     return similarity
 
 

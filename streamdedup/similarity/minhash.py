@@ -57,8 +57,6 @@ class HashFamily:
     Nothing changes after construction: threads may share a family.
 
     Attributes:
-        permutations: Function count K.
-        seed: Seed from which the factors are drawn.
         a: Factors, odd, uint32, shape (K,), read-only.
         b: Summands, uint32, shape (K,), read-only.
     """
@@ -95,9 +93,6 @@ class HashFamily:
 
         Returns:
             uint32, shape (n, permutations - skip); a document without shingles has EMPTY everywhere.
-
-        Raises:
-            ValueError: If the hashes are not uint32, the offsets do not fit them, or there are not so many functions.
         """
         last = self.permutations if permutations is None else permutations
         if not 0 <= skip < last <= self.permutations:
@@ -118,28 +113,16 @@ class HashFamily:
     def update(
         self, signatures: NDArray[np.uint32], hashes: NDArray[np.uint32], offsets: NDArray[np.int64]
     ) -> NDArray[np.uint32]:
-        """Add shingles to documents that are already signed.
+        """Return the signatures of unions with further shingles, uint32 (n, p), in a new array.
 
-        Args:
-            signatures: Signature by document, uint32, shape (n, p), of this family's first p functions.
-            hashes: Additional shingle hashes, as for `sign`; the document's own may be among them.
-            offsets: Shape (n + 1,), as for `sign`.
-
-        Returns:
-            The signatures of the unions, uint32, shape (n, p), in a new array.
-
-        Raises:
-            ValueError: As for `sign`, or if the document counts differ.
+        ``signatures`` are uint32 (n, p) of this family's first p functions; ``hashes`` and ``offsets`` are as for
+        `sign`.
         """
         return merge(signatures, self.sign(hashes, offsets, permutations=signatures.shape[1]))
 
 
 def merge(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return the signatures of pairwise unions, from signatures of one family, each uint32 (..., K).
-
-    Raises:
-        ValueError: If the shapes differ.
-    """
+    """Return the signatures of pairwise unions, from signatures of one family, each uint32 (..., K)."""
     _check_same_shape(left, right)
     return np.minimum(left, right)
 
@@ -147,11 +130,7 @@ def merge(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> NDArray[np.uin
 def estimate(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> NDArray[np.float64]:
     """Estimate Jaccard similarities as the share of equal values in signatures of one family, each uint32 (..., K).
 
-    Returns:
-        float64 in 0 .. 1, shape (...): a correctly rounded quotient.
-
-    Raises:
-        ValueError: If the shapes differ or the signatures have no values.
+    Returns float64 in 0 .. 1, shape (...): a correctly rounded quotient. Signatures without values are a ValueError.
     """
     _check_same_shape(left, right)
     if left.shape[-1] == 0:
@@ -207,7 +186,6 @@ def _minima(
 
 
 def _check_batch(hashes: NDArray[np.uint32], offsets: NDArray[np.int64]) -> None:
-    """Raise ValueError unless the offsets cut the hashes into documents."""
     if hashes.dtype != np.uint32 or hashes.ndim != 1:
         raise ValueError(f"shingle hashes must be uint32 in one dimension, not {hashes.dtype} of shape {hashes.shape}")
     if offsets.ndim != 1 or len(offsets) == 0 or offsets.dtype.kind not in "iu":
@@ -217,6 +195,5 @@ def _check_batch(hashes: NDArray[np.uint32], offsets: NDArray[np.int64]) -> None
 
 
 def _check_same_shape(left: NDArray[np.uint32], right: NDArray[np.uint32]) -> None:
-    """Raise ValueError unless two signature arrays have one shape."""
     if left.shape != right.shape:
         raise ValueError(f"signatures of shapes {left.shape} and {right.shape} cannot be compared")

@@ -53,7 +53,6 @@ class Sketch(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def size_bytes(self) -> int:
-        """Size of hashes or signature, in bytes."""
         values = self.signature if self.hashes is None else self.hashes
         return 0 if values is None else values.nbytes
 
@@ -100,10 +99,6 @@ class Sketcher:
         family: The hash functions; signatures in sketches have all its values.
         exact_limit: Documents up to so many distinct shingles keep them all; 0: no document, None: every document.
         banded: Signature values that the bands use, 1 .. K.
-        measure: Similarity measure.
-
-    Raises:
-        ValueError: If a number is outside its range.
     """
 
     def __init__(
@@ -128,9 +123,6 @@ class Sketcher:
         Returns:
             The n sketches, which share no memory with the arguments, and the first `banded` signature values by
             document, uint32, shape (n, banded). The other values are computed only where the sketch keeps them.
-
-        Raises:
-            ValueError: If the arrays are not such a batch.
         """
         prefixes = self.family.sign(hashes, offsets, permutations=self.banded)
         _check_ascending(hashes, offsets)
@@ -151,9 +143,6 @@ class Sketcher:
         """Return the first `permutations` signature values of n sketches, uint32 (n, permutations).
 
         A stored signature is cut; for a sketch that holds hashes the values are computed.
-
-        Raises:
-            ValueError: If a stored signature has another length than this family, or there are not so many values.
         """
         if not 1 <= permutations <= self.family.permutations:
             raise ValueError(f"{permutations} values asked of signatures of {self.family.permutations}")
@@ -182,16 +171,11 @@ class Sketcher:
         """Compare pairs of sketches; to swap the sides or to split the batch changes no value.
 
         Args:
-            left: Sketches with this family.
-            right: Sketches with this family.
             pairs: Indexes in left and in right, by pair; each sketch is signed at most once, however many pairs
                 it belongs to. None compares left[i] with right[i] for every i.
 
         Returns:
             Exact where both sketches have hashes, otherwise estimated from all K values.
-
-        Raises:
-            ValueError: If the lengths differ and `pairs` is None, or a signature has another length than this family.
         """
         if pairs is None:
             if len(left) != len(right):
@@ -268,7 +252,6 @@ def _check_ascending(hashes: NDArray[np.uint32], offsets: NDArray[np.int64]) -> 
 
 
 def _same(left: NDArray[np.uint32] | None, right: NDArray[np.uint32] | None) -> bool:
-    """Compare two arrays that may be absent."""
     if left is None or right is None:
         return left is right
     return np.array_equal(left, right)

@@ -27,13 +27,7 @@ _MARK_RANGES: Final = (range(0x300, 0x1F000), range(0xE0100, 0xE01F0))
 
 
 class Segment(NamedTuple):
-    """A part of both texts.
-
-    Attributes:
-        is_equal: Whether both texts have the same part.
-        a: The part of the first text.
-        b: The part of the second text.
-    """
+    """A part of both texts, ``a`` of the first and ``b`` of the second."""
 
     is_equal: bool
     a: str
@@ -50,13 +44,8 @@ class Word(NamedTuple):
 def align(a: str, b: str, key: Callable[[str], str] = str) -> list[Segment] | None:
     """Return two texts as segments, in order; the segments of each text joined are the text.
 
-    Args:
-        a: A text.
-        b: Another text.
-        key: Returns the form in which words, and runs of white space, are compared.
-
-    Returns:
-        None where a text has more than ``MAX_WORDS`` words.
+    ``key`` returns the form in which words, and runs of white space, are compared. Returns None where a text has more
+    than ``MAX_WORDS`` words.
     """
     words_a, words_b = split_words(a), split_words(b)
     if max(len(words_a), len(words_b)) > MAX_WORDS:
@@ -163,7 +152,6 @@ def _written(words: Sequence[Word]) -> tuple[str, str]:
 
 
 def _joined(segments: Iterator[Segment]) -> Iterator[Segment]:
-    """Join neighbours of the same kind; leave out empty segments."""
     filled = (segment for segment in segments if segment.a or segment.b)
     for is_equal, neighbours in groupby(filled, key=lambda segment: segment.is_equal):
         _, parts_a, parts_b = zip(*neighbours, strict=True)

@@ -196,7 +196,6 @@ def _single_unit_hashes() -> NDArray[np.uint64]:
 
 
 def character_hashes(points: NDArray[np.uint32]) -> NDArray[np.uint64]:
-    """Return the hash for each code point."""
     return mix(mix(points.astype(np.uint64)))
 
 

@@ -134,7 +134,6 @@ def _look_up(texts: Sequence[str], table: Tables) -> _Written:
 
 
 def _without(values: NDArray[np.uint32], indexes: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """Return ``values`` without those at ascending indexes."""
     if indexes.size * _CHARACTERS_PER_CHANGE < values.size:
         return _with_pieces(values, indexes, [values[:0]] * indexes.size)  # empty pieces
     remains = np.ones(values.size, np.bool_)
@@ -264,7 +263,6 @@ def _only_reordered(
 
 
 def _documents_of(indexes: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the documents, ascending and distinct, that contain the indexes."""
     return np.unique(np.searchsorted(starts, indexes, side="right") - 1) if indexes.size else indexes
 
 

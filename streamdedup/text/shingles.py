@@ -75,9 +75,6 @@ class ShingleOptions:
         short_texts: A text with fewer than `size` tokens or characters is one shingle as a whole, or none.
         stop_shingles: Hashes of shingles to leave out, in a bag every occurrence. A text with no other shingles
             keeps them all.
-
-    Raises:
-        ValueError: A size below 1, or stop words with the character unit.
     """
 
     unit: Literal["word", "char"] = "word"
@@ -203,11 +200,6 @@ class Shingler:
 
         The whole text has these shingles and those of the text before. Where the text before had fewer elements than
         one shingle, its tail has all its elements, and the whole text has these shingles only.
-
-        Args:
-            tails: Tails by text, as in `ShingleBatch.tails`.
-            empty: Whether each text before has no elements.
-            texts: The texts to append.
 
         Returns:
             Hashes ascending, in a bag with repetitions; stop shingles only where all gained shingles are such. Tails

@@ -55,7 +55,6 @@ class StopShingles:
             source; the greatest one among the groups (all documents, each source) where it is a stop shingle.
         documents: Number of documents in the sample, copies counted once.
         share: Least document share for a stop shingle, above 0, up to 1.
-        shingles: Shingle options, as `described` returns them.
     """
 
     counts: dict[int, int]
@@ -65,16 +64,13 @@ class StopShingles:
 
     @property
     def hashes(self) -> frozenset[int]:
-        """The hashes alone."""
         return frozenset(self.counts)
 
     @property
     def least_documents(self) -> int:
-        """Least document count for a stop shingle."""
         return least_documents(self.share, self.documents)
 
     def encoded(self) -> str:
-        """Return the file content."""
         settings = self.shingles | {"documents": str(self.documents), "share": repr(self.share)}
         head = [HEADER, *(f"{key} = {value}" for key, value in settings.items()), ""]
         return "\n".join([*head, *(f"{value:08x} {count}" for value, count in sorted(self.counts.items()))]) + "\n"
@@ -122,9 +118,7 @@ def _digest(text: str) -> str:
 def parse_stop_shingles(text: str) -> StopShingles:
     """Read a file's content.
 
-    Raises:
-        ValueError: The text is not such a file. The error names the wrong line and continues a sentence that begins
-            with the name of the file.
+    Raises ValueError with the wrong line, continuing a sentence that begins with the name of the file.
     """
     lines = text.split("\n")
     if lines[0] != HEADER:
@@ -155,7 +149,6 @@ def parse_stop_shingles(text: str) -> StopShingles:
 
 
 def _pop_sample(settings: dict[str, str]) -> tuple[int, float]:
-    """Remove sample size and share from a file's settings and return both."""
     try:
         documents, share = int(settings.pop("documents")), float(settings.pop("share"))
     except ValueError as error:
@@ -172,13 +165,7 @@ def differences(stops: StopShingles, options: ShingleOptions) -> list[str]:
 
 
 class SourceStops(NamedTuple):
-    """Stop shingles for one source, or for all documents.
-
-    Attributes:
-        source: The source; None for all documents.
-        documents: Number of its different documents.
-        counts: Documents with the shingle, by hash.
-    """
+    """Stop shingles for one source, None for all documents; ``counts`` are its documents with a shingle, by hash."""
 
     source: str | None
     documents: int
@@ -188,11 +175,10 @@ class SourceStops(NamedTuple):
 class Learnt(NamedTuple):
     """Stop shingles learnt from a sample.
 
-    Attributes:
-        stops: The union over all documents and the sources.
-        groups: All documents, then the sources with at least `least_source_documents`, ordered by name.
-        small_sources: Number of sources with fewer documents.
-        least_source_documents: Least document count for a source in `groups`; the argument, or more after forgetting.
+    stops: The union over all documents and the sources.
+    groups: All documents, then the sources with at least `least_source_documents`, ordered by name.
+    small_sources: Number of sources with fewer documents.
+    least_source_documents: Least document count for a source in `groups`; the argument, or more after forgetting.
     """
 
     stops: StopShingles
@@ -219,10 +205,8 @@ def learn_stop_shingles(
         documents: Texts with their sources, None or empty without one; read once.
         options: Shingle options; `bag` and `stop_shingles` are ignored.
         share: Above 0, up to 1.
-        least_source_documents: Sources with fewer different documents are skipped.
 
-    Raises:
-        ValueError: A share outside that range, or too small for the shingles that can be counted.
+    Raises ValueError for a share outside that range, or too small for the shingles that can be counted.
     """
     if not 0 < share <= 1:
         raise ValueError(f"the share must be above 0 and at most 1, not {share}")
@@ -259,9 +243,6 @@ class _Sample:
     """The documents of a sample, counted all together (group 0) and by source (groups from 1 on).
 
     Attributes:
-        counter: Shingle counts by group.
-        numbers: Group number by source.
-        documents: Different documents by group.
         seen: A 64-bit digest for each different document in each of its groups; some 150 bytes a document.
     """
 
@@ -271,7 +252,6 @@ class _Sample:
     seen: set[int] = field(default_factory=set)
 
     def add(self, hashes: NDArray[np.uint32], offsets: NDArray[np.int64], sources: Sequence[str | None]) -> None:
-        """Count the shingles of a batch."""
         keys: list[NDArray[np.uint64]] = []
         for first, last, source in zip(offsets[:-1].tolist(), offsets[1:].tolist(), sources, strict=True):
             if first == last:

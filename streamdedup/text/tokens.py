@@ -54,8 +54,6 @@ class ElementReader:
     """Reads texts as elements.
 
     Attributes:
-        unit: Elements are tokens, or characters.
-        letters_only: Digits separate.
         keep_white_space: Character unit: whether a separator run is one space, or is left out.
         folding: Differences that are removed in addition to those that `normalise` always removes.
     """

@@ -145,7 +145,6 @@ def kind(bits: np.uint32) -> np.uint8:
 
 
 def kinds_of(packed: NDArray[np.uint32]) -> NDArray[np.uint8]:
-    """Return the highest byte for each entry."""
     return (packed >> _KIND_SHIFT).astype(np.uint8)
 
 
@@ -190,7 +189,6 @@ class _Characters(NamedTuple):
 
 
 def _characters(folding: FoldOptions) -> _Characters:
-    """Return the candidate characters and their properties."""
     points = np.concatenate([np.arange(first, last + 1, dtype=np.uint32) for first, last in _CANDIDATES])
     candidates = str(points.astype("<u4").data, "utf-32-le", "surrogatepass")
     # Interned, because each call returns a new text.

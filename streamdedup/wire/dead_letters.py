@@ -86,13 +86,7 @@ class KafkaRecord(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DaemonInfo:
-    """The daemon that writes a dead letter.
-
-    Attributes:
-        group: Consumer group.
-        instance: Name of the process within the group.
-        version: Version of streamdedup.
-    """
+    """The daemon that writes a dead letter; ``instance`` is the name of the process within the group."""
 
     group: str
     instance: str
@@ -104,9 +98,7 @@ class Failure:
     """The reason why a record cannot be processed.
 
     Attributes:
-        stage: Processing stage.
         code: Stable name of the reason, an ``ErrorCode``.
-        error_class: Class name of the exception.
         message: Text for the operator; contains no document text.
     """
 
@@ -131,9 +123,7 @@ class DeadLetterRecord:
     """A record for the dead-letter topic.
 
     Attributes:
-        key: Key bytes, or None.
         value: Value bytes; None (a tombstone) only together with a key.
-        headers: Record headers, then ``streamdedup.dlq.*``.
         timestamp_ms: Record time to set, in milliseconds since the epoch; None for the sending time.
     """
 
@@ -160,19 +150,12 @@ def dead_letter(
     these headers. Headers with such names from a producer are ignored.
 
     Args:
-        record: The record; an unreadable record has only a position.
-        failure: Reason for the dead letter.
-        daemon: The daemon that writes the dead letter.
         time_ms: Current time in milliseconds since the epoch. A later record time is set back to it, because brokers
             refuse records from the future; the header ``timestamp`` keeps the original.
         max_bytes: Limit on key, value and headers with their framing; at least ``MIN_BYTES``. Beyond it the value is
             truncated, then record headers are dropped (first those that ``copy_headers`` does not name), then the key
             is truncated, as far as needed; headers name each step.
-        unread: Whether the Kafka client could not read the record.
         copy_headers: Names of the record headers that are dropped last.
-
-    Raises:
-        ValueError: ``max_bytes`` is below ``MIN_BYTES``.
     """
     if max_bytes < MIN_BYTES:
         raise ValueError(f"a dead letter needs {MIN_BYTES:,} bytes for its headers; the limit is {max_bytes:,}")
@@ -213,12 +196,10 @@ class DeadLetter:
 
     @cached_property
     def facts(self) -> Mapping[str, str]:
-        """Headers ``streamdedup.dlq.*``, by name without the prefix."""
         return read_headers(self.record.headers)
 
     @property
     def code(self) -> str:
-        """Error code."""
         return self.facts.get("error.code", UNKNOWN)
 
     @property
@@ -230,7 +211,6 @@ class DeadLetter:
 
     @property
     def topic(self) -> str:
-        """Topic in which the record failed."""
         return self.facts.get("topic", UNKNOWN)
 
     @property
@@ -253,12 +233,10 @@ class DeadLetter:
 
     @property
     def headers(self) -> tuple[tuple[str, bytes | None], ...]:
-        """Headers of the failed record."""
         return tuple((name, value) for name, value in self.record.headers if not name.startswith(PREFIX))
 
 
 def _facts(record: KafkaRecord, failure: Failure, daemon: DaemonInfo, time_ms: int) -> dict[str, str]:
-    """Return the headers ``streamdedup.dlq.*`` about a failure, by name without the prefix."""
     topic, partition, offset, _incarnation = record.position
     return {
         "topic": topic,
@@ -313,7 +291,6 @@ def _clipped(text: str) -> bytes:
 
 
 def _size_bytes(key: bytes | None, value: bytes | None, headers: Iterable[tuple[str, bytes]]) -> int:
-    """Return an upper bound for a record's size in a batch."""
     return _RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"") + headers_bytes(headers)
 
 

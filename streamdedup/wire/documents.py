@@ -56,9 +56,7 @@ class Document(msgspec.Struct, frozen=True, gc=False):  # gc=False: texts and nu
     Attributes:
         id: Document id; 1 to 1,024 UTF-8 bytes without control characters.
         text: The text; empty for a deletion. Contains no lone surrogate.
-        position: Record position.
         time_ms: Record time in milliseconds since the epoch.
-        op: Operation.
         source: Document source, unchanged.
         published_at: Publication time, unchanged and not interpreted.
         scope: Scope; None in a profile without scopes, and for appends and deletions, whose document keeps its own.
@@ -106,23 +104,16 @@ class Decoder:
     Args:
         id_field: Field with the id; without it the record key is the id.
         text_fields: Fields with the text; several are joined by a newline, missing ones are left out.
-        published_at_field, source_field, op_field: Fields with the publication time, the source and the operation.
-        max_text_bytes: Text limit in UTF-8 bytes.
         scope_field: Field with the scope; None without scopes.
         default_scope: Scope where the field is missing, null or empty; None for an error.
-        format: Value format, as in the settings.
         registry: Schema registry of the formats; None for ``json``.
         key_format: Form of the keys, as in the settings; None for text that may turn out to have another form.
         key_field: Path of the id in the key; None where the whole key is the id.
         op_values: Further words for operations.
         deleted_field: Field whose value true makes the record a deletion; None without such a field.
 
-    Attributes:
-        value_format: Turns values into fields.
-
-    Raises:
-        ModuleNotFoundError: The format needs a library of the extra ``registry``.
-        ValueError: A field used twice, or a name with quotes, backslashes or control characters.
+    Raises ``ModuleNotFoundError`` where the format needs the extra ``registry``, and ``ValueError`` for a field used
+    twice, or a name with quotes, backslashes or control characters.
     """
 
     id_field: str = "id"
@@ -152,7 +143,6 @@ class Decoder:
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """Return a context in which one thread decodes a batch; see ``ValueFormat.batch``."""
         with self.value_format.batch(), nullcontext() if self._keys is None else self._keys.batch():
             yield
 
@@ -161,18 +151,10 @@ class Decoder:
     ) -> Document:
         """Decode one record.
 
-        Args:
-            position: Record position.
-            timestamp_ms: Record time in milliseconds since the epoch.
-            key: Key bytes; the id where the value has none.
-            value: Value bytes; None (a tombstone) deletes the document whose id is the key.
-            headers: Name and value for each header.
-
-        Raises:
-            DecodeError: The record is no document; ``code`` is an ``ErrorCode``.
-            DocumentTooLarge: The text is longer than ``max_text_bytes``.
-            TransientError: A server that a value format needs does not answer.
-            FatalError: A value format needs an operator.
+        A missing ``value`` (a tombstone) deletes the document whose id is the key; else the key is the id where the
+        value has none. Raises ``DecodeError`` or ``DocumentTooLarge`` for a record that is no document;
+        ``TransientError`` if a server that a value format needs does not answer, ``FatalError`` if it needs an
+        operator.
         """
         if value is None and key is None:
             raise DecodeError(ErrorCode.NULL_WITHOUT_KEY, "the record has neither a key nor a value")
@@ -212,10 +194,7 @@ class Decoder:
         return None if write is None else lambda document_id: write({name: document_id})
 
     def shown_fields(self, value: bytes, headers: Headers = ()) -> bytes | None:
-        """Return the fields of a framed value as JSON, for people; None if no schema reads it.
-
-        Raises ``TransientError`` and ``FatalError`` as ``decode``.
-        """
+        """Return the fields of a framed value as JSON, for people; None if no schema reads it."""
         if not isinstance(self.value_format, RegistryFormat):
             return None
         try:
@@ -256,7 +235,6 @@ class Decoder:
         return document_id, is_doubtful and op == "delete"
 
     def _id_in(self, key: bytes, headers: Headers) -> str:
-        """Return the id in a key, which may be no valid id."""
         try:
             document_id = key.decode() if self._keys is None else self._keys.fields(key, headers).id
         except UnicodeDecodeError:
@@ -294,7 +272,6 @@ class Decoder:
 
 
 def _is_usable(content: Any) -> bool:
-    """Tell whether a content may be passed on: texts and whole numbers that are not too long."""
     return type(content) in (str, int) and not _is_long(str(content))
 
 
@@ -309,7 +286,6 @@ def _utf8_length(text: str) -> int:
 
 
 def missing_scope(scope_field: str) -> DecodeError:
-    """Return the error for a document without a scope."""
     reason = f"the scope (field `{scope_field}`) is missing, null or empty, and the profile has no default_scope"
     return DecodeError(ErrorCode.MISSING_SCOPE, reason)
 

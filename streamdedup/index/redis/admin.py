@@ -62,7 +62,6 @@ class RedisUpkeep:
         return None if stored is None else decode_fingerprint(key, stored)
 
     def is_half_dropped(self) -> bool:
-        """See ``IndexUpkeep.is_half_dropped``."""
         return bool(self._servers.ask(self._keys.dropping, "EXISTS", self._keys.dropping))
 
     def partitions(self, topics: Iterable[str], also: Iterable[Partition] = ()) -> dict[Partition, PartitionFacts]:
@@ -83,7 +82,6 @@ class RedisUpkeep:
         return values
 
     def survey(self, on_keys: Callable[[int], None] = lambda _count: None) -> Survey:
-        """See ``IndexUpkeep.survey``."""
         counts: Counter[str] = Counter()
         samples: dict[str, list[bytes]] = {}
         for keys in self._scan():
@@ -110,7 +108,6 @@ class RedisUpkeep:
         return sum(unexpired) / len(unexpired) if unexpired else 0.0
 
     def is_staging(self) -> bool:
-        """See ``IndexUpkeep.is_staging``."""
         return bool(self._servers.ask(self._keys.staging, "EXISTS", self._keys.staging))
 
     def drop(
@@ -122,15 +119,8 @@ class RedisUpkeep:
         """Delete the index in small steps; daemons that still write to the index end.
 
         A marker key exists until the deletion is complete. Without the marker, remains from an interrupted deletion
-        could be taken for a part of the next index.
-
-        Args:
-            on_keys: Called with the number of keys deleted since the last call.
-            delete: Deletes keys; ``delete`` of this object unless a rebuild passes its own.
-            lease_key: Key that is not deleted: the lease of a rebuild, which alone passes one.
-
-        Returns:
-            Deleted keys.
+        could be taken for a part of the next index. A rebuild passes ``delete``, its own form of the method of that
+        name, and ``lease_key``, which is not deleted.
         """
         delete = delete or self.delete
         # 0. Before the first change: a user without the right to scan is refused here.
@@ -167,7 +157,6 @@ class RedisUpkeep:
 
 
 def _facts(high_water_mark: bytes | None, fence: bytes | None) -> PartitionFacts:
-    """Decode a high-water mark and a fence."""
     generation = None if fence is None else decode_generation(fence)
     if high_water_mark is None:
         return PartitionFacts(None, generation)

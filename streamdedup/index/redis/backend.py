@@ -28,12 +28,9 @@ class RedisOptions:
     """What all indexes of an installation have in common; ``RedisIndexOptions`` are the options of one index.
 
     Attributes:
-        prefix: First part of all keys.
         address: Address of the servers without secrets, for the operator.
         shards: Slots for each band; 1 except on a cluster.
-        bucket_layout: Name of the layout of the buckets.
         tcp_addresses: Host and port of each server in the settings, none for a socket file.
-        uses_tls: Whether the client uses TLS.
     """
 
     prefix: str
@@ -45,13 +42,7 @@ class RedisOptions:
 
 
 class RedisBackend:
-    """See ``Backend``.
-
-    Args:
-        connections: The servers that have all these indexes; ``Servers.connections`` only counts.
-        options: What the indexes have in common.
-        indexes: Index parameters by profile.
-    """
+    """The ``Backend`` of one installation; ``connections`` count those of all its indexes."""
 
     kind: Final = "redis"
 
@@ -63,40 +54,31 @@ class RedisBackend:
         self._indexes = indexes
 
     def index(self, name: str) -> RedisIndex:
-        """See ``Backend.index``."""
         return RedisIndex(self.connections, self._index_options(name))
 
     def staging(self, name: str, on_keys: Callable[[int], None] = lambda _count: None) -> RedisStagingIndex:
-        """See ``Backend.staging``."""
         store = RedisIndex(self.connections, self._index_options(name), in_staging=True)
         return RedisStagingIndex(self.connections, store, on_keys)
 
     def reader(self, name: str) -> RedisIndexReader:
-        """See ``Backend.reader``."""
         return RedisIndexReader(self.connections, self._index_options(name))
 
     def upkeep(self, name: str) -> RedisUpkeep:
-        """See ``Backend.upkeep``."""
         return RedisUpkeep(self.connections, self._namespace(name))
 
     def configured(self, name: str) -> Fingerprint:
-        """See ``Backend.configured``."""
         return self._index_options(name).stored_fingerprint(self._indexes[name].fingerprint)
 
     def where(self, name: str) -> str:
-        """See ``Backend.where``."""
         return f"{self.address} under {self._namespace(name)} (redis.url, redis.key_prefix)"
 
     def servers(self) -> list[ServerFacts]:
-        """See ``Backend.servers``."""
         return [_server_facts(address, info) for address, info in read_facts(self.connections).items()]
 
     def check(self) -> list[str]:
-        """See ``Backend.check``."""
         return check_server(self.connections)
 
     def findings(self, *, rebuilds: bool) -> Iterator[Finding]:
-        """See ``Backend.findings``."""
         keys = [self._keys(name) for name in self._indexes]
         findings = check_redis(
             self.connections,
@@ -136,7 +118,6 @@ class RedisBackend:
         )
 
     def close(self) -> None:
-        """See ``Backend.close``."""
         self.connections.close()
 
     def __enter__(self) -> Self:
@@ -147,7 +128,6 @@ class RedisBackend:
 
 
 def _server_facts(address: str, info: Mapping[str, Any]) -> ServerFacts:
-    """Return the facts of a server from its reply to ``INFO``."""
     return ServerFacts(
         address=address,
         software=software(info),

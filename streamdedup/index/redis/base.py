@@ -31,14 +31,9 @@ _REMEMBERED_S = 3000.0
 class RedisIndexOptions:
     """Place and limits of an index in Redis, the same for all processes that use it.
 
-    Attributes:
-        namespace: Prefix and profile, joined by a colon; distinguishes this index from others on the servers.
-        bands: Band count, at least 1.
-        shards: Slots for each band; 1 except on a cluster.
-        lifetime_ms: Time to live for index entries, members and pending matches after the last write, in milliseconds;
-            None for ever. Claims live twice as long, at least.
-        bucket_cap: Largest number of members in a bucket; None for no limit.
-        bucket_layout: Bucket layout, by name (``redis.buckets``).
+    ``namespace`` is prefix and profile, joined by a colon. ``shards`` are the slots for each band, 1 except on a
+    cluster. ``lifetime_ms`` is the time to live for index entries, members and pending matches after the last write,
+    None for ever; claims live twice as long, at least. A ``bucket_cap`` of None is no limit.
     """
 
     namespace: str
@@ -59,12 +54,7 @@ class RedisIndexOptions:
 class RedisReading:
     """Reads an index in Redis; the base for ``RedisIndex`` and ``RedisIndexReader``.
 
-    Args:
-        servers: The Redis servers.
-        options: Place and limits.
-        keys: The index keys.
-        run: Calls scripts and returns their replies: ``ScriptRunner.run``, or a call without the right to write.
-        now_ms: Clock, in milliseconds since the epoch.
+    ``run`` calls scripts: ``ScriptRunner.run``, or a call without the right to write.
     """
 
     def __init__(
@@ -83,48 +73,41 @@ class RedisReading:
         self._now_ms = now_ms
 
     def _compare_fingerprint(self, stored: bytes, fingerprint: Fingerprint) -> Opening:
-        """Compare a stored fingerprint with the settings.
-
-        Raises:
-            IndexMismatch: The index was built with other parameters.
-            StoreMisconfigured: The stored value is no fingerprint.
-        """
+        """Compare a stored fingerprint with the settings; raise ``IndexMismatch`` or ``StoreMisconfigured``."""
         # Through JSON, as the stored value: a tuple becomes a list.
         configured = msgspec.json.decode(msgspec.json.encode(self.options.stored_fingerprint(fingerprint)))
         return compare_fingerprints(decode_fingerprint(self._keys.fingerprint, stored), configured)
 
     def get_entries(self, numbers: Sequence[int]) -> dict[int, IndexEntry]:
-        """See ``EntryReading.get_entries``."""
         distinct = list(dict.fromkeys(numbers))
         groups = by_slot(self._keys.entry_slot(number) for number in distinct)
-        keys = [[self._keys.entry(distinct[index]) for index in indexes] for indexes in groups.values()]
+        keys = [[self._keys.entry(distinct[row]) for row in rows] for rows in groups.values()]
         replies = self._servers.ask_all([Command(slot_keys[0], ("MGET", *slot_keys)) for slot_keys in keys])
         stored = {}
-        for indexes, values in zip(groups.values(), replies, strict=True):
-            for index, data in zip(indexes, values, strict=True):
+        for rows, values in zip(groups.values(), replies, strict=True):
+            for row, data in zip(rows, values, strict=True):
                 if data is not None:
-                    stored[distinct[index]] = data
+                    stored[distinct[row]] = data
         return _decoded(stored)
 
     def read_entries(self, numbers: Sequence[int], limit_bytes: int) -> dict[int, IndexEntry | None]:
-        """See ``EntryReading.read_entries``."""
         groups = by_slot(self._keys.entry_slot(number) for number in numbers)
         slot_limit_bytes = max(1, limit_bytes // max(1, len(groups)))  # without numbers there is no group
         calls = [
-            Call("read_entries", [self._keys.entry(numbers[index]) for index in indexes], [slot_limit_bytes])
-            for indexes in groups.values()
+            Call("read_entries", [self._keys.entry(numbers[row]) for row in rows], [slot_limit_bytes])
+            for rows in groups.values()
         ]
         read = {
-            numbers[index]: data
-            for indexes, reply in zip(groups.values(), self._run(calls), strict=True)
+            numbers[row]: data
+            for rows, reply in zip(groups.values(), self._run(calls), strict=True)
             # A reply ends where the limit was reached.
-            for index, data in zip(indexes, reply, strict=False)
+            for row, data in zip(rows, reply, strict=False)
         }
         entries = _decoded({number: data for number, data in read.items() if data is not None})
         return {number: entries.get(number) for number in read}
 
     def count_documents(self) -> int:
-        """See ``StoreHealth.count_documents``.
+        """As ``StoreHealth.count_documents``.
 
         Documents are counted with HyperLogLogs: standard error 0.81 %. Elements cannot be removed from a HyperLogLog,
         so each time slice has a HyperLogLog with 12 kB, which expires after the last index entry in the slice.
@@ -140,12 +123,10 @@ class RedisReading:
         return 0 if lifetime_ms is None else int(self._now_ms() * SLICES_PER_LIFETIME / lifetime_ms)
 
     def close(self) -> None:
-        """See ``StoreHealth.close``."""
         self._servers.close()
 
 
 def _decoded(stored: Mapping[int, bytes]) -> dict[int, IndexEntry]:
-    """Decode entries by document number."""
     with damage_translated():
         entries = decode_entries(list(stored), list(stored.values()))
     return dict(zip(stored, entries, strict=True))
@@ -243,18 +224,13 @@ class RedisPart(RedisReading):
         prefixes: Callable[[int], Sequence[Any]],
         arguments: Sequence[Iterable[Any]],
     ) -> list[Call]:
-        """Return a fenced call for each slot that occurs, from elements such as documents or changes.
+        """Return a fenced call for each slot that occurs, from rows such as documents or changes.
 
-        Args:
-            name: Script name.
-            slots: Slot for each element.
-            fences: Partition fences.
-            prefixes: Returns the first arguments for the call in a slot.
-            arguments: Arguments for each element; those of a slot follow its first arguments, in order.
+        ``prefixes`` returns the first arguments for the call in a slot; the ``arguments`` of its rows follow, in order.
         """
         encoded_fences = self._encode_fences(fences)
         calls = []
-        for slot, indexes in by_slot(slots).items():
-            slot_arguments = [*prefixes(slot), *chain.from_iterable(arguments[index] for index in indexes)]
+        for slot, rows in by_slot(slots).items():
+            slot_arguments = [*prefixes(slot), *chain.from_iterable(arguments[row] for row in rows)]
             calls.append(self._fenced_call(name, slot, encoded_fences, slot_arguments))
         return calls

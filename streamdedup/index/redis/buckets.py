@@ -74,7 +74,7 @@ class RedisBuckets(RedisPart):
     def insert_and_look_up(
         self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
     ) -> Hits:
-        """See ``BucketStore.insert_and_look_up``; the last call counts the documents for ``count_documents``."""
+        """As ``BucketStore.insert_and_look_up``; the last call counts the documents for ``count_documents``."""
         decode, cap = LAYOUTS[self.options.bucket_layout].decode, self.options.bucket_cap or 0
         calls, rows_of_call = self._calls("insert", numbers, band_keys, fences, [cap, SHOWN_OF_FULL])
         candidates: list[dict[int, int]] = [{} for _ in numbers]
@@ -96,7 +96,6 @@ class RedisBuckets(RedisPart):
     def remove_from_buckets(
         self, numbers: Sequence[int], band_keys: NDArray[np.uint32], fences: Sequence[Fence]
     ) -> None:
-        """See ``BucketStore.remove_from_buckets``."""
         calls, _ = self._calls("remove", numbers, band_keys, fences, [])
         self._run(calls)
 
@@ -126,7 +125,6 @@ class RedisBuckets(RedisPart):
         return calls, rows_of_call
 
     def _count_call(self, numbers: Sequence[int]) -> Call:
-        """Return the call that counts documents in the present time slice."""
         # `count_documents` reads a slice until all its documents have expired: a lifetime and a slice after its begin.
         lifetime_ms = self._lifetime + self._lifetime // SLICES_PER_LIFETIME
         elements = np.array(numbers, ">i8").tobytes()
@@ -134,13 +132,11 @@ class RedisBuckets(RedisPart):
         return Call("count_documents", [key], [lifetime_ms, elements], len(numbers))
 
     def remove_copies(self, documents: Sequence[tuple[int, bytes]], fences: Sequence[Fence]) -> None:
-        """See ``BucketStore.remove_copies``."""
         slots = (self._keys.copies_slot(digest) for _, digest in documents)
         removed = [(digest, number) for number, digest in documents]
         self._run(self._calls_by_slot("remove_copies", slots, fences, self._copies, removed))
 
     def copy_removals(self) -> dict[int, int]:
-        """See ``BucketStore.copy_removals``."""
         keys = [self._keys.copy_removals(slot) for slot in self._slots]
         counts = self._servers.ask_all([Command(key, ("HGET", key, "count")) for key in keys])
         return {slot: int(count or 0) for slot, count in enumerate(counts)}
@@ -151,7 +147,6 @@ class RedisBuckets(RedisPart):
         fences: Sequence[Fence],
         near_capacity: FoundNearCapacity | None = None,
     ) -> list[list[int]]:
-        """See ``BucketStore.insert_copies``."""
         inserted_first = near_capacity or FoundNearCapacity((), {})
         groups = by_slot(self._keys.copies_slot(digest) for _, digest in documents)
         member_groups = by_slot(self._keys.copies_slot(digest) for _, digest in inserted_first.documents)

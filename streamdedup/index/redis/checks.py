@@ -57,10 +57,7 @@ def check_redis(
     server gives that reason first. The script stays in the server's cache. No key is written, created or deleted.
 
     Args:
-        servers: Servers of the index.
-        address: Address of the servers without secrets, for the operator.
         keys: The guard of each slot of the indexes, a key that never exists.
-        rebuilds: Whether the daemon rebuilds a lost index by itself, so that its user needs more permissions.
         key_pattern: Pattern of all keys of the installation in a rule of an ACL.
     """
     try:

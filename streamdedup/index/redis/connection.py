@@ -38,14 +38,8 @@ def connect(
 ) -> Servers:
     """Return the connection to a single server; nothing is sent yet.
 
-    Args:
-        url: ``redis://``, ``rediss://`` or ``unix://``.
-        security: The client's own arguments for login and TLS; they take precedence over the URL's.
-        timeout_s: Time limit for a reply, in seconds.
-        connect_timeout_s: Time limit for connecting, in seconds.
-
-    Raises:
-        SettingsError: The URL cannot be used.
+    ``security`` are the client's own arguments for login and TLS, which take precedence over the URL's. Raises
+    ``SettingsError`` for a URL that cannot be used.
     """
     connections = _connections(security)
     try:
@@ -76,15 +70,9 @@ def connect_sentinel(
 ) -> Servers:
     """Return the connection to the master that Sentinels name, or to a replica of it; nothing is sent yet.
 
-    Args:
-        sentinels: Host and port for each Sentinel.
-        service: Master name at the Sentinels.
-        security: The client's own arguments for login to the master, and for TLS.
-        sentinel_security: The client's own arguments for login to the Sentinels, and for TLS.
-        from_replicas: Whether to connect to a replica where there is one; for commands that only read, and not for
-            ``read_facts`` and ``check_server``, which take a replica for a failover.
-        timeout_s: Time limit for a reply, in seconds.
-        connect_timeout_s: Time limit for connecting, in seconds.
+    ``security`` and ``sentinel_security`` are the client's own arguments for login and TLS. With ``from_replicas`` the
+    connection is to a replica where there is one; for commands that only read, and not for ``read_facts`` and
+    ``check_server``, which take a replica for a failover.
     """
     times = {"socket_timeout": timeout_s, "socket_connect_timeout": connect_timeout_s}
     # Each Sentinel is asked once: when one does not answer, the client asks the next.
@@ -113,7 +101,6 @@ class _SentinelClient(redis.Redis):
     """A client for the master that Sentinels name, or for replicas; closes the connections to the Sentinels too."""
 
     def close(self) -> None:
-        """Close all connections."""
         super().close()
         pool = self.connection_pool
         if isinstance(pool, SentinelConnectionPool):
@@ -170,15 +157,7 @@ def read_facts(servers: Servers) -> dict[str, dict[str, Any]]:
 
 
 def check_server(servers: Servers) -> list[str]:
-    """Check that each server is recent enough, accepts writes and keeps every key.
-
-    Returns:
-        Warnings for the operator, possibly none.
-
-    Raises:
-        StoreMisconfigured: As ``read_facts``; or a server evicts keys.
-        StoreUnavailable: As ``read_facts``.
-    """
+    """Raise unless each server is as in the settings, accepts writes and keeps every key; return warnings."""
     warnings: list[str] = []
     for name, info in read_facts(servers).items():
         warnings += policy_warnings(store_name(servers, name), info)
@@ -197,7 +176,6 @@ def store_name(servers: Servers, address: str) -> str:
 
 
 def _check_kind(servers: Servers, info: Mapping[str, Any]) -> None:
-    """Raise when a server is not as in the settings, or too old."""
     version = str(info.get("redis_version", "0"))
     if "sentinel_masters" in info:
         raise StoreMisconfigured('redis.url names a Sentinel; name it in redis.nodes, with redis.mode = "sentinel"')
@@ -213,11 +191,7 @@ def _check_kind(servers: Servers, info: Mapping[str, Any]) -> None:
 
 
 def policy_warnings(what: str, info: Mapping[str, Any]) -> list[str]:
-    """Return a warning if the server ``what`` would drop keys if it had a memory limit, from its reply to ``INFO``.
-
-    Raises:
-        StoreMisconfigured: The server has a memory limit, and drops keys at it (``refuse_eviction``).
-    """
+    """Return a warning if the server ``what`` would drop keys at a memory limit; raise if it has one and does."""
     refuse_eviction(what, info)
     policy = info.get("maxmemory_policy", NO_EVICTION)
     if policy == NO_EVICTION:
@@ -226,11 +200,7 @@ def policy_warnings(what: str, info: Mapping[str, Any]) -> list[str]:
 
 
 def _check_sentinels(pool: SentinelConnectionPool) -> None:
-    """Check that the Sentinels know the master; a master that is away at the moment passes.
-
-    Raises:
-        StoreMisconfigured: A Sentinel refuses the client, is no Sentinel, or no Sentinel knows the master.
-    """
+    """Raise unless the Sentinels know the master; a master that is away at the moment passes."""
     masters: set[str] = set()
     answers_count = 0
     for sentinel in pool.sentinel_manager.sentinels:

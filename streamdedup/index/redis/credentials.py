@@ -15,12 +15,7 @@ from streamdedup.errors import SettingsError
 
 
 class RenewedLogin(CredentialProvider):
-    """Reads user and password at each login.
-
-    Args:
-        source: Key of the setting that names the file or the function, for error texts.
-        read: Returns the password, or user and password.
-    """
+    """Reads the login at each connection: a password, or user and password. ``source`` is for error texts."""
 
     def __init__(self, source: str, read: Callable[[], tuple[str, ...]]) -> None:
         self.source = source

@@ -22,13 +22,11 @@ class RedisEntries(RedisPart):
 
     @staticmethod
     def encode_entries(entries: Sequence[IndexEntry]) -> list[bytes]:
-        """See ``EntryStore.encode_entries``."""
         return encode_entries(entries)
 
     def insert_entries(
         self, entries: Sequence[IndexEntry], fences: Sequence[Fence], encoded: Sequence[bytes] | None = None
     ) -> list[InsertResult]:
-        """See ``EntryStore.insert_entries``."""
         results = [InsertResult(InsertState.CREATED)] * len(entries)
         encoded = encode_entries(entries) if encoded is None else encoded
         # Reply of a call: a string with one state byte per entry; then, for each entry in ``RETURNING_STATES``, its
@@ -47,7 +45,6 @@ class RedisEntries(RedisPart):
         return results
 
     def replace_entries(self, entries: Sequence[IndexEntry], fences: Sequence[Fence]) -> None:
-        """See ``EntryStore.replace_entries``."""
         # The entries rely on the removals from buckets (rule 9), which are in other slots. A removal of no documents in
         # the slot of each entry stores the call number there (rule 10). A failover that loses the removals also loses
         # this number, and the new master refuses the entries.

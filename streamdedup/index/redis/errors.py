@@ -127,11 +127,7 @@ def wrong_type(key: str) -> StoreMisconfigured:
 
 @contextmanager
 def damage_translated() -> Iterator[None]:
-    """Raise errors for the operator in place of those of the codec.
-
-    Raises:
-        StoreMisconfigured: Stored bytes are damaged.
-    """
+    """Raise ``StoreMisconfigured``, for the operator, in place of errors of the codec."""
     try:
         yield
     except ValueError as error:

@@ -59,12 +59,9 @@ class Keys:
 
     Args:
         namespace: Prefix and profile, joined by a colon.
-        bands: Band count.
         shards: Slots for each band.
-        in_staging: Whether these keys belong to a staging index.
 
     Attributes:
-        slots_count: Slot count.
         fingerprint: Key that exists as long as the index does; the key ``staging`` if these are of a staging index.
         staging: Lease on the staging index.
         dropping: Key that exists while the index is being deleted.
@@ -81,19 +78,15 @@ class Keys:
     # Slots
 
     def entry_slot(self, number: int) -> int:
-        """Return the slot of an index entry."""
         return number % self.slots_count
 
     def copies_slot(self, digest: bytes) -> int:
-        """Return the slot of a bucket of exact copies."""
         return int.from_bytes(digest[:4], "big") % self.slots_count
 
     def claim_slot(self, pair_key: bytes) -> int:
-        """Return the slot of a claim."""
         return int.from_bytes(pair_key[:4], "big") % self.slots_count
 
     def partition_slot(self, partition: PartitionIncarnation) -> int:
-        """Return the slot for the pending matches of a partition."""
         return crc32(str(partition).encode()) % self.slots_count
 
     def calls_of_buckets(
@@ -120,7 +113,6 @@ class Keys:
         return self._tags[slot] + b"x"
 
     def buckets(self, slot: int) -> bytes:
-        """Return the prefix for buckets or bucket pages."""
         return self._tags[slot] + b"b"
 
     def copies(self, slot: int) -> bytes:
@@ -128,7 +120,6 @@ class Keys:
         return self._tags[slot] + b"d"
 
     def copy_removals(self, slot: int) -> bytes:
-        """Return the key that counts removals from buckets of exact copies."""
         return self._tags[slot] + b"q"
 
     def entries(self, slot: int) -> bytes:
@@ -136,7 +127,6 @@ class Keys:
         return self._tags[slot] + b"r"
 
     def entry(self, number: int) -> bytes:
-        """Return the key of an index entry."""
         return self.entries(self.entry_slot(number)) + encode_number(number)
 
     def cluster_sets(self, slot: int) -> bytes:
@@ -148,7 +138,6 @@ class Keys:
         return self._tags[slot] + b"c", self.claim_catalogue(slot)
 
     def claim_catalogue(self, slot: int) -> bytes:
-        """Return the key of the claim-page catalogue."""
         return self._tags[slot] + b"k"
 
     def pending_matches_prefix(self, slot: int) -> bytes:
@@ -156,15 +145,12 @@ class Keys:
         return self._tags[slot] + b"p"
 
     def pending_matches(self, position: Position) -> bytes:
-        """Return the key for the pending matches at a position."""
         return self.pending_matches_prefix(self.partition_slot(position.partition_incarnation)) + position.key.encode()
 
     def fence(self, slot: int, partition: Partition) -> bytes:
-        """Return the fence key for a partition in one slot."""
         return self._tags[slot] + b"f" + str(partition).encode()
 
     def announced(self, slot: int, partition: Partition) -> bytes:
-        """Return the key for the announced attempt for a partition in one slot."""
         return self._tags[slot] + b"a" + str(partition).encode()
 
     def fencing(self, slot: int, partitions: Sequence[bytes], writer: bytes, call_slot: int) -> list[bytes]:
@@ -177,7 +163,6 @@ class Keys:
         return [tag + b"x", *map((tag + b"f").__add__, partitions), self._tags[call_slot] + b"o" + writer]
 
     def high_water_mark(self, partition: Partition) -> bytes:
-        """Return the high-water-mark key for a partition."""
         return self._tags[0] + b"m" + str(partition).encode()
 
     def documents(self, time_slice: int) -> bytes:
@@ -186,8 +171,8 @@ class Keys:
 
 
 def by_slot(slots: Iterable[int]) -> dict[int, list[int]]:
-    """Return list indexes, ascending, by slot, from the slot of each list element."""
+    """Return the rows of a list, ascending, by slot, from the slot of each row."""
     groups: dict[int, list[int]] = {}
-    for index, slot in enumerate(slots):
-        groups.setdefault(slot, []).append(index)
+    for row, slot in enumerate(slots):
+        groups.setdefault(slot, []).append(row)
     return groups

@@ -31,67 +31,64 @@ class RedisPairs(RedisPart):
     def save_pending_matches(
         self, pending: Sequence[tuple[Position, PendingMatches]], fences: Sequence[Fence]
     ) -> list[PendingMatches]:
-        """See ``PairStore.save_pending_matches``."""
         encoded = [encode_pending(matches) for _, matches in pending]
         slots = (self._keys.partition_slot(position.partition_incarnation) for position, _ in pending)
         groups = list(_split_calls(slots, [len(fields) for fields in encoded]))
         calls, encoded_fences = [], self._encode_fences(fences)
-        for slot, indexes in groups:
+        for slot, rows in groups:
             arguments: list[Any] = [self._keys.pending_matches_prefix(slot), self._lifetime]
-            for index in indexes:
-                position, fields = pending[index][0], encoded[index]
+            for row in rows:
+                position, fields = pending[row][0], encoded[row]
                 arguments += (position.key, len(fields), *chain.from_iterable(fields.items()))
             calls.append(self._fenced_call("save_pending_matches", slot, encoded_fences, arguments))
         replies = self._run(calls)
         saved = [matches for _, matches in pending]
         with damage_translated():
-            for (_, indexes), reply in zip(groups, replies, strict=True):
-                for index, hash_reply in zip(indexes, reply, strict=True):
+            for (_, rows), reply in zip(groups, replies, strict=True):
+                for row, hash_reply in zip(rows, reply, strict=True):
                     saved_fields = fields_of(hash_reply)
                     # Decoded only where an earlier attempt has saved something else.
-                    if saved_fields != encoded[index]:
-                        saved[index] = decode_pending(saved_fields)
+                    if saved_fields != encoded[row]:
+                        saved[row] = decode_pending(saved_fields)
         return saved
 
     def claim_pairs(
         self, claims: Sequence[tuple[bytes, Position]], fences: Sequence[Fence], extended_keys: Sequence[bytes] = ()
     ) -> list[bool]:
-        """See ``PairStore.claim_pairs``."""
         pair_keys = [*(pair_key for pair_key, _ in claims), *extended_keys]
         tokens = [position_token(position) for _, position in claims]
         sizes = [1] * len(pair_keys)  # in pairs
         groups = list(_split_calls(map(self._keys.claim_slot, pair_keys), sizes))
         calls, encoded_fences = [], self._encode_fences(fences)
         lifetime_ms = claim_lifetime(self.options.lifetime_ms) or 0  # in scripts 0 is for ever
-        for slot, indexes in groups:
-            # Indexes ascend, so the claims come before the pairs that are only extended, which have no token.
-            claims_count = sum(index < len(claims) for index in indexes)
+        for slot, rows in groups:
+            # Rows ascend, so the claims come before the pairs that are only extended, which have no token.
+            claims_count = sum(row < len(claims) for row in rows)
             arguments: list[Any] = [*self._keys.claim_pages(slot), lifetime_ms, claims_count]
-            for index in indexes:
-                arguments.append(pair_keys[index][-_FIELD_BYTES:])
-                if index < len(claims):
-                    arguments.append(tokens[index])
+            for row in rows:
+                arguments.append(pair_keys[row][-_FIELD_BYTES:])
+                if row < len(claims):
+                    arguments.append(tokens[row])
             calls.append(self._fenced_call("claim_pairs", slot, encoded_fences, arguments))
         owned = [False] * len(claims)
-        for (_, indexes), reply in zip(groups, self._run(calls), strict=True):
+        for (_, rows), reply in zip(groups, self._run(calls), strict=True):
             # The reply covers the claims only, which come first.
-            for index, is_owned in zip(indexes, reply, strict=False):
-                owned[index] = is_owned == 1
+            for row, is_owned in zip(rows, reply, strict=False):
+                owned[row] = is_owned == 1
         return owned
 
     def count_claims(self) -> int:
-        """See ``StoreHealth.count_claims``."""
         keys = [self._keys.claim_catalogue(slot) for slot in self._slots]
         catalogues = self._servers.ask_all([Command(key, ("GET", key)) for key in keys])
         return sum(claims_in(catalogue) for catalogue in catalogues if catalogue)
 
 
 def _split_calls(slots: Iterable[int], sizes: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
-    """Yield slot and ascending element indexes for each call, from slot and size (``_FULL_CALL``) of each element."""
-    for slot, indexes in by_slot(slots).items():
+    """Yield slot and rows, ascending, for each call, from slot and size (``_FULL_CALL``) of each row."""
+    for slot, rows in by_slot(slots).items():
         start = call_size = 0
-        for end, index in enumerate(indexes, 1):
-            call_size += sizes[index]
-            if call_size >= _FULL_CALL or end == len(indexes):
-                yield slot, indexes[start:end]
+        for end, row in enumerate(rows, 1):
+            call_size += sizes[row]
+            if call_size >= _FULL_CALL or end == len(rows):
+                yield slot, rows[start:end]
                 start, call_size = end, 0

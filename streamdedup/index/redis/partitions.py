@@ -41,7 +41,6 @@ class RedisPartitions(RedisPart):
         state: BrokerState = UNKNOWN_BROKER_STATE,
         confirm: Callable[[], None] = lambda: None,
     ) -> Fence:
-        """See ``PartitionStore.fence``."""
         self._refuse_if_gone()
         announced = self._set_fences(partition, generation)
         # Again, now that the fence is set: the index may have been deleted just before, and a staging index is not for
@@ -92,7 +91,6 @@ class RedisPartitions(RedisPart):
     def finish(
         self, committed: Mapping[Partition, int], positions: Sequence[Position], fences: Sequence[Fence]
     ) -> None:
-        """See ``PartitionStore.finish``."""
         # In this order: after a crash in between, the high-water mark tells the next owner which positions to clear.
         self._drop_pending_matches(positions)
         by_partition = {fence.partition: fence for fence in fences}
@@ -105,7 +103,6 @@ class RedisPartitions(RedisPart):
         self._servers.ask_all([Command(key, ("UNLINK", key)) for key in keys])
 
     def partition_states(self, partitions: Sequence[Partition]) -> dict[Partition, PartitionState]:
-        """See ``PartitionStore.partition_states``."""
         if not partitions:
             return {}
         keys = [
@@ -135,7 +132,6 @@ class RedisPartitions(RedisPart):
     def announce(
         self, attempt_id: str, fences: Sequence[Fence], starts: Mapping[Partition, int], *, committed: bool = False
     ) -> None:
-        """See ``PartitionStore.announce``."""
         calls, encoded_fences = [], self._encode_fences(fences)
         values = [
             encode_attempt(
@@ -151,6 +147,5 @@ class RedisPartitions(RedisPart):
         self._run(calls)
 
     def unfence(self, partition: Partition) -> None:
-        """See ``PartitionStore.unfence``."""
         keys = [self._keys.fence(slot, partition) for slot in self._slots]
         self._servers.ask_all([Command(key, ("UNLINK", key)) for key in keys])

@@ -32,7 +32,6 @@ class RedisIndexReader(RedisReading):
         self._scripts = load_scripts()
 
     def check(self, fingerprint: Fingerprint) -> Opening | None:
-        """See ``IndexReader.check``."""
         key = self._keys.fingerprint
         requests = (("GET", key), ("EXISTS", self._keys.staging), ("EXISTS", self._keys.dropping))
         stored, is_rebuilt, is_half_dropped = self._servers.ask_all([Command(key, parts) for parts in requests])
@@ -42,7 +41,6 @@ class RedisIndexReader(RedisReading):
         return None if stored is None or is_half_dropped else self._compare_fingerprint(stored, fingerprint)
 
     def look_up(self, numbers: Sequence[int], band_keys: NDArray[np.uint32]) -> Hits:
-        """See ``IndexReader.look_up``."""
         layout = self.options.bucket_layout
         calls, rows_of_call = [], []
         for slot, rows, keys in self._keys.calls_of_buckets(band_keys, CALL_DOCUMENTS):
@@ -57,7 +55,6 @@ class RedisIndexReader(RedisReading):
         return hits_of_members(numbers, buckets, self.options.bucket_cap)
 
     def look_up_copies(self, documents: Sequence[tuple[int, bytes]]) -> list[list[int]]:
-        """See ``IndexReader.look_up_copies``."""
         keys = [self._keys.copies(self._keys.copies_slot(digest)) + digest for _, digest in documents]
         replies = self._servers.ask_all([Command(key, ("SMEMBERS", key)) for key in keys])
         return [

@@ -46,7 +46,6 @@ def _script(source: bytes) -> Script:
 
 
 def load_scripts() -> dict[str, Script]:
-    """Read all scripts, by name."""
     scripts = {}
     for path in _FOLDER.iterdir():
         name = path.name.removesuffix(".lua")
@@ -63,7 +62,6 @@ class Call(NamedTuple):
     """A script call.
 
     Attributes:
-        name: Script name.
         keys: Declared keys; the first key decides on the server.
         documents_count: Documents that one argument holds, joined; 0 where each has arguments of its own.
     """
@@ -78,7 +76,6 @@ class ScriptRunner:
     """Calls scripts for one index.
 
     Args:
-        servers: The Redis servers.
         fingerprint_key: A key that exists as long as the index; tells a missing fence from a lost index.
 
     Attributes:
@@ -97,12 +94,6 @@ class ScriptRunner:
         """Call scripts and return their replies, in few round trips, none of which keeps a server busy for long.
 
         Calls in one slot are executed in order.
-
-        Raises:
-            StoreUnavailable: A server did not answer; some calls may have taken effect.
-            StoreMisconfigured: A server refuses the client for good.
-            BatchRefused: A later generation owns a partition, or a fence is missing.
-            IndexLost: The index is gone.
         """
         self.number += 1  # for the next run: ``calls`` were made with the number of this one
         replies: list[Any] = []
@@ -138,7 +129,6 @@ class ScriptRunner:
         return replies
 
     def load(self) -> None:
-        """Load all scripts into every server."""
         for script in self._scripts.values():
             self._servers.ask_masters("SCRIPT LOAD", script.source)
 

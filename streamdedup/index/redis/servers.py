@@ -31,12 +31,7 @@ _ASK_AGAIN = (exceptions.MovedError, exceptions.ClusterDownError, exceptions.Con
 
 
 class Command(NamedTuple):
-    """A command for the server that holds a key.
-
-    Attributes:
-        key: A key whose slot all keys in the command share.
-        parts: Name and arguments.
-    """
+    """A command for the server that holds ``key``; all keys of the command share its slot."""
 
     key: bytes
     parts: Sequence[Any]
@@ -87,9 +82,7 @@ class Servers(ABC):
     Methods raise ``StoreUnavailable`` when a server does not answer (some commands may have taken effect) and
     ``StoreMisconfigured`` when a server refuses the client for good.
 
-    Attributes:
-        connections: Counts the opened connections.
-        mode: The setting ``redis.mode``.
+    ``mode`` is the setting ``redis.mode``.
     """
 
     connections: Connections
@@ -115,7 +108,6 @@ class Servers(ABC):
         """Close all connections; never raises."""
 
     def ask(self, key: bytes, *parts: Any) -> Any:
-        """Send one command to the server that holds a key; return the reply."""
         return self.ask_all([Command(key, parts)])[0]
 
     def ask_all(self, commands: Sequence[Command]) -> list[Any]:
@@ -143,7 +135,6 @@ class OneServer(Servers):
         self.mode = "sentinel" if isinstance(client.connection_pool, SentinelConnectionPool) else "single"
 
     def send(self, commands: Sequence[Command]) -> list[Any]:
-        """See ``Servers.send``."""
         pipeline: Any = self.client.pipeline(transaction=False)
         for command in commands:
             pipeline.execute_command(*command.parts)
@@ -152,18 +143,15 @@ class OneServer(Servers):
         return replies
 
     def ask_masters(self, *parts: Any) -> dict[str, Any]:
-        """See ``Servers.ask_masters``."""
         with translated(self._address, self.connections.new_login_setting):
             reply = self.client.execute_command(*parts)
         return {self._address(): reply}
 
     def ask_master(self, name: str, *parts: Any) -> Any:  # noqa: ARG002  there is only one
-        """See ``Servers.ask_master``."""
         with translated(self._address, self.connections.new_login_setting):
             return self.client.execute_command(*parts)
 
     def close(self) -> None:
-        """See ``Servers.close``."""
         self.client.close()
 
     def _address(self) -> str:
@@ -188,7 +176,6 @@ class ClusterServers(Servers):
 
     Args:
         open_client: Makes a client, which connects at once.
-        connections: Counts the connections that the clients open.
         from_replicas: Whether commands, which must only read, go to a replica where there is one.
     """
 
@@ -207,7 +194,6 @@ class ClusterServers(Servers):
         self._client: RedisCluster | None = None
 
     def send(self, commands: Sequence[Command]) -> list[Any]:
-        """See ``Servers.send``."""
         if not commands:
             return []
         replies = self._exchange(
@@ -223,13 +209,11 @@ class ClusterServers(Servers):
         return master
 
     def ask_masters(self, *parts: Any) -> dict[str, Any]:
-        """See ``Servers.ask_masters``."""
         replies = self._exchange(lambda client: [(master, parts) for master in client.get_primaries()])
         check_replies([reply for _, reply in replies])
         return {master.name: reply for master, reply in replies}
 
     def ask_master(self, name: str, *parts: Any) -> Any:
-        """See ``Servers.ask_master``."""
 
         def choose_node(client: RedisCluster) -> list[_Addressed]:
             for master in client.get_primaries():
@@ -242,7 +226,6 @@ class ClusterServers(Servers):
         return reply
 
     def close(self) -> None:
-        """See ``Servers.close``."""
         client, self._client = self._client, None
         if client is not None:
             client.close()
@@ -301,11 +284,7 @@ def _with_node_names(reply: Any, nodes: Sequence[str]) -> Any:
 
 
 def refuse_eviction(what: str, info: Mapping[str, Any]) -> None:
-    """Raise when the server ``what`` drops keys as soon as it is full, from its reply to ``INFO memory``.
-
-    Raises:
-        StoreMisconfigured: The server has a memory limit and a policy that evicts.
-    """
+    """Raise when the server ``what`` drops keys as soon as it is full, from its reply to ``INFO memory``."""
     policy = info.get("maxmemory_policy", NO_EVICTION)
     if policy != NO_EVICTION and info.get("maxmemory"):
         raise StoreMisconfigured(

@@ -43,14 +43,12 @@ class RedisStagingIndex:
         self._upkeep = RedisUpkeep(servers, self._namespace)
 
     def hold(self) -> None:
-        """See ``StagingIndex.hold``."""
         key = self._keys.staging
         # Where the key exists, it may be the lease of this process.
         if not (self._servers.ask(key, "SET", key, self._name, "NX", "PX", LEASE_MS) or self._extend_or_complete()):
             raise StoreUnavailable(f"the index of {self._namespace} is being rebuilt by another process")
 
     def clear(self, tick: Callable[[], None] = lambda: None) -> None:
-        """See ``StagingIndex.clear``."""
 
         def deleted(count: int) -> None:
             self.extend_lease()  # the deletion may take longer than the lease
@@ -85,18 +83,15 @@ class RedisStagingIndex:
         return bool(has_lease)
 
     def extend_lease(self) -> None:
-        """See ``StagingIndex.extend_lease``."""
         if not self._extend_or_complete():
             raise BatchRefused(_TAKEN_OVER)
 
     def complete(self, fingerprint: Fingerprint) -> None:
-        """See ``StagingIndex.complete``."""
         # The same value that ``RedisIndex.open`` writes.
         if not self._extend_or_complete(msgspec.json.encode(self.store.options.stored_fingerprint(fingerprint))):
             raise BatchRefused(_TAKEN_OVER)
 
     def abandon(self) -> None:
-        """See ``StagingIndex.abandon``."""
         try:
             if self._extend_or_complete():
                 self._servers.ask(self._keys.staging, "UNLINK", self._keys.staging)

@@ -25,7 +25,6 @@ class RedisIndex(RedisPartitions, RedisEntries, RedisBuckets, RedisPairs):
     """An ``Index`` in Redis: a part for each Protocol in the contract, and ``StoreHealth``."""
 
     def open(self, fingerprint: Fingerprint, *, create: bool = True) -> Opening | None:
-        """See ``StoreHealth.open``."""
         key = self._keys.fingerprint
         # In one command, because a rebuild may end at any moment. The key ``dropping`` exists while an index is being
         # deleted: by `index drop`, which has no lease, or by a rebuild, which takes the lease before the deletion and
@@ -45,15 +44,12 @@ class RedisIndex(RedisPartitions, RedisEntries, RedisBuckets, RedisPairs):
         return None if stored is None else self._compare_fingerprint(stored, fingerprint)
 
     def connections_count(self) -> int:
-        """See ``StoreHealth.connections_count``."""
         return self._servers.connections.count
 
     def ping(self) -> None:
-        """See ``StoreHealth.ping``."""
         self._servers.ask_masters("PING")
 
     def stats(self) -> StoreStats:
-        """See ``StoreHealth.stats``."""
         masters = self._servers.ask_masters("INFO", "memory")
         for name, info in masters.items():
             # At every reading of the metrics, because an operator may change the policy at any time.
@@ -66,8 +62,4 @@ def _fullest(masters: Iterable[Mapping[str, Any]]) -> StoreStats:
     stats = [
         StoreStats(used_bytes=info.get("used_memory"), limit_bytes=info.get("maxmemory") or None) for info in masters
     ]
-    return max(stats, key=lambda master: (_fullness(master), master.used_bytes or 0))
-
-
-def _fullness(stats: StoreStats) -> float:
-    return (stats.used_bytes or 0) / stats.limit_bytes if stats.limit_bytes else 0.0
+    return max(stats, key=lambda master: (master.used_share, master.used_bytes or 0))

@@ -18,8 +18,6 @@ def tls_mismatch(addresses: Sequence[tuple[str, int]], *, uses_tls: bool, has_ur
     """Return an error text if a server expects TLS and the settings have none, or the reverse.
 
     Args:
-        addresses: Host and port of each server.
-        uses_tls: Whether the client uses TLS.
         has_url: Whether the scheme of a URL decides about TLS.
     """
     for host, port in addresses:

@@ -52,17 +52,10 @@ FORMATS: Final = {
 
 
 def make_format(name: str, schema: Schema, registry: Registry | None, id_header: str = VALUE_ID_HEADER) -> ValueFormat:
-    """Return a format.
+    """Return the format ``name``, a key of ``FORMATS``; or ``registry`` for schemas of all types, as keys have them.
 
-    Args:
-        name: A key of ``FORMATS``; or ``registry`` for schemas of all types, as keys have them.
-        schema: The fields.
-        registry: The schema registry; None for a format without schemas.
-        id_header: Record header with the schema id.
-
-    Raises:
-        ModuleNotFoundError: The format needs a library of the extra ``registry``.
-        ValueError: The format needs a registry.
+    ``id_header`` is the record header with the schema id. Raises ``ModuleNotFoundError`` where the format needs the
+    extra ``registry``, and ``ValueError`` where it needs a registry.
     """
     rows = [FORMATS[name]] if name in FORMATS else [row for row in FORMATS.values() if row.registered]
     modules = [import_module(row.module) for row in rows]  # here, because most formats need libraries of an extra

@@ -33,11 +33,7 @@ _WHOLE = "streamdedup_value"
 
 
 def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSchema:
-    """Return a reader for the values of an Avro schema.
-
-    Raises:
-        DecodeError: It is no Avro schema, or one whose values cannot be read safely.
-    """
+    """Return a reader for a schema's values; raise ``DecodeError`` for a schema that cannot be read safely."""
     names, walk, root = _walk(registered, schema)
     step = as_step(walk.step(root))
 
@@ -127,7 +123,6 @@ def _misfit(fields: Mapping[str, Any], parsed: Any) -> str:
 
 
 def _parsed(registered: RegisteredSchema) -> Any:
-    """Return the schema of whole values for the writer of fastavro."""
     named: dict[str, Any] = {}
     try:
         for text in registered.references.values():

@@ -37,12 +37,10 @@ class Type(NamedTuple):
 
 
 def unusable(reason: str) -> DecodeError:
-    """Return the error about a schema."""
     return DecodeError(ErrorCode.UNUSABLE_SCHEMA, f"it is no Avro schema: {reason[:200]}")
 
 
 def _number(value: bytes, position: int) -> tuple[int, int]:
-    """Return a zigzag number, and the position behind it."""
     byte = value[position]
     number, shift = byte & 0x7F, 7
     while byte >= 0x80:
@@ -56,7 +54,6 @@ def _number(value: bytes, position: int) -> tuple[int, int]:
 
 
 def _length(value: bytes, position: int) -> tuple[int, int]:
-    """Return a length or an index, and the position behind it."""
     byte = value[position]
     if byte < 0x80 and not byte & 1:  # most lengths have a byte
         return byte >> 1, position + 1
@@ -96,14 +93,7 @@ def _stop(value: bytes, position: int, _level: int, _contents: list[Any]) -> int
 
 
 class Walk:
-    """Makes the steps of a schema.
-
-    Args:
-        leaves: Number of the content at each path.
-
-    Attributes:
-        definitions: Definitions of the types at each leaf that the schema has.
-    """
+    """Makes the steps of a schema, for the leaves by path; ``definitions`` are those of the types at each leaf."""
 
     def __init__(self, leaves: Mapping[Path, int]) -> None:
         self._leaves = leaves
@@ -140,11 +130,8 @@ class Walk:
     def step(self, node: Any, namespace: str = "", path: Path | None = (), *, is_last: bool = True) -> Step | int:
         """Return the step of a type, or its size if nothing is read and all values have the same.
 
-        Args:
-            node: Schema of the type.
-            namespace: Namespace around it.
-            path: Path of the type; None in a part that is skipped.
-            is_last: Whether nothing behind the type is read.
+        ``namespace`` is that around the type; ``path`` is None in a part that is skipped; ``is_last`` means that
+        nothing behind the type is read.
         """
         key = None
         try:
@@ -224,7 +211,6 @@ def _deeper(level: int) -> int:
 
 
 def _refusal(reason: str) -> Step:
-    """Return the step of a broken type: only values that have it are refused."""
 
     def step(_value: bytes, _position: int, _level: int, _contents: list[Any]) -> int:
         raise unusable(reason)

@@ -25,23 +25,12 @@ PLACE: Final = " - at `$."
 
 
 class Schema:
-    """Field names and types.
+    """Field names and types; ``struct`` is the class whose instances hold the fields.
 
-    Args:
-        names: Field name for each attribute except the texts; an empty name is the whole value, such as a key.
-        texts: Text field names; none for record keys.
-        most_text_bytes: Limit for a text in UTF-8; formats need not decode a longer one.
-
-    Attributes:
-        most_text_bytes: As above.
-        struct: Class whose instances hold the fields.
-        names: Field name for each attribute.
-        texts: Text attributes (``text_0``, ...), in order.
-        types: Type for each attribute.
-        paths: Paths for each name, the first with a value counts: the name, and with dots its parts.
-
-    Raises:
-        ValueError: A name used twice, or a name with quotes, backslashes or control characters.
+    An empty name is the whole value, such as a key. Formats need not decode a text of more than ``most_text_bytes``. By
+    attribute, ``text_0`` and so on for the texts, ``names`` are the field names and ``types`` the types. Of the
+    ``paths`` for a name the first with a value counts: the name, and with dots its parts. Raises ``ValueError`` for a
+    name used twice, or one with quotes, backslashes or control characters.
     """
 
     def __init__(self, *, texts: Sequence[str] = (), most_text_bytes: int = sys.maxsize, **names: str) -> None:
@@ -62,11 +51,9 @@ class Schema:
         self.struct: Any = msgspec.defstruct("Fields", fields, rename=self.names, gc=False)
 
     def from_mapping(self, fields: Mapping[str, Any]) -> Any:
-        """Return the fields from values by name.
+        """Return the fields from values by name; raise ``DecodeError`` or ``DocumentTooLarge`` for a wrong one.
 
-        Raises:
-            DecodeError: A value has a wrong type.
-            DocumentTooLarge: A text is too long; formats may leave such a text in bytes.
+        Formats may leave a text that is too long in bytes.
         """
         for attribute in self.texts:
             content = fields.get(self.names[attribute])
@@ -78,12 +65,10 @@ class Schema:
             raise self.wrong_type(error) from None
 
     def too_large(self, length: int) -> DocumentTooLarge:
-        """Return the error about a text of so many bytes."""
         reason = f"the text is {length:,} bytes long; the limit is {self.most_text_bytes:,}"
         return DocumentTooLarge(ErrorCode.TOO_LARGE, reason)
 
     def bad_id(self, reason: str) -> DecodeError:
-        """Return the error about an id."""
         return DecodeError(ErrorCode.INVALID_ID, f"the id (field `{self.names['id']}` or the key) {reason}")
 
     def wrong_type(self, error: msgspec.ValidationError) -> DecodeError:

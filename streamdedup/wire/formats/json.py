@@ -40,11 +40,7 @@ _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))  # all bytes but brackets
 
 
 class JsonFormat:
-    """Reads JSON objects; see ``ValueFormat``.
-
-    Args:
-        schema: Fields to return.
-    """
+    """Reads JSON objects: the ``ValueFormat`` of files, and of records without a registry."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
@@ -56,11 +52,9 @@ class JsonFormat:
             self._read = lambda value: schema.struct(read_whole(value))
 
     def batch(self) -> AbstractContextManager[None]:
-        """See ``ValueFormat.batch``."""
         return nullcontext()
 
     def fields(self, value: bytes, headers: Headers = ()) -> Any:
-        """See ``ValueFormat.fields``."""
         if is_too_deep(value):
             raise DecodeError(ErrorCode.TOO_DEEP, f"the value is nested deeper than {MAX_DEPTH} levels")
         try:
@@ -94,7 +88,6 @@ class JsonFormat:
 
 
 def value_format(schema: Schema) -> JsonFormat:
-    """Return the format of a profile."""
     return JsonFormat(schema)
 
 
@@ -160,12 +153,8 @@ def _is_null(content: Any) -> bool:
 def _filler(types: Mapping[str, Any], paths: Mapping[str, Path], place: str = "") -> Callable[[Any, Any], None]:
     """Return a function that gets the fields and a JSON object at a place, and sets fields that are None.
 
-    msgspec skips all but the paths. A path through a missing value or another type leaves a field unset.
-
-    Args:
-        types: Type for each attribute.
-        paths: Path from the place for each attribute.
-        place: Names that lead to the place, with a dot behind each.
+    msgspec skips all but the paths, which begin at the place. A path through a missing value or another type leaves a
+    field unset. ``place`` are the names that lead to the place, with a dot behind each.
     """
     leaves = {attribute: path[0] for attribute, path in paths.items() if len(path) == 1}
     longer: dict[str, dict[str, Path]] = {}

@@ -15,7 +15,6 @@ _OPEN = frozenset({"patternProperties", "$ref"})
 
 
 def compile_writer(_registered: RegisteredSchema, _schema: Schema) -> Write:
-    """Return a writer of JSON."""
     return lambda fields: msgspec.json.encode(nested(fields))
 
 
@@ -23,9 +22,6 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
     """Return a reader for the values of a JSON Schema, and the names of the fields that the values may have.
 
     Only a schema without additional properties excludes a field.
-
-    Raises:
-        DecodeError: It is no JSON Schema.
     """
     try:
         declared = msgspec.json.decode(registered.text, type=dict | bool)
@@ -36,7 +32,6 @@ def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSche
 
 
 def _may_have(declared: Any, path: Path) -> bool:
-    """Tell whether objects of a schema may have a property."""
     for step in path:
         is_closed = isinstance(declared, dict) and declared.get("additionalProperties") is False
         properties = declared.get("properties", {}) if is_closed and _OPEN.isdisjoint(declared) else None

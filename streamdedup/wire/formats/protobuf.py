@@ -73,12 +73,7 @@ _MODULES = {
 
 
 def compile_schema(registered: RegisteredSchema, schema: Schema) -> CompiledSchema:
-    """Return a reader for the messages of a Protobuf file.
-
-    Raises:
-        DecodeError: It is no Protobuf file.
-        RegistryMisconfigured: protoc cannot write temporary files.
-    """
+    """Return a reader for a file's messages; ``RegistryMisconfigured`` if protoc cannot write temporary files."""
     file = _compiled(registered)
     texts = {schema.names[attribute] for attribute in schema.texts}
 
@@ -185,9 +180,7 @@ def _descriptor(name: str, text: str) -> FileDescriptorProto:
 def _run_protoc(texts: Mapping[str, str], names: Sequence[str]) -> list[FileDescriptorProto]:
     """Return the descriptors of some files, and of those that they import.
 
-    Args:
-        texts: Text by name of each file.
-        names: Files to compile, of ``texts`` or of those that protoc has.
+    ``texts`` are by name of each file; ``names`` are files of ``texts`` or of those that protoc has.
 
     Raises:
         DecodeError: They cannot be compiled within the limits of time and memory.

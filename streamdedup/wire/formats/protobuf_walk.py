@@ -153,7 +153,6 @@ def _known_value(message: Descriptor, contents: Mapping[int, Any], most_bytes: i
 
 
 def _scalar(field: FieldDescriptor, content: Any, most_bytes: int) -> Any:
-    """Return the value of a field from its bytes or its number."""
     if field.type in _FLOATS:
         return struct.unpack(_FLOATS[field.type], content)[0]
     if field.type == _Field.TYPE_STRING:

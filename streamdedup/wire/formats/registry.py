@@ -51,7 +51,6 @@ class RegisteredSchema(NamedTuple):
 
     Attributes:
         kind: ``AVRO``, ``JSON`` or ``PROTOBUF``.
-        text: Text of the schema.
         references: Text by name of each schema that it refers to, directly or not; referred schemas come first.
         schema_id: Id; 0 if the schema was looked up by its id, which the answer does not repeat.
     """
@@ -63,12 +62,7 @@ class RegisteredSchema(NamedTuple):
 
 
 class CompiledSchema(NamedTuple):
-    """A schema that reads values.
-
-    Attributes:
-        read: Returns the fields in a value without its frame, an instance of ``Schema.struct``.
-        names: Names of the fields that the schema has.
-    """
+    """A schema that reads values without their frame, and the names of the fields that the schema has."""
 
     read: Callable[[bytes], Any]
     names: Collection[str]
@@ -241,14 +235,7 @@ def _error_code(body: bytes) -> int:
 
 
 class RegistryFormat:
-    """Reads values whose schemas are in a registry; see ``ValueFormat``.
-
-    Args:
-        schema: Fields to return.
-        registry: The registry.
-        compilers: Make readers and writers of schemas, by kind of schema.
-        id_header: Header with the schema id.
-    """
+    """Reads values whose schemas are in a registry, with ``compilers`` by kind of schema."""
 
     def __init__(
         self, schema: Schema, registry: Registry, compilers: Mapping[str, SchemaCompiler], id_header: str
@@ -275,7 +262,6 @@ class RegistryFormat:
                 self._unknown.clear()
 
     def fields(self, value: bytes, headers: Headers = ()) -> Any:
-        """See ``ValueFormat.fields``."""
         schema_id, value = split_frame(value, headers, self._id_header)
         remembered = self._readers.pop(schema_id, None)
         if remembered is None:
@@ -336,13 +322,7 @@ class RegistryFormat:
         return compiled
 
     def missing_fields(self, subject: str) -> list[str] | None:
-        """Return the names of the fields that the newest schema of a subject lacks; None if there is no subject.
-
-        Raises:
-            DecodeError: Values with this schema cannot be read.
-            RegistryUnavailable: The registry does not answer.
-            RegistryMisconfigured: The registry refuses this client, or no registry is at the URL.
-        """
+        """Return the fields that a subject's newest schema lacks; None if there is no subject. Raise as ``by_id``."""
         with RegistrySession(self._registry) as session:
             registered = session.latest(subject)
         if registered is None:
