@@ -103,7 +103,6 @@ def secrets_of(section: type[BaseModel]) -> list[str]:
 
 
 def is_secret(field: FieldInfo) -> bool:
-    """Return whether a field's value is a secret, which is never shown."""
     return SecretStr in (field.annotation, *get_args(field.annotation))
 
 
@@ -119,7 +118,6 @@ def names_file(field: FieldInfo, value: object) -> bool:
 
 
 def describe_allowed(field: FieldInfo) -> str:
-    """Describe a field's accepted values, from its kind, its type and its bounds."""
     kind = kind_of(field)
     if kind is WORD:
         # The annotation is a Literal, or ``Literal[...] | None``.

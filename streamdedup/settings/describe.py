@@ -61,10 +61,7 @@ def describe_suppression(profile: Profile) -> Iterator[str]:
 
 
 def profile_lines(profile: Profile, always: Sequence[str] = ()) -> Iterator[str]:
-    """Yield a TOML line for each profile key that has not its default, and for the attributes named in ``always``.
-
-    ``_lines``, for ``show``, also yields the defaults, and hides secrets.
-    """
+    """Yield a TOML line for each profile key that has not its default, and for the attributes named in ``always``."""
     for name, field in fields_of(Profile).items():
         value = getattr(profile, name)
         if name in always or value != field.default:

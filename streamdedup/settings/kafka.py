@@ -200,7 +200,6 @@ class Kafka(TlsSection):
 
     @property
     def uses_tls(self) -> bool:
-        """Whether brokers are reached by TLS."""
         return self.security_protocol.endswith("SSL")
 
     def security(self) -> dict[str, Any]:

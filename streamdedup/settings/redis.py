@@ -180,7 +180,6 @@ class Redis(TlsSection):
         return _credentials(self.sentinel_username or "", self.secret("sentinel_password") or "")
 
     def tls_arguments(self) -> dict[str, Any]:
-        """Return the Redis client's keyword arguments for TLS."""
         if not self.uses_tls:
             return {}
         # For a single server the scheme of the URL selects TLS.
@@ -192,11 +191,9 @@ class Redis(TlsSection):
 
     @property
     def uses_tls(self) -> bool:
-        """Whether servers are reached by TLS."""
         return urlsplit(self._url).scheme == "rediss" if self.mode == "single" else self.tls
 
     def hints(self) -> Iterator[tuple[str, str]]:
-        """Yield key and text for each value that is allowed but rarely useful."""
         if self.shards > 1 and self.mode != "cluster":
             yield "shards", f"is {self.shards}, which costs time and helps on a cluster only"
 

@@ -55,7 +55,6 @@ def tables(tree: Mapping[str, object]) -> Iterator[tuple[KeyPath, type[Section],
 
 
 def variable_of(path: KeyPath) -> str:
-    """Return a key's environment variable."""
     return PREFIX + SEPARATOR.join(step.upper().replace("-", "_") for step in path)
 
 

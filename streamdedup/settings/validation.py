@@ -57,12 +57,7 @@ def read_sections(sources: Sources) -> dict[str, Any]:
 def read_profile(keywords: Mapping[str, object], allowed_keys: Collection[str]) -> Profile:
     """Return a profile that a program defines in keywords; mistakes are described as those of a settings file.
 
-    Args:
-        keywords: Values by key, without ``topics``.
-        allowed_keys: Keys that may be keywords; the other profile keys are about Kafka records.
-
-    Raises:
-        SettingsError: One line for each mistake.
+    ``keywords`` lack ``topics``. Keys that are not ``allowed_keys`` are about Kafka records.
     """
     path = ("profiles", "NAME")
     sources = Sources(has_file=True)  # a missing file is no mistake of a program
