@@ -17,9 +17,6 @@ def sgml_members(archive: ByteStream) -> Iterator[ByteStream]:
     """Yield the members that are SGML files, by name or by first bytes, decompressed.
 
     Each is valid until the next one is asked for.
-
-    Raises:
-        CorpusError: The archive is damaged or truncated, or has no SGML file.
     """
     has_sgml = False
     while (header := _next_header(archive)) is not None:

@@ -64,11 +64,8 @@ def text_start(head: bytes) -> bytes:
 class ByteStream(io.RawIOBase):
     """A byte stream whose beginning can be examined before it is read; every read error is a ``CorpusError``.
 
-    Args:
-        read: Returns at most the number of bytes that it is asked for, none at the end. ``read1`` of a file is best,
-            because it returns the bytes that are there instead of waiting for all.
-        name: Name in errors.
-        count: Called after each ``read`` with the length; ``CorpusReader`` counts the bytes before decompression.
+    ``read`` is best the ``read1`` of a file, which returns the bytes that are there instead of waiting for all.
+    ``count`` is called after each ``read`` with the length; ``CorpusReader`` counts the bytes before decompression.
     """
 
     def __init__(self, read: Callable[[int], bytes], name: str, count: Callable[[int], None] | None = None) -> None:
@@ -143,5 +140,4 @@ class Lines:
                 yield self.number, line.rstrip(b"\r\n")
 
     def error(self, reason: str) -> CorpusError:
-        """Return an error that names the last line read."""
         return CorpusError(f"{self.file}:{self.number}: {reason}")
