@@ -47,7 +47,6 @@ class MissClassifier:
         self._findings = findings
 
     def reasons(self, pairs: Pairs) -> list[Miss]:
-        """Return one reason for each missed pair."""
         steps = range(0, len(pairs.left), _BATCH_PAIRS)
         return [reason for low in steps for reason in self._batch_reasons(pairs.where(slice(low, low + _BATCH_PAIRS)))]
 

@@ -34,16 +34,7 @@ def document_at(
 
 
 class DetectorRun:
-    """Indexes documents in one partition of an empty, open index, once each, and counts results.
-
-    Attributes:
-        documents_count: Documents so far.
-        skipped: Skipped and refused documents by reason.
-        limits: Limits for storms that documents reached.
-        suppressed: Suppressed pairs by rule.
-        candidates_count: Candidates found in buckets.
-        seconds: Detector and store time.
-    """
+    """Indexes documents in one partition of an empty, open index, once each, and counts results."""
 
     def __init__(self, options: DetectorOptions, store: Index) -> None:
         self._store = store
@@ -74,14 +65,10 @@ class DetectorRun:
 
 
 class Findings(NamedTuple):
-    """Trial result.
+    """The pairs found, each once, and pairs (n_pairs,) and documents (n_documents,) with a property.
 
-    Attributes:
-        pairs: Pairs that were found, each once, with the similarities that the detector reports.
-        exact: bool (n_pairs,); pairs whose similarity is reported as exact.
-        skipped: bool (n_documents,); skipped or refused documents, which are in no bucket.
-        full_bucket: bool (n_documents,); documents with a full bucket.
-        over_candidates: bool (n_documents,); documents with more than ``max_candidates`` candidates and no full bucket.
+    ``exact``: the similarity is reported as exact. ``skipped``: skipped or refused documents, which are in no bucket.
+    ``over_candidates``: more than ``max_candidates`` candidates and no full bucket.
     """
 
     pairs: Pairs
@@ -102,7 +89,6 @@ class Trial:
         self._over_candidates: list[int] = []
 
     def add(self, documents: Sequence[Document]) -> None:
-        """Index a batch, see ``DetectorRun.index``."""
         result = self.run.index(documents)
         for detection in result.detections:
             number = detection.document.position.offset  # as ``document_at`` sets it
@@ -114,7 +100,6 @@ class Trial:
         self._over_candidates += [position.offset for position in result.over_candidates_positions]
 
     def findings(self) -> Findings:
-        """Return the findings so far."""
         left, right, similarities, exact = zip(*self._pairs, strict=True) if self._pairs else ((), (), (), ())
         return Findings(
             pairs=Pairs(np.array(left, np.int64), np.array(right, np.int64), np.array(similarities, np.float64)),
