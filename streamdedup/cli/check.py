@@ -81,7 +81,6 @@ def exit_code_of(findings: Iterable[Finding]) -> int:
 
 
 def as_object(findings: Iterable[Finding], code: int) -> dict[str, Any]:
-    """Return the JSON object of ``--json``."""
     # The class of an error is written as its name; None stays.
     checks = [asdict(finding) | {"error": finding.error and finding.error.__name__} for finding in findings]
     return {"exit_code": code, "checks": checks}

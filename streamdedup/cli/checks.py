@@ -43,7 +43,6 @@ _SAMPLE_RECORDS = 1_000
 
 
 def topic_needs(settings: Settings) -> list[TopicNeed]:
-    """Return the requirements on each topic."""
     kafka = settings.kafka
     # A rebuild reads the records of one lifetime. Input topics may be compacted: later versions replace earlier ones.
     inputs = [
@@ -74,21 +73,15 @@ def duplicates_kept_ms(settings: Settings) -> int:
 
 
 def kafka_findings(settings: Settings) -> Iterator[Finding]:
-    """Yield the findings about Kafka."""
     return check_kafka(kafka_options(settings), topic_needs(settings))
 
 
 def store_findings(settings: Settings, backend: Backend) -> Iterator[Finding]:
-    """Yield the findings about the store."""
     return backend.findings(rebuilds=settings.service.on_index_lost == "rebuild")
 
 
 def registry_findings(settings: Settings) -> Iterator[Finding]:
-    """Yield the findings about the schema registry: for each topic whose values have schemas, the newest schema.
-
-    Raises:
-        SettingsError: A format needs an extra that is not installed.
-    """
+    """Yield the findings about the schema registry: for each topic whose values have schemas, the newest schema."""
     for profile in settings.profiles.values():
         value_format = topic_decoder(settings, profile).value_format
         if isinstance(value_format, RegistryFormat):

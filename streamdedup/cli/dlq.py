@@ -40,11 +40,6 @@ class FilterOptions:
     since: Annotated[str | None, typer.Option(metavar="TIME", help="Only failures since: 2h, 2026-05-01T09:00")] = None
 
     def filter(self) -> DeadLetterFilter:
-        """Return the filter.
-
-        Raises:
-            SettingsError: The time cannot be read.
-        """
         return DeadLetterFilter(
             codes=frozenset(map(str, self.code or ())),
             topics=frozenset(self.topic or ()),

@@ -30,10 +30,6 @@ def collect_status(
     """Return the state of the named profiles from store and Kafka, as JSON values; None for an unknown value.
 
     ``on_keys`` is called with the number of scanned keys; None to scan no keys.
-
-    Raises:
-        StoreUnavailable: The store does not answer.
-        StoreMisconfigured: The store refuses, or contradicts the settings.
     """
     servers = backend.servers()
     group, problem = _group(settings)

@@ -33,9 +33,6 @@ def find_neighbours(
 
     Of several ``entries`` with one id, the first counts. ``top`` is the largest number of neighbours, at least 1, and
     ``threshold`` the least similarity.
-
-    Raises:
-        CorpusError: No document has the id, or a file cannot be read.
     """
     shingler = Shingler(profile.shingle_options())
     # Ids and shingles of the documents that wait for the comparison, until the document with the id is read.

@@ -33,9 +33,6 @@ def read_pairs(path: Path, numbers: Mapping[str, int]) -> JudgedPairs:
 
     A first line whose third column is no number is a header. Of several lines with one pair, the last counts. The
     containment and the reason in a line of ``scan`` are not read. ``numbers`` has the number of each known document.
-
-    Raises:
-        CorpusError: The file cannot be read, or a line is not such a pair; the text names file and line.
     """
     similarities: dict[tuple[int, int], float] = {}
     unknown_count = 0

@@ -51,11 +51,7 @@ log = structlog.get_logger("streamdedup.serve")
 
 
 def run_service(settings: Settings) -> None:
-    """Serve until a signal asks to stop.
-
-    Raises:
-        SettingsError: The address cannot be bound, the file of tokens cannot be used, or a library is missing.
-    """
+    """Serve until a signal asks to stop."""
     try:
         from streamdedup.serve.app import create_app  # noqa: PLC0415  needs the extra "serve"
         from streamdedup.serve.server import create_server  # noqa: PLC0415  needs the extra "serve"

@@ -22,13 +22,7 @@ PieceKind = Literal["same", "changed", "gap"]
 
 
 class Piece(NamedTuple):
-    """A part of one text.
-
-    Attributes:
-        text: The part, stripped.
-        kind: ``same`` in both texts, ``changed``, or ``gap`` for omitted text.
-        space: White space that follows.
-    """
+    """A part of a text: ``same`` in both, ``changed``, or a ``gap`` of omitted text; and the space that follows."""
 
     text: str
     kind: PieceKind
@@ -48,7 +42,6 @@ class Comparison:
 
     @property
     def is_same(self) -> bool:
-        """Whether no word differs."""
         return self.is_aligned and not any(piece.kind == "changed" for piece in (*self.left, *self.right))
 
 

@@ -8,7 +8,6 @@ from streamdedup.evaluation.scores import Evaluation
 
 
 def as_object(evaluation: Evaluation) -> dict[str, Any]:
-    """Return the whole result as plain values that JSON can represent."""
     run = evaluation.run
     return {
         "documents": len(evaluation.ids),
@@ -44,10 +43,7 @@ def _rate(rate: Rate) -> dict[str, Any]:
 
 
 def _settings(evaluation: Evaluation) -> dict[str, Any]:
-    """Return the settings that matter for recall and precision.
-
-    With a containment rule, its recall and precision are beside its settings.
-    """
+    """Return the settings that matter for recall and precision; a containment rule has its own rates."""
     options, scores = evaluation.options, evaluation.scores
     containment = {}
     if options.containment is not None:

@@ -14,7 +14,6 @@ from streamdedup.settings.units import counted, listed_counts
 
 
 def as_lines(evaluation: Evaluation) -> Iterator[str]:
-    """Yield all lines."""
     yield from _conditions(evaluation)
     yield ""
     yield from _rates(evaluation)

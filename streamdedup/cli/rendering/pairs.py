@@ -94,7 +94,6 @@ class AlertView:
     time_format: str = TIME_FORMAT
 
     def show(self, alert: Alert) -> None:
-        """Print an alert's pairs."""
         document = alert.document
         new = self.fetch(document.id, document.digest, document.position) if self.fetch else None
         for number, match in enumerate(alert.matches):
