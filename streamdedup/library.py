@@ -296,7 +296,6 @@ class LibraryIndex:
             self._write(lambda writer: writer.remove(valid))
 
     def close(self) -> None:
-        """Close the connections."""
         with self._lock:
             self._reader.close()
 

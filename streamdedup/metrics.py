@@ -16,15 +16,7 @@ Kind = TypeVar("Kind")
 
 
 class DeclaredMetric(Generic[Kind]):
-    """Declares a metric in a ``MetricSet``, named as the attribute.
-
-    Args:
-        kind: Metric class.
-        text: Help text.
-        action: What an operator does about which value, as the documentation shows it.
-        labels: Label names.
-        options: Further keyword arguments for the class, such as ``buckets``.
-    """
+    """Declares a metric in a ``MetricSet``; ``action`` says what an operator does about which value."""
 
     def __init__(self, kind: Callable[..., Kind], text: str, action: str, *labels: str, **options: Any) -> None:
         self.kind = kind
@@ -60,5 +52,4 @@ class MetricSet:
 
     @classmethod
     def declared(cls) -> dict[str, DeclaredMetric[Any]]:
-        """Return the declarations by name."""
         return {name: value for name, value in vars(cls).items() if isinstance(value, DeclaredMetric)}
