@@ -9,7 +9,6 @@ secret, the value of an unknown key, or a password inside an address.
 
 import re
 from collections.abc import Collection, Mapping
-from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -19,7 +18,7 @@ from pydantic_core import ErrorDetails
 from streamdedup.errors import SettingsError
 from streamdedup.settings.base import VALUES_ONLY, Section, describe_allowed, is_secret, key_of, keys_of
 from streamdedup.settings.profile import Profile
-from streamdedup.settings.schema import SECTIONS, KeyPath, section_at, tables
+from streamdedup.settings.schema import KeyPath, describe_unknown, tables
 from streamdedup.settings.sources import Sources
 from streamdedup.settings.units import write_text
 
@@ -61,8 +60,6 @@ def read_profile(keywords: Mapping[str, object], allowed_keys: Collection[str]) 
     """
     path = ("profiles", "NAME")
     sources = Sources(has_file=True)  # a missing file is no mistake of a program
-    # Mistakes name a key by its origin: here the keyword alone, without section and profile.
-    sources.origins = {(*path, key): key for key in (*keys_of(Profile), *keywords)}
     for key in keywords.keys() & (keys_of(Profile).keys() - set(allowed_keys)):
         sources.report((*path, key), "is about records of Kafka; a program gives ids and texts itself")
     # Unknown keys stay, so that ``_read_section`` reports them.
@@ -71,7 +68,8 @@ def read_profile(keywords: Mapping[str, object], allowed_keys: Collection[str]) 
     content = {"topics": _PLACEHOLDERS["topics"], **accepted}
     profile = _read_section(sources, path, Profile, content)
     if sources.mistakes:
-        raise SettingsError("\n".join(sources.mistakes))
+        # A keyword has neither section nor profile.
+        raise SettingsError("\n".join(sources.mistakes).replace("profiles.NAME.", ""))
     return profile
 
 
@@ -141,20 +139,6 @@ def _describe_value(declared: FieldInfo, error: ErrorDetails) -> tuple[str, str]
         return index, f"{shown(value)} is not valid; allowed: {describe_allowed(declared)}"
     reason = f": {error['ctx']['error']}" if error["type"] == "value_error" else ""
     return index, f"the value (not shown) is not valid{reason}; allowed: {describe_allowed(declared)}"
-
-
-def describe_unknown(path: KeyPath) -> str:
-    """Describe an unknown key, with a similar known key."""
-    section = section_at(path)
-    siblings = [*SECTIONS, "profiles"] if section is None else list(keys_of(section))
-    close = get_close_matches(path[-1], siblings, n=1, cutoff=0.6)
-    if close:
-        return f"unknown key; did you mean {close[0]}?"
-    models: dict[str, type[Section]] = {**SECTIONS, "profiles.NAME": Profile}
-    elsewhere = [f"{name}.{path[-1]}" for name, model in models.items() if path[-1] in keys_of(model)]
-    if elsewhere:
-        return f"unknown key here; did you mean {' or '.join(elsewhere)}?"
-    return f"unknown key; allowed: {', '.join(sorted(siblings))}"
 
 
 def shown(value: Any) -> str:
