@@ -186,7 +186,7 @@ topics = "y"
             f"kafka.bootstrap_servers: is missing; needed: {SERVERS}",
             "kafka.batch_records: 0 is not valid; allowed: a whole number from 1 up to 10000",
             f'kafka.session_timeout: "45" is not valid; allowed: a duration from 1s up to 30m{EXAMPLES}',
-            "kafka.bootstrap_server: unknown key; did you mean bootstrap_servers?",
+            "kafka.bootstrap_server: unknown key; did you mean kafka.bootstrap_servers?",
             "kafka.threshold: unknown key here; did you mean profiles.NAME.threshold?",
             f"redis.url: the value (not shown) is not valid: {NO_SCHEME}; allowed: {URLS}",
             f"profiles.a.topics[1]: 3 is not valid; allowed: {TOPICS}",
