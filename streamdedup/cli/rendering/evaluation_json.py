@@ -23,23 +23,11 @@ def as_object(evaluation: Evaluation) -> dict[str, Any]:
         "truth_pairs_suppressed": evaluation.suppressed_count,
         **_rates(evaluation),
         **_misses(evaluation),
-        # For each threshold, how many of the true pairs are at least so similar. Empty unless the truth is a file
-        # without similarities, all of whose pairs count.
-        "judged_by_threshold": [share._asdict() for share in evaluation.scores.thresholds],
     }
 
 
 def _rate(rate: Rate) -> dict[str, Any]:
-    low, high = rate.bounds() or (None, None)
-    return {
-        "hits": rate.hits,
-        "of": rate.total,
-        "share": rate.share,
-        "low": low,
-        "high": high,
-        # Null for a rate of documents (`unlucky_documents`), which are independent already.
-        "independent_pairs": rate.effective,
-    }
+    return {"hits": rate.hits, "of": rate.total, "share": rate.share}
 
 
 def _settings(evaluation: Evaluation) -> dict[str, Any]:
@@ -72,7 +60,6 @@ def _rates(evaluation: Evaluation) -> dict[str, Any]:
             "precision": _rate(scores.estimated_precision),
             "precision_at": scores.precision_limit,
         },
-        "bands_of_similarity": [{"from": band.low, "to": band.high, **_rate(band.recall)} for band in scores.ranges],
     }
 
 
