@@ -65,7 +65,7 @@ def _findings(config: Path | None, assignments: list[str] | None) -> Iterator[Fi
         settings = load_settings(config, assignments)
     except SettingsError as error:
         for line in str(error).splitlines():
-            yield Finding.failure("settings", "settings", SettingsError(line))
+            yield Finding.failure("settings", SettingsError(line))
         return
     yield from every_finding(settings)
 

@@ -181,11 +181,7 @@ def _warn_of_store(findings: Iterable[Finding]) -> None:
 
 def _warn_of_topics(findings: Iterable[Finding]) -> None:
     for warning in warnings_of(findings):
-        if warning.check == "topic_settings":  # Kafka does not tell the settings of a topic without this right
-            topic = warning.subject.removeprefix("topic ")
-            log.warning("topic_settings_unknown", topic=topic, missing_right="DESCRIBE_CONFIGS")
-        else:
-            log.warning("topic_warning", reason=warning.sentence)
+        log.warning("topic_warning", reason=warning.sentence)
 
 
 def run(config: ConfigOption = None, assignments: SetOption = None) -> None:
