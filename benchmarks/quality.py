@@ -59,7 +59,7 @@ class Measured:
     def plain(self) -> dict[str, Any]:
         """Return the measurement as plain values that JSON can hold."""
         scores = self.evaluation.scores
-        rates = {"recall": scores.recall, "precision": scores.precision, "exact_precision": scores.exact_precision}
+        rates = {"recall": scores.recall, "precision": scores.precision}
         return {
             "set": self.name,
             "profile": self.profile,

@@ -87,18 +87,11 @@ def similarities(
 
 
 def contained(
-    sets: ShingleSets,
-    left: NDArray[np.int64],
-    right: NDArray[np.int64],
-    rule: ContainmentRule,
-    tolerance: NDArray[np.float64] | float = 0.0,
+    sets: ShingleSets, left: NDArray[np.int64], right: NDArray[np.int64], rule: ContainmentRule
 ) -> NDArray[np.bool_]:
-    """Return whether a containment rule holds for each pair of document numbers, by exact values, bool (n,).
-
-    ``tolerance``: by how much the containments may be too low, for all pairs or by pair, float64 (n,).
-    """
+    """Return whether a containment rule holds for each pair of document numbers, by exact values, bool (n,)."""
     overlaps = overlaps_of(sets, left, right)
-    return rule.holds(overlaps.containments() + tolerance, np.minimum(overlaps.left, overlaps.right))
+    return rule.holds(overlaps.containments(), np.minimum(overlaps.left, overlaps.right))
 
 
 def overlaps_of(sets: ShingleSets, left: NDArray[np.int64], right: NDArray[np.int64]) -> Overlaps:

@@ -1,11 +1,7 @@
 """Recall and precision of the pairs that a trial found, against a truth: the result of ``streamdedup evaluate``.
 
-Where the shingles of both documents are stored the similarity is exact, and recall and precision are promised at the
-threshold t. Elsewhere signatures of K values give an estimate with the standard error e = sqrt(t (1 - t) / K); a pair
-near t may fall on either side, so recall counts from t + 3 e on and precision from t - 3 e on.
-
 ``cli/evaluate.py`` computes or reads the truth and calls ``without_suppressed`` and ``score``. ``misses`` has the rules
-by which a pair is a near-duplicate, or compared exactly.
+by which a pair is a near-duplicate.
 """
 
 from collections import Counter
@@ -20,14 +16,11 @@ from numpy.typing import NDArray
 
 from streamdedup.detection.model import DetectorOptions
 from streamdedup.detection.suppression import Suppression, source_key
-from streamdedup.evaluation.misses import Miss, MissClassifier, compared_exactly, near_duplicates
-from streamdedup.evaluation.pairs import Pairs, ShingleSets, contained, similarities
+from streamdedup.evaluation.misses import Miss, MissClassifier, near_duplicates
+from streamdedup.evaluation.pairs import Pairs, ShingleSets, similarities
 from streamdedup.evaluation.rates import Rate
 from streamdedup.evaluation.trial import DetectorRun, Findings
-from streamdedup.similarity.containment import standard_error
 
-#: Standard errors by which an estimate may miss the exact similarity and still count as right.
-TOLERANCE: Final = 3.0
 #: Similarity from which pairs by containment are part of a computed truth: bands find few pairs below it.
 LEAST_JOINED: Final = 0.5
 #: Examples of missed pairs for each reason.
@@ -57,23 +50,13 @@ class MissedPair(NamedTuple):
 class Scores(NamedTuple):
     """Scores of a trial, by pairs.
 
-    Promised are the true pairs from ``recall_from`` on, or all of a file. ``exact_recall`` is of those that are
-    compared exactly, ``exact_precision`` of the found pairs that are reported as exact. ``estimated_recall`` counts
-    from ``recall_limit`` on: the threshold plus three standard errors, at most 1, or ``recall_from`` where it is
-    higher. ``estimated_precision`` counts a pair as right within three standard errors; ``precision_limit`` is the
-    threshold less these. ``containment_recall`` and ``containment_precision`` are of pairs below the threshold.
-    ``missed`` are counts by reason, ``examples`` the most similar missed pairs of each. ``without_match`` is of
-    documents: those with promised pairs of which none was found.
+    Promised are the true pairs from ``recall_from`` on, or all of a file. ``containment_recall`` and
+    ``containment_precision`` are of pairs below the threshold. ``missed`` are counts by reason, ``examples`` the most
+    similar missed pairs of each. ``without_match`` is of documents: those with promised pairs of which none was found.
     """
 
     recall: Rate
     precision: Rate
-    exact_recall: Rate
-    exact_precision: Rate
-    estimated_recall: Rate
-    estimated_precision: Rate
-    recall_limit: float
-    precision_limit: float
     containment_recall: Rate
     containment_precision: Rate
     missed: Mapping[Miss, int]
@@ -119,27 +102,6 @@ def joined_from(options: DetectorOptions) -> float:
     return options.threshold if options.containment is None else min(options.threshold, LEAST_JOINED)
 
 
-def precision_limit(options: DetectorOptions) -> float:
-    """Return the least exact similarity with which an estimated pair counts as right."""
-    return max(options.threshold - _tolerance(options), 0.0)
-
-
-def _tolerance(options: DetectorOptions) -> float:
-    """Return how far the estimate for a pair at the threshold may be off."""
-    return TOLERANCE * options.measure.standard_error(options.threshold, options.permutations)
-
-
-def _nearly_right(pairs: Pairs, options: DetectorOptions, sets: ShingleSets) -> NDArray[np.bool_]:
-    """Return whether a pair reaches a limit within three standard errors, bool (n,); ``pairs`` by exact similarity."""
-    right: NDArray[np.bool_] = pairs.similarities >= precision_limit(options)
-    if (rule := options.containment) is not None:
-        # The error of a containment is computed from a Jaccard similarity, for every measure.
-        jaccards = map(options.measure.least_jaccard, pairs.similarities.tolist())
-        errors = [standard_error(rule.threshold, jaccard, options.permutations) for jaccard in jaccards]
-        right |= contained(sets, pairs.left, pairs.right, rule, TOLERANCE * np.array(errors))
-    return right
-
-
 def without_suppressed(
     pairs: Pairs, suppression: Suppression | None, sources: Sequence[str | None], sets: ShingleSets
 ) -> Pairs:
@@ -163,9 +125,6 @@ def score(truth: Truth, findings: Findings, options: DetectorOptions, sets: Shin
     is_found = np.isin(_codes(expected, ids), _codes(reported, ids))
     is_promised = (expected.similarities >= options.recall_from) | (not truth.computed)
     promised, is_promise_kept = expected.where(is_promised), is_found[is_promised]
-    exact = compared_exactly(promised, options, sets)
-    recall_limit = max(min(options.threshold + _tolerance(options), 1.0), options.recall_from)
-    is_estimated_above = ~exact & (promised.similarities >= recall_limit)
     is_below = expected.similarities < options.threshold
     missed = expected.where(~is_found)
     reasons = MissClassifier(options, sets, findings).reasons(missed)
@@ -173,18 +132,11 @@ def score(truth: Truth, findings: Findings, options: DetectorOptions, sets: Shin
     if truth.computed:
         recomputed = reported._replace(similarities=similarities(sets, reported.left, reported.right, options.measure))
         is_right = near_duplicates(recomputed, options, sets)
-        is_nearly_right = _nearly_right(recomputed, options, sets)
     else:
-        is_right = is_nearly_right = np.isin(_codes(reported, ids), _codes(expected, ids))
+        is_right = np.isin(_codes(reported, ids), _codes(expected, ids))
     return Scores(
         recall=Rate.of_items(is_promise_kept),
         precision=Rate.of_items(is_right),
-        exact_recall=Rate.of_items(is_promise_kept[exact]),
-        exact_precision=Rate.of_items(is_right[findings.exact]),
-        estimated_recall=Rate.of_items(is_promise_kept[is_estimated_above]),
-        estimated_precision=Rate.of_items(is_nearly_right[~findings.exact]),
-        recall_limit=recall_limit,
-        precision_limit=precision_limit(options),
         containment_recall=Rate.of_items(is_found[is_below]),
         containment_precision=Rate.of_items(is_right[reported.similarities < options.threshold]),
         missed={reason: reason_counts[reason] for reason in Miss if reason_counts[reason]},

@@ -65,14 +65,13 @@ class DetectorRun:
 
 
 class Findings(NamedTuple):
-    """The pairs found, each once, and pairs (n_pairs,) and documents (n_documents,) with a property.
+    """The pairs found, each once, and which documents have a property, bool (n_documents,).
 
-    ``exact``: the similarity is reported as exact. ``skipped``: skipped or refused documents, which are in no bucket.
-    ``over_candidates``: more than ``max_candidates`` candidates and no full bucket.
+    ``skipped`` or refused documents are in no bucket. ``over_candidates``: more than ``max_candidates`` candidates and
+    no full bucket.
     """
 
     pairs: Pairs
-    exact: NDArray[np.bool_]
     skipped: NDArray[np.bool_]
     full_bucket: NDArray[np.bool_]
     over_candidates: NDArray[np.bool_]
@@ -83,7 +82,7 @@ class Trial:
 
     def __init__(self, options: DetectorOptions, store: Index) -> None:
         self.run = DetectorRun(options, store)  # for the caller: counts and time
-        self._pairs: list[tuple[int, int, float, bool]] = []
+        self._pairs: list[tuple[int, int, float]] = []
         self._skipped: list[int] = []
         self._full_bucket: list[int] = []
         self._over_candidates: list[int] = []
@@ -94,16 +93,15 @@ class Trial:
             number = detection.document.position.offset  # as ``document_at`` sets it
             for match in detection.matches:
                 ends = sorted((number, match.position.offset))
-                self._pairs.append((ends[0], ends[1], match.similarity, match.method == "exact"))
+                self._pairs.append((ends[0], ends[1], match.similarity))
         self._skipped += [document.position.offset for document, _ in (*result.skipped, *result.refused)]
         self._full_bucket += [position.offset for position in result.full_bucket_positions]
         self._over_candidates += [position.offset for position in result.over_candidates_positions]
 
     def findings(self) -> Findings:
-        left, right, similarities, exact = zip(*self._pairs, strict=True) if self._pairs else ((), (), (), ())
+        left, right, similarities = zip(*self._pairs, strict=True) if self._pairs else ((), (), ())
         return Findings(
             pairs=Pairs(np.array(left, np.int64), np.array(right, np.int64), np.array(similarities, np.float64)),
-            exact=np.array(exact, np.bool_),
             skipped=self._mask(self._skipped),
             full_bucket=self._mask(self._full_bucket),
             over_candidates=self._mask(self._over_candidates),

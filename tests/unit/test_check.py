@@ -18,9 +18,7 @@ DAY_MS = 86_400_000
 FINE = Finding.ok("kafka", "Kafka answers")
 WARNED = Finding.warning("topic_retention", "topic t keeps too little", "kafka-configs.sh --alter t")
 AWAY = Finding.failure("redis", errors.StoreUnavailable("nobody there"))
-REFUSED = Finding.failure(
-    "topic_exists", errors.BrokerMisconfigured("no such topic: t"), "streamdedup topics create"
-)
+REFUSED = Finding.failure("topic_exists", errors.BrokerMisconfigured("no such topic: t"), "streamdedup topics create")
 WRONG = Finding.failure("settings", errors.SettingsError("redis.url: is missing"))
 SETTINGS = {
     "kafka.bootstrap_servers": "h:1",
@@ -131,9 +129,7 @@ class TestAll:
 
         def look(kafka, redis):
             monkeypatch.setattr(checks, "kafka_findings", lambda _settings: kafka)
-            monkeypatch.setattr(
-                checks, "record_findings", lambda _settings: [Finding.ok("keys", "keys fit")]
-            )
+            monkeypatch.setattr(checks, "record_findings", lambda _settings: [Finding.ok("keys", "keys fit")])
             monkeypatch.setattr(checks, "store_findings", lambda _settings, _backend: redis)
             monkeypatch.setattr(checks, "connect_backend", lambda _settings: nullcontext(SimpleNamespace(kind="redis")))
             monkeypatch.setattr(checks, "committed_if_listed", lambda _options: asked.append("offsets") or {})

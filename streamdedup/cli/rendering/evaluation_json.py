@@ -53,13 +53,6 @@ def _rates(evaluation: Evaluation) -> dict[str, Any]:
     return {
         "recall": _rate(scores.recall),
         "precision": _rate(scores.precision),
-        "exact": {"recall": _rate(scores.exact_recall), "precision": _rate(scores.exact_precision)},
-        "estimated": {
-            "recall": _rate(scores.estimated_recall),
-            "recall_from": scores.recall_limit,
-            "precision": _rate(scores.estimated_precision),
-            "precision_at": scores.precision_limit,
-        },
     }
 
 

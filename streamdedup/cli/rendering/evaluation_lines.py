@@ -64,11 +64,7 @@ def _rates(evaluation: Evaluation) -> Iterator[str]:
     yield f"{'':<28}{'hits':>12}{'of':>12}{'share':>9}"
     promised = "" if evaluation.truth_file else f" from {evaluation.options.recall_from:g}"
     yield _rate_line(f"recall{promised}", scores.recall)
-    yield _rate_line("  of pairs compared exactly", scores.exact_recall)
-    yield _rate_line(f"  of estimated, from {scores.recall_limit:.3f}", scores.estimated_recall)
     yield _rate_line("precision", scores.precision)
-    yield _rate_line("  of pairs called exact", scores.exact_precision)
-    yield _rate_line(f"  of estimated, at {scores.precision_limit:.3f}", scores.estimated_precision)
     if evaluation.options.containment is not None:
         yield _rate_line("recall by containment", scores.containment_recall)
         yield _rate_line("precision by containment", scores.containment_precision)
