@@ -6,10 +6,10 @@ An attribute has the name of its key, except that a time has the suffix of its u
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, Self, get_args, get_origin
+from typing import Literal, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import BaseModel, ConfigDict, SecretStr, ValidationInfo, model_validator
+from pydantic import BaseModel, ConfigDict, SecretStr
 from pydantic.fields import FieldInfo
 
 from streamdedup.errors import SettingsError
@@ -19,9 +19,6 @@ from streamdedup.settings.units import WORD, Kind, read_utf8, write_text
 QUOTE = '"'
 #: Suffixes of attributes that hold a time. Their keys have no suffix, because in a file the value has a unit.
 UNIT_SUFFIXES = ("_ms", "_s")
-#: Validation context that builds a section without the check for contradictions; ``validation.report_contradictions``
-#: reports them later.
-VALUES_ONLY = object()
 
 
 def key_of(name: str) -> str:
@@ -61,19 +58,6 @@ class Section(BaseModel):
             secret: SecretStr | None = getattr(self, key)
             return None if secret is None else secret.get_secret_value()
         return read_secret(path)
-
-    def _check_secrets(self) -> Iterator[tuple[str, str]]:
-        # ``sources`` reads the file of a secret into the secret's own key, for the checks of the section.
-        for name in secrets_of(type(self)):
-            if getattr(self, f"{name}_file") is not None and getattr(self, name) is None:
-                yield f"{name}_file", "is read by Settings.load; a section built in code takes the secret itself"
-
-    @model_validator(mode="after")
-    def _refuse_contradictions(self, info: ValidationInfo) -> Self:
-        contradictions = [] if info.context is VALUES_ONLY else list(self.contradictions())
-        if contradictions:
-            raise ValueError("; ".join(f"{key}: {text}" for key, text in contradictions))
-        return self
 
 
 def read_secret(path: Path) -> str:

@@ -2,9 +2,9 @@
 
 ``Settings.load`` calls ``read_sections``, ``library`` calls ``read_profile``. A pydantic model of all settings would
 look for contradictions in a section only when every value in it is valid, and between sections only when all values
-are. Here a section is built with ``VALUES_ONLY``, without the check for contradictions; wrong values are reported and
-left out, and ``report_contradictions`` checks all other values. The mistakes go to a ``Sources``. No text repeats a
-secret, the value of an unknown key, or a password inside an address.
+are. Here the model of a section checks single values alone; wrong values are reported and left out, and
+``report_contradictions`` checks all other values. The mistakes go to a ``Sources``. No text repeats a secret, the value
+of an unknown key, or a password inside an address.
 """
 
 import re
@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from streamdedup.errors import SettingsError
-from streamdedup.settings.base import VALUES_ONLY, Section, describe_allowed, is_secret, key_of, keys_of
+from streamdedup.settings.base import Section, describe_allowed, is_secret, key_of, keys_of
 from streamdedup.settings.profile import Profile
 from streamdedup.settings.schema import KeyPath, describe_unknown, tables
 from streamdedup.settings.sources import Sources
@@ -86,7 +86,7 @@ def _read_section(sources: Sources, path: KeyPath, model: type[_AnySection], con
         sources.report(path, f"is {shown(content)}, not a table; needed: keys under [{'.'.join(path)}]")
         return _without(model, {}, set(keys_of(model)))
     try:
-        section = model.model_validate(content, context=VALUES_ONLY)
+        section = model.model_validate(content)
     except ValidationError as error:
         section = _without(model, content, _report_values(sources, path, model, error))
     report_contradictions(sources, section, path)
@@ -122,7 +122,7 @@ def _without(model: type[_AnySection], content: Mapping[str, object], keys: set[
     valid = {key: value for key, value in content.items() if key not in keys}
     # ``keys`` has unknown keys as well, which the model refuses.
     placeholders = {key: value for key, value in _PLACEHOLDERS.items() if key in keys & keys_of(model).keys()}
-    section = model.model_validate(valid | placeholders, context=VALUES_ONLY)
+    section = model.model_validate(valid | placeholders)
     for name in model.model_fields:
         if key_of(name) in keys:
             section.__dict__.pop(name, None)
