@@ -81,7 +81,6 @@ class HttpSession:
         return HTTPSConnection(host, port, timeout=self._timeout_s, context=self._tls())
 
     def close(self) -> None:
-        """Close the connection; the next request opens another one."""
         if self._connection is not None:
             self._connection.close()
 

@@ -111,7 +111,6 @@ def kafka_options(settings: Settings) -> KafkaOptions:
 
 
 def registry_of(settings: Settings) -> Registry | None:
-    """Return the client of the schema registry; None if the settings name no registry."""
     section = settings.schema_registry
 
     def authorization() -> str | None:

@@ -95,7 +95,6 @@ def registry_findings(settings: Settings) -> Iterator[Finding]:
 
 
 def _subject_finding(subject: str, value_format: RegistryFormat, text_fields: Sequence[str]) -> Finding:
-    """Return the finding about a subject, whose newest schema should have the fields that the decoder reads."""
     try:
         missing = value_format.missing_fields(subject)
     except DecodeError as error:

@@ -29,8 +29,6 @@ dlq = typer.Typer(no_args_is_help=True, help="Inspect the dead-letter topic, and
 
 @dataclass(frozen=True)
 class FilterOptions:
-    """Options of both commands with conditions on the failed records."""
-
     code: Annotated[
         list[ErrorCode] | None, typer.Option("--code", metavar="CODE", help="Only this error code; may be repeated.")
     ] = None

@@ -52,8 +52,6 @@ class DeadLetterFilter:
 
 
 class LeftOut(StrEnum):
-    """The reason why a dead letter is not replayed, as ``dlq replay`` prints it."""
-
     FILTERED = "excluded by --code, --topic or --since"
     EXHAUSTED = f"failed {MAX_ATTEMPTS} times"
     TRUNCATED = "truncated, so the record cannot be restored"
@@ -66,8 +64,6 @@ class LeftOut(StrEnum):
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of one run: replayed dead letters by topic, and those left out by reason."""
-
     topics: Counter[str] = field(default_factory=Counter)
     reasons: Counter[LeftOut] = field(default_factory=Counter)
 
@@ -76,12 +72,10 @@ class Tally:
         return self.topics.total()
 
     def replayed_text(self) -> str:
-        """Return the count of replayed dead letters, in total and by topic, as text."""
         topics = ", ".join(f"{topic} {count:,}" for topic, count in sorted(self.topics.items()))
         return counted(self.replayed_count, "dead letter") + (f" ({topics})" if topics else "")
 
     def left_out(self) -> list[str]:
-        """Return one line for each reason to leave dead letters out."""
         return [f"{count:,} left out: {reason}" for reason, count in sorted(self.reasons.items()) if count]
 
 
@@ -200,7 +194,6 @@ class DeadLetterReplay:
                     yield letter, outcome
 
     def _message_or_reason(self, letter: DeadLetter) -> Message | LeftOut:
-        """Return the record to send for a dead letter, or the reason to leave the dead letter out."""
         if not self._accepted.accepts(letter):
             return LeftOut.FILTERED
         if reason := reason_to_leave_out(letter, self._partition_counts):

@@ -122,7 +122,6 @@ def _partition_state(facts: PartitionFacts, committed: int | None, topic_id: str
 
 
 def is_lost(state: Mapping[str, Any]) -> bool:
-    """Return whether an index does not know a partition with committed offsets."""
     return any(row["state"] == "lost" for profile in state["profiles"] for row in profile["partitions"])
 
 

@@ -39,8 +39,6 @@ TextColumnOption = Annotated[
 
 @dataclasses.dataclass(frozen=True)
 class CorpusOptions:
-    """Files, how to read them, and the profile to compare them by."""
-
     files: FilesArgument
     config: Annotated[
         Path | None, typer.Option("--config", "-c", readable=False, help="Take the profile from this settings file.")

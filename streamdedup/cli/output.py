@@ -35,7 +35,6 @@ _REPORTED_MISTAKES = 5
 
 
 def tell_prefixed(text: str) -> None:
-    """Print a message on standard error, prefixed with ``streamdedup:``."""
     tell(f"streamdedup: {text}", err=True)
 
 
@@ -114,7 +113,6 @@ class Reports:
         self._kind = kind
 
     def report(self, place: str, mistake: str) -> None:
-        """Count a mistake, and report it if it is one of the first."""
         self.count += 1
         if self.count <= _REPORTED_MISTAKES:
             tell_prefixed(f"{self._kind}: {place}: {mistake}")

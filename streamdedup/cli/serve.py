@@ -51,7 +51,6 @@ log = structlog.get_logger("streamdedup.serve")
 
 
 def run_service(settings: Settings) -> None:
-    """Serve until a signal asks to stop."""
     try:
         from streamdedup.serve.app import create_app  # noqa: PLC0415  needs the extra "serve"
         from streamdedup.serve.server import create_server  # noqa: PLC0415  needs the extra "serve"
@@ -97,7 +96,6 @@ def _feeds(settings: Settings, metrics: ServeMetrics) -> Feeds:
 
 
 def _open_fetcher(options: KafkaOptions) -> RecordFetcher:
-    """Return a client that fetches records of the input topics."""
     # The client does not report a missing topic or right: records would seem to have expired.
     check_topics(options)
     return RecordFetcher(options)

@@ -23,7 +23,6 @@ _NAMED_ENTITIES: Final = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos":
 
 
 def is_reuters_name(name: str) -> bool:
-    """Return whether a file name ends with an SGML suffix, or with one and ``.gz``."""
     return name.lower().removesuffix(".gz").endswith(REUTERS_SUFFIXES)
 
 

@@ -44,7 +44,6 @@ class MockBroker(ManagedProcess):
 
     @property
     def bootstrap_servers(self) -> str:
-        """Address of the broker; empty before the broker has one."""
         return self._address_path.read_text(encoding="ascii") if self._address_path.exists() else ""
 
     def spawn(self) -> None:

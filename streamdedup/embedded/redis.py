@@ -67,7 +67,6 @@ class RedisServer(ManagedProcess):
         return f"redis://{LOOPBACK}:{self.port}/0"
 
     def choose_ports(self) -> None:
-        """Choose a free port."""
         (self.port,) = free_ports()
 
     def command(self) -> list[str]:

@@ -39,8 +39,6 @@ class Truth(NamedTuple):
 
 
 class MissedPair(NamedTuple):
-    """A missed pair: its document numbers, similarity, and reason."""
-
     left: int
     right: int
     similarity: float
@@ -88,12 +86,10 @@ class Evaluation:
 
     @property
     def documents_per_second(self) -> float | None:
-        """Detector and store speed; None without documents."""
         return len(self.ids) / self.run.seconds if self.ids and self.run.seconds else None
 
     @property
     def candidates_per_document(self) -> float | None:
-        """Mean candidate count; None without documents."""
         return self.run.candidates_count / len(self.ids) if self.ids else None
 
 
@@ -158,7 +154,6 @@ def _codes(pairs: Pairs, ids: Sequence[str]) -> NDArray[np.int64]:
 
 
 def _examples(missed: Pairs, reasons: Sequence[Miss]) -> list[MissedPair]:
-    """Return the most similar missed pairs of each reason."""
     examples: list[MissedPair] = []
     counts: Counter[Miss] = Counter()
     for number in np.argsort(-missed.similarities, kind="stable").tolist():

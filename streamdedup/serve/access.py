@@ -120,7 +120,6 @@ def _file_state(path: Path) -> _FileState:
 
 
 def _read_tokens(path: Path) -> list[str]:
-    """Return the tokens of a file; errors as in ``Tokens.read``."""
     try:
         # A pipe or a device may never end. Some editors write a byte order mark.
         data = path.read_bytes().removeprefix(BOM_UTF8) if stat.S_ISREG(path.stat().st_mode) else None
@@ -373,7 +372,6 @@ class _Response:
         await self._send(message)
 
     async def send_problem(self, problem: RequestProblem) -> None:
-        """Send a problem as the whole response."""
         status, headers, body = problem_response(problem)
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})

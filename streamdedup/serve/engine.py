@@ -69,7 +69,6 @@ class ServedProfile:
         return self.lookup.options.label_bytes
 
     def check_index(self) -> None:
-        """Make sure that the index exists and was built with the parameters of the profile."""
         if self.reader.check(self.fingerprint) is None:
             raise IndexAbsentError(f"the index of profile {self.name} does not exist; a daemon creates it at its start")
 
@@ -156,7 +155,6 @@ class Engine:
             task.cancel()
 
     def _call_s(self) -> float:
-        """Return the duration of the running call so far, in seconds; 0 without one."""
         # Read once, because the thread may reset the attribute between two readings.
         began_at = self._call_began_at
         return 0.0 if began_at is None else time.monotonic() - began_at

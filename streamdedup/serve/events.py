@@ -59,7 +59,6 @@ class ResumePlan(NamedTuple):
 
 
 def encode_id(topic: str, offsets: Sequence[int]) -> str:
-    """Return the id of a position in the stream."""
     return f"{topic}:{','.join(map(str, offsets))}"
 
 

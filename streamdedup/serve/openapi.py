@@ -26,7 +26,6 @@ _DESCRIPTION: Final = "Look-ups in the near-duplicate indexes that streamdedup d
 
 
 def describe(handlers: Sequence[ControllerRouterHandler], dependencies: Dependencies) -> dict[str, Any]:
-    """Return the OpenAPI document of handlers, as JSON values."""
     bearer = SecurityScheme(type="http", scheme="bearer", description="A token of `api.tokens_file`.")
     config = OpenAPIConfig(
         title="streamdedup",
@@ -43,7 +42,6 @@ def describe(handlers: Sequence[ControllerRouterHandler], dependencies: Dependen
 
 
 def _with_bodies(document: dict[str, Any]) -> dict[str, Any]:
-    """Add the bodies of requests to the document of the framework."""
     _, schemas = msgspec.json.schema_components(_BODIES.values(), ref_template="#/components/schemas/{name}")
     document["components"]["schemas"] |= schemas
     for path, body in _BODIES.items():

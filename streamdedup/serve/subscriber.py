@@ -60,7 +60,6 @@ class Subscriber:
 
     @property
     def event_id(self) -> str:
-        """Id of the present position."""
         return encode_id(self._topic, self.offsets)
 
     def end(self, reason: str) -> None:

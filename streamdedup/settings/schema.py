@@ -34,14 +34,12 @@ KeyPath = tuple[str, ...]
 
 
 def section_at(path: KeyPath) -> type[Section] | None:
-    """Return the model for a key's table, or None for an unknown table."""
     if len(path) == 3 and path[0] == "profiles":
         return Profile
     return SECTIONS.get(path[0]) if len(path) == 2 else None
 
 
 def field_at(path: KeyPath) -> FieldInfo | None:
-    """Return a key's declaration, or None for an unknown key."""
     section = section_at(path)
     return None if section is None else keys_of(section).get(path[-1])
 

@@ -113,7 +113,6 @@ def _shortened(part: str, kind: PieceKind, head_chars: int, tail_chars: int) -> 
 
 
 def _count_within(words: Sequence[Word], chars: int) -> int:
-    """Return the number of words at the beginning that fit into ``chars`` characters."""
     ends = accumulate(_length([word]) for word in words)  # rising, so those within `chars` are the first ones
     return sum(end <= chars for end in ends)
 

@@ -121,7 +121,6 @@ class AlertView:
 
 
 def match_line(alert: Alert, match: Match, time_format: str = TIME_FORMAT) -> Text:
-    """Return a pair as one line: time, profile, new id ~ old id, similarity, method, containment, cluster, size."""
     method = match.method if match.method == "exact" else f"{match.method} ±{match.standard_error:.3f}"
     return Text.assemble(
         (local_time(alert.detected_at_ms / 1000, time_format), "dim"),
@@ -146,13 +145,11 @@ def _size(cluster_size: int | None) -> str:
 
 
 def _caption_line(name: str, document: AlertDocument | Match) -> Text:
-    """Return the words by which people recognise a document: label, source and publication time."""
     origin = ", ".join(printable(part) for part in (document.source, document.published_at) if part)
     return Text.assemble((f"          {name}  ", "dim"), printable(document.label), (f"  {origin}".rstrip(), "dim"))
 
 
 def _containment(match: Match) -> str:
-    """Return a pair's containment, and that it is the alert's reason; empty in alerts without it."""
     if match.containment is None or match.contained is None:
         return ""
     error = f" ±{match.containment_error:.3f}" if match.containment_error else ""
@@ -182,7 +179,6 @@ def side_by_side(new: Side, old: Side, *, coloured: bool) -> Table:
 
 
 def marked_texts(new: str, old: str, *, coloured: bool) -> tuple[Text, Text]:
-    """Return two texts with their differences marked, as in ``side_by_side``."""
     comparison = compare(new, old)
     return _marked(comparison.left, _NEW, coloured=coloured), _marked(comparison.right, _OLD, coloured=coloured)
 

@@ -48,7 +48,6 @@ def make_console() -> Console:
 
 
 def print_rows(console: Console, rows: Mapping[str, str]) -> None:
-    """Print an empty line, then each name and text as one line."""
     console.print()
     for name, text in rows.items():
         print_line(console, Text.assemble((f"  {name:<13}", "bold"), text))
@@ -71,7 +70,6 @@ def fitted(text: str, target: TextIO) -> str:
 
 
 def fitted_to_stderr(text: str) -> str:
-    """Return text as ``fitted`` for standard error."""
     return fitted(text, sys.stderr)
 
 
@@ -114,7 +112,6 @@ def local_time(time_s: float, time_format: str) -> str:
 
 
 def size_text(size: float | None) -> str:
-    """Return a byte count with a decimal unit."""
     return "unknown" if size is None else filesize.decimal(round(size))
 
 
