@@ -18,11 +18,7 @@ _OVERHEAD_BYTES: Final = 256 * 1024
 
 
 class HttpSession:
-    """Requests of one thread over one connection; a context manager that closes it.
-
-    ``timeout_s`` is for a request and its answer together. ``tls`` makes the context of the next connection by
-    ``https://``.
-    """
+    """Requests of one thread over one connection; ``timeout_s`` is for a request and its answer together."""
 
     def __init__(self, url: str, timeout_s: float, most_bytes: int, tls: Callable[[], ssl.SSLContext]) -> None:
         self._parts = urlsplit(url)

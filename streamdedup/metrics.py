@@ -1,7 +1,4 @@
-"""Declarations of metrics, for ``daemon.metrics`` and ``serve.metrics``.
-
-Each declaration says beside the meaning what an operator does about which value.
-"""
+"""Declarations of metrics, each with what an operator does, for ``daemon.metrics`` and ``serve.metrics``."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, TypeVar

@@ -68,10 +68,7 @@ def apply_section(path: Path, profile: str, proposed: Mapping[str, Any]) -> None
 
 
 def with_section(text: str, profile: str, section: str) -> str:
-    """Return a settings file with a profile's section replaced, or added at the end.
-
-    Comments and blank lines before the next section, or at the end, stay.
-    """
+    """Replace a profile's section, or add it at the end; comments and blank lines before the next section stay."""
     span = _section_span(text, profile)
     if span is None:
         return f"{text.rstrip()}\n\n{section}\n"

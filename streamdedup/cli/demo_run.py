@@ -145,10 +145,7 @@ class DocumentFeed:
 
 
 class OutputView:
-    """Shows alerts and dead letters, with both texts unless ``fetch`` is None, and collects the pairs.
-
-    ``pairs`` are sorted ids; ``pairs_count`` counts a pair in two alerts twice.
-    """
+    """Shows alerts and dead letters, and collects the pairs; ``pairs_count`` counts a pair in two alerts twice."""
 
     def __init__(self, console: Console, fetch: Fetch | None) -> None:
         self._console = console

@@ -161,10 +161,7 @@ def _count(letters: Iterable[DeadLetter]) -> int:
 
 
 def _fields(letter: DeadLetter, decoders: dict[str, Decoder]) -> bytes | None:
-    """Return the fields of the failed record's value as JSON; None for a value to be shown as bytes.
-
-    The first error of the registry empties ``decoders``, so that all further values are shown as bytes.
-    """
+    """Return the value's fields as JSON; from an error of the registry on None, for values shown as bytes."""
     decoder = decoders.get(letter.topic)
     if decoder is None or letter.record.value is None:
         return None

@@ -240,9 +240,6 @@ def _origin(letter: DeadLetter) -> Position:
 
 
 def _send(feeder: Feeder, message: Message, partition: int) -> None:
-    """Send a record to its original partition.
-
-    The partition that this client chooses by the key could differ from the choice of the client that wrote the record.
-    """
+    """Send to the original partition: by the key, this client could choose another one than the record's writer."""
     key, value, time_ms = message.key, message.value, message.timestamp_ms
     feeder.send(message.topic, key, value, time_ms, headers=message.headers, partition=partition)

@@ -20,7 +20,7 @@ from streamdedup.errors import CorpusError
 from streamdedup.evaluation.join import join
 from streamdedup.evaluation.misses import near_duplicates
 from streamdedup.evaluation.pairs import Pairs, ShingleSets, concatenated, gathered, shingle_sets, similarities
-from streamdedup.evaluation.scores import Evaluation, Truth, joined_from, score, without_suppressed
+from streamdedup.evaluation.scores import Evaluation, joined_from, score, without_suppressed
 from streamdedup.evaluation.trial import Trial, document_at
 from streamdedup.index.contract import Index
 from streamdedup.indexes import detector_options
@@ -31,11 +31,7 @@ from streamdedup.wire import Document
 def evaluate_documents(
     documents: Iterable[Document], options: DetectorOptions, store: Index, truth_file: Path | None = None
 ) -> Evaluation:
-    """Run documents through the detector, and score its findings; also used by the benchmarks.
-
-    ``documents`` are made by ``document_at``, with different ids; ``store`` is an empty index, open. Without
-    ``truth_file`` the true pairs are all near-duplicates of ``options``, by an exact join.
-    """
+    """Run documents of ``document_at`` through the detector, with an empty, open index, and score the findings."""
     trial, shingler = Trial(options, store), Shingler(options.shingles)
     ids: list[str] = []
     sources: list[str | None] = []
@@ -63,7 +59,7 @@ def evaluate_documents(
         truth_seconds=truth_seconds,
         unknown_count=unknown_count,
         suppressed_count=len(pairs.left) - len(alerted.left),
-        scores=score(Truth(alerted, computed=truth_file is None), findings, options, sets, ids),
+        scores=score(alerted, findings, options, sets, ids, computed=truth_file is None),
     )
 
 

@@ -12,10 +12,7 @@ from streamdedup.errors import EXIT_FAILED, StreamdedupError, exit_code
 
 @contextmanager
 def fatal_errors_logged(log: structlog.stdlib.BoundLogger) -> Iterator[None]:
-    """Log an error that ends the process as the event ``fatal``, an unexpected one with its traceback.
-
-    Tracebacks have no local variables. Where the log is no JSON, the command line reports a project error itself.
-    """
+    """Log an error that ends the process as ``fatal``; without JSON the command line reports a project error."""
     try:
         yield
     except StreamdedupError as error:

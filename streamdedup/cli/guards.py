@@ -26,10 +26,7 @@ def is_interactive() -> bool:
 
 
 def require_confirmable(effect: str, *, yes: bool) -> None:
-    """Refuse to begin if a question will follow and there is no terminal to ask on.
-
-    ``effect`` ends the sentence "because this ...", as in "deletes the index".
-    """
+    """Refuse to begin if a question will follow without a terminal; ``effect`` is as in "deletes the index"."""
     if not yes and not is_interactive():
         raise SettingsError(f"--yes: required without a terminal, because this {effect}")
 

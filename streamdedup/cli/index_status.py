@@ -27,10 +27,7 @@ _STATE_TEXTS = {
 def collect_status(
     settings: Settings, names: Sequence[str], backend: Backend, on_keys: Callable[[int], None] | None
 ) -> dict[str, Any]:
-    """Return the state of the named profiles from store and Kafka, as JSON values; None for an unknown value.
-
-    ``on_keys`` is called with the number of scanned keys; None to scan no keys.
-    """
+    """Return the state of profiles as JSON values, None where unknown; ``on_keys`` gets the count of scanned keys."""
     servers = backend.servers()
     group, problem = _group(settings)
     return {

@@ -73,10 +73,7 @@ class CorpusOptions:
         return (*self.files, self.config, *stop_files)
 
     def arguments(self) -> tuple[str, ...]:
-        """Return arguments that name the same files and the profile, for a command line shown to the user.
-
-        Options of derived classes, such as ``--unit``, are not among them.
-        """
+        """Return arguments that name the same files and profile, for a shown command line; none of derived classes."""
         values = {"--config": self.config, "--profile": self.profile, "--id-field": self.id_field}
         values |= {"--source-field": self.source_field, "--scope-field": self.scope_field}
         values |= {"--format": None if self.corpus_format == "auto" else self.corpus_format}

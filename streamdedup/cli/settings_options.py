@@ -65,10 +65,7 @@ def load_settings(config: Path | None, assignments: list[str] | None = None) -> 
 
 
 def with_same_settings(*words: str) -> str:
-    """Return a command line of ``streamdedup`` for a shell, with the settings that were loaded last.
-
-    The line repeats ``--config`` and ``--set``, which hold no secret (``parse_assignments``), and not the environment.
-    """
+    """Return a command line for a shell with the last loaded ``--config`` and ``--set``, which hold no secret."""
     return shlex.join(["streamdedup", *words, *_options_in_use.get()])
 
 

@@ -71,11 +71,7 @@ def _decode_upsert(decoder: Decoder, record: Record) -> Document | None:
 
 @dataclass(frozen=True, slots=True)
 class KafkaTexts:
-    """Fetches the texts of documents that alerts name.
-
-    ``decoders`` is by input topic. ``default``, with the default field names, is for topics that are no longer in the
-    settings.
-    """
+    """Fetches texts by input topic; ``default`` is for topics that are no longer in the settings."""
 
     fetcher: RecordFetcher
     decoders: Mapping[str, Decoder]

@@ -1,7 +1,4 @@
-"""Opens files and standard input, decompresses gzip, and limits lines: for ``reader``, all parsers and pair files.
-
-Read errors are ``CorpusError`` and name the file.
-"""
+"""Opens files and standard input, decompresses gzip, limits lines; read errors are ``CorpusError`` with the file."""
 
 import gzip
 import io
@@ -30,10 +27,7 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
 def shown_name(file: str) -> str:
-    """Return a file name with escapes for bytes that are not UTF-8.
-
-    Python decodes such bytes to lone surrogates, which no id, no message and no JSON text may hold.
-    """
+    """Return a file name with escapes for bytes that are not UTF-8, which no id and no JSON text may hold."""
     return file.encode(errors="backslashreplace").decode()
 
 

@@ -27,17 +27,6 @@ LEAST_JOINED: Final = 0.5
 _EXAMPLES: Final = 5
 
 
-class Truth(NamedTuple):
-    """The pairs that should be found, and that no rule suppresses.
-
-    ``computed``: from the exact join, those by containment from ``LEAST_JOINED`` on; a found pair is right if it is a
-    near-duplicate by its exact similarity. Otherwise from a file: all count, and a found pair is right if it is there.
-    """
-
-    pairs: Pairs
-    computed: bool
-
-
 class MissedPair(NamedTuple):
     left: int
     right: int
@@ -48,9 +37,9 @@ class MissedPair(NamedTuple):
 class Scores(NamedTuple):
     """Scores of a trial, by pairs.
 
-    Promised are the true pairs from ``recall_from`` on, or all of a file. ``containment_recall`` and
-    ``containment_precision`` are of pairs below the threshold. ``missed`` are counts by reason, ``examples`` the most
-    similar missed pairs of each. ``without_match`` is of documents: those with promised pairs of which none was found.
+    ``containment_recall`` and ``containment_precision`` are of pairs below the threshold. ``missed`` are counts by
+    reason, ``examples`` the most similar missed pairs of each. ``without_match`` is of documents: those with promised
+    pairs of which none was found.
     """
 
     recall: Rate
@@ -115,17 +104,23 @@ def without_suppressed(
     return pairs.where(~(is_short | is_ignored))
 
 
-def score(truth: Truth, findings: Findings, options: DetectorOptions, sets: ShingleSets, ids: list[str]) -> Scores:
-    """Compare the findings of a trial with the truth; ``sets`` and ``ids``: those of all documents, by number."""
-    reported, expected = findings.pairs, truth.pairs
+def score(
+    expected: Pairs, findings: Findings, options: DetectorOptions, sets: ShingleSets, ids: list[str], *, computed: bool
+) -> Scores:
+    """Compare the findings of a trial with true pairs; ``sets`` and ``ids``: those of all documents, by number.
+
+    Of ``computed`` pairs, from the exact join, those from ``recall_from`` on are promised, and a found pair is right if
+    it is a near-duplicate by its exact similarity. Of a file, all are promised, and a found pair is right if it has it.
+    """
+    reported = findings.pairs
     is_found = np.isin(_codes(expected, ids), _codes(reported, ids))
-    is_promised = (expected.similarities >= options.recall_from) | (not truth.computed)
+    is_promised = (expected.similarities >= options.recall_from) | (not computed)
     promised, is_promise_kept = expected.where(is_promised), is_found[is_promised]
     is_below = expected.similarities < options.threshold
     missed = expected.where(~is_found)
     reasons = MissClassifier(options, sets, findings).reasons(missed)
     reason_counts = Counter(reasons)
-    if truth.computed:
+    if computed:
         recomputed = reported._replace(similarities=similarities(sets, reported.left, reported.right, options.measure))
         is_right = near_duplicates(recomputed, options, sets)
     else:

@@ -26,10 +26,7 @@ PARTITION = Partition("trial", 0)
 def document_at(
     number: int, document_id: str, text: str, source: str | None = None, scope: str | None = None
 ) -> Document:
-    """Return a document of a run, with its number from 0 on as the offset.
-
-    All documents have the same record time, so that the retention separates no pair.
-    """
+    """Return a document with its number as offset; all have one record time, so that retention separates no pair."""
     return Document(document_id, text, Position(*PARTITION, number), time_ms=0, source=source, scope=scope)
 
 

@@ -309,10 +309,7 @@ class Gate:
 
 
 class _Body:
-    """The body of one request; ``count`` is called with the size of each part that arrives.
-
-    ``is_awaited``: the application waits for a part; at the deadline, then the client is slow.
-    """
+    """The body of one request; if the application awaits a part at the deadline, the client is slow."""
 
     def __init__(self, receive: Receive, count: Callable[[int], None]) -> None:
         self._receive = receive

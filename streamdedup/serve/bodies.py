@@ -54,11 +54,7 @@ def _result_fields(result: LookupResult, limit: int) -> dict[str, Any]:
 
 
 def document_body(entry: IndexEntry, cluster_id: str | None, label_bytes: int) -> DocumentBody:
-    """Return a document of the index as it is sent.
-
-    ``cluster_id`` is the id of the first document of its cluster; None where that document left the index. The profile
-    limits a label to ``label_bytes``; 0 is for no label, source and publication time.
-    """
+    """Return a document as it is sent; with ``label_bytes`` 0 it has no label, source and publication time."""
     sketch, caption = entry.content.sketch, read_caption(entry.content.caption, label_bytes)
     return DocumentBody(
         id=entry.id,

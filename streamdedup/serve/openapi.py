@@ -1,8 +1,4 @@
-"""Makes the OpenAPI document, which ``app`` serves at ``/openapi.json``.
-
-The framework describes routes, parameters and responses. It does not see the request bodies, which ``requests``
-decodes; they are added here.
-"""
+"""Makes the OpenAPI document: that of the framework, and the request bodies, which ``requests`` decodes."""
 
 from collections.abc import Sequence
 from typing import Any, Final

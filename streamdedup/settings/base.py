@@ -29,10 +29,7 @@ def key_of(name: str) -> str:
 
 
 class Section(BaseModel):
-    """One table in the settings file; immutable, unknown keys refused, values never repeated in errors.
-
-    An attribute's docstring is the description of the key in ``docs/settings.md``.
-    """
+    """One table in the settings file; an attribute's docstring is the key's description in ``docs/settings.md``."""
 
     model_config = ConfigDict(alias_generator=key_of, frozen=True, extra="forbid", hide_input_in_errors=True)
 

@@ -23,10 +23,7 @@ HIDDEN = '"***"'
 
 
 def show(settings: Settings) -> str:
-    """Return the effective settings as TOML, secrets hidden, with each profile's banding as comments.
-
-    As a settings file in any folder, the text means the same settings, except for the secrets.
-    """
+    """Return the effective settings as TOML for a file in any folder, secrets hidden, bandings as comments."""
     blocks = ["\n".join([f"[{name}]", *_lines(getattr(settings, name))]) for name in SECTIONS]
     for name, profile in settings.profiles.items():
         comments = [f"# {line}" for line in describe_banding(profile)]

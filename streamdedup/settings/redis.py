@@ -167,10 +167,7 @@ class Redis(TlsSection):
         return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
     def login(self) -> tuple[str, ...]:
-        """Return the password, or user and password, or nothing; secrets in clear, so never log them.
-
-        Files are read again; ``SettingsError`` if one is empty or unreadable.
-        """
+        """Return password, or user and password, or nothing, in clear; files are read again (``read_secret``)."""
         password = self.secret("password")
         parts = urlsplit(self.secret("url") or "")
         return _credentials(self.username or unquote(parts.username or ""), password or unquote(parts.password or ""))

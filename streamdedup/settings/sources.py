@@ -80,10 +80,7 @@ class Sources:
 
 
 def crash_point() -> str | None:
-    """Return the crash point at which the daemon kills itself, for tests; or None.
-
-    Only the environment can set it, so that no settings file carries it into production.
-    """
+    """Return the crash point at which the daemon kills itself, for tests; no settings file carries it."""
     return os.environ.get(CRASH_VARIABLE) or None
 
 
@@ -96,10 +93,7 @@ def settings_file(path: Path | None, environ: Mapping[str, str] | None = None) -
 def read_sources(
     path: Path | None, overrides: Mapping[str, Any] | None, environ: Mapping[str, str] | None, *, has_servers: bool
 ) -> Sources:
-    """Read file, environment and overrides, the later over the earlier, and then the files that hold secrets.
-
-    The arguments are those of ``Settings.load``.
-    """
+    """Read file, environment and overrides, the later over the earlier, and then the files that hold secrets."""
     if environ is None:
         environ = os.environ
     sources = Sources(has_servers=has_servers)

@@ -54,10 +54,7 @@ def read_sections(sources: Sources) -> dict[str, Any]:
 
 
 def read_profile(keywords: Mapping[str, object], allowed_keys: Collection[str]) -> Profile:
-    """Return a profile that a program defines in keywords; mistakes are described as those of a settings file.
-
-    ``keywords`` lack ``topics``. Keys that are not ``allowed_keys`` are about Kafka records.
-    """
+    """Return a profile that a program defines; keys that are not ``allowed_keys`` are about Kafka records."""
     path = ("profiles", "NAME")
     sources = Sources(has_file=True)  # a missing file is no mistake of a program
     for key in keywords.keys() & (keys_of(Profile).keys() - set(allowed_keys)):
@@ -115,10 +112,7 @@ def _report_values(sources: Sources, path: KeyPath, model: type[Section], failed
 
 
 def _without(model: type[_AnySection], content: Mapping[str, object], keys: set[str]) -> _AnySection:
-    """Return a section that lacks the attributes for ``keys``.
-
-    A check that needs a missing attribute ends with an AttributeError, which ``Section.contradictions`` ignores.
-    """
+    """Return a section without the attributes of ``keys``; ``Section.contradictions`` skips checks that need them."""
     valid = {key: value for key, value in content.items() if key not in keys}
     # ``keys`` has unknown keys as well, which the model refuses.
     placeholders = {key: value for key, value in _PLACEHOLDERS.items() if key in keys & keys_of(model).keys()}

@@ -10,7 +10,7 @@ from streamdedup.evaluation.join import join
 from streamdedup.evaluation.misses import Miss, near_duplicates
 from streamdedup.evaluation.pairs import Pairs, gathered, shingle_sets, similarities
 from streamdedup.evaluation.rates import Rate
-from streamdedup.evaluation.scores import Truth, joined_from, score
+from streamdedup.evaluation.scores import joined_from, score
 from streamdedup.evaluation.trial import Findings, Trial, document_at
 from streamdedup.index.memory import MemoryIndex
 from streamdedup.similarity.containment import ContainmentRule
@@ -42,8 +42,9 @@ def evaluated(texts, options=OPTIONS, *, bucket_cap=None, truth=None):
         trial.add(documents[at : at + 7])
     sets = shingle_sets(Shingler(options.shingles), texts)
     joined = gathered(join(sets.hashes, sets.offsets, joined_from(options)))
-    true = truth or Truth(joined.where(near_duplicates(joined, options, sets)), computed=True)
-    return score(true, trial.findings(), options, sets, ids), trial.findings()
+    true = truth or joined.where(near_duplicates(joined, options, sets))
+    scores = score(true, trial.findings(), options, sets, ids, computed=truth is None)
+    return scores, trial.findings()
 
 
 def edited(count, *, of, seed=3):
@@ -145,7 +146,7 @@ def test_every_missed_pair_has_a_reason(seed):
 
 def test_a_judgement_from_elsewhere_is_taken_as_it_is():
     texts = [words(*range(20)), words(*range(20)), words(*range(50, 70)), words(*range(80, 99))]
-    judged = Truth(Pairs(np.array([0, 2]), np.array([2, 3]), np.array([1.0, 1.0])), computed=False)
+    judged = Pairs(np.array([0, 2]), np.array([2, 3]), np.array([1.0, 1.0]))
     scores, _ = evaluated(texts, truth=judged)
     assert scores.recall == Rate(0, 2)
     assert scores.precision == Rate(0, 1)
@@ -157,8 +158,8 @@ def test_a_wrong_pair_lowers_precision():
     none = np.zeros(3, np.bool_)
     pairs = Pairs(np.array([0, 1]), np.array([1, 2]), np.array([1.0, 0.9]))
     findings = Findings(pairs, none, none, none)
-    truth = Truth(Pairs(np.array([0]), np.array([1]), np.array([1.0])), computed=True)
-    scores = score(truth, findings, OPTIONS, sets, ["a", "b", "c"])
+    truth = Pairs(np.array([0]), np.array([1]), np.array([1.0]))
+    scores = score(truth, findings, OPTIONS, sets, ["a", "b", "c"], computed=True)
     assert scores.precision == Rate(1, 2)
 
 
@@ -192,7 +193,7 @@ def test_judged_pairs_below_the_threshold_count_and_are_missed_for_it():
     texts = [words(*range(20)), words(*range(12), 50, 51, 52, 53, 54, 55, 56, 57), words(*range(20))]
     sets = shingle_sets(Shingler(OPTIONS.shingles), texts)
     left, right = np.array([0, 0]), np.array([1, 2])
-    judged = Truth(Pairs(left, right, similarities(sets, left, right)), computed=False)
+    judged = Pairs(left, right, similarities(sets, left, right))
     scores, _ = evaluated(texts, truth=judged)
     assert scores.recall == Rate(1, 2)
     assert scores.missed == {Miss.DISSIMILAR: 1}

@@ -1,8 +1,4 @@
-"""The ``streamdedup evaluate`` result as lines for people; ``evaluation_json`` has the form for ``--json``.
-
-The lines have three parts: settings and truth, rates, and missed pairs with their reasons. ``docs/tuning.md`` explains
-each line.
-"""
+"""The ``streamdedup evaluate`` result as lines for people, which ``docs/tuning.md`` explains."""
 
 from collections.abc import Iterator
 

@@ -54,10 +54,7 @@ class Pair(NamedTuple):
 def write_pairs(
     pairs: Iterable[Pair], output: TextIO, *, as_json: bool = False, with_containment: bool = False
 ) -> None:
-    """Write pairs sorted by id, one per line: a JSON object, or id, id and similarity with tabs between them.
-
-    ``with_containment`` adds containment and reason after the similarity; a JSON object always has them.
-    """
+    """Write pairs sorted by id, as JSON lines, or with tabs: id, id, similarity, perhaps containment and reason."""
     for pair in sorted(pairs):
         if as_json:
             output.write(msgspec.json.encode(pair._asdict()).decode() + "\n")
@@ -158,10 +155,7 @@ def _containment(match: Match) -> str:
 
 
 def side_by_side(new: Side, old: Side, *, coloured: bool) -> Table:
-    """Return both texts next to each other, long shared parts left out.
-
-    Differences are marked by colour, without ``coloured`` by brackets: ``{+only new+}`` and ``[-only old-]``.
-    """
+    """Return both texts side by side; differences have colours, or brackets: ``{+only new+}``, ``[-only old-]``."""
     table = Table(box=box.MINIMAL, show_edge=False, expand=True, pad_edge=False, padding=(0, 1))
     for side in (new, old):
         heading = Text.assemble((printable(side.id), "bold"), (f"  {side.position}", "dim"))
