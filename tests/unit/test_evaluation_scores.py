@@ -153,6 +153,12 @@ def test_a_judgement_from_elsewhere_is_taken_as_it_is():
     assert scores.missed == {Miss.DISSIMILAR: 2}
 
 
+def test_a_pair_with_one_stored_signature_is_not_called_dissimilar():
+    judged = Pairs(np.array([0]), np.array([1]), np.array([0.32]))
+    scores, _ = evaluated([words(*range(20)), words(*range(8, 38))], replace(OPTIONS, exact_limit=25), truth=judged)
+    assert scores.missed.keys() <= {Miss.NO_SHARED_BAND, Miss.ESTIMATE}
+
+
 def test_a_wrong_pair_lowers_precision():
     sets = shingle_sets(Shingler(OPTIONS.shingles), [words(1, 2, 3), words(1, 2, 3), words(7, 8)])
     none = np.zeros(3, np.bool_)

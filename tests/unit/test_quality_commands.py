@@ -203,6 +203,13 @@ def test_the_recall_of_a_truth_from_a_file_counts_all_of_its_pairs(run, corpus, 
     assert "recall                                 1           2   0.5000" in out
 
 
+def test_judged_pairs_of_two_scopes_do_not_count(results, tmp_path):
+    corpus = written(tmp_path / "scoped.jsonl", a="one", b="one", c="two", d="two", f="two")
+    corpus.write_text(corpus.read_text(encoding="utf-8").replace('"source"', '"tenant"'), encoding="utf-8")
+    result = results(corpus, "--scope-field", "tenant", *judged(tmp_path / "pairs.tsv", "a\tb\na\tc\n"))
+    assert result["recall"]["of"] == 1
+
+
 def test_of_documents_with_one_id_the_first_counts(run, tmp_path):
     corpus = written(tmp_path / "texts.jsonl", [("a", TEXTS["a"]), ("a", TEXTS["d"]), ("b", TEXTS["b"])])
     code, out, err = run("evaluate", corpus, "--json")

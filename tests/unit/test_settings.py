@@ -160,6 +160,10 @@ def test_an_unknown_variable_is_a_mistake_that_names_the_key_meant(name, meant):
     assert mistakes({}, {name: CANARY}) == [f"{name}: unknown key; did you mean {meant}?"]
 
 
+def test_a_key_of_the_same_table_is_meant_before_one_of_another():
+    assert mistakes({"redis.usernme": "x"}) == ["redis.usernme: unknown key; did you mean redis.username?"]
+
+
 def test_every_mistake_is_one_line_with_the_keys_full_name(tmp_path):
     path = write(
         tmp_path,
