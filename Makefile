@@ -56,7 +56,7 @@ test: $(VENV)/.dev ## The tests for every change: units, contracts, and the daem
 .PHONY: test-all
 test-all: $(VENV)/.bench ## The long tests, longer searches for counterexamples, store and daemon on redis-server; adds to `make test`
 	$(PYTEST) -m "long or hypothesis" --hypothesis-profile thorough
-	STREAMDEDUP_TEST_REDIS_SERVER=redis-server $(PYTEST) tests/contract/test_store.py tests/acceptance/test_daemon.py
+	TEST_REDIS_SERVER=redis-server $(PYTEST) tests/contract/test_store.py tests/acceptance/test_daemon.py
 
 SEED ?= 1
 HISTORIES ?= 10000

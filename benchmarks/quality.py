@@ -59,7 +59,7 @@ class Measured:
     def plain(self) -> dict[str, Any]:
         """Return the measurement as plain values that JSON can hold."""
         scores = self.evaluation.scores
-        rates = {"recall": scores.recall, "precision": scores.precision, "exact_precision": scores.exact_precision}
+        rates = {"recall": scores.recall, "precision": scores.precision}
         return {
             "set": self.name,
             "profile": self.profile,
@@ -140,11 +140,6 @@ def _share(rate: Rate | None) -> str:
     return "" if rate is None or rate.share is None else f"{rate.share:.4f}"
 
 
-def _bounds(rate: Rate) -> str:
-    bounds = rate.bounds()
-    return "" if bounds is None else f"{bounds[0]:.4f} - {bounds[1]:.4f}"
-
-
 def _daemon_cell(measured: Measured) -> str:
     if measured.daemon_pairs is None:
         return ""
@@ -157,9 +152,9 @@ def _sets_table(measured: Sequence[Measured]) -> report.Table:
     for entry in measured:
         scores = entry.evaluation.scores
         counts = [len(entry.evaluation.ids), scores.recall.total]
-        shares = [_share(scores.recall), _bounds(scores.recall), _share(entry.other_recall), _share(scores.precision)]
+        shares = [_share(scores.recall), _share(entry.other_recall), _share(scores.precision)]
         rows.append([entry.name, entry.profile, entry.threshold, *counts, *shares, _daemon_cell(entry)])
-    head = ["set", "profile", "threshold", "documents", "pairs", "recall", "95 % by document"]
+    head = ["set", "profile", "threshold", "documents", "pairs", "recall"]
     return report.table([*head, f"recall, seed {OTHER_SEED}", "precision", "daemon beside scan"], rows)
 
 

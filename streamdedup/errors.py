@@ -67,11 +67,7 @@ class UnknownFormat(CorpusError):
 
 
 class MessageError(StreamdedupError):
-    """A record can never be processed, in this or any later attempt.
-
-    Attributes:
-        code: Stable, machine-readable name for the reason, for headers and metric labels.
-    """
+    """A record can never be processed, in this or any later attempt; ``code`` is the stable name of the reason."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)

@@ -22,37 +22,31 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Result from one check.
+    """Result of one check.
 
-    Attributes:
-        check: Stable name for the check, such as ``topic_retention``.
-        subject: Checked object: a topic, a server, a profile.
-        text: A sentence for the operator; names the subject and, for a problem, the remedy. Contains no secret.
-        command: Command line for the remedy, to be pasted into a shell, or None.
-        error: Error class that ``run`` raises for a failure; None for the other levels.
+    ``text`` is a sentence for the operator, which names the object and, for a problem, the cure; it has no secret.
+    ``command`` is a command line that cures the problem, for a shell. ``error`` is what ``run`` raises for a failure.
     """
 
     check: str
-    subject: str
     level: Level
     text: str
     command: str | None = None
     error: type[StreamdedupError] | None = None
 
     @classmethod
-    def ok(cls, check: str, subject: str, text: str) -> Self:
-        """Return a finding with level ok."""
-        return cls(check, subject, Level.OK, text)
+    def ok(cls, check: str, text: str) -> Self:
+        return cls(check, Level.OK, text)
 
     @classmethod
-    def warning(cls, check: str, subject: str, text: str, command: str | None = None) -> Self:
+    def warning(cls, check: str, text: str, command: str | None = None) -> Self:
         """Return a finding for a problem that lets the daemon work."""
-        return cls(check, subject, Level.WARNING, text, command)
+        return cls(check, Level.WARNING, text, command)
 
     @classmethod
-    def failure(cls, check: str, subject: str, error: StreamdedupError, command: str | None = None) -> Self:
+    def failure(cls, check: str, error: StreamdedupError, command: str | None = None) -> Self:
         """Return a finding for a problem that keeps the daemon from working, from its error."""
-        return cls(check, subject, Level.FAILED, str(error), command, type(error))
+        return cls(check, Level.FAILED, str(error), command, type(error))
 
     @property
     def sentence(self) -> str:
@@ -61,11 +55,10 @@ class Finding:
 
 
 def warnings_of(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the warnings among findings.
+    """Return the warnings among findings, or raise one error for the failures.
 
-    Raises:
-        StreamdedupError: There are failures. The text has one line for each fatal failure or, without a fatal one, for
-            each failure; the class is that of the first of these.
+    Its text has one line for each fatal failure or, without a fatal one, for each failure; its class is that of the
+    first of these.
     """
     findings = list(findings)
     failures = [(finding.error, finding.sentence) for finding in findings if finding.error is not None]

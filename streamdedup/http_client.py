@@ -18,14 +18,7 @@ _OVERHEAD_BYTES: Final = 256 * 1024
 
 
 class HttpSession:
-    """Requests of one thread over one connection; a context manager that closes it.
-
-    Args:
-        url: ``http://`` or ``https://`` with the server; the path counts only in requests.
-        timeout_s: Time limit of a request and its answer together, in seconds.
-        most_bytes: Largest number of bytes of a body.
-        tls: Returns the context of the next connection by ``https://``.
-    """
+    """Requests of one thread over one connection; ``timeout_s`` is for a request and its answer together."""
 
     def __init__(self, url: str, timeout_s: float, most_bytes: int, tls: Callable[[], ssl.SSLContext]) -> None:
         self._parts = urlsplit(url)
@@ -41,12 +34,7 @@ class HttpSession:
         self.close()
 
     def request(self, method: str, path: str, headers: dict[str, str], body: bytes | None = None) -> tuple[int, bytes]:
-        """Return status and body; a body that is too long has ``most_bytes`` + 1 bytes.
-
-        Raises:
-            OSError: The server does not answer in time, or ``tls`` has raised it.
-            HTTPException: The answer is none of HTTP, is cut, or has far more than ``most_bytes``.
-        """
+        """Return status and body, at most ``most_bytes`` + 1; ``OSError`` or ``HTTPException`` without an answer."""
         is_used = self._connection is not None and self._connection.sock is not None
         ends_at = time.monotonic() + self._timeout_s
         try:
@@ -89,7 +77,6 @@ class HttpSession:
         return HTTPSConnection(host, port, timeout=self._timeout_s, context=self._tls())
 
     def close(self) -> None:
-        """Close the connection; the next request opens another one."""
         if self._connection is not None:
             self._connection.close()
 

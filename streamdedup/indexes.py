@@ -19,7 +19,6 @@ from streamdedup.similarity.measures import MEASURES
 
 
 def detector_options(name: str, profile: Profile) -> DetectorOptions:
-    """Return the options of the detector of a profile."""
     return DetectorOptions(
         profile=name,
         shingles=profile.shingle_options(),
@@ -50,12 +49,10 @@ def detector_options(name: str, profile: Profile) -> DetectorOptions:
 
 
 def lifetime_ms(profile: Profile) -> int:
-    """Return the time to live of index entries of a profile, in milliseconds."""
     return round((profile.retention_s + profile.retention_slack_s) * 1000)
 
 
 def index_parameters(profile: Profile) -> IndexParameters:
-    """Return the parameters of the index of a profile."""
     return IndexParameters(
         fingerprint=profile.fingerprint(),
         bands=profile.banding().bands,
@@ -65,12 +62,7 @@ def index_parameters(profile: Profile) -> IndexParameters:
 
 
 def connect_backend(settings: Settings, *, from_replicas: bool = False) -> Backend:
-    """Return the store of the indexes that daemons maintain, with new connections; nothing is sent yet.
-
-    Args:
-        settings: All settings.
-        from_replicas: Whether a cluster or Sentinels are asked for replicas; for commands that only read.
-    """
+    """Return the store of the daemons' indexes; nothing is sent yet. ``from_replicas``: for commands that only read."""
     return redis_backend(settings, _connections(settings.redis, from_replicas=from_replicas))
 
 
@@ -91,16 +83,7 @@ def redis_backend(settings: Settings, connections: Servers) -> RedisBackend:
 
 
 def backend_at(url: str, prefix: str, indexes: Mapping[str, IndexParameters]) -> Backend:
-    """Return the store of the indexes that a program writes with the library, at a URL; nothing is sent yet.
-
-    Args:
-        url: ``redis://``, ``rediss://`` or ``unix://``; a single server.
-        prefix: First part of all keys.
-        indexes: Parameters of each index by name.
-
-    Raises:
-        SettingsError: The URL cannot be used.
-    """
+    """Return the store of the indexes that a program writes with the library, on one server; nothing is sent yet."""
     return RedisBackend(connect(url), RedisOptions(prefix=prefix, address=redact_url(url)), indexes)
 
 
@@ -135,13 +118,7 @@ def _sentinel_security(redis: Redis) -> dict[str, Any]:
 
 
 def _login_arguments(read: Callable[[], tuple[str, ...]], file_key: str | None) -> dict[str, Any]:
-    """Return the arguments for a login.
-
-    Args:
-        read: Returns the password, or user and password, or nothing; if there is a file, also called for each
-            connection.
-        file_key: Key in the settings of the file that has the login; None for a login in the settings themselves.
-    """
+    """Return the arguments for a login; ``read`` is called again for each connection if ``file_key`` names a file."""
     login = read()
     if login and file_key is not None:
         return {"credential_provider": RenewedLogin(f"redis.{file_key}", read)}

@@ -194,15 +194,8 @@ class LibraryIndex:
     def of_daemons(cls, config: str | Path | None, profile: str) -> Self:
         """Open an index that daemons maintain, for look-ups.
 
-        Args:
-            config: Settings file of the daemons; None for the file that STREAMDEDUP_CONFIG names.
-            profile: Name of the profile.
-
-        Raises:
-            SettingsError: The settings are wrong, or have no such profile.
-            StoreUnavailable: The server does not answer, the index does not exist yet, or it is being rebuilt.
-            StoreMisconfigured: The server refuses the client.
-            IndexMismatch: The index was built with other parameters.
+        ``config`` is the settings file of the daemons; None for the file that STREAMDEDUP_CONFIG names. Errors are
+        those of ``connect``; ``StoreUnavailable`` also where the index does not exist yet, or is being rebuilt.
         """
         loaded = settings.Settings.load(None if config is None else Path(config))
         if profile not in loaded.profiles:
@@ -259,7 +252,6 @@ class LibraryIndex:
         """Find the near-duplicates of texts without inserting them; the texts do not find each other.
 
         Args:
-            texts: The texts.
             sources: Source of each text, for the rules of the profile; without one, rules about sources do not apply.
             scopes: Scope of each text, in a profile with ``scope_field``; without one, the default scope.
 
@@ -296,7 +288,6 @@ class LibraryIndex:
             self._write(lambda writer: writer.remove(valid))
 
     def close(self) -> None:
-        """Close the connections."""
         with self._lock:
             self._reader.close()
 

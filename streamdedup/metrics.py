@@ -1,7 +1,4 @@
-"""Declarations of metrics, for ``daemon.metrics`` and ``serve.metrics``.
-
-Each declaration says beside the meaning what an operator does about which value.
-"""
+"""Declarations of metrics, each with what an operator does, for ``daemon.metrics`` and ``serve.metrics``."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, TypeVar
@@ -16,15 +13,7 @@ Kind = TypeVar("Kind")
 
 
 class DeclaredMetric(Generic[Kind]):
-    """Declares a metric in a ``MetricSet``, named as the attribute.
-
-    Args:
-        kind: Metric class.
-        text: Help text.
-        action: What an operator does about which value, as the documentation shows it.
-        labels: Label names.
-        options: Further keyword arguments for the class, such as ``buckets``.
-    """
+    """Declares a metric in a ``MetricSet``; ``action`` says what an operator does about which value."""
 
     def __init__(self, kind: Callable[..., Kind], text: str, action: str, *labels: str, **options: Any) -> None:
         self.kind = kind
@@ -60,5 +49,4 @@ class MetricSet:
 
     @classmethod
     def declared(cls) -> dict[str, DeclaredMetric[Any]]:
-        """Return the declarations by name."""
         return {name: value for name, value in vars(cls).items() if isinstance(value, DeclaredMetric)}

@@ -18,10 +18,8 @@ class PartitionIncarnation(NamedTuple):
     """A partition in one incarnation of its topic: the identity of a partition in the index.
 
     A topic that is deleted and created again begins at offset 0 again. The index counts the incarnations of each
-    partition. Topic names contain neither a colon nor an at sign, so the text form can be parsed.
-
-    Attributes:
-        incarnation: 0 for the first incarnation that the index knows, and everywhere outside an index.
+    partition from 0, which is also used everywhere outside an index. Topic names contain neither a colon nor an at
+    sign, so the text form can be parsed.
     """
 
     topic: str
@@ -40,16 +38,11 @@ class PartitionIncarnation(NamedTuple):
         return cls(topic, int(partition), int(incarnation or 0))  # ``__str__`` leaves incarnation 0 out
 
     def position_at(self, offset: int) -> "Position":
-        """Return the position with this offset."""
         return Position(self.topic, self.partition, offset, self.incarnation)
 
 
 class Position(NamedTuple):
-    """The position of one record; unique for ever, so it identifies the record in every retry and replay.
-
-    Attributes:
-        incarnation: Topic incarnation, counted as in ``PartitionIncarnation``.
-    """
+    """The position of one record; unique for ever, so it identifies the record in every retry and replay."""
 
     topic: str
     partition: int
@@ -58,12 +51,10 @@ class Position(NamedTuple):
 
     @property
     def topic_partition(self) -> Partition:
-        """The partition, without the incarnation of its topic."""
         return _partition(self.topic, self.partition)
 
     @property
     def partition_incarnation(self) -> PartitionIncarnation:
-        """The partition in the incarnation of its topic."""
         return _partition_incarnation(self.topic, self.partition, self.incarnation)
 
     @property

@@ -46,17 +46,10 @@ class RepeatLimit:
         self._periods: dict[_Key, _Period] = {}
 
     def info(self, event: str, code: str = "", **fields: object) -> None:
-        """Write a line with level info, or count it.
-
-        Args:
-            event: Event name.
-            code: Limited separately; also a field in the line, unless it is empty.
-            fields: Further fields.
-        """
+        """Write a line with level info, or count it; a ``code`` is limited separately, and a field of the line."""
         self._log("info", event, code, fields)
 
     def error(self, event: str, code: str = "", **fields: object) -> None:
-        """Write a line with level error, or count it; the arguments are as for ``info``."""
         self._log("error", event, code, fields)
 
     def warning(self, event: str, **fields: object) -> None:

@@ -2,7 +2,7 @@
 
 Servers come from ``KAFKA_BOOTSTRAP`` and ``REDIS_URL``, else every process that runs tests starts its own, at the first
 test that needs one. ``REDIS_URL`` must name a database that is empty, because tests flush it, and therefore serves one
-process only. ``STREAMDEDUP_TEST_REDIS_SERVER`` selects the server program to start (``redis-server``). A server that
+process only. ``TEST_REDIS_SERVER`` selects the server program to start (``redis-server``). A server that
 cannot be started is a skip on a laptop and a failure under CI.
 """
 
@@ -53,7 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # Shells start background jobs so; children inherit it, and tests of Ctrl-C would wait for ever.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    config.stash[REDIS_PROGRAM] = os.environ.get("STREAMDEDUP_TEST_REDIS_SERVER")
+    config.stash[REDIS_PROGRAM] = os.environ.get("TEST_REDIS_SERVER")
     for name in [name for name in os.environ if name.startswith("STREAMDEDUP_")]:
         del os.environ[name]
     # The same examples every time where a failure stops others; new ones wherever somebody can look into a failure.

@@ -25,12 +25,7 @@ from streamdedup.tuning.proposals import stops_file
 def check_target(path: Path, profile: str, config: Path | None) -> None:
     """Check, before ``tune`` begins, that ``apply_section`` will be able to write the section of a profile.
 
-    ``config`` is the settings file from which the profile is taken; None without one.
-
-    Raises:
-        SettingsError: The file is no valid settings file; or it has the profile, and ``config`` is None or another
-            file; or the profile is an inline table, without a heading of its own.
-        OSError: A file cannot be written there.
+    A profile that the file already has must come from this file, named by ``config``, and have a heading of its own.
     """
     text = _text_of(path)
     profiles = _parsed(path, text).get("profiles")
@@ -56,10 +51,6 @@ def apply_section(path: Path, profile: str, proposed: Mapping[str, Any]) -> None
     A missing file is created with placeholder addresses of servers. Other sections and comments stay as they are. The
     stop shingles are written first, because the validation of the settings reads them; settings that are not valid are
     not written. In ``proposed``, ``toml`` is the section, and ``stop_shingles`` the content of the other file, or None.
-
-    Raises:
-        SettingsError: The new settings are not valid.
-        OSError: A file cannot be written.
     """
     section, written_files = str(proposed["toml"]), [path]
     if proposed["stop_shingles"] is not None:
@@ -77,10 +68,7 @@ def apply_section(path: Path, profile: str, proposed: Mapping[str, Any]) -> None
 
 
 def with_section(text: str, profile: str, section: str) -> str:
-    """Return a settings file with a profile's section replaced, or added at the end.
-
-    Comments and blank lines before the next section, or at the end, stay.
-    """
+    """Replace a profile's section, or add it at the end; comments and blank lines before the next section stay."""
     span = _section_span(text, profile)
     if span is None:
         return f"{text.rstrip()}\n\n{section}\n"

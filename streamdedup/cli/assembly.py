@@ -50,9 +50,6 @@ def kafka_login(kafka: Kafka) -> KafkaLogin | None:
     """Return the login by tokens or by a password file that all Kafka clients share; None for any other login.
 
     Cached, because the login by ``sasl_token_url`` has a thread, which renews the one token of the process.
-
-    Raises:
-        SettingsError: The login needs an extra that is not installed.
     """
 
     def read(key: str) -> Callable[[], str]:
@@ -114,7 +111,6 @@ def kafka_options(settings: Settings) -> KafkaOptions:
 
 
 def registry_of(settings: Settings) -> Registry | None:
-    """Return the client of the schema registry; None if the settings name no registry."""
     section = settings.schema_registry
 
     def authorization() -> str | None:
@@ -128,11 +124,7 @@ def registry_of(settings: Settings) -> Registry | None:
 
 
 def topic_decoder(settings: Settings, profile: Profile) -> Decoder:
-    """Return the decoder for the records of a profile, in its formats; ``decoder_of`` alone is for files.
-
-    Raises:
-        SettingsError: The format needs an extra that is not installed.
-    """
+    """Return the decoder for the records of a profile, in its formats; ``decoder_of`` alone is for files."""
     try:
         return replace(
             decoder_of(profile),
@@ -163,7 +155,6 @@ def decoder_of(profile: Profile) -> Decoder:
 
 
 def pipeline(settings: Settings, name: str, index: Index) -> Pipeline:
-    """Return the pipeline of a profile, which writes to ``index``."""
     profile = settings.profiles[name]
     return Pipeline(
         name=name,
@@ -196,11 +187,7 @@ def rebuilder(settings: Settings, backend: Backend, on_keys: Callable[[int], Non
 
 
 def crash_observer() -> StepObserver | None:
-    """Return the observer that ends the daemon at the crash point in the environment, for tests; None without one.
-
-    Raises:
-        SettingsError: There is no such point.
-    """
+    """Return the observer that ends the daemon at the crash point in the environment, for tests; None without one."""
     point = crash_point()
     return None if point is None else StepObserver(CrashPoint(point))
 
@@ -216,7 +203,6 @@ def pipelines(settings: Settings, backend: Backend, observer: StepObserver | Non
 
 
 def loop_options(settings: Settings) -> LoopOptions:
-    """Return the options of ``daemon.loop.Loop``."""
     return LoopOptions(
         duplicates_topic=settings.kafka.duplicates_topic,
         dead_letter_topic=settings.kafka.dead_letter_topic,

@@ -65,7 +65,7 @@ def _findings(config: Path | None, assignments: list[str] | None) -> Iterator[Fi
         settings = load_settings(config, assignments)
     except SettingsError as error:
         for line in str(error).splitlines():
-            yield Finding.failure("settings", "settings", SettingsError(line))
+            yield Finding.failure("settings", SettingsError(line))
         return
     yield from every_finding(settings)
 
@@ -81,7 +81,6 @@ def exit_code_of(findings: Iterable[Finding]) -> int:
 
 
 def as_object(findings: Iterable[Finding], code: int) -> dict[str, Any]:
-    """Return the JSON object of ``--json``."""
     # The class of an error is written as its name; None stays.
     checks = [asdict(finding) | {"error": finding.error and finding.error.__name__} for finding in findings]
     return {"exit_code": code, "checks": checks}

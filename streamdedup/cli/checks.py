@@ -43,7 +43,6 @@ _SAMPLE_RECORDS = 1_000
 
 
 def topic_needs(settings: Settings) -> list[TopicNeed]:
-    """Return the requirements on each topic."""
     kafka = settings.kafka
     # A rebuild reads the records of one lifetime. Input topics may be compacted: later versions replace earlier ones.
     inputs = [
@@ -74,21 +73,15 @@ def duplicates_kept_ms(settings: Settings) -> int:
 
 
 def kafka_findings(settings: Settings) -> Iterator[Finding]:
-    """Yield the findings about Kafka."""
     return check_kafka(kafka_options(settings), topic_needs(settings))
 
 
 def store_findings(settings: Settings, backend: Backend) -> Iterator[Finding]:
-    """Yield the findings about the store."""
     return backend.findings(rebuilds=settings.service.on_index_lost == "rebuild")
 
 
 def registry_findings(settings: Settings) -> Iterator[Finding]:
-    """Yield the findings about the schema registry: for each topic whose values have schemas, the newest schema.
-
-    Raises:
-        SettingsError: A format needs an extra that is not installed.
-    """
+    """Yield the findings about the schema registry: for each topic whose values have schemas, the newest schema."""
     for profile in settings.profiles.values():
         value_format = topic_decoder(settings, profile).value_format
         if isinstance(value_format, RegistryFormat):
@@ -97,25 +90,23 @@ def registry_findings(settings: Settings) -> Iterator[Finding]:
                     yield _subject_finding(f"{topic}-value", value_format, profile.text_fields)
                 except (RegistryUnavailable, RegistryMisconfigured) as error:
                     # The next topic would have the same failure.
-                    yield Finding.failure("schema_registry", "schema registry", error)
+                    yield Finding.failure("schema_registry", error)
                     return
 
 
 def _subject_finding(subject: str, value_format: RegistryFormat, text_fields: Sequence[str]) -> Finding:
-    """Return the finding about a subject, whose newest schema should have the fields that the decoder reads."""
-    check_and_subject = ("schema", f"subject {subject}")
     try:
         missing = value_format.missing_fields(subject)
     except DecodeError as error:
-        return Finding.failure(*check_and_subject, RegistryMisconfigured(f"newest schema of {subject}: {error}"))
+        return Finding.failure("schema", RegistryMisconfigured(f"newest schema of {subject}: {error}"))
     if missing is None:  # the registry has no such subject
         text = f"no subject {subject}; the first record shows whether its schema has the fields"
-        return Finding.warning(*check_and_subject, text)
+        return Finding.warning("schema", text)
     if missing_texts := [name for name in text_fields if name in missing]:
         text = f"newest schema of {subject} lacks text fields: {', '.join(missing_texts)}"
-        return Finding.warning(*check_and_subject, text)
+        return Finding.warning("schema", text)
     missing_optional = f"; it has no {', '.join(missing)}" if missing else ""
-    return Finding.ok(*check_and_subject, f"newest schema of {subject} has the text fields{missing_optional}")
+    return Finding.ok("schema", f"newest schema of {subject} has the text fields{missing_optional}")
 
 
 def record_findings(settings: Settings) -> Iterator[Finding]:
@@ -138,11 +129,11 @@ def record_findings(settings: Settings) -> Iterator[Finding]:
         records = f"the newest {counted(count, 'record')} with keys of profile {name}"
         if other_count:
             text = f"{other_count:,} of {records} have the key of another document: set key_format, or key by id"
-            yield Finding.warning("keys", f"profile {name}", text)
+            yield Finding.warning("keys", text)
         elif count:
-            yield Finding.ok("keys", f"profile {name}", f"{records} have the keys of their documents")
+            yield Finding.ok("keys", f"{records} have the keys of their documents")
         if warning := html_warning(html_count, text_count):
-            yield Finding.warning("text", f"profile {name}", f"profile {name}: {warning}")
+            yield Finding.warning("text", f"profile {name}: {warning}")
 
 
 def _committed_offsets(settings: Settings) -> dict[Partition, int] | None:
@@ -161,7 +152,7 @@ def index_findings(
         try:
             yield _index_finding(settings, name, backend, committed)
         except (StoreUnavailable, StoreMisconfigured, IndexMismatch, IndexLost) as error:
-            yield Finding.failure("index", f"profile {name}", type(error)(f"index of {name}: {error}"))
+            yield Finding.failure("index", type(error)(f"index of {name}: {error}"))
             if isinstance(error, StoreUnavailable):
                 return  # the next profile would have the same failure
 
@@ -170,20 +161,19 @@ def _index_finding(
     settings: Settings, name: str, backend: Backend, committed: Mapping[Partition, int] | None
 ) -> Finding:
     """Return the finding about the index of a profile; a failure is raised as the error that the daemon would have."""
-    subject = f"profile {name}"
     profile = settings.profiles[name]
     upkeep = backend.upkeep(name)
     if upkeep.is_half_dropped():
         raise IndexMismatch("half deleted; call streamdedup index drop again")  # the daemon raises the same
     if upkeep.is_staging():
         text = f"index of {name}: being rebuilt; a daemon that is started now waits for the end"
-        return Finding.warning("index", subject, text)
+        return Finding.warning("index", text)
     stored = upkeep.fingerprint()
     if stored is not None:
         opening = compare_fingerprints(stored, backend.configured(name))  # raises `IndexMismatch`
         if opening.advisories:
-            return Finding.warning("index", subject, f"index of {name}: fits, but {'; '.join(opening.advisories)}")
-        return Finding.ok("index", subject, f"index of {name}: fits the settings")
+            return Finding.warning("index", f"index of {name}: fits, but {'; '.join(opening.advisories)}")
+        return Finding.ok("index", f"index of {name}: fits the settings")
     orphaned = sorted(partition for partition in committed or () if partition.topic in profile.topics)
     if orphaned:
         raise IndexLost(
@@ -192,14 +182,14 @@ def _index_finding(
             "these settings if they have changed, else: streamdedup index rebuild"
         )
     unknown = "" if committed is not None else " (whether one was lost is not known without Kafka)"
-    return Finding.ok("index", subject, f"index of {name}: none yet; the first daemon begins one{unknown}")
+    return Finding.ok("index", f"index of {name}: none yet; the first daemon begins one{unknown}")
 
 
 def every_finding(settings: Settings) -> Iterator[Finding]:
     """Yield the findings of all checks; those that need a server are skipped if it does not answer."""
-    yield Finding.ok("settings", "settings", f"settings are valid: profiles {', '.join(sorted(settings.profiles))}")
+    yield Finding.ok("settings", f"settings are valid: profiles {', '.join(sorted(settings.profiles))}")
     for hint in settings.hints():
-        yield Finding.warning("settings", "settings", hint)
+        yield Finding.warning("settings", hint)
     yield from registry_findings(settings)
     kafka_answers = store_answers = False
     for finding in kafka_findings(settings):

@@ -31,7 +31,6 @@ class FileEntries:
         self._files: dict[str, str] = {}  # by id
 
     def read(self, file: str, reader: CorpusReader) -> Iterator[Entry]:
-        """Yield all entries of a file, malformed ones included, with a progress bar."""
         for number, entry in enumerate(read_with_progress(reader, file)):
             if entry.problem is not None:
                 self.malformed.report(f"{entry.file}:{entry.line}", entry.problem)
@@ -63,7 +62,6 @@ def first_versions(entries: Iterable[Versioned]) -> Iterator[Versioned]:
 
 
 def empty_index(profile: Profile) -> Index:
-    """Return an empty index of a profile in the memory of this process, open."""
     index = MemoryIndex(bucket_cap=profile.bucket_cap)
     index.open(profile.fingerprint())
     return index

@@ -54,7 +54,6 @@ def demo(
 
 
 def run_demo(options: DemoOptions, console: Console) -> None:
-    """Start the servers, run the demo, and end the servers."""
     raise_on_signals()
     with ExitStack() as stack:
         try:

@@ -88,7 +88,6 @@ class DaemonCounters:
         return self.consumed == self.indexed + self.skipped.total() + self.dead_letters.total()
 
     def balance(self) -> str:
-        """Return the account as one line."""
         sign = "=" if self.is_balanced else "≠"
         return (
             f"{self.consumed:,} consumed {sign} {self.indexed:,} indexed + {self.skipped.total():,} skipped"
@@ -111,7 +110,6 @@ def sample_records() -> list[tuple[str, Entry]]:
 
 
 def known_pairs() -> frozenset[tuple[str, ...]]:
-    """Return the pairs of the sample, by their sorted ids."""
     with (SAMPLE / "expected_pairs.tsv").open(encoding="utf-8", newline="") as lines:
         rows = csv.DictReader(lines, delimiter="\t")
         return frozenset(tuple(sorted((row["id1"], row["id2"]))) for row in rows)
@@ -129,7 +127,6 @@ class DocumentFeed:
 
     @property
     def is_finished(self) -> bool:
-        """Whether all records are sent."""
         return self.sent_count == self.total_count
 
     @property
@@ -138,7 +135,6 @@ class DocumentFeed:
         return max(0.0, self._pace.ahead_s())
 
     def send_due(self) -> None:
-        """Send the records that are due."""
         while not self.is_finished and not self.wait_s:
             topic, entry = self._records[self.sent_count]
             self._pace.wait()  # counts the record; does not wait, because the record is due
@@ -149,12 +145,7 @@ class DocumentFeed:
 
 
 class OutputView:
-    """Shows alerts and dead letters, with both texts unless ``fetch`` is None, and collects the pairs.
-
-    Attributes:
-        pairs: Pairs as sorted ids.
-        pairs_count: Count of all pairs in alerts; a pair in two alerts counts twice.
-    """
+    """Shows alerts and dead letters, and collects the pairs; ``pairs_count`` counts a pair in two alerts twice."""
 
     def __init__(self, console: Console, fetch: Fetch | None) -> None:
         self._console = console
@@ -211,11 +202,7 @@ class DemoRun:
         self._started_at = self._changed_at = time.monotonic()
 
     def run(self, progress: Progress, task: TaskID) -> float:
-        """Send all documents, show the output, and return the time until the last change, in seconds.
-
-        Raises:
-            StreamdedupError: A server has ended, the output cannot be read, or nothing changed for ``_stall_s``.
-        """
+        """Send all documents, show the output, and return the time until the last change, in seconds."""
         while not self._is_complete():
             previous_state = self._state()
             self._feed.send_due()
@@ -230,11 +217,7 @@ class DemoRun:
         return self._changed_at - self._started_at
 
     def summarise(self, duration_s: float) -> None:
-        """Print the account: the numbers of records, alerts, pairs, skipped documents and dead letters.
-
-        Raises:
-            StreamdedupError: The account does not balance, or the pairs are not the expected ones.
-        """
+        """Print the account of all records; ``StreamdedupError`` if it does not balance, or the pairs are wrong."""
         options, counters, sent = self._options, self._counters, self._feed.sent_count
         pace = f", held back to {options.pace:g} a second (--pace 0 lets go)" if options.pace else ""
         availability = "until you end this" if options.keep else "gone in a moment; --keep leaves all running"

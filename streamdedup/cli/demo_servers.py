@@ -51,7 +51,6 @@ def raise_on_signals() -> None:
 
 
 def ignore_signals() -> None:
-    """Ignore signals until the process ends."""
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
@@ -67,18 +66,15 @@ class _HttpProcess(ManagedProcess):
         (self._port,) = free_ports()
 
     def is_ready(self) -> bool:
-        """Return whether the process answers that it is ready."""
         try:
             return self.get(self._ready_path)[0] == 200  # the status
         except (OSError, HTTPException):
             return False
 
     def url(self, path: str) -> str:
-        """Return a path's URL."""
         return f"http://{_HOST}:{self._port}{path}"
 
     def get(self, path: str) -> tuple[int, str]:
-        """Return a path's status and body."""
         # urllib would use the proxy of the environment for an address of this machine.
         with contextlib.closing(HTTPConnection(_HOST, self._port, timeout=_REQUEST_TIMEOUT_S)) as connection:
             connection.request("GET", path)
@@ -87,10 +83,7 @@ class _HttpProcess(ManagedProcess):
 
 
 class DaemonProcess(_HttpProcess):
-    """``streamdedup run`` as a process.
-
-    ``settings`` is the settings file as text, with ``{port}`` for the metrics port.
-    """
+    """``streamdedup run`` as a process; ``settings`` is the file as text, with ``{port}`` for the metrics port."""
 
     _ready_path = "/readyz"  # the daemon can consume; `/livez` answers while it still waits for the servers
 
@@ -100,7 +93,6 @@ class DaemonProcess(_HttpProcess):
 
     @property
     def config_path(self) -> Path:
-        """The settings file."""
         return self.directory / "streamdedup.toml"
 
     def choose_ports(self) -> None:
@@ -109,7 +101,6 @@ class DaemonProcess(_HttpProcess):
         self.config_path.write_text(self._settings.replace("{port}", str(self._port)), encoding="utf-8")
 
     def command(self) -> list[str]:
-        """Return the command line."""
         return [sys.executable, "-m", "streamdedup", "run", "--config", str(self.config_path)]
 
     def metrics(self) -> str:
@@ -130,7 +121,6 @@ class ServiceProcess(_HttpProcess):
         self._daemon = daemon
 
     def command(self) -> list[str]:
-        """Return the command line."""
         command = [sys.executable, "-m", "streamdedup", "serve", "--config", str(self._daemon.config_path)]
         return [*command, "--set", f"api.port={self._port}"]
 
@@ -164,12 +154,7 @@ class DemoServers:
 
 @contextlib.contextmanager
 def running_servers(directory: Path) -> Iterator[DemoServers]:
-    """Start Redis, the broker, the daemon and the service in this order, and end them in reverse order.
-
-    Raises:
-        MissingToolError: A server program is not installed.
-        ServerError: A server did not start.
-    """
+    """Start Redis, the broker, the daemon and the service in this order, and end them in reverse order."""
     forget_settings()
     topics = dict.fromkeys([*PROFILES, DUPLICATES_TOPIC], _PARTITIONS) | {DEAD_LETTER_TOPIC: 1}
     # Both are constructed before the first start, so that a missing program is reported at once.

@@ -29,8 +29,6 @@ dlq = typer.Typer(no_args_is_help=True, help="Inspect the dead-letter topic, and
 
 @dataclass(frozen=True)
 class FilterOptions:
-    """Options of both commands with conditions on the failed records."""
-
     code: Annotated[
         list[ErrorCode] | None, typer.Option("--code", metavar="CODE", help="Only this error code; may be repeated.")
     ] = None
@@ -40,11 +38,6 @@ class FilterOptions:
     since: Annotated[str | None, typer.Option(metavar="TIME", help="Only failures since: 2h, 2026-05-01T09:00")] = None
 
     def filter(self) -> DeadLetterFilter:
-        """Return the filter.
-
-        Raises:
-            SettingsError: The time cannot be read.
-        """
         return DeadLetterFilter(
             codes=frozenset(map(str, self.code or ())),
             topics=frozenset(self.topic or ()),
@@ -168,10 +161,7 @@ def _count(letters: Iterable[DeadLetter]) -> int:
 
 
 def _fields(letter: DeadLetter, decoders: dict[str, Decoder]) -> bytes | None:
-    """Return the fields of the failed record's value as JSON; None for a value to be shown as bytes.
-
-    The first error of the registry empties ``decoders``, so that all further values are shown as bytes.
-    """
+    """Return the value's fields as JSON; from an error of the registry on None, for values shown as bytes."""
     decoder = decoders.get(letter.topic)
     if decoder is None or letter.record.value is None:
         return None

@@ -35,10 +35,7 @@ _TRUNCATED: Final = ("truncated", "truncated-key", "dropped-headers")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterFilter:
-    """Conditions on dead letters of ``dlq inspect`` and ``dlq replay``; an empty condition accepts all.
-
-    ``topics`` are those of the failed records. ``since_s`` is the earliest failure time, in seconds since the epoch.
-    """
+    """Conditions of ``dlq inspect`` and ``dlq replay``; an empty one accepts all. ``since_s`` is in epoch seconds."""
 
     codes: frozenset[str] = frozenset()
     topics: frozenset[str] = frozenset()
@@ -46,19 +43,15 @@ class DeadLetterFilter:
 
     @property
     def accepts_all(self) -> bool:
-        """Whether there are no conditions."""
         return self == DeadLetterFilter()
 
     def accepts(self, letter: DeadLetter) -> bool:
-        """Return whether all conditions hold for a dead letter."""
         if (self.codes and letter.code not in self.codes) or (self.topics and letter.topic not in self.topics):
             return False
         return self.since_s is None or letter.time_s >= self.since_s
 
 
 class LeftOut(StrEnum):
-    """The reason why a dead letter is not replayed, as ``dlq replay`` prints it."""
-
     FILTERED = "excluded by --code, --topic or --since"
     EXHAUSTED = f"failed {MAX_ATTEMPTS} times"
     TRUNCATED = "truncated, so the record cannot be restored"
@@ -71,23 +64,18 @@ class LeftOut(StrEnum):
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of one run: replayed dead letters by topic, and those left out by reason."""
-
     topics: Counter[str] = field(default_factory=Counter)
     reasons: Counter[LeftOut] = field(default_factory=Counter)
 
     @property
     def replayed_count(self) -> int:
-        """Replayed dead-letter count."""
         return self.topics.total()
 
     def replayed_text(self) -> str:
-        """Return the count of replayed dead letters, in total and by topic, as text."""
         topics = ", ".join(f"{topic} {count:,}" for topic, count in sorted(self.topics.items()))
         return counted(self.replayed_count, "dead letter") + (f" ({topics})" if topics else "")
 
     def left_out(self) -> list[str]:
-        """Return one line for each reason to leave dead letters out."""
         return [f"{count:,} left out: {reason}" for reason, count in sorted(self.reasons.items()) if count]
 
 
@@ -104,10 +92,7 @@ def message_of(letter: DeadLetter, origin: Position) -> Message:
 
 
 def message_of_fetched(letter: DeadLetter, origin: Position, record: Record) -> Message | None:
-    """Return the record to send for a dead letter without bytes; None for a record with neither key nor value.
-
-    ``record`` is the failed record, fetched from its position ``origin``.
-    """
+    """Return the record to send for a dead letter without bytes, from the failed record; None without key and value."""
     if record.key is None and record.value is None:
         return None
     # A dead letter without bytes has only headers with facts. The record may have older ones, of an earlier replay.
@@ -118,10 +103,7 @@ def message_of_fetched(letter: DeadLetter, origin: Position, record: Record) -> 
 
 
 def reason_to_leave_out(letter: DeadLetter, partition_counts: Mapping[str, int]) -> LeftOut | None:
-    """Return why a dead letter cannot be replayed, as far as its headers tell; None if it can.
-
-    ``partition_counts`` is by input topic.
-    """
+    """Return why a dead letter cannot be replayed, by its headers and the partition counts of the input topics."""
     origin, record = letter.origin, letter.record
     if origin is None or origin.partition >= partition_counts.get(origin.topic, 0):
         return LeftOut.FOREIGN
@@ -138,19 +120,8 @@ class DeadLetterReplay:
     """Sends dead letters back to their records' topics. A context manager.
 
     Covers the dead letters that exist at construction; failures during the replay are left for the next run.
-
-    Args:
-        options: Kafka options with the dead-letter topic and the daemons' group.
-        accepted: Filter for the dead letters to replay.
-        partition_counts: Partition counts by input topic.
-
-    Attributes:
-        is_recreated: Whether the dead-letter topic was created again since the last run. The stored progress of a
-            partition is void where the offset is after the end of the partition.
-
-    Raises:
-        BrokerUnavailable: Kafka did not answer.
-        FatalError: The broker refuses permanently, or the dead-letter topic does not exist.
+    ``is_recreated``: the dead-letter topic was created again since the last run; the stored progress of a partition is
+    void where the offset is after the end of the partition.
     """
 
     def __init__(self, options: KafkaOptions, accepted: DeadLetterFilter, partition_counts: Mapping[str, int]) -> None:
@@ -187,10 +158,6 @@ class DeadLetterReplay:
             2. Wait until Kafka has stored them.
             3. Without a filter: commit the progress. Dead letters sent after the last commit are sent again by the
                next run.
-
-        Raises:
-            BrokerUnavailable: Dead letters could not be sent, or the progress not be committed.
-            FatalError: The same, and an operator has to resolve the reason.
         """
         tally, committed_at = Tally(), time.monotonic()
         with Feeder(self._options) as feeder:
@@ -227,7 +194,6 @@ class DeadLetterReplay:
                     yield letter, outcome
 
     def _message_or_reason(self, letter: DeadLetter) -> Message | LeftOut:
-        """Return the record to send for a dead letter, or the reason to leave the dead letter out."""
         if not self._accepted.accepts(letter):
             return LeftOut.FILTERED
         if reason := reason_to_leave_out(letter, self._partition_counts):
@@ -274,9 +240,6 @@ def _origin(letter: DeadLetter) -> Position:
 
 
 def _send(feeder: Feeder, message: Message, partition: int) -> None:
-    """Send a record to its original partition.
-
-    The partition that this client chooses by the key could differ from the choice of the client that wrote the record.
-    """
+    """Send to the original partition: by the key, this client could choose another one than the record's writer."""
     key, value, time_ms = message.key, message.value, message.timestamp_ms
     feeder.send(message.topic, key, value, time_ms, headers=message.headers, partition=partition)

@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated
 
 import typer
 
@@ -20,46 +20,18 @@ from streamdedup.errors import CorpusError
 from streamdedup.evaluation.join import join
 from streamdedup.evaluation.misses import near_duplicates
 from streamdedup.evaluation.pairs import Pairs, ShingleSets, concatenated, gathered, shingle_sets, similarities
-from streamdedup.evaluation.scores import Evaluation, Truth, joined_from, score, without_suppressed
+from streamdedup.evaluation.scores import Evaluation, joined_from, score, without_suppressed
 from streamdedup.evaluation.trial import Trial, document_at
 from streamdedup.index.contract import Index
 from streamdedup.indexes import detector_options
 from streamdedup.text.shingles import Shingler
 from streamdedup.wire import Document
 
-#: Words of the output for the true pairs that count, if their file has similarities.
-ABOVE_THRESHOLD: Final = "those with at least the threshold's similarity"
-
-
-class _TruePairs(NamedTuple):
-    """The pairs that should be found, before suppressed ones are left out.
-
-    Attributes:
-        origin: Where the pairs are from, in words.
-        unknown_count: Pairs in the file with a document that was not read.
-        ignores_threshold: Whether all pairs count, because the file has no similarities.
-    """
-
-    pairs: Pairs
-    origin: str
-    unknown_count: int = 0
-    ignores_threshold: bool = False
-
 
 def evaluate_documents(
     documents: Iterable[Document], options: DetectorOptions, store: Index, truth_file: Path | None = None
 ) -> Evaluation:
-    """Run documents through the detector, and score its findings; also used by the benchmarks.
-
-    Args:
-        documents: Made by ``document_at``, with different ids.
-        options: Detector options.
-        store: An empty index, open.
-        truth_file: File with the true pairs; None for all near-duplicates of ``options``, by an exact join.
-
-    Raises:
-        CorpusError: The documents or the true pairs cannot be read, or no true pair is of two of the documents.
-    """
+    """Run documents of ``document_at`` through the detector, with an empty, open index, and score the findings."""
     trial, shingler = Trial(options, store), Shingler(options.shingles)
     ids: list[str] = []
     sources: list[str | None] = []
@@ -72,43 +44,40 @@ def evaluate_documents(
         sources += [document.source for document in batch]
     findings, sets = trial.findings(), concatenated(parts)
     started = time.perf_counter()
-    truth = _joined_pairs(sets, options) if truth_file is None else _judged_pairs(truth_file, ids, sets, options)
+    if truth_file is None:
+        pairs, unknown_count = _joined_pairs(sets, options), 0
+    else:
+        pairs, unknown_count = _judged_pairs(truth_file, ids, sets, options)
     truth_seconds = time.perf_counter() - started
-    alerted = without_suppressed(truth.pairs, options.suppression, sources, sets)
-    scored_truth = Truth(alerted, computed=truth_file is None, ignores_threshold=truth.ignores_threshold)
+    alerted = without_suppressed(pairs, options.suppression, sources, sets)
     return Evaluation(
         options=options,
         ids=ids,
         run=trial.run,
         findings=findings,
-        truth=truth.origin,
+        truth_file=truth_file,
         truth_seconds=truth_seconds,
-        unknown_count=truth.unknown_count,
-        suppressed_count=len(truth.pairs.left) - len(alerted.left),
-        shingle_counts=sets.sizes,
-        scores=score(scored_truth, findings, options, sets, ids),
+        unknown_count=unknown_count,
+        suppressed_count=len(pairs.left) - len(alerted.left),
+        scores=score(alerted, findings, options, sets, ids, computed=truth_file is None),
     )
 
 
-def _joined_pairs(sets: ShingleSets, options: DetectorOptions) -> _TruePairs:
+def _joined_pairs(sets: ShingleSets, options: DetectorOptions) -> Pairs:
     """Return all near-duplicates of the options by an exact join, whose pairs the containment rule then filters."""
     with steps("comparing all pairs", len(sets.sizes)) as progress:
         joined = join(sets.hashes, sets.offsets, joined_from(options), progress, options.measure)
         pairs = gathered(block.within(sets.scopes) for block in joined)
-    return _TruePairs(pairs.where(near_duplicates(pairs, options, sets)), "all pairs, by an exact join")
+    return pairs.where(near_duplicates(pairs, options, sets))
 
 
-def _judged_pairs(path: Path, ids: Sequence[str], sets: ShingleSets, options: DetectorOptions) -> _TruePairs:
-    """Return the pairs in a file; similarities that the file lacks are computed."""
-    judged = read_pairs(path, {name: number for number, name in enumerate(ids)})
-    if judged.unknown_count and not len(judged.pairs.left):
+def _judged_pairs(path: Path, ids: Sequence[str], sets: ShingleSets, options: DetectorOptions) -> tuple[Pairs, int]:
+    """Return the pairs in a file with their exact similarities, and the number of those with a document not read."""
+    (left, right), unknown_count = read_pairs(path, {name: number for number, name in enumerate(ids)})
+    if unknown_count and not len(left):
         raise CorpusError(f"{path}: names none of the documents by their ids")
-    pairs = judged.pairs.within(sets.scopes)  # documents of two scopes are never compared
-    if judged.has_similarities:
-        return _TruePairs(pairs, f"{path}, {ABOVE_THRESHOLD}", judged.unknown_count)
-    computed = similarities(sets, pairs.left, pairs.right, options.measure)
-    pairs = pairs._replace(similarities=computed)
-    return _TruePairs(pairs, f"{path}, all of its pairs", judged.unknown_count, ignores_threshold=True)
+    pairs = Pairs(left, right, similarities(sets, left, right, options.measure))
+    return pairs.within(sets.scopes), unknown_count  # documents of two scopes are never compared
 
 
 @with_options
@@ -119,7 +88,7 @@ def evaluate(
         typer.Option(
             metavar="PAIRS",
             readable=False,
-            help="File of true pairs: id, id and optionally a similarity, separated by tabs; computed by default.",
+            help="File of true pairs: two ids, separated by a tab; computed by default.",
         ),
     ] = None,
     output: OutputOption = None,
@@ -127,9 +96,7 @@ def evaluate(
 ) -> None:
     """Measure a profile on files: recall, precision, missed pairs and the reasons.
 
-    An exact join, without buckets, finds the true pairs, unless --truth has them; suppressed pairs are left out. Where
-    the file of --truth has no similarities, all of its pairs count, and the output tells how many each threshold can
-    find.
+    An exact join, without buckets, finds the true pairs, unless --truth has them; suppressed pairs are left out.
 
     Example:  streamdedup evaluate articles.jsonl.gz --threshold 0.7
     """

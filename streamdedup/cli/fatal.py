@@ -12,14 +12,7 @@ from streamdedup.errors import EXIT_FAILED, StreamdedupError, exit_code
 
 @contextmanager
 def fatal_errors_logged(log: structlog.stdlib.BoundLogger) -> Iterator[None]:
-    """Log an error that ends the process as the event ``fatal``, an unexpected one with its traceback.
-
-    Tracebacks have no local variables. Where the log is no JSON, the command line reports a project error itself.
-
-    Raises:
-        typer.Exit: The process ends with the error's exit code.
-        StreamdedupError: A project error, where the log is no JSON.
-    """
+    """Log an error that ends the process as ``fatal``; without JSON the command line reports a project error."""
     try:
         yield
     except StreamdedupError as error:

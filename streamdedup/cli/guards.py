@@ -22,28 +22,17 @@ _POLL_INTERVAL_S = 1.0
 
 
 def is_interactive() -> bool:
-    """Return whether standard input is a terminal."""
     return sys.stdin.isatty()
 
 
 def require_confirmable(effect: str, *, yes: bool) -> None:
-    """Refuse to begin if a question will follow and there is no terminal to ask on.
-
-    ``effect`` ends the sentence "because this ...", as in "deletes the index".
-
-    Raises:
-        SettingsError: There is no terminal, and ``--yes`` is not given.
-    """
+    """Refuse to begin if a question will follow without a terminal; ``effect`` is as in "deletes the index"."""
     if not yes and not is_interactive():
         raise SettingsError(f"--yes: required without a terminal, because this {effect}")
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask on standard error; any answer but yes ends the command with code 1.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C was pressed at the question.
-    """
+    """Ask on standard error; any answer but yes ends the command with code 1."""
     if yes:
         return
     try:
@@ -60,11 +49,9 @@ def refuse_while_daemons_run(
 ) -> None:
     """Raise ``StreamdedupError`` if the consumer group has members or Kafka does not answer.
 
-    Args:
-        settings: Settings.
-        force_advice: Sentence about ``--force``; empty for a command without this option.
-        wait: Wait until the members' sessions end (``await_no_members``); not together with ``of_index``.
-        of_index: Only members that use the indexes of the settings (``redis.key_prefix``), or do not tell which.
+    ``force_advice`` is a sentence about ``--force``, empty for a command without it. ``wait``: until the members'
+    sessions end (``await_no_members``). ``of_index``, not together with ``wait``: only members that use the indexes of
+    the settings (``redis.key_prefix``), or do not tell which.
     """
     try:
         if wait:
@@ -83,10 +70,6 @@ def refuse_members(settings: Settings, advice: str, *, of_index: bool = False) -
 
     Commands that neither wait nor have ``--force`` call it directly: ``refuse_while_daemons_run`` adds to the error
     about an absent Kafka that daemons may run, and how to force the command.
-
-    Raises:
-        StreamdedupError: The group has members.
-        BrokerUnavailable: Kafka did not answer.
     """
     options = kafka_options(settings)
     members = members_of_index(options, unnamed=True) if of_index else describe_group(options).members
@@ -101,10 +84,6 @@ def await_no_members(
 
     A killed daemon, or one with ``kafka.group_instance_id``, stays a member until its session ends. Until then such a
     member cannot be told from a running daemon.
-
-    Raises:
-        StreamdedupError: Members are left; the error names them.
-        BrokerUnavailable: Kafka did not answer.
     """
     options = kafka_options(settings)
     members = describe_group(options).members

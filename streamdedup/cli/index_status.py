@@ -27,14 +27,7 @@ _STATE_TEXTS = {
 def collect_status(
     settings: Settings, names: Sequence[str], backend: Backend, on_keys: Callable[[int], None] | None
 ) -> dict[str, Any]:
-    """Return the state of the named profiles from store and Kafka, as JSON values; None for an unknown value.
-
-    ``on_keys`` is called with the number of scanned keys; None to scan no keys.
-
-    Raises:
-        StoreUnavailable: The store does not answer.
-        StoreMisconfigured: The store refuses, or contradicts the settings.
-    """
+    """Return the state of profiles as JSON values, None where unknown; ``on_keys`` gets the count of scanned keys."""
     servers = backend.servers()
     group, problem = _group(settings)
     return {
@@ -126,7 +119,6 @@ def _partition_state(facts: PartitionFacts, committed: int | None, topic_id: str
 
 
 def is_lost(state: Mapping[str, Any]) -> bool:
-    """Return whether an index does not know a partition with committed offsets."""
     return any(row["state"] == "lost" for profile in state["profiles"] for row in profile["partitions"])
 
 

@@ -99,7 +99,6 @@ class _Commands(TyperGroup):
             self.add_command(TyperCommand(name=name, help=text, short_help=text))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Return name, command and remaining arguments."""
         name, command, remaining = super().resolve_command(ctx, args)
         if name in COMMANDS:
             command = load_command(name)
@@ -138,11 +137,7 @@ def _example(text: str) -> str:
 
 
 def load_command(name: str) -> Any:
-    """Import a command's module and return the command: the function or group with the module's name.
-
-    Raises:
-        LookupError: The module has no such function or group.
-    """
+    """Import a command's module and return the command: the function or group with the module's name."""
     module_name = name.replace("-", "_")
     # Garbage collections during imports find nothing, and take 0.1 s.
     gc.disable()

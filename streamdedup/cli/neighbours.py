@@ -29,14 +29,7 @@ class NeighbourOptions(ShingleSettings, CorpusOptions):
 def find_neighbours(
     entries: Iterable[Entry], profile: Profile, document_id: str, top: int, threshold: float
 ) -> NearestDocuments:
-    """Compare one document with all others of its scope, in one reading; no text is kept.
-
-    Of several ``entries`` with one id, the first counts. ``top`` is the largest number of neighbours, at least 1, and
-    ``threshold`` the least similarity.
-
-    Raises:
-        CorpusError: No document has the id, or a file cannot be read.
-    """
+    """Compare one document with all others of its scope, in one reading; of several with one id, the first counts."""
     shingler = Shingler(profile.shingle_options())
     # Ids and shingles of the documents that wait for the comparison, until the document with the id is read.
     waiting: list[tuple[list[str], ShingleSets]] = []

@@ -39,8 +39,6 @@ TextColumnOption = Annotated[
 
 @dataclasses.dataclass(frozen=True)
 class CorpusOptions:
-    """Files, how to read them, and the profile to compare them by."""
-
     files: FilesArgument
     config: Annotated[
         Path | None, typer.Option("--config", "-c", readable=False, help="Take the profile from this settings file.")
@@ -75,10 +73,7 @@ class CorpusOptions:
         return (*self.files, self.config, *stop_files)
 
     def arguments(self) -> tuple[str, ...]:
-        """Return arguments that name the same files and the profile, for a command line shown to the user.
-
-        Options of derived classes, such as ``--unit``, are not among them.
-        """
+        """Return arguments that name the same files and profile, for a shown command line; none of derived classes."""
         values = {"--config": self.config, "--profile": self.profile, "--id-field": self.id_field}
         values |= {"--source-field": self.source_field, "--scope-field": self.scope_field}
         values |= {"--format": None if self.corpus_format == "auto" else self.corpus_format}
@@ -87,11 +82,7 @@ class CorpusOptions:
         return tuple(map(shown_name, [*self.files, *(word for option in options for word in option)]))
 
     def entries(self, profile: Profile, command: str) -> Iterator[Entry]:
-        """Yield the files' documents, with a progress bar on standard error; malformed lines are reported and left out.
-
-        Raises:
-            CorpusError: A file cannot be read, or no document is left.
-        """
+        """Yield the files' documents, with a progress bar; malformed lines are reported and left out."""
         # `tables_only=False`: the same options name fields of JSON.
         columns = Columns(self.id_field, tuple(self.text_fields or ()), self.source_field, tables_only=False)
         decoder, files = decoder_of(profile), FileEntries()
@@ -129,16 +120,12 @@ def _scoped(entry: Entry, profile: Profile) -> Entry:
 
 @dataclasses.dataclass(frozen=True)
 class ShingleSettings:
-    """Shingle unit and size."""
-
     shingle_unit: Annotated[str | None, typer.Option("--unit", help="Unit of shingles: word, char.")] = None
     shingle_size: Annotated[int | None, typer.Option("--size", help="Words or characters in a shingle.")] = None
 
 
 @dataclasses.dataclass(frozen=True)
 class MatchSettings:
-    """Which pairs to find."""
-
     threshold: Annotated[float | None, typer.Option("--threshold", "-t", help="Least similarity, above 0 up to 1.")] = (
         None
     )
@@ -157,11 +144,7 @@ class ComparisonOptions(MatchSettings, ShingleSettings, CorpusOptions):
 
 
 def chosen_profile(options: CorpusOptions, **overrides: object) -> Profile:
-    """Return the named profile with the settings that options override; ``overrides`` override both.
-
-    Raises:
-        SettingsError: The profile does not exist, or an override is wrong.
-    """
+    """Return the named profile with the settings that options override; ``overrides`` override both."""
     overridden = {
         field.name: getattr(options, field.name)
         for field in dataclasses.fields(options)
@@ -171,10 +154,7 @@ def chosen_profile(options: CorpusOptions, **overrides: object) -> Profile:
 
 
 def with_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Turn a function into a command: a parameter that is a data class becomes one option for each field.
-
-    Other parameters stay as they are.
-    """
+    """Turn a function into a command: a parameter that is a data class becomes one option for each field."""
     groups: dict[str, type[Any]] = {}
     parameters: list[inspect.Parameter] = []
     for name, annotation in get_type_hints(function, include_extras=True).items():

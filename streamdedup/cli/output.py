@@ -35,7 +35,6 @@ _REPORTED_MISTAKES = 5
 
 
 def tell_prefixed(text: str) -> None:
-    """Print a message on standard error, prefixed with ``streamdedup:``."""
     tell(f"streamdedup: {text}", err=True)
 
 
@@ -73,12 +72,8 @@ class _OutputFile(io.FileIO):
 def output_to(path: str | None, inputs: Iterable[str | Path | None] = (), option: str = "--output") -> Iterator[TextIO]:
     """Open an option's file for writing; None and ``-`` are standard output.
 
-    ``inputs`` are the files that the command reads (``-`` is standard input), and its other output files. ``option`` is
-    the name of the option, for messages.
-
-    Raises:
-        OSError: The file cannot be written; the error names the file.
-        SettingsError: The file is one of ``inputs``, or is read from a folder.
+    ``inputs`` are the files that the command reads (``-`` is standard input), and its other output files: the file must
+    be none of these. ``option`` is the name of the option, for messages.
     """
     if path is None or path == "-":
         yield sys.stdout
@@ -107,7 +102,6 @@ def _is_same_file(path: str, input_path: str | Path) -> bool:
 
 
 def json_text(value: object) -> str:
-    """Return plain values as an indented JSON text."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
 
 
@@ -119,7 +113,6 @@ class Reports:
         self._kind = kind
 
     def report(self, place: str, mistake: str) -> None:
-        """Count a mistake, and report it if it is one of the first."""
         self.count += 1
         if self.count <= _REPORTED_MISTAKES:
             tell_prefixed(f"{self._kind}: {place}: {mistake}")
@@ -164,10 +157,7 @@ def steps(title: str, total: int) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def measuring(unit: str) -> Iterator[Callable[[str, int, int], None]]:
-    """Show one bar for each part of the work, in a unit such as "offsets".
-
-    The yielded function gets the title of the part, the units done, and the units in total.
-    """
+    """Show a bar for each part of the work; the yielded function gets its title, the units done, and the total."""
     amount = TextColumn("{task.completed:,.0f} of {task.total:,.0f} " + unit)
     tasks: dict[str, TaskID] = {}
     with progress_bar(_TITLE, BarColumn(), TaskProgressColumn(), amount, TimeRemainingColumn()) as progress:

@@ -63,12 +63,7 @@ class _Pulse:
 
 
 def run_daemon(settings: Settings) -> None:
-    """Run until a signal asks to stop.
-
-    Raises:
-        SettingsError: The address for metrics cannot be bound, or there is no such crash point.
-        FatalError: Continuing would lose or double pairs, or cannot succeed.
-    """
+    """Run until a signal asks to stop."""
     metrics = _new_metrics(settings)
     with ExitStack() as stack:
         # First opened and last closed: the timer also limits the time for closing everything below.
@@ -180,19 +175,13 @@ def _ticking(findings: Iterable[Finding], pulse: _Pulse) -> Iterator[Finding]:
 
 
 def _warn_of_store(findings: Iterable[Finding]) -> None:
-    """Log the warnings of the checks of the store."""
     for warning in warnings_of(findings):
         log.warning("store_warning", reason=warning.sentence)
 
 
 def _warn_of_topics(findings: Iterable[Finding]) -> None:
-    """Log the warnings of the checks of Kafka, its topics and their schemas."""
     for warning in warnings_of(findings):
-        if warning.check == "topic_settings":  # Kafka does not tell the settings of a topic without this right
-            topic = warning.subject.removeprefix("topic ")
-            log.warning("topic_settings_unknown", topic=topic, missing_right="DESCRIBE_CONFIGS")
-        else:
-            log.warning("topic_warning", reason=warning.sentence)
+        log.warning("topic_warning", reason=warning.sentence)
 
 
 def run(config: ConfigOption = None, assignments: SetOption = None) -> None:

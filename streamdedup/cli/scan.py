@@ -88,7 +88,6 @@ def scan(
 
 
 def _by_containment(profile: Profile, pairs: Iterable[Pair]) -> str:
-    """Return the containment rule and its pair count; empty without the rule."""
     rule = profile.containment_rule()
     if rule is None:
         return ""

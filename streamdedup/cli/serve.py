@@ -51,11 +51,6 @@ log = structlog.get_logger("streamdedup.serve")
 
 
 def run_service(settings: Settings) -> None:
-    """Serve until a signal asks to stop.
-
-    Raises:
-        SettingsError: The address cannot be bound, the file of tokens cannot be used, or a library is missing.
-    """
     try:
         from streamdedup.serve.app import create_app  # noqa: PLC0415  needs the extra "serve"
         from streamdedup.serve.server import create_server  # noqa: PLC0415  needs the extra "serve"
@@ -101,7 +96,6 @@ def _feeds(settings: Settings, metrics: ServeMetrics) -> Feeds:
 
 
 def _open_fetcher(options: KafkaOptions) -> RecordFetcher:
-    """Return a client that fetches records of the input topics."""
     # The client does not report a missing topic or right: records would seem to have expired.
     check_topics(options)
     return RecordFetcher(options)

@@ -20,11 +20,7 @@ _options_in_use: ContextVar[tuple[str, ...]] = ContextVar("options_in_use", defa
 
 
 def parse_since(text: str) -> float:
-    """Parse ``--since`` as seconds since the epoch: a time (without a zone: local), or a duration before now.
-
-    Raises:
-        SettingsError: The text is neither a time nor a duration.
-    """
+    """Parse ``--since`` as seconds since the epoch: a time (without a zone: local), or a duration before now."""
     try:
         return time.time() - parse_duration(text)
     except ValueError:
@@ -54,11 +50,6 @@ SetOption = Annotated[
 
 
 def load_settings(config: Path | None, assignments: list[str] | None = None) -> Settings:
-    """Load the settings that ``ConfigOption`` and ``SetOption`` name.
-
-    Raises:
-        SettingsError: Settings are wrong, or the command line holds a secret; one line per mistake.
-    """
     parsed, mistakes = parse_assignments(assignments or [])
     settings = None
     try:
@@ -74,21 +65,15 @@ def load_settings(config: Path | None, assignments: list[str] | None = None) -> 
 
 
 def with_same_settings(*words: str) -> str:
-    """Return a command line of ``streamdedup`` for a shell, with the settings that were loaded last.
-
-    The line repeats ``--config`` and ``--set``, which hold no secret (``parse_assignments``), and not the environment.
-    """
+    """Return a command line for a shell with the last loaded ``--config`` and ``--set``, which hold no secret."""
     return shlex.join(["streamdedup", *words, *_options_in_use.get()])
 
 
 def parse_assignments(assignments: list[str]) -> tuple[dict[str, str], list[str]]:
-    """Parse ``KEY=VALUE`` texts.
+    """Parse ``KEY=VALUE`` texts; return the values by key, and one line per mistake: a text without ``=``, or a secret.
 
     A secret is a mistake, because all users can list processes. Its value is returned with the other ones, so that the
     remaining checks of the settings still run; no mistake repeats the value.
-
-    Returns:
-        Values by key, and one line per mistake: a text without ``=``, or a secret.
     """
     parsed: dict[str, str] = {}
     mistakes: list[str] = []

@@ -21,12 +21,10 @@ from streamdedup.wire import Decoder, Document
 
 
 def reading_options(settings: Settings, topic: str) -> KafkaOptions:
-    """Return the Kafka options for reading one topic."""
     return replace(kafka_options(settings), topics=(topic,))
 
 
 def decoders_of(settings: Settings) -> dict[str, Decoder]:
-    """Return the decoder of each input topic."""
     decoders: dict[str, Decoder] = {}
     for profile in settings.profiles.values():
         decoders |= dict.fromkeys(profile.topics, topic_decoder(settings, profile))
@@ -41,10 +39,6 @@ def newest_documents(settings: Settings, profile: Profile, since_s: float, most_
 
     The records are from ``since_s`` on, in seconds since the epoch; of these, the newest ``most_count`` offsets of all
     partitions together are read.
-
-    Raises:
-        BrokerUnavailable: No broker answers.
-        FatalError: The broker refuses the client permanently, or a topic does not exist.
     """
     options = replace(kafka_options(settings), topics=tuple(profile.topics))
     decoder = topic_decoder(settings, profile)
@@ -77,11 +71,7 @@ def _decode_upsert(decoder: Decoder, record: Record) -> Document | None:
 
 @dataclass(frozen=True, slots=True)
 class KafkaTexts:
-    """Fetches the texts of documents that alerts name.
-
-    ``decoders`` is by input topic. ``default``, with the default field names, is for topics that are no longer in the
-    settings.
-    """
+    """Fetches texts by input topic; ``default`` is for topics that are no longer in the settings."""
 
     fetcher: RecordFetcher
     decoders: Mapping[str, Decoder]

@@ -64,7 +64,6 @@ def create(
 
 
 def output_configs(settings: Settings) -> dict[str, dict[str, str]]:
-    """Return the topic settings of the output topics."""
     limit = {"max.message.bytes": str(max(_DEFAULT_LIMIT_BYTES, settings.kafka.max_message_bytes))}
     retention = {"cleanup.policy": "delete", "retention.ms": str(duplicates_kept_ms(settings)), "retention.bytes": "-1"}
     return {

@@ -26,9 +26,6 @@ def warm_up(profiles: Iterable[DetectorOptions]) -> None:
 
 
 def freeze_heap() -> None:
-    """Exclude the objects that exist now from all later garbage collections.
-
-    Most of them are modules, classes and settings, which live as long as the process.
-    """
+    """Exclude present objects, most of which live as long as the process, from all later garbage collections."""
     gc.collect()
     gc.freeze()

@@ -14,13 +14,7 @@ from streamdedup.errors import CorpusError
 
 
 def sgml_members(archive: ByteStream) -> Iterator[ByteStream]:
-    """Yield the members that are SGML files, by name or by first bytes, decompressed.
-
-    Each is valid until the next one is asked for.
-
-    Raises:
-        CorpusError: The archive is damaged or truncated, or has no SGML file.
-    """
+    """Yield the SGML files, by name or first bytes, decompressed; each is valid until the next is asked for."""
     has_sgml = False
     while (header := _next_header(archive)) is not None:
         member = _Member(archive, header.size)

@@ -16,17 +16,11 @@ _DEFAULT_DECODER: Final = Decoder()
 class Entry:
     """A document in a corpus, or a line or row that could not be read as one; no entry of the index.
 
-    Attributes:
-        id: Id in the corpus, or ``line_id`` if the corpus gives none.
-        text: Text to compare; may be empty.
-        file: File name; ``archive:member`` inside an archive.
-        line: Number of the first line in the file, from 1.
-        raw: Record value that ``produce`` sends. JSON lines: the line without its end. Tables: the row as a JSON
-            object. Unreadable lines and rows: their bytes. Documents in other formats: None; ``value`` makes it.
-        source, published_at: Unchanged and not interpreted.
-        op: Operation; always "upsert" except in JSON lines, whose ``raw`` has it.
-        problem: Why the line is not a document; ``text`` is empty then. None for a document.
-        code: Error code that its dead letter would have.
+    ``id`` is ``line_id`` if the corpus gives none, ``file`` is ``archive:member`` inside an archive, ``line`` counts
+    from 1. ``raw`` is the record value that ``produce`` sends: of JSON lines the line without its end, of tables the
+    row as a JSON object, of unreadable lines and rows their bytes; in other formats ``value`` makes it. ``op`` is
+    "upsert" except in JSON lines, whose ``raw`` has it. ``problem`` says why the line is not a document; ``code`` is
+    the error code that its dead letter would have.
     """
 
     id: str

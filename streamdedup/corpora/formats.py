@@ -27,12 +27,9 @@ Parser = Callable[[ByteStream, Decoder, Columns], Iterator[Entry]]
 class FileFormat:
     """One file format.
 
-    Attributes:
-        title: Name in help texts; empty for "tsv-unquoted", a variant of TSV.
-        suffixes: File name suffixes that select the format, in lower case.
-        starts: First bytes that select the format before the file name does, in lower case. A binary file is selected
-            by its first bytes only.
-        is_table: Whether the first row of the file names columns.
+    ``title`` is empty for "tsv-unquoted", a variant of TSV. ``suffixes`` and ``starts``, in lower case, select the
+    format: first bytes before the file name does, and a binary file by its first bytes only. ``is_table``: the first
+    row names columns.
     """
 
     parse: Parser
@@ -103,11 +100,7 @@ _JSON: Final = {
 
 
 def detect_format(stream: ByteStream, requested: Format) -> Format:
-    """Return a file's format: the requested one, or the detected one for "auto".
-
-    Raises:
-        UnknownFormat: The file is in a format that is not read, or none is recognised.
-    """
+    """Return a file's format: the requested one, or the detected one for "auto"."""
     head = stream.head()
     _refuse(stream.name, head, _BINARY)
     name = _detected(stream.name, head) if requested == "auto" else requested

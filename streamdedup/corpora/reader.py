@@ -26,19 +26,8 @@ _TAR_MAGIC: Final = (b"ustar", 257)
 class CorpusReader:
     """Reads the entries in a corpus, in order; each iteration starts again (standard input can be read once).
 
-    Args:
-        path: A file, a folder with ``.sgm`` files, or "-" for standard input.
-        format: File format; "auto" detects it.
-        decoder: Field names, and the rules for a valid document, as in the daemon.
-        columns: Names of table columns that differ from the decoder's field names.
-
-    Attributes:
-        total_bytes: Sum of the file sizes as stored, compressed or not; None for standard input and pipes.
-        bytes_read: Stored bytes that were read; grows during an iteration, for a progress bar.
-
-    Raises:
-        CorpusError: There is no such file, or it is a URL; the folder has no ``.sgm`` file; or another format is
-            requested for a folder.
+    ``path`` is a file, a folder with ``.sgm`` files, or "-" for standard input. ``total_bytes`` and ``bytes_read``
+    count bytes as stored, compressed or not, for a progress bar; the total of standard input and pipes is None.
     """
 
     def __init__(
@@ -57,12 +46,7 @@ class CorpusReader:
         self.bytes_read = 0
 
     def __iter__(self) -> Iterator[Entry]:
-        """Yield the entries; a malformed line is an entry with a ``problem``.
-
-        Raises:
-            CorpusError: A file cannot be read, is truncated or has another format; a line or an article is longer than
-                ``MAX_LINE_BYTES``.
-        """
+        """Yield the entries; a malformed line is an entry with a ``problem``."""
         self.bytes_read = 0
         for file in self._files:
             for stream, form in self._parts(file):

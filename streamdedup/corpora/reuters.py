@@ -23,7 +23,6 @@ _NAMED_ENTITIES: Final = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos":
 
 
 def is_reuters_name(name: str) -> bool:
-    """Return whether a file name ends with an SGML suffix, or with one and ``.gz``."""
     return name.lower().removesuffix(".gz").endswith(REUTERS_SUFFIXES)
 
 
@@ -32,9 +31,6 @@ def read_reuters(stream: ByteStream, _: Decoder, __: Columns) -> Iterator[Entry]
 
     Articles begin and end on lines of their own, as the collection guarantees. Invalid UTF-8 (one byte in file 017)
     becomes U+FFFD, which separates words.
-
-    Raises:
-        CorpusError: An article is truncated or longer than ``MAX_LINE_BYTES``, or the file has none.
     """
     lines = Lines(stream)
     article: list[bytes] = []

@@ -1,7 +1,4 @@
-"""Opens files and standard input, decompresses gzip, and limits lines: for ``reader``, all parsers and pair files.
-
-Read errors are ``CorpusError`` and name the file.
-"""
+"""Opens files and standard input, decompresses gzip, limits lines; read errors are ``CorpusError`` with the file."""
 
 import gzip
 import io
@@ -30,10 +27,7 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
 def shown_name(file: str) -> str:
-    """Return a file name with escapes for bytes that are not UTF-8.
-
-    Python decodes such bytes to lone surrogates, which no id, no message and no JSON text may hold.
-    """
+    """Return a file name with escapes for bytes that are not UTF-8, which no id and no JSON text may hold."""
     return file.encode(errors="backslashreplace").decode()
 
 
@@ -64,11 +58,8 @@ def text_start(head: bytes) -> bytes:
 class ByteStream(io.RawIOBase):
     """A byte stream whose beginning can be examined before it is read; every read error is a ``CorpusError``.
 
-    Args:
-        read: Returns at most the number of bytes that it is asked for, none at the end. ``read1`` of a file is best,
-            because it returns the bytes that are there instead of waiting for all.
-        name: Name in errors.
-        count: Called after each ``read`` with the length; ``CorpusReader`` counts the bytes before decompression.
+    ``read`` is best the ``read1`` of a file, which returns the bytes that are there instead of waiting for all.
+    ``count`` is called after each ``read`` with the length; ``CorpusReader`` counts the bytes before decompression.
     """
 
     def __init__(self, read: Callable[[int], bytes], name: str, count: Callable[[int], None] | None = None) -> None:
@@ -143,5 +134,4 @@ class Lines:
                 yield self.number, line.rstrip(b"\r\n")
 
     def error(self, reason: str) -> CorpusError:
-        """Return an error that names the last line read."""
         return CorpusError(f"{self.file}:{self.number}: {reason}")

@@ -37,10 +37,8 @@ _MALFORMED: Final = ErrorCode.NOT_JSON
 class Columns:
     """Names of columns in a table. Without a name here a field has the column with the decoder's field name.
 
-    Attributes:
-        text: Text columns, joined by line breaks.
-        tables_only: Whether named columns are an error in a file that is no table (``CorpusReader`` checks it); False
-            where the same options also name fields of JSON.
+    ``text`` columns are joined by line breaks. ``tables_only``: named columns are an error in a file that is no table
+    (``CorpusReader`` checks it); False where the same options also name fields of JSON.
     """
 
     id: str | None = None
@@ -50,7 +48,6 @@ class Columns:
     tables_only: bool = True
 
     def __bool__(self) -> bool:
-        """Return whether any column is named."""
         return bool(self.text) or any(name is not None for name in (self.id, self.source, self.published_at))
 
 
@@ -61,9 +58,6 @@ def read_table(
 
     ``delimiter``: None for the character that fits the header. ``quoted``: whether quotation marks enclose fields;
     without them a quotation mark is text.
-
-    Raises:
-        CorpusError: The header is missing or malformed, a column is missing or occurs twice, or a row is too long.
     """
     # ``csv`` refuses cells above 128 KiB by default. The limit applies to the whole process.
     csv.field_size_limit(sources.MAX_LINE_BYTES)
@@ -146,7 +140,6 @@ class _RowLines:
             yield line.decode("utf-8", "surrogateescape")
 
     def error(self, reason: str) -> CorpusError:
-        """Return an error that names the row's first line."""
         return CorpusError(f"{self._lines.file}:{self.line}: {reason}")
 
 

@@ -28,13 +28,8 @@ _CHILD = Path(__file__).with_name("mock_child.py")
 class MockBroker(ManagedProcess):
     """One broker in a process of its own (``mock_child``); after a restart the broker is empty and has another port.
 
-    Args:
-        topics: Number of partitions by topic, for topics that exist from the start. Other topics are created with four
-            partitions when a client asks for their metadata.
-        directory: Folder of the log; None for a private folder that ``close`` removes.
-
-    Raises:
-        MissingToolError: The confluent-kafka package is not installed.
+    ``topics`` has the number of partitions of topics that exist from the start. Other topics are created with four
+    partitions when a client asks for their metadata.
     """
 
     def __init__(self, topics: Mapping[str, int] | None = None, directory: Path | None = None) -> None:
@@ -49,7 +44,6 @@ class MockBroker(ManagedProcess):
 
     @property
     def bootstrap_servers(self) -> str:
-        """Address of the broker; empty before the broker has one."""
         return self._address_path.read_text(encoding="ascii") if self._address_path.exists() else ""
 
     def spawn(self) -> None:
@@ -59,11 +53,9 @@ class MockBroker(ManagedProcess):
         super().spawn()
 
     def command(self) -> list[str]:
-        """Return the command line of the child."""
         topics = [f"{name}={count}" for name, count in self._topics.items()]
         return [sys.executable, "-P", str(_CHILD), str(self._address_path), *topics]
 
     def is_ready(self) -> bool:
-        """Return whether the broker has an address and accepts connections."""
         address = self.bootstrap_servers
         return bool(address) and accepts(int(address.rpartition(":")[2]))

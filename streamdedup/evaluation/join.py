@@ -54,29 +54,19 @@ _ROUNDING: Final = 1e-9
 
 
 class _Groups(NamedTuple):
-    """Documents with equal sets.
-
-    Attributes:
-        members: int64 (n_documents with elements,); documents, group by group, ascending within a group.
-        offsets: int64 (n_groups + 1,).
-    """
+    """Documents with equal sets: group i has members[offsets[i] : offsets[i + 1]], ascending; int64."""
 
     members: NDArray[np.int64]
     offsets: NDArray[np.int64]
 
     def documents_of(self, group: int) -> NDArray[np.int64]:
-        """Return a group's documents."""
         return self.members[self.offsets[group] : self.offsets[group + 1]]
 
 
 class _RankedSets(NamedTuple):
-    """Each group's set, numbered as the groups, the smallest first. Elements are ranks: 0 is the rarest element of all.
+    """Each group's set, the smallest first: set i has ranks[offsets[i] : offsets[i + 1]], ascending.
 
-    Attributes:
-        ranks: int64 (n_total,); ascending within a set.
-        offsets: int64 (n_sets + 1,).
-        single_count: Elements that occur in one set only; they have the lowest ranks.
-        ranks_count: Distinct elements.
+    Ranks are int64; 0 is the rarest element of all. The lowest ``single_count`` ranks are elements of one set only.
     """
 
     ranks: NDArray[np.int64]
@@ -107,17 +97,9 @@ def join(
 ) -> Iterator[Pairs]:
     """Yield all document pairs whose sets have at least the threshold's similarity, in blocks, each pair once.
 
-    A document without elements is in no pair.
-
-    Args:
-        hashes: All documents' elements, strictly ascending within each, uint32, shape (n_total,).
-        offsets: Document i has hashes[offsets[i] : offsets[i + 1]]; int64, ascending from 0, shape (n + 1,).
-        threshold: Least similarity, above 0, at most 1.
-        progress: Called with the newly done documents' count; equal documents count once.
-        measure: Similarity measure.
-
-    Raises:
-        ValueError: The threshold is outside its range. Raised when the first block is asked for.
+    Document i has the elements hashes[offsets[i] : offsets[i + 1]], uint32, strictly ascending; without elements it is
+    in no pair. ``threshold`` is above 0 and at most 1. ``progress`` is called with the newly done documents' count;
+    equal documents count once.
     """
     if not 0.0 < threshold <= 1.0:
         raise ValueError(f"the threshold must be above 0 and at most 1, not {threshold}")
@@ -195,7 +177,6 @@ class _Prefixes:
         self._first_large_enough = np.searchsorted(sizes, _least_counts(bounds.size, sizes))
 
     def _posted(self, prefix_lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the postings of all prefixes."""
         counts = np.maximum(prefix_lengths - self._single_counts, 0)
         postings = self._sets.ranks[ranges(self._sets.offsets[:-1] + self._single_counts, counts)] << 32
         postings += np.repeat(np.arange(len(counts)), counts)

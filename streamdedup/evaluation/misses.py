@@ -47,7 +47,6 @@ class MissClassifier:
         self._findings = findings
 
     def reasons(self, pairs: Pairs) -> list[Miss]:
-        """Return one reason for each missed pair."""
         steps = range(0, len(pairs.left), _BATCH_PAIRS)
         return [reason for low in steps for reason in self._batch_reasons(pairs.where(slice(low, low + _BATCH_PAIRS)))]
 
@@ -57,7 +56,8 @@ class MissClassifier:
         signatures = self._signatures(left), self._signatures(right)
         # Without scopes: both documents of a pair have the same one, which changes their band keys alike.
         shared = shared_bands(*map(options.banding.band_keys, signatures))
-        exact = compared_exactly(pairs, options, self._sets)
+        stored = keeps_hashes(self._sets.sizes, options.exact_limit)
+        exact = stored[left] & stored[right]
         # Computed anew, because a file of true pairs may have rounded similarities.
         recomputed = pairs._replace(similarities=similarities(self._sets, left, right, options.measure))
         near = near_duplicates(recomputed, options, self._sets)
@@ -85,12 +85,6 @@ class MissClassifier:
     def _signatures(self, documents: NDArray[np.int64]) -> NDArray[np.uint32]:
         sets = [self._sets.shingles_of(document) for document in documents.tolist()]
         return self._family.sign(np.concatenate(sets), offsets_of(self._sets.sizes[documents]))
-
-
-def compared_exactly(pairs: Pairs, options: DetectorOptions, sets: ShingleSets) -> NDArray[np.bool_]:
-    """Return whether the detector compares pairs exactly: it stores the shingles of both documents, bool (n,)."""
-    stored = keeps_hashes(sets.sizes, options.exact_limit)
-    return stored[pairs.left] & stored[pairs.right]
 
 
 def near_duplicates(pairs: Pairs, options: DetectorOptions, sets: ShingleSets) -> NDArray[np.bool_]:

@@ -30,16 +30,9 @@ class Neighbour(NamedTuple):
 class NearestDocuments:
     """The documents of a stream that are most similar to a target document, compared chunk by chunk.
 
-    Args:
-        target: Shingles and scope of the target document, as sets of one document. Only documents of its scope count.
-        max_neighbours: Documents to keep, at least 1.
-        threshold: Least similarity; a neighbour shares at least one shingle in any case.
-        measure: Similarity measure.
-
-    Attributes:
-        nearest: The nearest documents so far, the most similar first, equally similar ones by id.
-        near_count: Documents so far that reach the threshold, in ``nearest`` or not.
-        compared_count: Documents so far in the scope of the target.
+    ``target`` is one document; only documents of its scope count. A neighbour shares at least one shingle, at any
+    threshold. ``nearest`` has the most similar first, equally similar ones by id; ``near_count`` documents so far reach
+    the threshold, in ``nearest`` or not.
     """
 
     def __init__(self, target: ShingleSets, max_neighbours: int, threshold: float, measure: Measure) -> None:

@@ -40,7 +40,6 @@ class ShingleSets(NamedTuple):
         return np.diff(self.offsets)
 
     def shingles_of(self, document: int) -> NDArray[np.uint32]:
-        """Return a document's shingles."""
         return self.hashes[self.offsets[document] : self.offsets[document + 1]]
 
 
@@ -59,13 +58,7 @@ def concatenated(parts: Iterable[ShingleSets]) -> ShingleSets:
 
 
 class Pairs(NamedTuple):
-    """Document pairs, each as two numbers of documents, and the similarity of each pair.
-
-    Attributes:
-        left: int64 (n,); the smaller number of each pair, of the earlier document.
-        right: int64 (n,); the larger number of each pair, of the later document.
-        similarities: float64 (n,).
-    """
+    """Document pairs: numbers of the earlier and of the later document, int64 (n,), and similarities, float64 (n,)."""
 
     left: NDArray[np.int64]
     right: NDArray[np.int64]
@@ -94,18 +87,11 @@ def similarities(
 
 
 def contained(
-    sets: ShingleSets,
-    left: NDArray[np.int64],
-    right: NDArray[np.int64],
-    rule: ContainmentRule,
-    tolerance: NDArray[np.float64] | float = 0.0,
+    sets: ShingleSets, left: NDArray[np.int64], right: NDArray[np.int64], rule: ContainmentRule
 ) -> NDArray[np.bool_]:
-    """Return whether a containment rule holds for each pair of document numbers, by exact values, bool (n,).
-
-    ``tolerance``: by how much the containments may be too low, for all pairs or by pair, float64 (n,).
-    """
+    """Return whether a containment rule holds for each pair of document numbers, by exact values, bool (n,)."""
     overlaps = overlaps_of(sets, left, right)
-    return rule.holds(overlaps.containments() + tolerance, np.minimum(overlaps.left, overlaps.right))
+    return rule.holds(overlaps.containments(), np.minimum(overlaps.left, overlaps.right))
 
 
 def overlaps_of(sets: ShingleSets, left: NDArray[np.int64], right: NDArray[np.int64]) -> Overlaps:

@@ -26,24 +26,12 @@ PARTITION = Partition("trial", 0)
 def document_at(
     number: int, document_id: str, text: str, source: str | None = None, scope: str | None = None
 ) -> Document:
-    """Return a document of a run, with its number from 0 on as the offset.
-
-    All documents have the same record time, so that the retention separates no pair.
-    """
+    """Return a document with its number as offset; all have one record time, so that retention separates no pair."""
     return Document(document_id, text, Position(*PARTITION, number), time_ms=0, source=source, scope=scope)
 
 
 class DetectorRun:
-    """Indexes documents in one partition of an empty, open index, once each, and counts results.
-
-    Attributes:
-        documents_count: Documents so far.
-        skipped: Skipped and refused documents by reason.
-        limits: Limits for storms that documents reached.
-        suppressed: Suppressed pairs by rule.
-        candidates_count: Candidates found in buckets.
-        seconds: Detector and store time.
-    """
+    """Indexes documents in one partition of an empty, open index, once each, and counts results."""
 
     def __init__(self, options: DetectorOptions, store: Index) -> None:
         self._store = store
@@ -74,18 +62,13 @@ class DetectorRun:
 
 
 class Findings(NamedTuple):
-    """Trial result.
+    """The pairs found, each once, and which documents have a property, bool (n_documents,).
 
-    Attributes:
-        pairs: Pairs that were found, each once, with the similarities that the detector reports.
-        exact: bool (n_pairs,); pairs whose similarity is reported as exact.
-        skipped: bool (n_documents,); skipped or refused documents, which are in no bucket.
-        full_bucket: bool (n_documents,); documents with a full bucket.
-        over_candidates: bool (n_documents,); documents with more than ``max_candidates`` candidates and no full bucket.
+    ``skipped`` or refused documents are in no bucket. ``over_candidates``: more than ``max_candidates`` candidates and
+    no full bucket.
     """
 
     pairs: Pairs
-    exact: NDArray[np.bool_]
     skipped: NDArray[np.bool_]
     full_bucket: NDArray[np.bool_]
     over_candidates: NDArray[np.bool_]
@@ -96,29 +79,26 @@ class Trial:
 
     def __init__(self, options: DetectorOptions, store: Index) -> None:
         self.run = DetectorRun(options, store)  # for the caller: counts and time
-        self._pairs: list[tuple[int, int, float, bool]] = []
+        self._pairs: list[tuple[int, int, float]] = []
         self._skipped: list[int] = []
         self._full_bucket: list[int] = []
         self._over_candidates: list[int] = []
 
     def add(self, documents: Sequence[Document]) -> None:
-        """Index a batch, see ``DetectorRun.index``."""
         result = self.run.index(documents)
         for detection in result.detections:
             number = detection.document.position.offset  # as ``document_at`` sets it
             for match in detection.matches:
                 ends = sorted((number, match.position.offset))
-                self._pairs.append((ends[0], ends[1], match.similarity, match.method == "exact"))
+                self._pairs.append((ends[0], ends[1], match.similarity))
         self._skipped += [document.position.offset for document, _ in (*result.skipped, *result.refused)]
         self._full_bucket += [position.offset for position in result.full_bucket_positions]
         self._over_candidates += [position.offset for position in result.over_candidates_positions]
 
     def findings(self) -> Findings:
-        """Return the findings so far."""
-        left, right, similarities, exact = zip(*self._pairs, strict=True) if self._pairs else ((), (), (), ())
+        left, right, similarities = zip(*self._pairs, strict=True) if self._pairs else ((), (), ())
         return Findings(
             pairs=Pairs(np.array(left, np.int64), np.array(right, np.int64), np.array(similarities, np.float64)),
-            exact=np.array(exact, np.bool_),
             skipped=self._mask(self._skipped),
             full_bucket=self._mask(self._full_bucket),
             over_candidates=self._mask(self._over_candidates),

@@ -211,22 +211,21 @@ def check_kafka(options: KafkaOptions, needs: Sequence["TopicNeed"]) -> Iterator
             brokers = "1 broker" if count == 1 else f"{count} brokers"
             version = ".".join(map(str, compat.broker_version(admin)))
             answer = f"{brokers}, version {version}, {options.security_protocol}"
-            yield Finding.ok("kafka", "Kafka", f"Kafka at {options.bootstrap_servers} answers: {answer}")
+            yield Finding.ok("kafka", f"Kafka at {options.bootstrap_servers} answers: {answer}")
             yield _check_group(admin, options)
             if options.delivery == "exactly-once":
                 yield _check_transactions(admin, options)
             yield from _topic_findings(admin, options, needs)
     except (BrokerUnavailable, BrokerMisconfigured) as error:
-        yield Finding.failure("kafka", "Kafka", error)
+        yield Finding.failure("kafka", error)
 
 
 def _check_group(admin: Any, options: KafkaOptions) -> Finding:
-    subject = f"group {options.group_id}"
     reply = compat.send_request(admin, HeartbeatRequest(group_id=options.group_id, generation_id=-1, member_id=""))
     # With the right to use the group, the reply is also an error, because no such member exists.
     kind = kafka_errors.for_code(reply.error_code)
     if issubclass(kind, kafka_errors.AuthorizationError):
-        return Finding.failure("group", subject, translated(kind(), f"use the consumer group {options.group_id}"))
+        return Finding.failure("group", translated(kind(), f"use the consumer group {options.group_id}"))
     limits = _broker_limits(admin, options, (_SHORTEST_SESSION, _LONGEST_SESSION))
     session_ms = round(options.session_timeout_s * 1000)
     # An unreadable limit counts as met.
@@ -236,25 +235,24 @@ def _check_group(admin: Any, options: KafkaOptions) -> Finding:
             f"kafka.session_timeout is {session_ms} ms; the broker allows {shortest_ms} to {longest_ms} "
             f"({_SHORTEST_SESSION}, {_LONGEST_SESSION})"
         )
-        return Finding.failure("group", subject, error)
-    return Finding.ok("group", subject, f"group {options.group_id}: READ granted")
+        return Finding.failure("group", error)
+    return Finding.ok("group", f"group {options.group_id}: READ granted")
 
 
 def _check_transactions(admin: Any, options: KafkaOptions) -> Finding:
     name = str(options.transactional_id)
-    subject = f"transactional id {name}"
     if compat.broker_version(admin) < _TRANSACTIONS_SINCE:
         error = BrokerMisconfigured(
             'Kafka is older than 2.5, which exactly-once delivery needs; set kafka.delivery = "at-least-once"'
         )
-        return Finding.failure("transactions", subject, error)
+        return Finding.failure("transactions", error)
     request = AddOffsetsToTxnRequest(
         transactional_id=name, producer_id=-1, producer_epoch=-1, group_id=options.group_id
     )
     kind = kafka_errors.for_code(compat.send_request(admin, request).error_code)
     # `_check_group` reports a missing right on the group; other errors only say that there is no such producer.
     if issubclass(kind, kafka_errors.TransactionalIdAuthorizationFailedError):
-        return Finding.failure("transactions", subject, translated(kind(), "use transactions"))
+        return Finding.failure("transactions", translated(kind(), "use transactions"))
     timeout_ms = round(options.transaction_timeout_s * 1000)
     longest_ms = _broker_limits(admin, options, (_LONGEST_TRANSACTION,)).get(_LONGEST_TRANSACTION)
     if longest_ms is not None and longest_ms < timeout_ms:
@@ -262,9 +260,9 @@ def _check_transactions(admin: Any, options: KafkaOptions) -> Finding:
             f"kafka.transaction_timeout is {timeout_ms} ms, the broker's {_LONGEST_TRANSACTION} {longest_ms}: lower "
             "the one or raise the other"
         )
-        return Finding.failure("transactions", subject, error)
+        return Finding.failure("transactions", error)
     unknown = "" if longest_ms is not None else f" ({_LONGEST_TRANSACTION} is not readable with these rights)"
-    return Finding.ok("transactions", subject, f"transactions: WRITE granted on {name}{unknown}")
+    return Finding.ok("transactions", f"transactions: WRITE granted on {name}{unknown}")
 
 
 def _broker_limits(admin: Any, options: KafkaOptions, names: Sequence[str]) -> dict[str, int]:
@@ -307,13 +305,13 @@ def _topic_findings(admin: Any, options: KafkaOptions, needs: Sequence[TopicNeed
     operations = {need.name: need.operation for need in needs}
     counts, missing, refused = _look_up(admin, operations)
     for name in refused:
-        yield Finding.failure("topic_rights", f"topic {name}", _lacking_rights({name: operations[name]}))
+        yield Finding.failure("topic_rights", _lacking_rights({name: operations[name]}))
     yield from _missing_topic_findings(options, operations, missing)
     usable = [need for need in needs if need.name in counts]
     if options.api_version is not None or not usable:
         for need in usable:
             text = f"topic {need.name}: {need.operation} granted; its settings are not asked for (kafka.api_version)"
-            yield Finding.ok("topic", f"topic {need.name}", text)
+            yield Finding.ok("topic", text)
         return
     keys = dict.fromkeys((SIZE_LIMIT, CLEANUP, RETENTION, RETENTION_BYTES))
     resources = [ConfigResource(ConfigResourceType.TOPIC, need.name, keys) for need in usable]
@@ -330,13 +328,13 @@ def _missing_topic_findings(
     inputs = {name for name, operation in operations.items() if operation == "READ"}  # other topics are written
     has_input = not inputs <= set(missing)
     for name in missing:
-        text, subject = missing_topics_text([name], None), f"topic {name}"
+        text = missing_topics_text([name], None)
         cure = "; create with" if options.create_command else ""
         if name in inputs and has_input:
             text = f"{text}; the daemon reads its other topics, and this one once it exists{cure}"
-            yield Finding.warning("topic_exists", subject, text, options.create_command)
+            yield Finding.warning("topic_exists", text, options.create_command)
         else:
-            yield Finding.failure("topic_exists", subject, BrokerMisconfigured(text + cure), options.create_command)
+            yield Finding.failure("topic_exists", BrokerMisconfigured(text + cure), options.create_command)
 
 
 def judge_topic(options: KafkaOptions, need: TopicNeed, count: int, settings: Mapping[str, str]) -> Iterator[Finding]:
@@ -348,7 +346,6 @@ def judge_topic(options: KafkaOptions, need: TopicNeed, count: int, settings: Ma
     if not settings:
         yield Finding.warning(
             "topic_settings",
-            subject,
             f"{subject}: size of messages, retention and compaction cannot be checked; grant DESCRIBE_CONFIGS on "
             f"topic {need.name} to have them checked",
         )
@@ -357,7 +354,7 @@ def judge_topic(options: KafkaOptions, need: TopicNeed, count: int, settings: Ma
     problems = [finding for check in checks for finding in check(options, need, settings)]
     if not problems:
         partitions = "1 partition" if count == 1 else f"{count:,} partitions"
-        yield Finding.ok("topic", subject, f"{subject}: {need.operation} granted, {partitions}, {_summary(settings)}")
+        yield Finding.ok("topic", f"{subject}: {need.operation} granted, {partitions}, {_summary(settings)}")
     yield from problems
 
 
@@ -370,7 +367,7 @@ def _check_size(options: KafkaOptions, need: TopicNeed, settings: Mapping[str, s
         f"{SIZE_LIMIT}, or lower kafka.max_message_bytes"
     )
     command = alter_topic(options, need.name, {SIZE_LIMIT: str(need.message_bytes)})
-    yield Finding.failure("topic_size", f"topic {need.name}", error, command)
+    yield Finding.failure("topic_size", error, command)
 
 
 def _check_cleanup(options: KafkaOptions, need: TopicNeed, settings: Mapping[str, str]) -> Iterator[Finding]:
@@ -380,7 +377,7 @@ def _check_cleanup(options: KafkaOptions, need: TopicNeed, settings: Mapping[str
         f"topic {need.name} is compacted, which {need.compaction_loss}: set its {CLEANUP} to delete"
     )
     command = alter_topic(options, need.name, {CLEANUP: "delete"})
-    yield Finding.failure("topic_cleanup", f"topic {need.name}", error, command)
+    yield Finding.failure("topic_cleanup", error, command)
 
 
 def _check_retention(options: KafkaOptions, need: TopicNeed, settings: Mapping[str, str]) -> Iterator[Finding]:
@@ -401,7 +398,7 @@ def _check_retention(options: KafkaOptions, need: TopicNeed, settings: Mapping[s
             f"last {duration_text(need.kept_ms)}"
         )
         command = alter_topic(options, need.name, changes)
-        yield Finding.warning("topic_retention", f"topic {need.name}", text, command)
+        yield Finding.warning("topic_retention", text, command)
 
 
 def _summary(settings: Mapping[str, str]) -> str:

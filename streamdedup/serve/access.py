@@ -74,13 +74,7 @@ _FileState = tuple[int, int, int] | None
 
 
 class Tokens:
-    """Bearer tokens, kept as digests; those of a file are read again when the file changes.
-
-    Args:
-        tokens: The accepted tokens.
-        path: File that has the tokens; None for tokens that never change.
-        state: State of the file before the tokens were read from it.
-    """
+    """Bearer tokens, kept as digests; read again when the file's state, taken before reading, has changed."""
 
     def __init__(self, tokens: Collection[str], path: Path | None = None, state: _FileState = None) -> None:
         self._digests = _digests(tokens)
@@ -89,11 +83,7 @@ class Tokens:
 
     @classmethod
     def read(cls, path: Path) -> "Tokens":
-        """Read a file with one token in each line; empty lines and lines that begin with ``#`` are left out.
-
-        Raises:
-            SettingsError: The file cannot be read, has no token, or has one that is too short or has blanks.
-        """
+        """Read a file with one token in each line; empty lines and lines that begin with ``#`` are left out."""
         # The state first: the next request notices a change of the file during or after the reading.
         state = _file_state(path)
         return cls(_read_tokens(path), path, state)
@@ -130,7 +120,6 @@ def _file_state(path: Path) -> _FileState:
 
 
 def _read_tokens(path: Path) -> list[str]:
-    """Return the tokens of a file; errors as in ``Tokens.read``."""
     try:
         # A pipe or a device may never end. Some editors write a byte order mark.
         data = path.read_bytes().removeprefix(BOM_UTF8) if stat.S_ISREG(path.stat().st_mode) else None
@@ -162,9 +151,7 @@ class AllowedHosts:
     A request of a web page that rebinds DNS has the DNS name of the page in its Host header, never an IP address. The
     middleware of Litestar 2.25 would compare the header including the port, and answer in another form of errors.
 
-    Args:
-        hosts: Names and addresses, without a port; an IPv6 address may be in brackets.
-        any_address: Whether every IP address is allowed: the Host header of a probe has the address of the pod.
+    With ``any_address`` every IP address is allowed: the Host header of a probe has the address of the pod.
     """
 
     def __init__(self, hosts: Collection[str] = (), *, any_address: bool = False) -> None:
@@ -211,12 +198,7 @@ class Limits:
 
 
 class Gate:
-    """The ASGI application with tokens, limits and headers.
-
-    Args:
-        tokens: Accepted tokens; None if no token is required.
-        hosts: Hosts that requests may name while no token is required; None for those of the loopback interface.
-    """
+    """The ASGI application with tokens (None: not required), allowed hosts, limits and headers."""
 
     def __init__(
         self, app: App, tokens: Tokens | None, limits: Limits, metrics: ServeMetrics, hosts: AllowedHosts | None = None
@@ -327,14 +309,7 @@ class Gate:
 
 
 class _Body:
-    """The body of one request; ``count`` is called with the size of each part that arrives.
-
-    Attributes:
-        size_bytes: Bytes received.
-        is_complete: Whether the last part has been received.
-        is_awaited: Whether the application waits for a part; at the deadline, then the client is slow.
-        is_cut_off: Whether the client has left before the end of the body.
-    """
+    """The body of one request; if the application awaits a part at the deadline, the client is slow."""
 
     def __init__(self, receive: Receive, count: Callable[[int], None]) -> None:
         self._receive = receive
@@ -345,11 +320,6 @@ class _Body:
         self.is_cut_off = False
 
     async def receive(self) -> Message:
-        """Receive a message for the application.
-
-        Raises:
-            RequestProblem: All bodies in progress are too large together.
-        """
         self.is_awaited = not self.is_complete  # after the last part, the application waits for a disconnection
         message = await self._receive()
         self.is_awaited = False
@@ -364,15 +334,12 @@ class _Body:
 
 
 class _Response:
-    """The response to one request.
+    """The response to one request; ``status`` is 0 before it begins.
 
-    Attributes:
-        status: Status of the response; 0 while the response has not begun.
-        chunks: Chunked body of the request; None for any other. An answer before its end closes the connection: h11
-            takes a second for a megabyte of small chunks, also of those that the application does not read.
-        deadline: Deadline of a stream, which is lifted when a response with status 200 begins; None for another
-            request, whose deadline covers the whole response.
-        stream_began_at: Monotonic time at which the deadline was lifted; None before.
+    ``chunks`` is the chunked body of a request: an answer before its end closes the connection, because h11 takes a
+    second for a megabyte of small chunks, also of those that the application does not read. ``deadline`` is that of a
+    stream, lifted at ``stream_began_at``, when a response with status 200 begins; None for another request, whose
+    deadline covers the whole response.
     """
 
     def __init__(self, send: Send) -> None:
@@ -384,7 +351,6 @@ class _Response:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the status was sent."""
         return self.status != 0
 
     async def send(self, message: Message) -> None:
@@ -403,7 +369,6 @@ class _Response:
         await self._send(message)
 
     async def send_problem(self, problem: RequestProblem) -> None:
-        """Send a problem as the whole response."""
         status, headers, body = problem_response(problem)
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})

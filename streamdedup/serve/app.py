@@ -348,7 +348,6 @@ def _openapi_route(dependencies: Dependencies) -> HTTPRouteHandler:
 def create_app(
     engine: Engine, aligner: TextAligner, feeds: Feeds, metrics: ServeMetrics, max_body_bytes: int
 ) -> Litestar:
-    """Return the application, with the objects that handlers get as dependencies."""
     batches = BatchLookup(engine)
     dependencies = {
         "engine": Provide(lambda: engine, sync_to_thread=False),

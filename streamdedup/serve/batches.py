@@ -33,12 +33,7 @@ class BatchLookup:
         self._batches = asyncio.Semaphore(BATCHES)
 
     async def look_up(self, served: ServedProfile, texts: Sequence[bytes]) -> list[LookupBatchResult]:
-        """Return a result for each text, which is a ``LookupRequest`` as JSON; a problem if it cannot be looked up.
-
-        Raises:
-            RequestProblem: The sum of the limits is too large.
-            StreamdedupError: The index cannot be looked up.
-        """
+        """Return a result for each text, which is a ``LookupRequest`` as JSON; a problem if it cannot be looked up."""
         requests = [_decoded(text, served.max_text_bytes) for text in texts]
         _check_limits(requests)
         results: list[LookupBatchResult] = []

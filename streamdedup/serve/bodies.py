@@ -36,7 +36,6 @@ _COMPARED_SIDES: Final[dict[Contained, Literal["a", "b", "both"]]] = {"left": "a
 
 
 def lookup_body(result: LookupResult, limit: int) -> LookupBody:
-    """Return the answer for one text, with at most ``limit`` matches."""
     skipped, redelivery = _SKIPS.get(result.skipped), result.redelivery
     return LookupBody(skipped=skipped, redelivery=redelivery, **_result_fields(result, limit))
 
@@ -55,11 +54,7 @@ def _result_fields(result: LookupResult, limit: int) -> dict[str, Any]:
 
 
 def document_body(entry: IndexEntry, cluster_id: str | None, label_bytes: int) -> DocumentBody:
-    """Return a document of the index as it is sent.
-
-    ``cluster_id`` is the id of the first document of its cluster; None where that document left the index. The profile
-    limits a label to ``label_bytes``; 0 is for no label, source and publication time.
-    """
+    """Return a document as it is sent; with ``label_bytes`` 0 it has no label, source and publication time."""
     sketch, caption = entry.content.sketch, read_caption(entry.content.caption, label_bytes)
     return DocumentBody(
         id=entry.id,
@@ -95,7 +90,6 @@ def cluster_body(first_id: str | None, cluster: StoredCluster) -> ClusterBody:
 
 
 def document_matches_body(entry: IndexEntry, cluster: ClusterBody, result: LookupResult) -> DocumentMatchesBody:
-    """Return the near-duplicates of a stored document as they are sent."""
     fields = _result_fields(result, MAX_MATCHES)
     return DocumentMatchesBody(id=entry.id, cluster_id=cluster.id, cluster=cluster, **fields)
 
@@ -103,7 +97,6 @@ def document_matches_body(entry: IndexEntry, cluster: ClusterBody, result: Looku
 def compare_body(
     a: DocumentBody | None, b: DocumentBody, comparison: DocumentComparison, alignment: Alignment
 ) -> CompareBody:
-    """Return a comparison as it is sent."""
     segments = alignment.segments
     return CompareBody(
         a=a,
@@ -131,10 +124,7 @@ def _segment_body(segment: Segment) -> SegmentBody:
 
 
 def profile_body(served: ServedProfile, documents_count: int | None, index_problem: Problem | None) -> ProfileBody:
-    """Return a profile as it is sent.
-
-    ``index_problem`` says why the index cannot be looked up; then ``documents_count`` is None.
-    """
+    """Return a profile as it is sent; ``index_problem`` says why its index cannot be looked up."""
     options = served.lookup.options
     return ProfileBody(
         name=served.name,

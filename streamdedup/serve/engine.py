@@ -42,10 +42,7 @@ log = structlog.get_logger("streamdedup.serve")
 
 
 class StoredDocument(NamedTuple):
-    """A document of the index.
-
-    ``cluster_id`` is the id of the first document of its cluster; None where that document left the index.
-    """
+    """A document of the index; ``cluster_id`` is None where the first document of its cluster left the index."""
 
     entry: IndexEntry
     cluster_id: str | None
@@ -53,15 +50,7 @@ class StoredDocument(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ServedProfile:
-    """A profile and the means to look up its index.
-
-    Attributes:
-        retention_s: Window of pairs, in seconds.
-        max_text_bytes: Longest text, in bytes of UTF-8.
-        bucket_cap: Largest number of documents in a bucket; None for no limit.
-        fingerprint: Parameters that the index must have been built with.
-        decoder: Decodes the records of the input topics.
-    """
+    """A profile and the means to look up its index; ``bucket_cap`` is None for no limit."""
 
     name: str
     topics: tuple[str, ...]
@@ -80,24 +69,11 @@ class ServedProfile:
         return self.lookup.options.label_bytes
 
     def check_index(self) -> None:
-        """Make sure that the index exists and was built with the parameters of the profile.
-
-        Raises:
-            IndexAbsentError: There is no index.
-            IndexMismatch: The index was built with other parameters.
-            StoreUnavailable: Redis does not answer, or the index is being rebuilt.
-            StoreMisconfigured: Redis refuses the service.
-        """
         if self.reader.check(self.fingerprint) is None:
             raise IndexAbsentError(f"the index of profile {self.name} does not exist; a daemon creates it at its start")
 
     def document(self, document_id: str, field: str = "") -> StoredDocument:
-        """Return a document of the index; ``field`` names the request field that has the id, in the problem.
-
-        Raises:
-            RequestProblem: The index has no such document.
-            StreamdedupError: The index cannot be looked up.
-        """
+        """Return a document of the index; ``field`` names the request field that has the id, in the problem."""
         entry_and_cluster = self.lookup.document(document_id)
         if entry_and_cluster is None:
             raise RequestProblem("unknown-document", field=field)
@@ -110,10 +86,7 @@ class _Question(NamedTuple):
 
 
 class Engine:
-    """Runs look-ups and other calls of the indexes in one thread.
-
-    ``profiles`` are the profiles by name, ``now_ms`` is the clock, in milliseconds since the epoch.
-    """
+    """Runs look-ups and other calls of the indexes in one thread; ``now_ms`` is the clock, since the epoch."""
 
     def __init__(
         self, profiles: Mapping[str, ServedProfile], metrics: ServeMetrics, now_ms: Callable[[], float]
@@ -131,12 +104,7 @@ class Engine:
         self._failing: dict[str, str] = {}
 
     async def look_up(self, profile: ServedProfile, query: LookupQuery) -> LookupResult:
-        """Look up one text, together with those of concurrent requests.
-
-        Raises:
-            StreamdedupError: The index cannot be looked up, or the id collides with another one.
-            RequestProblem: ``internal``, for a defect.
-        """
+        """Look up one text, together with those of concurrent requests."""
         (answer,) = await self.look_up_all(profile, [query])
         if isinstance(answer, Exception):
             raise answer
@@ -147,22 +115,14 @@ class Engine:
     ) -> list[LookupResult | Exception]:
         """Look up texts, each for itself, together with those of concurrent requests.
 
-        Returns:
-            For each text a result, or an error: a ``StreamdedupError`` if the index cannot be looked up or the id
-            collides with another one; the ``RequestProblem`` ``internal`` for a defect that the text triggers.
-
-        Raises:
-            StoreUnavailable: Redis does not answer in time (``AWAY_S``).
+        A text whose look-up fails has the error as its result, ``internal`` for a defect. ``StoreUnavailable`` is
+        raised if Redis does not answer in time (``AWAY_S``).
         """
         answers = self._gatherer.ask([_Question(profile, query) for query in queries])
         return await self._while_redis_answers(profile, answers)
 
     async def call(self, profile: ServedProfile, function: Callable[[], T]) -> T:
-        """Run a function that reads the index of a profile; errors of the function are raised.
-
-        Raises:
-            StreamdedupError: The index cannot be looked up.
-        """
+        """Run a function that reads the index of a profile; errors of the function are raised."""
         return await self._while_redis_answers(profile, self._run(lambda: self._observed(profile, function)))
 
     async def index_error(self, profile: ServedProfile) -> StreamdedupError | None:
@@ -175,11 +135,10 @@ class Engine:
         return None
 
     async def _while_redis_answers(self, profile: ServedProfile, answer: Coroutine[Any, Any, T]) -> T:
-        """Wait for an answer from the thread, and give up if Redis is away.
+        """Wait for an answer from the thread; ``StoreUnavailable`` if Redis is away.
 
-        Raises:
-            StoreUnavailable: The running call of the thread, perhaps another one, takes longer than ``AWAY_S``. Or the
-                last call of the profile failed with this error, and ``answer`` takes longer than ``_CHECK_INTERVAL_S``.
+        Redis is away if the running call of the thread, perhaps another one, takes longer than ``AWAY_S``; or if the
+        last call of the profile failed with this error, and ``answer`` takes longer than ``_CHECK_INTERVAL_S``.
         """
         task = asyncio.create_task(answer)
         try:
@@ -196,7 +155,6 @@ class Engine:
             task.cancel()
 
     def _call_s(self) -> float:
-        """Return the duration of the running call so far, in seconds; 0 without one."""
         # Read once, because the thread may reset the attribute between two readings.
         began_at = self._call_began_at
         return 0.0 if began_at is None else time.monotonic() - began_at

@@ -36,10 +36,7 @@ Offsets = tuple[int, ...]
 
 
 class FeedEvent(NamedTuple):
-    """A record of the topic as an event; ``data`` is JSON in one line.
-
-    ``profile`` is the name of its profile, for the filter; None for a dead letter, which has no profile.
-    """
+    """A record of the topic as an event: JSON in one line; a dead letter has no profile."""
 
     partition: int
     offset: int
@@ -48,29 +45,20 @@ class FeedEvent(NamedTuple):
 
 
 class StreamStart(NamedTuple):
-    """Where a client wants its stream to begin.
-
-    Attributes:
-        last: Topic and offsets in the id of the last event that the client has; None for a new stream.
-        recent_count: How many offsets before the ends a new stream begins, in all partitions together.
-    """
+    """Where a stream begins: after ``last``, or ``recent_count`` offsets before the ends, of all partitions."""
 
     last: tuple[str, Offsets] | None = None
     recent_count: int = 0
 
 
 class ResumePlan(NamedTuple):
-    """The offsets at which a stream resumes.
-
-    ``gap`` says why events before these offsets are missing (``plan_resume``); None if none are missing.
-    """
+    """The offsets at which a stream resumes; ``gap`` says why events before them are missing (``plan_resume``)."""
 
     offsets: Offsets
     gap: str | None
 
 
 def encode_id(topic: str, offsets: Sequence[int]) -> str:
-    """Return the id of a position in the stream."""
     return f"{topic}:{','.join(map(str, offsets))}"
 
 
@@ -83,17 +71,11 @@ def decode_id(text: str) -> tuple[str, Offsets]:
 
 
 def plan_resume(client_offsets: Offsets, beginnings: Offsets, ends: Offsets) -> ResumePlan:
-    """Return where a stream resumes.
+    """Return where a stream resumes, by its client's offsets and the first and end offsets that Kafka has.
 
-    Args:
-        client_offsets: Offsets of the client; partitions that were added later are absent, and read from the beginning.
-        beginnings: First offset of each partition that Kafka still has.
-        ends: Offset behind the last committed record of each partition.
-
-    Returns:
-        The offsets of the client without a gap. With the gap ``expired``: later offsets, because Kafka has deleted
-        records since. With the gap ``too-many``: the ends, because more than ``MAX_MISSED`` offsets were missed. With
-        the gap ``unknown``: the ends, because the topic was created again; the client is ahead of it.
+    Partitions that were added later are absent from the client's, and read from the beginning. The gap is ``expired``:
+    later offsets, because Kafka has deleted records since; ``too-many``: the ends, because more than ``MAX_MISSED``
+    offsets were missed; or ``unknown``: the ends, because the topic was created again, and the client is ahead of it.
     """
     if len(client_offsets) > len(ends) or any(offset > end for offset, end in zip(client_offsets, ends, strict=False)):
         return ResumePlan(ends, "unknown")

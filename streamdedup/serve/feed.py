@@ -65,14 +65,7 @@ class ReaderThread:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=kind.name)
 
     async def open(self, plan: Callable[[Offsets, Offsets], ResumePlan]) -> ResumePlan:
-        """Open the reader at the offsets of a plan, and return the plan.
-
-        Args:
-            plan: Makes the plan from the first and the end offset of each partition.
-
-        Raises:
-            StreamdedupError: Kafka cannot be read.
-        """
+        """Open the reader at the offsets that ``plan`` makes of the first and end offset of each partition."""
 
         def open_and_start() -> ResumePlan:
             self._reader = reader = self._open_reader()
@@ -85,11 +78,7 @@ class ReaderThread:
         return await self._run(open_and_start)
 
     async def read(self) -> EventBatch:
-        """Return the next events; an empty batch if none arrives within half a second.
-
-        Raises:
-            StreamdedupError: Kafka cannot be read any more, or the topic has new partitions.
-        """
+        """Return the next events, none after half a second; ``StreamdedupError`` also for new partitions."""
         return await self._run(self._read)
 
     def _read(self) -> EventBatch:
@@ -147,11 +136,8 @@ def _reason(error: Exception | None) -> str:
 class _SharedReader:
     """State of the shared reader.
 
-    Attributes:
-        offsets: Next offset of each partition; all events before these offsets were offered to the live subscribers.
-        opened: Set when the reader is open, has failed, or is stopped.
-        error: Why the topic cannot be read; None while it can be.
-        task: Task that reads and distributes events.
+    All events before ``offsets`` were offered to the live subscribers. ``opened`` is set when the reader is open, has
+    failed, or is stopped.
     """
 
     def __init__(self) -> None:
@@ -194,11 +180,7 @@ class Feed:
 
     @asynccontextmanager
     async def subscribe(self, profile: str | None, start: StreamStart) -> AsyncIterator[Subscriber]:
-        """Add a subscriber, which gets the events of a profile (None: of all profiles) from ``start`` on.
-
-        Raises:
-            RequestProblem: There are too many subscribers, or the topic cannot be read.
-        """
+        """Add a subscriber, which gets the events of a profile (None: of all profiles) from ``start`` on."""
         if len(self._subscribers) >= self._max_subscribers:
             raise RequestProblem("too-many-requests", "too many subscribers", retry_after_s=_RETRY_S)
         subscriber = Subscriber(self._topic, self._kind.event, profile, is_new=start.last is None)
@@ -238,7 +220,6 @@ class Feed:
                 yield chunk
 
     def count(self, chunk: StreamChunk) -> None:
-        """Count the events of a chunk that was sent."""
         for name, number in chunk.counts.items():
             self._metrics.events.labels(name).inc(number)
 
@@ -346,6 +327,5 @@ class Feeds(NamedTuple):
     dead_letters: Feed
 
     def end(self) -> None:
-        """End all streams and refuse further ones: the service stops."""
         for feed in self:
             feed.end()

@@ -39,11 +39,8 @@ class _Group(NamedTuple, Generic[Q, A]):
 class Gatherer(Generic[Q, A]):
     """Answers questions in passes. Used by one event loop.
 
-    Args:
-        answer: Answers the questions of a pass, in order; an exception in place of an answer belongs to one question, a
-            raised one to all.
-        weigh: Returns the weight of a question.
-        limits: Limits of a pass.
+    ``answer`` answers the questions of a pass, in order: an exception in place of an answer belongs to one question, a
+    raised one to all.
     """
 
     def __init__(

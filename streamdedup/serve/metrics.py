@@ -11,8 +11,6 @@ _TEXTS = (1, 2, 5, 10, 20, 50, 100, 200)
 
 
 class ServeMetrics(MetricSet):
-    """Metrics of one process of the service."""
-
     prefix = "streamdedup_serve_"
 
     build = DeclaredMetric(Info, "Version of the service.", "No action.")

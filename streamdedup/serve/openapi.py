@@ -1,8 +1,4 @@
-"""Makes the OpenAPI document, which ``app`` serves at ``/openapi.json``.
-
-The framework describes routes, parameters and responses. It does not see the request bodies, which ``requests``
-decodes; they are added here.
-"""
+"""Makes the OpenAPI document: that of the framework, and the request bodies, which ``requests`` decodes."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -26,7 +22,6 @@ _DESCRIPTION: Final = "Look-ups in the near-duplicate indexes that streamdedup d
 
 
 def describe(handlers: Sequence[ControllerRouterHandler], dependencies: Dependencies) -> dict[str, Any]:
-    """Return the OpenAPI document of handlers, as JSON values."""
     bearer = SecurityScheme(type="http", scheme="bearer", description="A token of `api.tokens_file`.")
     config = OpenAPIConfig(
         title="streamdedup",
@@ -43,7 +38,6 @@ def describe(handlers: Sequence[ControllerRouterHandler], dependencies: Dependen
 
 
 def _with_bodies(document: dict[str, Any]) -> dict[str, Any]:
-    """Add the bodies of requests to the document of the framework."""
     _, schemas = msgspec.json.schema_components(_BODIES.values(), ref_template="#/components/schemas/{name}")
     document["components"]["schemas"] |= schemas
     for path, body in _BODIES.items():

@@ -31,7 +31,6 @@ _HEADERS: Final = {
 
 
 def page_files() -> dict[str, tuple[bytes, str]]:
-    """Return content and content type by file name."""
     folder = resources.files("streamdedup.serve") / "static"
     return {path.name: (path.read_bytes(), _TYPES[PurePath(path.name).suffix]) for path in folder.iterdir()}
 

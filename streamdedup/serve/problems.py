@@ -58,15 +58,7 @@ PROBLEMS: Final[dict[str, tuple[int, str]]] = {
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Body of the answer to a request that failed.
-
-    Attributes:
-        type: URN of the kind of problem.
-        title: Sentence for the kind.
-        status: Status code of HTTP.
-        detail: Sentence for this occurrence; empty where the title says all.
-        field: Field of the request that is wrong; empty where none is.
-    """
+    """Body of the answer to a request that failed; ``detail`` is empty where the title says all."""
 
     type: str
     title: str
@@ -76,16 +68,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RequestProblem(Exception):
-    """Ends a request with a problem.
-
-    Args:
-        name: Name from ``PROBLEMS``; ``detail`` and ``field`` are those of ``Problem``.
-        retry_after_s: Seconds after which the same request may succeed; None where waiting does not help.
-
-    Attributes:
-        problem: Body of the response.
-        headers: Headers of the response besides its content type.
-    """
+    """Ends a request with a problem of ``PROBLEMS``; ``retry_after_s`` is None where waiting does not help."""
 
     def __init__(self, name: str, detail: str = "", *, field: str = "", retry_after_s: int | None = None) -> None:
         super().__init__(detail or PROBLEMS[name][1])
@@ -137,12 +120,7 @@ def place_of(error: Exception) -> str:
 
 
 class OutageLog:
-    """Logs the first failure of a source, and the first success after it.
-
-    Args:
-        source: The source; the events are ``SOURCE_unavailable`` and ``SOURCE_available``.
-        fields: Fields of both events.
-    """
+    """Logs a source's first failure as ``SOURCE_unavailable``, and the next success as ``SOURCE_available``."""
 
     def __init__(self, source: str, /, **fields: str) -> None:
         self._source = source
@@ -150,7 +128,6 @@ class OutageLog:
         self._is_failing = False
 
     def failed(self, error: Exception) -> None:
-        """Report a failure."""
         reason = str(error) if isinstance(error, StreamdedupError) else place_of(error)
         self.failed_with(error=type(error).__name__, reason=reason)
 
@@ -162,7 +139,6 @@ class OutageLog:
         self._is_failing = True
 
     def succeeded(self) -> None:
-        """Report a success."""
         if self._is_failing:
             event = f"{self._source}_available"
             log.info(event, **self._fields)

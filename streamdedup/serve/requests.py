@@ -37,20 +37,13 @@ def check_content_type(content_type: str) -> None:
 
     Otherwise a web page of another origin could send requests: a browser asks for permission (CORS) before it sends
     this content type, and the service gives none.
-
-    Raises:
-        RequestProblem: Another content type, or none.
     """
     if content_type.partition(";")[0].strip().lower() != _JSON:
         raise RequestProblem("unsupported-media-type", f"send the body as {_JSON}")
 
 
 def decode_lookup(body: bytes, max_text_bytes: int) -> LookupRequest:
-    """Decode the body of a look-up; ``max_text_bytes`` is the profile's longest text in bytes of UTF-8.
-
-    Raises:
-        RequestProblem: The body is no such request, or the text is too long.
-    """
+    """Decode the body of a look-up; ``max_text_bytes`` is the profile's longest text in bytes of UTF-8."""
     request = _decode(_lookup_decoder, body)
     _check_text(request.text, body, max_text_bytes)
     if request.id is not None:
@@ -59,7 +52,6 @@ def decode_lookup(body: bytes, max_text_bytes: int) -> LookupRequest:
 
 
 def decode_compare(body: bytes, max_text_bytes: int) -> CompareRequest:
-    """Decode the body of a comparison of a text with a document; limit and error as in ``decode_lookup``."""
     request = _decode(_compare_decoder, body)
     _check_text(request.text, body, max_text_bytes)
     check_id(request.id, "id")
@@ -81,11 +73,7 @@ def _check_text(text: str, body: bytes, max_text_bytes: int) -> None:
 
 
 def decode_batch(body: bytes) -> list[bytes]:
-    """Split the body of a batch into JSON texts, one for each look-up; ``decode_lookup`` decodes them.
-
-    Raises:
-        RequestProblem: The body is no batch, or has no text or too many.
-    """
+    """Split the body of a batch into JSON texts, one for each look-up; ``decode_lookup`` decodes them."""
     texts = _decode(_batch_decoder, body).texts
     if not 1 <= len(texts) <= MAX_BATCH_TEXTS:
         detail = f"a batch has 1 to {MAX_BATCH_TEXTS} texts, not {len(texts):,}"
@@ -94,11 +82,7 @@ def decode_batch(body: bytes) -> list[bytes]:
 
 
 def decode_path_id(encoded: str) -> str:
-    """Decode a document id from a path, where it is one percent-encoded segment.
-
-    Raises:
-        RequestProblem: The segment is no id.
-    """
+    """Decode a document id from a path, where it is one percent-encoded segment."""
     try:
         document_id = unquote_to_bytes(encoded).decode()
     except UnicodeDecodeError:
@@ -108,11 +92,6 @@ def decode_path_id(encoded: str) -> str:
 
 
 def check_id(document_id: str, field: str) -> None:
-    """Refuse a text that cannot be a document id.
-
-    Raises:
-        RequestProblem: The text is empty, too long, or has control characters or half of a surrogate pair.
-    """
     try:
         mistake = id_mistake(document_id, len(document_id.encode()))
     except UnicodeEncodeError:
@@ -137,10 +116,7 @@ def _decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
 
 
 def _invalid(error: msgspec.ValidationError) -> RequestProblem:
-    """Return the problem with the wrong field.
-
-    An error text of msgspec has types, limits and field names, no value, and ends with the path of the field.
-    """
+    """Return the problem with the wrong field; an error text of msgspec has no value, and ends with the path."""
     reason, _, path = str(error).partition(" - at `$.")
     field = path.removesuffix("`")
     if reason == "Object missing required field `text`" or (field == "text" and reason.endswith("got `null`")):

@@ -53,13 +53,11 @@ class LimitedProtocol(H11Protocol):
             self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
         self._opened.discard(self)
         self._end_head()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse bytes of the client."""
         try:
             super().data_received(data)
         except h11.LocalProtocolError:  # uvicorn refuses a body, although its request has been answered
@@ -125,7 +123,6 @@ class StreamServer(uvicorn.Server):
         uvloop.run(self.serve(sockets))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the streams, then stop as any server."""
         self._on_stop()
         await super().shutdown(sockets)
 

@@ -18,13 +18,7 @@ from streamdedup.wire.dead_letters import read_headers, whole_number
 
 @dataclass(frozen=True, slots=True)
 class StreamKind:
-    """A kind of stream.
-
-    Attributes:
-        name: Name in metrics, problems and log events.
-        event: Name of the events.
-        event_of: Returns the event of a record; raises ``MessageError`` for a record of another form.
-    """
+    """A kind of stream; ``event_of`` raises ``MessageError`` for a record of another form."""
 
     name: str
     event: str
@@ -34,13 +28,8 @@ class StreamKind:
 class DeadLetterBody(msgspec.Struct, frozen=True):
     """JSON of an event ``dead-letter``: a dead letter without any part of the failed record.
 
-    Attributes:
-        topic: Topic of the failed record; ``partition`` and ``offset`` are None where unknown.
-        reason: Code of the reason.
-        error: Sentence for people, from the headers; never text of a document.
-        time: Time of the failure, or of the record where that is unknown, RFC 3339.
-        stage: Failed stage; empty where unknown.
-        attempts: How often the record has failed; None where unknown.
+    ``error`` has no text of a document. ``time`` is that of the failure, or of the record where that is unknown, RFC
+    3339.
     """
 
     topic: str

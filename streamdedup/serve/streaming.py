@@ -31,11 +31,7 @@ class EventStream(ASGIResponse):
         self._start = start
 
     async def __call__(self, _scope: Any, receive: Receive, send: Send) -> None:
-        """Subscribe and send.
-
-        Raises:
-            RequestProblem: There are too many subscribers, or the topic cannot be read; nothing was sent.
-        """
+        """Subscribe and send; when a ``RequestProblem`` is raised, nothing was sent."""
         async with self._feed.subscribe(self._profile, self._start) as subscriber:
             # x-accel-buffering: nginx would collect the events of a stream before it sends them on.
             headers = [(b"content-type", MEDIA_TYPE.encode()), (b"x-accel-buffering", b"no")]

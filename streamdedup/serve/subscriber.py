@@ -20,13 +20,7 @@ _CHUNK_BYTES: Final = 65_536
 
 
 class EventBatch(NamedTuple):
-    """Events that were read together.
-
-    Attributes:
-        events: The events, in order within each partition.
-        offsets: Next offset of each partition after these events.
-        unreadable_count: Records that were read with the events and are no event.
-    """
+    """Events that were read together, in order within each partition, and each partition's next offset."""
 
     events: tuple[FeedEvent, ...]
     offsets: Offsets
@@ -43,17 +37,10 @@ class StreamChunk(NamedTuple):
 class Subscriber:
     """One open stream. Used by the event loop alone.
 
-    Args:
-        event: Name of the events.
-        profile: Profile whose events are sent; None for all.
-        is_new: Whether the client has received no event before, so that expired events are no gap.
-
-    Attributes:
-        offsets: Next offset of each partition; all events before these are in a chunk, or the filter left them out.
-        is_live: Whether the events of the feed's shared reader go to the queue; false while missed events are read.
-        gap: Event that reports missing events, for ``feed`` to send before the events that follow; None without a gap.
-        end_reason: Why the stream has ended; None while the stream is open.
-        ended: Set at the end of the stream.
+    ``is_new``: the client has received no event before, so that expired events are no gap. All events before
+    ``offsets`` are in a chunk, or the filter left them out. ``is_live``: the events of the feed's shared reader go to
+    the queue; false while missed events are read. ``gap`` is an event for ``feed`` to send before the events that
+    follow.
     """
 
     def __init__(self, topic: str, event: str, profile: str | None, *, is_new: bool = False) -> None:
@@ -73,7 +60,6 @@ class Subscriber:
 
     @property
     def event_id(self) -> str:
-        """Id of the present position."""
         return encode_id(self._topic, self.offsets)
 
     def end(self, reason: str) -> None:
@@ -100,7 +86,6 @@ class Subscriber:
         self._arrived.set()
 
     async def next_batch(self) -> EventBatch:
-        """Wait for the next batch of the queue."""
         while not self._queue:
             self._arrived.clear()
             await self._arrived.wait()

@@ -30,14 +30,7 @@ _PAUSE_S: Final = 5.0
 
 
 class Alignment(NamedTuple):
-    """Two texts as segments, or the reason why there are none.
-
-    Attributes:
-        segments: The segments; a single one with both whole texts if a text has too many words to align. None if a
-            text is missing.
-        texts_missing: Why a text is missing; None with segments.
-        is_aligned: Whether the texts were aligned; false for the single segment of whole texts.
-    """
+    """Two texts as segments, or why a text is missing; texts with too many words are one segment, not aligned."""
 
     segments: list[Segment] | None
     texts_missing: str | None

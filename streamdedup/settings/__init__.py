@@ -3,7 +3,7 @@
     base        sections: immutable, strict, contradictions reported together
     units       kinds of values: durations, sizes, lists, secrets
     kafka, redis, schema_registry, service, api, profile    the sections; ``tls`` has keys that three of them share
-    schema      all keys and their environment variables
+    schema      all keys, and suggestions for unknown ones
     sources     file, environment, overrides and files of secrets, as one tree of values
     validation  mistakes of values and unknown keys
     root        all sections, and contradictions between them

@@ -6,10 +6,10 @@ An attribute has the name of its key, except that a time has the suffix of its u
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, Self, get_args, get_origin
+from typing import Literal, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import BaseModel, ConfigDict, SecretStr, ValidationInfo, model_validator
+from pydantic import BaseModel, ConfigDict, SecretStr
 from pydantic.fields import FieldInfo
 
 from streamdedup.errors import SettingsError
@@ -19,9 +19,6 @@ from streamdedup.settings.units import WORD, Kind, read_utf8, write_text
 QUOTE = '"'
 #: Suffixes of attributes that hold a time. Their keys have no suffix, because in a file the value has a unit.
 UNIT_SUFFIXES = ("_ms", "_s")
-#: Validation context that builds a section without the check for contradictions; ``validation.report_contradictions``
-#: reports them later.
-VALUES_ONLY = object()
 
 
 def key_of(name: str) -> str:
@@ -32,10 +29,7 @@ def key_of(name: str) -> str:
 
 
 class Section(BaseModel):
-    """One table in the settings file; immutable, unknown keys refused, values never repeated in errors.
-
-    An attribute's docstring is the description of the key in ``docs/settings.md``.
-    """
+    """One table in the settings file; an attribute's docstring is the key's description in ``docs/settings.md``."""
 
     model_config = ConfigDict(alias_generator=key_of, frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -61,19 +55,6 @@ class Section(BaseModel):
             secret: SecretStr | None = getattr(self, key)
             return None if secret is None else secret.get_secret_value()
         return read_secret(path)
-
-    def _check_secrets(self) -> Iterator[tuple[str, str]]:
-        # ``sources`` reads the file of a secret into the secret's own key, for the checks of the section.
-        for name in secrets_of(type(self)):
-            if getattr(self, f"{name}_file") is not None and getattr(self, name) is None:
-                yield f"{name}_file", "is read by Settings.load; a section built in code takes the secret itself"
-
-    @model_validator(mode="after")
-    def _refuse_contradictions(self, info: ValidationInfo) -> Self:
-        contradictions = [] if info.context is VALUES_ONLY else list(self.contradictions())
-        if contradictions:
-            raise ValueError("; ".join(f"{key}: {text}" for key, text in contradictions))
-        return self
 
 
 def read_secret(path: Path) -> str:
@@ -103,7 +84,6 @@ def secrets_of(section: type[BaseModel]) -> list[str]:
 
 
 def is_secret(field: FieldInfo) -> bool:
-    """Return whether a field's value is a secret, which is never shown."""
     return SecretStr in (field.annotation, *get_args(field.annotation))
 
 
@@ -119,7 +99,6 @@ def names_file(field: FieldInfo, value: object) -> bool:
 
 
 def describe_allowed(field: FieldInfo) -> str:
-    """Describe a field's accepted values, from its kind, its type and its bounds."""
     kind = kind_of(field)
     if kind is WORD:
         # The annotation is a Literal, or ``Literal[...] | None``.

@@ -23,10 +23,7 @@ HIDDEN = '"***"'
 
 
 def show(settings: Settings) -> str:
-    """Return the effective settings as TOML, secrets hidden, with each profile's banding as comments.
-
-    As a settings file in any folder, the text means the same settings, except for the secrets.
-    """
+    """Return the effective settings as TOML for a file in any folder, secrets hidden, bandings as comments."""
     blocks = ["\n".join([f"[{name}]", *_lines(getattr(settings, name))]) for name in SECTIONS]
     for name, profile in settings.profiles.items():
         comments = [f"# {line}" for line in describe_banding(profile)]
@@ -61,10 +58,7 @@ def describe_suppression(profile: Profile) -> Iterator[str]:
 
 
 def profile_lines(profile: Profile, always: Sequence[str] = ()) -> Iterator[str]:
-    """Yield a TOML line for each profile key that has not its default, and for the attributes named in ``always``.
-
-    ``_lines``, for ``show``, also yields the defaults, and hides secrets.
-    """
+    """Yield a TOML line for each profile key that has not its default, and for the attributes named in ``always``."""
     for name, field in fields_of(Profile).items():
         value = getattr(profile, name)
         if name in always or value != field.default:

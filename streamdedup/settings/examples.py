@@ -9,13 +9,7 @@ from typing import Final, NamedTuple
 
 
 class ExampleProfile(NamedTuple):
-    """An example.
-
-    Attributes:
-        texts: The kind of texts.
-        keys: Keys that decide which documents are alike, with their values as in a settings file.
-        measured: Pairs with the defaults and with the example.
-    """
+    """An example; ``keys`` are as in a settings file, ``measured`` compares its pairs with those of the defaults."""
 
     texts: str
     keys: Mapping[str, str]

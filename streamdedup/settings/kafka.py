@@ -200,14 +200,10 @@ class Kafka(TlsSection):
 
     @property
     def uses_tls(self) -> bool:
-        """Whether brokers are reached by TLS."""
         return self.security_protocol.endswith("SSL")
 
     def security(self) -> dict[str, Any]:
-        """Return the Kafka transport's options for TLS and login; secrets in clear, so never log them.
-
-        Tokens, and passwords in files, come from ``kafka.login`` instead.
-        """
+        """Return the transport's options for TLS and login, in clear; ``kafka.login`` has tokens and password files."""
         options: dict[str, Any] = {"security_protocol": self.security_protocol}
         if self.sasl_mechanism is not None:
             options["sasl_mechanism"] = self.sasl_mechanism

@@ -26,11 +26,7 @@ def default_profile(config: Path | None) -> str:
 
 
 def named_profile(config: Path | None, name: str, overrides: Mapping[str, Any]) -> Profile:
-    """Return a profile from the settings file ``config``, or without one a preset, with overrides by key.
-
-    Raises:
-        SettingsError: There is no such profile, or an override is wrong.
-    """
+    """Return a profile from the settings file ``config``, or without one a preset, with overrides by key."""
     changes = {f"profiles.{name}.{key}": value for key, value in overrides.items() if value is not None}
     if config is not None:
         settings = Settings.load(config, changes, has_servers=False)

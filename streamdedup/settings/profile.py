@@ -272,7 +272,6 @@ class Profile(Section):
         return self._banding
 
     def containment_rule(self) -> ContainmentRule | None:
-        """Return the rule that alerts pairs by containment; None where it is off."""
         if self.containment_threshold is None:
             return None
         # A document with more than exact_limit shingles counts as one with exact_limit + 1 (``similarity.sketch``), and

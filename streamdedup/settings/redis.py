@@ -167,10 +167,7 @@ class Redis(TlsSection):
         return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
     def login(self) -> tuple[str, ...]:
-        """Return the password, or user and password, or nothing; secrets in clear, so never log them.
-
-        Files are read again; ``SettingsError`` if one is empty or unreadable.
-        """
+        """Return password, or user and password, or nothing, in clear; files are read again (``read_secret``)."""
         password = self.secret("password")
         parts = urlsplit(self.secret("url") or "")
         return _credentials(self.username or unquote(parts.username or ""), password or unquote(parts.password or ""))
@@ -180,7 +177,6 @@ class Redis(TlsSection):
         return _credentials(self.sentinel_username or "", self.secret("sentinel_password") or "")
 
     def tls_arguments(self) -> dict[str, Any]:
-        """Return the Redis client's keyword arguments for TLS."""
         if not self.uses_tls:
             return {}
         # For a single server the scheme of the URL selects TLS.
@@ -192,11 +188,9 @@ class Redis(TlsSection):
 
     @property
     def uses_tls(self) -> bool:
-        """Whether servers are reached by TLS."""
         return urlsplit(self._url).scheme == "rediss" if self.mode == "single" else self.tls
 
     def hints(self) -> Iterator[tuple[str, str]]:
-        """Yield key and text for each value that is allowed but rarely useful."""
         if self.shards > 1 and self.mode != "cluster":
             yield "shards", f"is {self.shards}, which costs time and helps on a cluster only"
 

@@ -43,16 +43,11 @@ class Settings(Section):
         *,
         has_servers: bool = True,
     ) -> Self:
-        """Read settings from a file, below the environment, below overrides.
+        """Read settings from a file, below the environment, below overrides; all mistakes are one error.
 
-        Args:
-            path: The TOML file; None for the file that STREAMDEDUP_CONFIG names, if any.
-            overrides: Values by dotted key (``{"kafka.batch_records": 100}``) or nested; None values count as absent.
-            environ: The environment; None for the process environment.
-            has_servers: Whether the sections of servers are used; if not, they may be absent or lack keys.
-
-        Raises:
-            SettingsError: One line for each mistake.
+        ``path``: None for the file that STREAMDEDUP_CONFIG names, if any. ``overrides``: by dotted key
+        (``{"kafka.batch_records": 100}``) or nested; None values count as absent. Without ``has_servers`` the sections
+        of servers may be absent or lack keys.
         """
         sources = read_sources(path, overrides, environ, has_servers=has_servers)
         # Without validation: ``read_sections`` has validated each value, so that no mistake hides another. None means

@@ -1,10 +1,11 @@
-"""The schema of the settings: the model of each table, and the environment variable of each key.
+"""The schema of the settings: the model of each table.
 
 ``sources`` and ``validation`` look keys up here; a new section needs a row in ``SECTIONS`` and an attribute of
 ``Settings``.
 """
 
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 
 from pydantic.fields import FieldInfo
 
@@ -33,14 +34,12 @@ KeyPath = tuple[str, ...]
 
 
 def section_at(path: KeyPath) -> type[Section] | None:
-    """Return the model for a key's table, or None for an unknown table."""
     if len(path) == 3 and path[0] == "profiles":
         return Profile
     return SECTIONS.get(path[0]) if len(path) == 2 else None
 
 
 def field_at(path: KeyPath) -> FieldInfo | None:
-    """Return a key's declaration, or None for an unknown key."""
     section = section_at(path)
     return None if section is None else keys_of(section).get(path[-1])
 
@@ -54,13 +53,15 @@ def tables(tree: Mapping[str, object]) -> Iterator[tuple[KeyPath, type[Section],
         yield ("profiles", name), Profile, content
 
 
-def variable_of(path: KeyPath) -> str:
-    """Return a key's environment variable."""
-    return PREFIX + SEPARATOR.join(step.upper().replace("-", "_") for step in path)
-
-
-def variables(profile: str) -> Iterator[str]:
-    """Yield each key's variable, with ``profile`` as the profile name."""
-    for name, section in SECTIONS.items():
-        yield from (variable_of((name, key)) for key in keys_of(section))
-    yield from (variable_of(("profiles", profile, key)) for key in keys_of(Profile))
+def describe_unknown(path: KeyPath) -> str:
+    """Describe an unknown key, with similar known keys: those of its table, or else of all tables."""
+    profile = path[1] if len(path) == 3 else "NAME"
+    models: dict[str, type[Section]] = {**SECTIONS, f"profiles.{profile}": Profile}
+    known = [("", name) for name in (*SECTIONS, "profiles")]
+    known += [(f"{table}.", key) for table, model in models.items() for key in keys_of(model)]
+    siblings = [(table, key) for table, key in known if table == "".join(f"{step}." for step in path[:-1])]
+    for keys, cutoff in ((siblings, 0.6), (known, 0.7)):
+        close = get_close_matches(path[-1], [key for _, key in keys], n=1, cutoff=cutoff)
+        if close:
+            return f"unknown key; did you mean {' or '.join(table + key for table, key in keys if key == close[0])}?"
+    return "unknown key; the documentation of the settings lists all"

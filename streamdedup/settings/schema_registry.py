@@ -31,11 +31,7 @@ class SchemaRegistry(TlsSection):
     """Time limit of a request and its answer together; all schemas that a schema refers to have twice this time."""
 
     def authorization(self) -> str | None:
-        """Return the header ``Authorization``, after reading ``password_file`` again; None without a login.
-
-        Raises:
-            SettingsError: The file cannot be read, or a token has characters that no header may have.
-        """
+        """Return the header ``Authorization``, after reading ``password_file`` again; None without a login."""
         password = self.secret("password")
         if password is None:
             return None
@@ -46,7 +42,6 @@ class SchemaRegistry(TlsSection):
         return f"Basic {b64encode(f'{self.username}:{password}'.encode()).decode()}"
 
     def hints(self) -> Iterator[tuple[str, str]]:
-        """Yield key and text for each value that is allowed but rarely useful."""
         parts = urlsplit(self.url or "")
         if self.password is not None and parts.scheme == "http" and not is_loopback(parts.hostname or ""):
             yield "url", "sends the password in clear to another machine; use https:// where the registry has it"

@@ -1,11 +1,11 @@
 """Reads settings from one TOML file, the environment and the command line; the later source replaces the earlier.
 
 The only module that takes settings from the environment. ``Settings.load`` calls ``read_sources``. The resulting
-``Sources`` holds a tree of plain values, the variable that set each value, and the mistakes so far; ``validation`` then
-checks the values, and adds its mistakes. ``KeyPath`` and the table of all keys are in ``schema``.
+``Sources`` holds a tree of plain values and the mistakes so far; ``validation`` then checks the values, and adds its
+mistakes. ``KeyPath`` and the table of all keys are in ``schema``.
 
-pydantic-settings 2.16 does not replace this module: it ignores unknown variables and an absent settings file, does not
-name the variable of a wrong value, and has neither profiles with a hyphen in their name nor secrets in named files.
+pydantic-settings 2.16 does not replace this module: it ignores unknown variables and an absent settings file, and has
+neither profiles with a hyphen in their name nor secrets in named files.
 """
 
 import os
@@ -13,25 +13,18 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from streamdedup.settings.base import names_file, secrets_of
-from streamdedup.settings.schema import PREFIX, SEPARATOR, KeyPath, field_at, tables, variables
+from streamdedup.errors import SettingsError
+from streamdedup.settings.base import names_file, read_secret, secrets_of
+from streamdedup.settings.schema import PREFIX, SEPARATOR, KeyPath, describe_unknown, field_at, tables
 from streamdedup.settings.units import read_utf8
 
 #: Variable that names the settings file.
 CONFIG_VARIABLE = "STREAMDEDUP_CONFIG"
 #: Variable that names the crash point of the daemon, for tests.
 CRASH_VARIABLE = "STREAMDEDUP_CRASH_AT"
-#: Beginning of the variables that the project's own tests read.
-TEST_PREFIX = "STREAMDEDUP_TEST_"
-#: Variables that Kubernetes sets in every pod when a service is called ``streamdedup`` or ``streamdedup-...``.
-_SERVICE_LINK = re.compile(
-    r"STREAMDEDUP_([A-Z0-9_]+_)?"
-    r"(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
-)
 #: Characters that would break a line or write into a terminal.
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 #: First line of the mistakes if keys are missing and no file is named.
@@ -40,20 +33,14 @@ _NO_FILE = f"no settings file; name one with --config or {CONFIG_VARIABLE}"
 
 @dataclass(slots=True)
 class Sources:
-    """The values from all sources together, and their mistakes.
+    """The values from all sources together, and their mistakes, one line each.
 
-    Attributes:
-        tree: Values by section and key, not checked yet.
-        origins: Names that mistakes use in place of the dotted key: of a variable, or of the key of a secret's file.
-        mistakes: One line each.
-        settled: Key paths with a mistake, whose further mistakes are left out.
-        has_file: Whether a settings file is named.
-        is_unread: Whether the file could not be read: its content is unknown, so absent keys are no mistakes.
-        has_servers: Whether sections of servers are used; if not, they may lack keys, and no secret is read.
+    ``tree`` has the values by section and key, not checked yet. ``settled`` are keys with a mistake, whose further
+    mistakes are left out. ``is_unread``: the file could not be read; its content is unknown, so absent keys are no
+    mistakes. Without ``has_servers`` the sections of servers may lack keys, and no secret is read.
     """
 
     tree: dict[str, Any] = field(default_factory=dict)
-    origins: dict[KeyPath, str] = field(default_factory=dict)
     mistakes: list[str] = field(default_factory=list)
     settled: set[KeyPath] = field(default_factory=set)
     has_file: bool = False
@@ -77,7 +64,7 @@ class Sources:
     def report(self, path: KeyPath, text: str, item: str = "") -> None:
         """Add a mistake about a key, unless the key is settled; ``item``: index in a list, as a suffix of the name."""
         if path not in self.settled:
-            self.report_line(f"{self._name_of(path)}{item}: {text}")
+            self.report_line(f"{'.'.join(path)}{item}: {text}")
 
     def report_missing(self, path: KeyPath, needed: str) -> None:
         """Add the mistake for an absent key, if it is ``checks`` for its table."""
@@ -88,29 +75,12 @@ class Sources:
         self.report(path, f"is missing; needed: {needed}")
 
     def report_line(self, line: str) -> None:
-        """Add a mistake whose text names the source."""
+        """Add a mistake whose text names its place."""
         self.mistakes.append(_CONTROLS.sub(" ", line))
-
-    def _name_of(self, path: KeyPath) -> str:
-        """Return the name by which a mistake calls a key: its origin, else the dotted key name."""
-        if path in self.origins:
-            return self.origins[path]
-        name = ".".join(path)
-        profiles = self.tree.get("profiles")
-        if path[0] == "profiles" and len(path) > 1 and isinstance(profiles, dict):
-            table = profiles.get(path[1])
-            variables_of_table = [variable for key_path, variable in self.origins.items() if key_path[:2] == path[:2]]
-            if variables_of_table and isinstance(table, dict) and len(variables_of_table) == len(table):
-                # All values of the profile come from variables; a misspelt variable may have created the profile.
-                return f"{name} (profile of {variables_of_table[0]})"
-        return name
 
 
 def crash_point() -> str | None:
-    """Return the crash point at which the daemon kills itself, for tests; or None.
-
-    Only the environment can set it, so that no settings file carries it into production.
-    """
+    """Return the crash point at which the daemon kills itself, for tests; no settings file carries it."""
     return os.environ.get(CRASH_VARIABLE) or None
 
 
@@ -123,10 +93,7 @@ def settings_file(path: Path | None, environ: Mapping[str, str] | None = None) -
 def read_sources(
     path: Path | None, overrides: Mapping[str, Any] | None, environ: Mapping[str, str] | None, *, has_servers: bool
 ) -> Sources:
-    """Read file, environment and overrides, the later over the earlier, and then the files that hold secrets.
-
-    The arguments are those of ``Settings.load``.
-    """
+    """Read file, environment and overrides, the later over the earlier, and then the files that hold secrets."""
     if environ is None:
         environ = os.environ
     sources = Sources(has_servers=has_servers)
@@ -137,10 +104,7 @@ def read_sources(
     _read_environment(sources, environ)
     for nested_path, value in _leaves(overrides or {}):
         # The keys of nested overrides may be dotted.
-        key_path = tuple(".".join(nested_path).split("."))
-        sources.assign(key_path, value)
-        # A mistake about the value must not name a variable whose value was replaced.
-        sources.origins.pop(key_path, None)
+        sources.assign(tuple(".".join(nested_path).split(".")), value)
     if has_servers:
         _read_secrets(sources)
     return sources
@@ -172,50 +136,31 @@ def _leaves(tree: Mapping[str, Any], above: KeyPath = ()) -> Iterator[tuple[KeyP
 
 def _read_environment(sources: Sources, environ: Mapping[str, str]) -> None:
     for name in sorted(environ):
-        if not name.startswith(PREFIX) or _is_no_setting(name):
+        if not name.startswith(PREFIX) or name in {CONFIG_VARIABLE, CRASH_VARIABLE}:
             continue
         path = _path_of(name, sources.tree)
-        # ``_path_of`` ignores case, and an empty profile name or key is no key.
-        if name != name.upper() or not all(path) or field_at(path) is None:
-            sources.report_line(f"{name}: unknown variable{_did_you_mean(name)}")
+        if field_at(path) is None:
+            sources.report_line(f"{name}: {describe_unknown(path)}")
         elif value := environ[name]:  # an empty variable counts as absent
             sources.assign(path, value)
-            sources.origins[path] = name
             if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
                 sources.report(path, f"has {value[0]} around its value, as an env file leaves them; remove both")
                 sources.settled.add(path)
 
 
-def _is_no_setting(name: str) -> bool:
-    if name in {CONFIG_VARIABLE, CRASH_VARIABLE} or name.startswith(TEST_PREFIX):
-        return True
-    # The variable of a setting has a separator.
-    return SEPARATOR not in name and _SERVICE_LINK.fullmatch(name) is not None
-
-
 def _path_of(name: str, tree: Mapping[str, Any]) -> KeyPath:
     """Return the path that a variable names; there may be no such key."""
-    section, _, suffix = name.removeprefix(PREFIX).partition(SEPARATOR)
-    if section == "PROFILES":
-        profile, _, key = suffix.rpartition(SEPARATOR)  # from the right: a profile's name may contain the separator
-        return "profiles", _profile_of(profile.lower(), tree), key.lower()
-    return section.lower(), suffix.lower()
+    section, *steps = name.removeprefix(PREFIX).lower().split(SEPARATOR)
+    if section == "profiles" and len(steps) > 1:
+        return section, _profile_of(SEPARATOR.join(steps[:-1]), tree), steps[-1]  # a name may contain the separator
+    return section, *steps
 
 
 def _profile_of(name: str, tree: Mapping[str, Any]) -> str:
     """Return the profile called ``name``, else the one with hyphens where ``name`` has underscores, else ``name``."""
     profiles = tree.get("profiles")
-    matches = (
-        [profile for profile in profiles if profile.replace("-", "_") == name] if isinstance(profiles, dict) else []
-    )
-    return name if name in matches or not matches else matches[0]
-
-
-def _did_you_mean(name: str) -> str:
-    section, _, suffix = name.upper().removeprefix(PREFIX).partition(SEPARATOR)
-    profile = suffix.rpartition(SEPARATOR)[0] if section == "PROFILES" else ""
-    close = get_close_matches(name.upper(), list(variables(profile or "NAME")), n=1, cutoff=0.8)
-    return f"; did you mean {close[0]}?" if close else "; the documentation of the settings lists all"
+    names = list(profiles) if isinstance(profiles, dict) else []
+    return name if name in names else next((profile for profile in names if profile.replace("-", "_") == name), name)
 
 
 def _read_secrets(sources: Sources) -> None:
@@ -229,17 +174,14 @@ def _read_secrets(sources: Sources) -> None:
 def _read_secret(sources: Sources, table: dict[str, Any], secret_path: KeyPath) -> None:
     key = secret_path[-1]
     file_path = (*secret_path[:-1], f"{key}_file")
-    file_origin = sources.origins.get(file_path, ".".join(file_path))
     if key in table:
-        problem = f"given beside {sources.origins.get(secret_path, '.'.join(secret_path))}; give one of them"
+        problem = f"given beside {'.'.join(secret_path)}; give one of them"
     else:
         try:
-            table[key] = read_utf8(Path(table[file_path[-1]])).rstrip("\r\n")
-        except ValueError as error:
-            problem = f"{table[file_path[-1]]} {error}"
+            table[key] = read_secret(Path(table[file_path[-1]]))
+        except SettingsError as error:
+            problem = str(error)
         else:
-            # A mistake about the secret names the key of the file.
-            sources.origins[secret_path] = file_origin
             return
-    sources.report_line(f"{file_origin}: {problem}")
+    sources.report(file_path, problem)
     sources.settled |= {secret_path, file_path}

@@ -44,10 +44,7 @@ class TlsSection(Section):
         return context
 
     def tls_contradictions(self, reason_unused: str | None) -> Iterator[tuple[str, str]]:
-        """Yield key and text for each TLS key without effect or companion, and for each file that cannot be used.
-
-        ``reason_unused``: why the client does not use TLS; None if it does.
-        """
+        """Yield key and text for each TLS key without use (``reason_unused``) or companion, and each unusable file."""
         for name in ("ssl_ca_file", "ssl_cert_file", "ssl_key_file"):
             if reason_unused is not None and getattr(self, name) is not None:
                 yield name, f"is given, but {reason_unused}"

@@ -57,13 +57,9 @@ def write_text(value: object) -> str:
 class Kind:
     """The kind of a key's value: how messages describe it, and how a settings file writes it.
 
-    Attributes:
-        noun: Noun phrase for the documentation and for messages.
-        write: Turns a value into TOML that reads as the same value. Not called with None, except where None is the
-            value ``"none"``: an absent key is not written (``describe``).
-        hint: Text after the noun and the bounds, such as an example.
-        is_path: Whether the value names a file.
-        words: Values that are allowed instead of a path, such as ``"none"`` for the list of stop words.
+    ``write`` makes TOML that reads as the same value; it gets None only where None is the value ``"none"``, because an
+    absent key is not written (``describe``). ``hint`` follows the noun and the bounds. ``words`` are allowed instead of
+    a path, such as ``"none"`` for the list of stop words.
     """
 
     noun: str
@@ -135,7 +131,6 @@ def parse_number(value: object) -> float:
 
 
 def parse_flag(value: object) -> bool:
-    """Read ``true`` or ``false``."""
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value.strip().lower() in {"true", "false"}:
@@ -233,7 +228,6 @@ def write_list(value: Iterable[str]) -> str:
 
 
 def write_pairs(value: Iterable[Iterable[str]]) -> str:
-    """Write text pairs as a TOML array."""
     return f"[{', '.join(write_list(pair) for pair in value)}]"
 
 

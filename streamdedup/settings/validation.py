@@ -2,14 +2,13 @@
 
 ``Settings.load`` calls ``read_sections``, ``library`` calls ``read_profile``. A pydantic model of all settings would
 look for contradictions in a section only when every value in it is valid, and between sections only when all values
-are. Here a section is built with ``VALUES_ONLY``, without the check for contradictions; wrong values are reported and
-left out, and ``report_contradictions`` checks all other values. The mistakes go to a ``Sources``. No text repeats a
-secret, the value of an unknown key, or a password inside an address.
+are. Here the model of a section checks single values alone; wrong values are reported and left out, and
+``report_contradictions`` checks all other values. The mistakes go to a ``Sources``. No text repeats a secret, the value
+of an unknown key, or a password inside an address.
 """
 
 import re
 from collections.abc import Collection, Mapping
-from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -17,9 +16,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from streamdedup.errors import SettingsError
-from streamdedup.settings.base import VALUES_ONLY, Section, describe_allowed, is_secret, key_of, keys_of
+from streamdedup.settings.base import Section, describe_allowed, is_secret, key_of, keys_of
 from streamdedup.settings.profile import Profile
-from streamdedup.settings.schema import SECTIONS, KeyPath, section_at, tables
+from streamdedup.settings.schema import KeyPath, describe_unknown, tables
 from streamdedup.settings.sources import Sources
 from streamdedup.settings.units import write_text
 
@@ -55,19 +54,9 @@ def read_sections(sources: Sources) -> dict[str, Any]:
 
 
 def read_profile(keywords: Mapping[str, object], allowed_keys: Collection[str]) -> Profile:
-    """Return a profile that a program defines in keywords; mistakes are described as those of a settings file.
-
-    Args:
-        keywords: Values by key, without ``topics``.
-        allowed_keys: Keys that may be keywords; the other profile keys are about Kafka records.
-
-    Raises:
-        SettingsError: One line for each mistake.
-    """
+    """Return a profile that a program defines; keys that are not ``allowed_keys`` are about Kafka records."""
     path = ("profiles", "NAME")
     sources = Sources(has_file=True)  # a missing file is no mistake of a program
-    # Mistakes name a key by its origin: here the keyword alone, without section and profile.
-    sources.origins = {(*path, key): key for key in (*keys_of(Profile), *keywords)}
     for key in keywords.keys() & (keys_of(Profile).keys() - set(allowed_keys)):
         sources.report((*path, key), "is about records of Kafka; a program gives ids and texts itself")
     # Unknown keys stay, so that ``_read_section`` reports them.
@@ -76,7 +65,8 @@ def read_profile(keywords: Mapping[str, object], allowed_keys: Collection[str]) 
     content = {"topics": _PLACEHOLDERS["topics"], **accepted}
     profile = _read_section(sources, path, Profile, content)
     if sources.mistakes:
-        raise SettingsError("\n".join(sources.mistakes))
+        # A keyword has neither section nor profile.
+        raise SettingsError("\n".join(sources.mistakes).replace("profiles.NAME.", ""))
     return profile
 
 
@@ -93,7 +83,7 @@ def _read_section(sources: Sources, path: KeyPath, model: type[_AnySection], con
         sources.report(path, f"is {shown(content)}, not a table; needed: keys under [{'.'.join(path)}]")
         return _without(model, {}, set(keys_of(model)))
     try:
-        section = model.model_validate(content, context=VALUES_ONLY)
+        section = model.model_validate(content)
     except ValidationError as error:
         section = _without(model, content, _report_values(sources, path, model, error))
     report_contradictions(sources, section, path)
@@ -122,14 +112,11 @@ def _report_values(sources: Sources, path: KeyPath, model: type[Section], failed
 
 
 def _without(model: type[_AnySection], content: Mapping[str, object], keys: set[str]) -> _AnySection:
-    """Return a section that lacks the attributes for ``keys``.
-
-    A check that needs a missing attribute ends with an AttributeError, which ``Section.contradictions`` ignores.
-    """
+    """Return a section without the attributes of ``keys``; ``Section.contradictions`` skips checks that need them."""
     valid = {key: value for key, value in content.items() if key not in keys}
     # ``keys`` has unknown keys as well, which the model refuses.
     placeholders = {key: value for key, value in _PLACEHOLDERS.items() if key in keys & keys_of(model).keys()}
-    section = model.model_validate(valid | placeholders, context=VALUES_ONLY)
+    section = model.model_validate(valid | placeholders)
     for name in model.model_fields:
         if key_of(name) in keys:
             section.__dict__.pop(name, None)
@@ -146,20 +133,6 @@ def _describe_value(declared: FieldInfo, error: ErrorDetails) -> tuple[str, str]
         return index, f"{shown(value)} is not valid; allowed: {describe_allowed(declared)}"
     reason = f": {error['ctx']['error']}" if error["type"] == "value_error" else ""
     return index, f"the value (not shown) is not valid{reason}; allowed: {describe_allowed(declared)}"
-
-
-def describe_unknown(path: KeyPath) -> str:
-    """Describe an unknown key, with a similar known key."""
-    section = section_at(path)
-    siblings = [*SECTIONS, "profiles"] if section is None else list(keys_of(section))
-    close = get_close_matches(path[-1], siblings, n=1, cutoff=0.6)
-    if close:
-        return f"unknown key; did you mean {close[0]}?"
-    models: dict[str, type[Section]] = {**SECTIONS, "profiles.NAME": Profile}
-    elsewhere = [f"{name}.{path[-1]}" for name, model in models.items() if path[-1] in keys_of(model)]
-    if elsewhere:
-        return f"unknown key here; did you mean {' or '.join(elsewhere)}?"
-    return f"unknown key; allowed: {', '.join(sorted(siblings))}"
 
 
 def shown(value: Any) -> str:

@@ -21,7 +21,7 @@ DAY_MS = 86_400_000
 def checked(kafka, need, **changes):
     """Return the findings about the topic of a need."""
     found = check_kafka(kafka_options(kafka, need.name, **changes), [need])
-    return [finding for finding in found if finding.subject == f"topic {need.name}"]
+    return [finding for finding in found if f"topic {need.name}" in finding.text]
 
 
 def settings_of(kafka, topic):

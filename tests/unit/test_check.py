@@ -15,13 +15,11 @@ from streamdedup.findings import Finding, Level, warnings_of
 from streamdedup.settings import Settings
 
 DAY_MS = 86_400_000
-FINE = Finding.ok("kafka", "Kafka", "Kafka answers")
-WARNED = Finding.warning("topic_retention", "topic t", "topic t keeps too little", "kafka-configs.sh --alter t")
-AWAY = Finding.failure("redis", "Redis", errors.StoreUnavailable("nobody there"))
-REFUSED = Finding.failure(
-    "topic_exists", "topic t", errors.BrokerMisconfigured("no such topic: t"), "streamdedup topics create"
-)
-WRONG = Finding.failure("settings", "settings", errors.SettingsError("redis.url: is missing"))
+FINE = Finding.ok("kafka", "Kafka answers")
+WARNED = Finding.warning("topic_retention", "topic t keeps too little", "kafka-configs.sh --alter t")
+AWAY = Finding.failure("redis", errors.StoreUnavailable("nobody there"))
+REFUSED = Finding.failure("topic_exists", errors.BrokerMisconfigured("no such topic: t"), "streamdedup topics create")
+WRONG = Finding.failure("settings", errors.SettingsError("redis.url: is missing"))
 SETTINGS = {
     "kafka.bootstrap_servers": "h:1",
     "redis.url": "redis://:canary@h:2/0",
@@ -58,7 +56,7 @@ class TestWarnings:
             warnings_of([FINE, AWAY])
 
     def test_run_raises_permanent_failures_before_transient_ones_and_lists_all(self):
-        other = Finding.failure("topic_size", "topic u", errors.BrokerMisconfigured("topic u is too small"))
+        other = Finding.failure("topic_size", errors.BrokerMisconfigured("topic u is too small"))
         with pytest.raises(errors.BrokerMisconfigured) as caught:
             warnings_of([AWAY, REFUSED, WARNED, other])
         assert str(caught.value) == "no such topic: t: streamdedup topics create\ntopic u is too small"
@@ -68,13 +66,13 @@ class TestLines:
     def test_a_pipe_gets_one_line_without_colours(self):
         assert list(render(FINE, None)) == ["ok       Kafka answers"]
         assert list(render(WARNED, None)) == ["warning  topic t keeps too little: kafka-configs.sh --alter t"]
-        broken = Finding.failure("x", "x", errors.StoreMisconfigured("two\nlines"))
+        broken = Finding.failure("x", errors.StoreMisconfigured("two\nlines"))
         assert list(render(broken, None)) == ["failed   two lines"]
 
     def test_a_terminal_gets_lines_of_its_width_and_the_command_in_one(self):
         text = " ".join(["word"] * 30)
         command = "kafka-configs.sh " + "-" * 80
-        first, *others, last = render(Finding.warning("x", "x", text, command), 60)
+        first, *others, last = render(Finding.warning("x", text, command), 60)
         assert "warning" in first
         assert all(line.startswith(" " * 9) and len(line) <= 60 for line in others)
         assert command in last
@@ -127,13 +125,11 @@ class TestAll:
         asked = []
 
         def index_findings(_settings, _backend, committed):
-            return [Finding.ok("index", "profile", f"beside {committed}")]
+            return [Finding.ok("index", f"beside {committed}")]
 
         def look(kafka, redis):
             monkeypatch.setattr(checks, "kafka_findings", lambda _settings: kafka)
-            monkeypatch.setattr(
-                checks, "record_findings", lambda _settings: [Finding.ok("keys", "profile", "keys fit")]
-            )
+            monkeypatch.setattr(checks, "record_findings", lambda _settings: [Finding.ok("keys", "keys fit")])
             monkeypatch.setattr(checks, "store_findings", lambda _settings, _backend: redis)
             monkeypatch.setattr(checks, "connect_backend", lambda _settings: nullcontext(SimpleNamespace(kind="redis")))
             monkeypatch.setattr(checks, "committed_if_listed", lambda _options: asked.append("offsets") or {})
@@ -143,14 +139,14 @@ class TestAll:
         return look
 
     def test_without_kafka_its_other_checks_are_skipped_and_those_of_redis_run(self, found):
-        away = Finding.failure("kafka", "Kafka", errors.BrokerUnavailable("no Kafka"))
-        fine = Finding.ok("redis", "Redis", "Redis answers")
+        away = Finding.failure("kafka", errors.BrokerUnavailable("no Kafka"))
+        fine = Finding.ok("redis", "Redis answers")
         texts, asked = found([away], [fine])
         assert texts == ["no Kafka", "Redis answers", "beside None"]
         assert asked == []
 
     def test_without_redis_the_indexes_are_not_checked(self, found):
-        fine = Finding.ok("redis", "Redis", "Redis answers")
+        fine = Finding.ok("redis", "Redis answers")
         texts, asked = found([FINE], [fine, AWAY])
         assert texts == ["Kafka answers", "keys fit", "Redis answers", "nobody there"]
         assert asked == ["offsets"]

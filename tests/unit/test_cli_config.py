@@ -275,7 +275,7 @@ def test_beside_a_secret_all_other_mistakes_of_command_line_and_environment_are_
     named = [line.removeprefix("streamdedup: ").partition(":")[0] for line in err.splitlines()]
     assert named[:3] == ["--set redis.password", "--set (number 2)", "--set redis.sentinel_password"]
     assert set(named[3:]) >= {
-        "STREAMDEDUP_KAFKA__BATCH_RECORDS",
+        "kafka.batch_records",
         "STREAMDEDUP_KAFKA__BATCH_RECORD",
         "service.metrics_port",
         "kafka.sasl_pasword",

@@ -15,8 +15,7 @@ import yaml
 from test_docs import understand
 
 from streamdedup.daemon.shutdown import STOP_TIMEOUT_S
-from streamdedup.settings.schema import PREFIX, variables
-from streamdedup.settings.sources import CONFIG_VARIABLE
+from streamdedup.settings.sources import CONFIG_VARIABLE, read_sources
 from streamdedup.settings.units import parse_duration
 from tests import composed
 from tests.composed import OWN, PAGE_SECTION, ROOT, SERVICES, binds, build_context, of_kind, published, settings
@@ -77,8 +76,7 @@ class TestOwnImage:
             if variable == CONFIG_VARIABLE:
                 assert binds(name)[value] == composed.SETTINGS_FILE
             else:
-                assert variable.startswith(PREFIX)
-                assert variable in set(variables("NAME"))
+                assert not read_sources(None, None, {variable: value}, has_servers=False).mistakes
 
     def test_look_ups_can_be_reached_from_this_machine(self):
         api = settings().api

@@ -17,7 +17,6 @@ _PART_CHARS = 300
 
 
 def dead_letter_line(letter: DeadLetter, fields: bytes | None = None) -> Text:
-    """Return a dead letter as one line: time, code, position, attempts, reason, beginning of ``fields`` or value."""
     attempts = f"  (failed {letter.attempts} times)" if letter.attempts > 1 else ""
     return Text.assemble(
         (local_time(letter.time_s, TIME_FORMAT), "dim"),
@@ -29,7 +28,6 @@ def dead_letter_line(letter: DeadLetter, fields: bytes | None = None) -> Text:
 
 
 def dead_letter_notice(letter: DeadLetter) -> Text:
-    """Return a dead letter as one line among alerts: time, "dead letter", position, code, reason."""
     return Text.assemble(
         (local_time(letter.time_s, CLOCK_FORMAT), "dim"),
         "  ",

@@ -22,13 +22,7 @@ PieceKind = Literal["same", "changed", "gap"]
 
 
 class Piece(NamedTuple):
-    """A part of one text.
-
-    Attributes:
-        text: The part, stripped.
-        kind: ``same`` in both texts, ``changed``, or ``gap`` for omitted text.
-        space: White space that follows.
-    """
+    """A part of a text: ``same`` in both, ``changed``, or a ``gap`` of omitted text; and the space that follows."""
 
     text: str
     kind: PieceKind
@@ -48,7 +42,6 @@ class Comparison:
 
     @property
     def is_same(self) -> bool:
-        """Whether no word differs."""
         return self.is_aligned and not any(piece.kind == "changed" for piece in (*self.left, *self.right))
 
 
@@ -120,7 +113,6 @@ def _shortened(part: str, kind: PieceKind, head_chars: int, tail_chars: int) -> 
 
 
 def _count_within(words: Sequence[Word], chars: int) -> int:
-    """Return the number of words at the beginning that fit into ``chars`` characters."""
     ends = accumulate(_length([word]) for word in words)  # rising, so those within `chars` are the first ones
     return sum(end <= chars for end in ends)
 

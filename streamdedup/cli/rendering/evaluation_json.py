@@ -8,7 +8,6 @@ from streamdedup.evaluation.scores import Evaluation
 
 
 def as_object(evaluation: Evaluation) -> dict[str, Any]:
-    """Return the whole result as plain values that JSON can represent."""
     run = evaluation.run
     return {
         "documents": len(evaluation.ids),
@@ -24,30 +23,15 @@ def as_object(evaluation: Evaluation) -> dict[str, Any]:
         "truth_pairs_suppressed": evaluation.suppressed_count,
         **_rates(evaluation),
         **_misses(evaluation),
-        # For each threshold, how many of the true pairs are at least so similar. Empty unless the truth is a file
-        # without similarities, all of whose pairs count.
-        "judged_by_threshold": [share._asdict() for share in evaluation.scores.thresholds],
     }
 
 
 def _rate(rate: Rate) -> dict[str, Any]:
-    low, high = rate.bounds() or (None, None)
-    return {
-        "hits": rate.hits,
-        "of": rate.total,
-        "share": rate.share,
-        "low": low,
-        "high": high,
-        # Null for a rate of documents (`unlucky_documents`), which are independent already.
-        "independent_pairs": rate.effective,
-    }
+    return {"hits": rate.hits, "of": rate.total, "share": rate.share}
 
 
 def _settings(evaluation: Evaluation) -> dict[str, Any]:
-    """Return the settings that matter for recall and precision.
-
-    With a containment rule, its recall and precision are beside its settings.
-    """
+    """Return the settings that matter for recall and precision; a containment rule has its own rates."""
     options, scores = evaluation.options, evaluation.scores
     containment = {}
     if options.containment is not None:
@@ -69,14 +53,6 @@ def _rates(evaluation: Evaluation) -> dict[str, Any]:
     return {
         "recall": _rate(scores.recall),
         "precision": _rate(scores.precision),
-        "exact": {"recall": _rate(scores.exact_recall), "precision": _rate(scores.exact_precision)},
-        "estimated": {
-            "recall": _rate(scores.estimated_recall),
-            "recall_from": scores.recall_limit,
-            "precision": _rate(scores.estimated_precision),
-            "precision_at": scores.precision_limit,
-        },
-        "bands_of_similarity": [{"from": band.low, "to": band.high, **_rate(band.recall)} for band in scores.ranges],
     }
 
 

@@ -1,8 +1,4 @@
-"""The ``streamdedup evaluate`` result as lines for people; ``evaluation_json`` has the form for ``--json``.
-
-The lines have three parts: settings and truth, rates, and missed pairs with their reasons. ``docs/tuning.md`` explains
-each line.
-"""
+"""The ``streamdedup evaluate`` result as lines for people, which ``docs/tuning.md`` explains."""
 
 from collections.abc import Iterator
 
@@ -14,7 +10,6 @@ from streamdedup.settings.units import counted, listed_counts
 
 
 def as_lines(evaluation: Evaluation) -> Iterator[str]:
-    """Yield all lines."""
     yield from _conditions(evaluation)
     yield ""
     yield from _rates(evaluation)
@@ -62,33 +57,20 @@ def _comparison_method(options: DetectorOptions) -> str:
 
 def _rates(evaluation: Evaluation) -> Iterator[str]:
     scores = evaluation.scores
-    yield f"{'':<28}{'hits':>12}{'of':>12}{'share':>9}   95 % by document"
-    promised = "" if scores.thresholds else f" from {evaluation.options.recall_from:g}"
+    yield f"{'':<28}{'hits':>12}{'of':>12}{'share':>9}"
+    promised = "" if evaluation.truth_file else f" from {evaluation.options.recall_from:g}"
     yield _rate_line(f"recall{promised}", scores.recall)
-    yield _rate_line("  of pairs compared exactly", scores.exact_recall)
-    yield _rate_line(f"  of estimated, from {scores.recall_limit:.3f}", scores.estimated_recall)
     yield _rate_line("precision", scores.precision)
-    yield _rate_line("  of pairs called exact", scores.exact_precision)
-    yield _rate_line(f"  of estimated, at {scores.precision_limit:.3f}", scores.estimated_precision)
     if evaluation.options.containment is not None:
         yield _rate_line("recall by containment", scores.containment_recall)
         yield _rate_line("precision by containment", scores.containment_precision)
     yield _rate_line("documents without an alert", scores.without_match)
-    yield "recall by similarity"
-    for band in scores.ranges:
-        name = "equal" if band.low == band.high else f"{band.low:.2f} .. {band.high:.2f}"
-        yield _rate_line(f"  {name}", band.recall)
-    if scores.thresholds:
-        yield "judged pairs that a threshold can find"
-    for step in scores.thresholds:
-        yield f"  {f'from {step.threshold:g}':<26}{step.pairs:>12,}{scores.recall.total:>12,}{step.share:>9.4f}"
 
 
 def _rate_line(name: str, rate: Rate) -> str:
-    bounds = rate.bounds()
-    if rate.share is None or bounds is None:
+    if rate.share is None:
         return f"{name:<28}{0:>12}{0:>12}{'-':>9}"
-    return f"{name:<28}{rate.hits:>12,}{rate.total:>12,}{rate.share:>9.4f}   {bounds[0]:.4f} .. {bounds[1]:.4f}"
+    return f"{name:<28}{rate.hits:>12,}{rate.total:>12,}{rate.share:>9.4f}"
 
 
 def _missed(evaluation: Evaluation) -> Iterator[str]:

@@ -54,10 +54,7 @@ class Pair(NamedTuple):
 def write_pairs(
     pairs: Iterable[Pair], output: TextIO, *, as_json: bool = False, with_containment: bool = False
 ) -> None:
-    """Write pairs sorted by id, one per line: a JSON object, or id, id and similarity with tabs between them.
-
-    ``with_containment`` adds containment and reason after the similarity; a JSON object always has them.
-    """
+    """Write pairs sorted by id, as JSON lines, or with tabs: id, id, similarity, perhaps containment and reason."""
     for pair in sorted(pairs):
         if as_json:
             output.write(msgspec.json.encode(pair._asdict()).decode() + "\n")
@@ -94,7 +91,6 @@ class AlertView:
     time_format: str = TIME_FORMAT
 
     def show(self, alert: Alert) -> None:
-        """Print an alert's pairs."""
         document = alert.document
         new = self.fetch(document.id, document.digest, document.position) if self.fetch else None
         for number, match in enumerate(alert.matches):
@@ -122,7 +118,6 @@ class AlertView:
 
 
 def match_line(alert: Alert, match: Match, time_format: str = TIME_FORMAT) -> Text:
-    """Return a pair as one line: time, profile, new id ~ old id, similarity, method, containment, cluster, size."""
     method = match.method if match.method == "exact" else f"{match.method} ±{match.standard_error:.3f}"
     return Text.assemble(
         (local_time(alert.detected_at_ms / 1000, time_format), "dim"),
@@ -147,13 +142,11 @@ def _size(cluster_size: int | None) -> str:
 
 
 def _caption_line(name: str, document: AlertDocument | Match) -> Text:
-    """Return the words by which people recognise a document: label, source and publication time."""
     origin = ", ".join(printable(part) for part in (document.source, document.published_at) if part)
     return Text.assemble((f"          {name}  ", "dim"), printable(document.label), (f"  {origin}".rstrip(), "dim"))
 
 
 def _containment(match: Match) -> str:
-    """Return a pair's containment, and that it is the alert's reason; empty in alerts without it."""
     if match.containment is None or match.contained is None:
         return ""
     error = f" ±{match.containment_error:.3f}" if match.containment_error else ""
@@ -162,10 +155,7 @@ def _containment(match: Match) -> str:
 
 
 def side_by_side(new: Side, old: Side, *, coloured: bool) -> Table:
-    """Return both texts next to each other, long shared parts left out.
-
-    Differences are marked by colour, without ``coloured`` by brackets: ``{+only new+}`` and ``[-only old-]``.
-    """
+    """Return both texts side by side; differences have colours, or brackets: ``{+only new+}``, ``[-only old-]``."""
     table = Table(box=box.MINIMAL, show_edge=False, expand=True, pad_edge=False, padding=(0, 1))
     for side in (new, old):
         heading = Text.assemble((printable(side.id), "bold"), (f"  {side.position}", "dim"))
@@ -183,7 +173,6 @@ def side_by_side(new: Side, old: Side, *, coloured: bool) -> Table:
 
 
 def marked_texts(new: str, old: str, *, coloured: bool) -> tuple[Text, Text]:
-    """Return two texts with their differences marked, as in ``side_by_side``."""
     comparison = compare(new, old)
     return _marked(comparison.left, _NEW, coloured=coloured), _marked(comparison.right, _OLD, coloured=coloured)
 

@@ -48,7 +48,6 @@ def make_console() -> Console:
 
 
 def print_rows(console: Console, rows: Mapping[str, str]) -> None:
-    """Print an empty line, then each name and text as one line."""
     console.print()
     for name, text in rows.items():
         print_line(console, Text.assemble((f"  {name:<13}", "bold"), text))
@@ -71,15 +70,11 @@ def fitted(text: str, target: TextIO) -> str:
 
 
 def fitted_to_stderr(text: str) -> str:
-    """Return text as ``fitted`` for standard error."""
     return fitted(text, sys.stderr)
 
 
 def wrapped(text: str, width: int) -> str:
-    """Break lines between words, and indent their continuations by two columns.
-
-    A word that is longer than a line stays whole, so that it can be copied. Text may have ANSI codes of colours.
-    """
+    """Break lines between words, continued two columns further in; a longer word stays whole, to be copied."""
     return "\n".join(_wrapped_line(line, width) for line in text.split("\n"))
 
 
@@ -90,10 +85,7 @@ def _wrapped_line(line: str, width: int) -> str:
 
 
 def _breaks(line: str, width: int) -> tuple[str, list[int]]:
-    """Return where to break a line: the indentation of its continuations, and the offset of each word to break before.
-
-    The indentation is that of the line and two columns, at most half the width.
-    """
+    """Return the indentation of continuations, two columns more than the line's, and the offsets to break before."""
     line_start = used = len(line) - len(line.lstrip(" "))  # columns: start and end of the present output line
     indent, breaks = min(line_start + 2, width // 2), []
     for match in _WORD_AND_BLANKS.finditer(line):
@@ -114,7 +106,6 @@ def local_time(time_s: float, time_format: str) -> str:
 
 
 def size_text(size: float | None) -> str:
-    """Return a byte count with a decimal unit."""
     return "unknown" if size is None else filesize.decimal(round(size))
 
 

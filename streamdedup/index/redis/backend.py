@@ -94,7 +94,7 @@ class RedisBackend:
                 yield finding
             else:
                 error = StoreMisconfigured(f"{mismatch} [{finding.text}]")
-                yield Finding.failure(finding.check, finding.subject, error)
+                yield Finding.failure(finding.check, error)
 
     def _tls_mismatch(self) -> str | None:
         options = self._options

@@ -69,12 +69,12 @@ def check_redis(
         yield from _clocks(servers)
         yield from _rights(servers, keys, (*PROBES, *(REBUILD_PROBES if rebuilds else ())), key_pattern)
     except (StoreUnavailable, StoreMisconfigured) as error:
-        yield Finding.failure("redis", "Redis", error)
+        yield Finding.failure("redis", error)
 
 
 def _reached(servers: Servers, name: str, info: Mapping[str, Any], address: str) -> Finding:
     shown = address if servers.mode == "single" else name
-    return Finding.ok("redis", "Redis", f"Redis at {shown} answers: {software(info)}, {servers.mode}")
+    return Finding.ok("redis", f"Redis at {shown} answers: {software(info)}, {servers.mode}")
 
 
 def _master_findings(what: str, address: str, info: Mapping[str, Any]) -> Iterator[Finding]:
@@ -82,11 +82,11 @@ def _master_findings(what: str, address: str, info: Mapping[str, Any]) -> Iterat
     try:
         warnings = policy_warnings(what, info)
     except StoreMisconfigured as error:
-        yield Finding.failure("redis_eviction", what, error, _set_config(address, "maxmemory-policy", "noeviction"))
+        yield Finding.failure("redis_eviction", error, _set_config(address, "maxmemory-policy", "noeviction"))
     else:
-        yield from (Finding.warning("redis_eviction", what, text) for text in warnings)
+        yield from (Finding.warning("redis_eviction", text) for text in warnings)
         if not warnings:
-            yield Finding.ok("redis_eviction", what, f"{what} keeps every key (maxmemory-policy noeviction)")
+            yield Finding.ok("redis_eviction", f"{what} keeps every key (maxmemory-policy noeviction)")
     yield _memory(what, info)
     yield _persistence(what, address, info)
 
@@ -96,11 +96,11 @@ def _memory(what: str, info: Mapping[str, Any]) -> Finding:
     used_text = f"{what} uses {used_bytes / 2**20:,.1f} MiB"
     if not limit_bytes:
         text = f"{used_text} and has no memory limit (maxmemory 0): the machine's memory is the limit"
-        return Finding.ok("redis_memory", what, text)
+        return Finding.ok("redis_memory", text)
     if used_bytes > _NEARLY_FULL * limit_bytes:
         text = f"{used_text} of {limit_bytes / 2**20:,.1f} MiB: raise maxmemory; a full store holds up all daemons"
-        return Finding.warning("redis_memory", what, text)
-    return Finding.ok("redis_memory", what, f"{used_text} of {limit_bytes / 2**20:,.1f} MiB")
+        return Finding.warning("redis_memory", text)
+    return Finding.ok("redis_memory", f"{used_text} of {limit_bytes / 2**20:,.1f} MiB")
 
 
 def _set_config(address: str, key: str, value: str) -> str:
@@ -114,12 +114,11 @@ def _persistence(what: str, address: str, info: Mapping[str, Any]) -> Finding:
     for field, kind in (("aof_last_write_status", "append-only file"), ("rdb_last_bgsave_status", "snapshot")):
         if info.get(field, "ok") != "ok":
             text = f"{what} could not write its last {kind} and may refuse writes (MISCONF): see its log and its disk"
-            return Finding.warning("redis_persistence", what, text)
+            return Finding.warning("redis_persistence", text)
     if int(info.get("aof_enabled", 0)):
-        return Finding.ok("redis_persistence", what, f"{what} writes an append-only file")
+        return Finding.ok("redis_persistence", f"{what} writes an append-only file")
     return Finding.warning(
         "redis_persistence",
-        what,
         f"{what} writes no append-only file: after a crash the index is gone, or as old as the last snapshot, and must "
         "be built anew; set appendonly yes, in its configuration file too",
         _set_config(address, "appendonly", "yes"),
@@ -139,13 +138,12 @@ def _clocks(servers: Servers) -> Iterator[Finding]:
                 f"the clock of {what} is {abs(ahead_s):,.0f} s {direction} this machine's, so one of them is wrong; "
                 "the daemon takes record times beyond its own for mistakes: set both clocks by NTP"
             )
-            yield Finding.warning("redis_clock", what, text)
+            yield Finding.warning("redis_clock", text)
         else:
-            yield Finding.ok("redis_clock", what, f"the clock of {what} agrees with this machine's")
+            yield Finding.ok("redis_clock", f"the clock of {what} agrees with this machine's")
 
 
 def _rights(servers: Servers, keys: Sequence[bytes], probes: Sequence[str], key_pattern: str) -> Iterator[Finding]:
-    subject = "rights on Redis"
     script = load_scripts()["check_permissions"]
     try:
         servers.ask_masters("SCRIPT LOAD", script.source)
@@ -154,7 +152,7 @@ def _rights(servers: Servers, keys: Sequence[bytes], probes: Sequence[str], key_
         if not isinstance(error.__cause__, NoPermissionError):
             raise
         # Scripts are not permitted, so it is unknown which other commands are.
-        yield Finding.failure("redis_rights", subject, StoreMisconfigured(f"{error}, with {key_pattern} for the keys"))
+        yield Finding.failure("redis_rights", StoreMisconfigured(f"{error}, with {key_pattern} for the keys"))
         return
     # A line is the command, a colon and the refusal.
     refused = sorted({line.decode(errors="replace").partition(":")[0].upper() for lines in replies for line in lines})
@@ -163,7 +161,7 @@ def _rights(servers: Servers, keys: Sequence[bytes], probes: Sequence[str], key_
             f"the store refuses us: the user (redis.username) lacks rights on the keys of the index, or on the "
             f"commands {', '.join(refused)}; {GRANT}, with {key_pattern} for the keys"
         )
-        yield Finding.failure("redis_rights", subject, lacking)
+        yield Finding.failure("redis_rights", lacking)
     else:
         # Three further commands were called by the checks themselves (``PROBES``).
-        yield Finding.ok("redis_rights", subject, f"all {len(probes) + 3} commands that the daemon needs are granted")
+        yield Finding.ok("redis_rights", f"all {len(probes) + 3} commands that the daemon needs are granted")
