@@ -271,8 +271,8 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def postgres(postgres_server: PostgresServer) -> str:
-    """Address of an empty database of the test's own."""
-    return postgres_server.create_database(f"test{uuid.uuid4().hex}")
+    """Address of a PostgreSQL without tables."""
+    return postgres_server.create_schema(f"test{uuid.uuid4().hex}")
 
 
 @pytest.fixture

@@ -40,15 +40,16 @@ class PostgresServer(ManagedProcess):
         self._data = self.directory / "data"
         self._initialise()
 
-    def url(self, database: str = "postgres") -> str:
-        """Address of a database; every user may log in."""
-        return f"postgresql://postgres@{LOOPBACK}:{self.port}/{database}"
+    @property
+    def url(self) -> str:
+        """Address of the database; every user may log in."""
+        return f"postgresql://postgres@{LOOPBACK}:{self.port}/postgres"
 
-    def create_database(self, name: str) -> str:
-        """Create a database, and return its address."""
-        with psycopg.connect(self.url(), autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}")
-        return self.url(name)
+    def create_schema(self, name: str) -> str:
+        """Create a schema, and return an address under which its tables are the only ones."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(f"CREATE SCHEMA {name}")
+        return f"{self.url}?options=-csearch_path%3D{name}"
 
     def _initialise(self) -> None:
         self._data.mkdir()
@@ -84,7 +85,7 @@ class PostgresServer(ManagedProcess):
     def is_ready(self) -> bool:
         """Return whether the server takes a login."""
         try:
-            psycopg.connect(self.url(), connect_timeout=5).close()
+            psycopg.connect(self.url, connect_timeout=5).close()
         except psycopg.OperationalError:
             return False
         return True
