@@ -128,9 +128,9 @@ def test_an_alert_may_be_read_before_its_documents(table):
 
 
 def test_equal_ids_of_two_profiles_are_two_documents(table):
-    review = record({"id": "b", "text": "b"}, topic="reviews")
+    review = record({"id": "b", "text": "b"}, topic="reviews", time_ms=TIME_MS + 5000)
     table.follow([THREE[0], review, alert("b", "a")])
-    assert table.stories() == {}
+    assert table.rows("TABLE live_pairs") == []
     table.follow([record({"id": "a", "text": "a"}, topic="reviews"), alert("b", "a", profile="reviews")])
     assert table.rows("SELECT profile, size FROM stories") == [("reviews", 2)]
 
@@ -142,8 +142,15 @@ def test_a_deleted_document_leaves_its_story_to_the_next_one(table, deletion):
     assert table.rows("SELECT id FROM documents ORDER BY id") == [("b",), ("c",)]
 
 
-def test_a_new_version_leaves_the_story_and_the_text_of_before_brings_it_back(table):
-    table.follow([*THREE, alert("b", "a"), alert("c", "a", "b"), document("a", "another text", 4)])
+def test_a_document_that_is_inserted_again_has_its_pairs_alerted_again(table):
+    deletion = document("b", op="delete", at=3)
+    table.follow([*THREE[:2], alert("b", "a"), deletion, document("b", at=4), alert("b", "a")])
+    assert table.rows("SELECT id, earlier FROM live_pairs") == [("b", "a")]
+
+
+@pytest.mark.parametrize("at", [1, 4])
+def test_a_new_version_leaves_the_story_and_the_text_of_before_brings_it_back(table, at):
+    table.follow([*THREE, alert("b", "a"), alert("c", "a", "b"), document("a", "another text", at)])
     assert table.stories() == {"b": ["b", "c"]}
     # The daemon does not alert the pairs again.
     table.follow([document("a", at=5)])
