@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 import psycopg
+import pytest
 from kafka import KafkaProducer
 
 from tests.daemons import DEADLINE_S, PATIENT
@@ -130,48 +131,48 @@ class Subscriber:
         return True
 
 
-def query(address: str, text: str) -> list[tuple]:
+def query(database: psycopg.Connection, text: str) -> list[tuple]:
     """Return rows; none before the tables are there."""
-    with psycopg.connect(address) as connection:
-        try:
-            return connection.execute(text).fetchall()
-        except psycopg.errors.UndefinedTable:
-            return []
+    try:
+        return database.execute(text).fetchall()
+    except psycopg.errors.UndefinedTable:
+        return []
 
 
-def next_offset(address: str, topic: str) -> int:
+def next_offset(database: psycopg.Connection, topic: str) -> int:
     """Sum of the stored offsets of a topic."""
-    return sum(row[0] for row in query(address, f"SELECT next FROM offsets WHERE topic = '{topic}'"))
+    return sum(row[0] for row in query(database, f"SELECT next FROM offsets WHERE topic = '{topic}'"))
 
 
-def wait_stored(installation, subscriber: Subscriber, address: str, count: int) -> None:
+def wait_stored(installation, subscriber: Subscriber, database: psycopg.Connection, count: int) -> None:
     """Wait until a number of records and all alerts are in the table."""
     installation.wait_committed(count)
     end = max(record.offset for record in installation.published(installation.duplicates)) + 1
 
     def stored() -> bool:
-        ends = (next_offset(address, installation.topic), next_offset(address, installation.duplicates))
+        ends = (next_offset(database, installation.topic), next_offset(database, installation.duplicates))
         return subscriber.runs() and ends == (count, end)
 
     wait_until(stored, DEADLINE_S, "the table")
 
 
-def content(address: str) -> list[list[tuple]]:
+def content(database: psycopg.Connection) -> list[list[tuple]]:
     """Return the rows of all tables."""
-    return [sorted(query(address, f"TABLE {table}")) for table in ("documents", "pairs", "offsets")]
+    return [sorted(query(database, f"TABLE {table}")) for table in ("documents", "pairs", "offsets")]
 
 
-def kill_in_a_transaction(subscriber: Subscriber, address: str, table: str, send) -> None:
-    """Kill the subscriber in a transaction, in which it waits for the right to change a table."""
+@contextlib.contextmanager
+def killed_in_a_transaction(subscriber: Subscriber, database: psycopg.Connection, address: str, table: str) -> None:
+    """Kill the subscriber in a transaction, which waits to change a table; the body sends records."""
     waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
     with psycopg.connect(address) as holder:
         holder.execute(f"LOCK TABLE {table} IN SHARE MODE")
-        send()
-        wait_until(lambda: subscriber.runs() and query(address, waiting), DEADLINE_S, "a transaction that waits")
-        committed = content(address)
+        yield
+        wait_until(lambda: subscriber.runs() and query(database, waiting), DEADLINE_S, "a transaction that waits")
+        committed = content(database)
         subscriber.kill()
-    wait_until(lambda: not query(address, waiting), DEADLINE_S, "the end of the transaction")
-    assert content(address) == committed
+    wait_until(lambda: not query(database, waiting), DEADLINE_S, "the end of the transaction")
+    assert content(database) == committed
 
 
 class Changes:
@@ -213,49 +214,78 @@ class Changes:
             sent.upsert(identity, rng.choice(self._texts[identity]), rng.choice([None, "s0", "s1", "s2"]))
 
 
-def test_the_table_is_an_exact_join_after_kills_deletions_and_updates(install, postgres):
+class World:
+    """An installation, its table, and what was sent."""
+
+    def __init__(self, installation, address: str, database: psycopg.Connection) -> None:
+        self.installation = installation
+        self.database = database
+        self.sent = Sent()
+        self._changes = Changes(self.sent)
+        self.subscriber = Subscriber(installation.config, address)
+        self.daemon = installation.daemon(**{"kafka.session_timeout": "2s"})
+
+    def send(self) -> None:
+        self._changes.make(100)
+        self.sent.flush(self.installation)
+
+    def wait_progress(self, topic: str) -> None:
+        before = next_offset(self.database, topic)
+        wait_until(lambda: self.subscriber.runs() and next_offset(self.database, topic) > before, what="progress")
+
+    def wait_stored(self) -> None:
+        wait_stored(self.installation, self.subscriber, self.database, self.sent.count)
+
+    def verify(self) -> None:
+        """Compare the table with a comparison of all documents."""
+        pairs = sorted(tuple(sorted(row)) for row in query(self.database, "SELECT id, earlier FROM live_pairs"))
+        assert pairs == self.sent.pairs()
+        alerted = query(self.database, "SELECT count(*) FROM pairs")[0][0]
+        assert 30 < len(pairs) < alerted - 30
+        ms = "(extract(epoch FROM {}) * 1000)::bigint"
+        documents = query(self.database, f"SELECT id, {ms.format('time')}, source FROM documents")
+        assert sorted(documents) == sorted((name, at, source) for name, (_, at, source) in self.sent.documents.items())
+        stories = query(self.database, f"SELECT cluster, size, sources, {ms.format('first')} FROM stories")
+        assert sorted(stories, key=lambda story: story[0]) == self.sent.stories()
+
+
+@pytest.fixture
+def world(install, postgres):
     installation = install(3, batch_records=25)
-    sent = Sent()
-    changes = Changes(sent)
+    with psycopg.connect(postgres, autocommit=True) as database:
+        made = World(installation, postgres, database)
+        with made.daemon, made.subscriber:
+            yield made
+            assert made.daemon.stop() == 0
 
-    def send(count: int = 150) -> None:
-        changes.make(count)
-        sent.flush(installation)
 
-    def wait_progress(topic: str) -> None:
-        before = next_offset(postgres, topic)
-        wait_until(lambda: subscriber.runs() and next_offset(postgres, topic) > before, DEADLINE_S, "progress")
+def test_the_table_is_an_exact_join_after_kills_deletions_and_updates(world):
+    for topic in (world.installation.topic, world.installation.duplicates):
+        world.send()
+        world.wait_progress(topic)
+        world.subscriber.kill()
+        world.subscriber.start()
+    for victims in ([world.daemon], [world.daemon, world.subscriber]):
+        committed = world.installation.committed_count()
+        world.send()
+        world.installation.wait_committed(committed + 50)
+        for victim in victims:
+            victim.kill()
+        for victim in victims:
+            victim.start()
+    world.wait_stored()
+    world.verify()
 
-    daemon = installation.daemon(**{"kafka.session_timeout": "2s"})
-    with daemon, Subscriber(installation.config, postgres) as subscriber:
-        for topic in (installation.topic, installation.duplicates):
-            send()
-            wait_progress(topic)
-            subscriber.kill()
-            subscriber.start()
-        for victims in ([daemon], [daemon, subscriber]):
-            committed = installation.committed_count()
-            send()
-            installation.wait_committed(committed + 50)
-            for victim in victims:
-                victim.kill()
-            for victim in victims:
-                victim.start()
-        for table in ("documents", "pairs", "offsets"):
-            wait_stored(installation, subscriber, postgres, sent.count)
-            kill_in_a_transaction(subscriber, postgres, table, send)
-            subscriber.start()
-        wait_stored(installation, subscriber, postgres, sent.count)
-        assert daemon.stop() == 0
-    pairs = sorted(tuple(sorted(row)) for row in query(postgres, "SELECT id, earlier FROM live_pairs"))
-    assert pairs == sent.pairs()
-    alerted = query(postgres, "SELECT count(*) FROM pairs")[0][0]
-    assert 50 < len(pairs) < alerted - 50
-    milliseconds = "(extract(epoch FROM {}) * 1000)::bigint"
-    documents = query(postgres, f"SELECT id, {milliseconds.format('time')}, source FROM documents ORDER BY id")
-    assert documents == sorted((name, time_ms, source) for name, (_, time_ms, source) in sent.documents.items())
-    stories = query(postgres, f"SELECT cluster, size, sources, {milliseconds.format('first')} FROM stories")
-    assert sorted(stories, key=lambda story: story[0]) == sent.stories()
+
+def test_the_table_is_an_exact_join_after_kills_in_transactions_of_the_database(world, postgres):
+    world.send()
+    for table in ("documents", "pairs", "offsets"):
+        world.wait_stored()
+        with killed_in_a_transaction(world.subscriber, world.database, postgres, table):
+            world.send()
+        world.subscriber.start()
+    world.wait_stored()
+    world.verify()
 
 
 def commands() -> list[list[str]]:
@@ -280,11 +310,12 @@ def test_the_recipe_of_the_page(install, postgres_server):
     assert ROOT / program == PROGRAM
     run([sys.executable, "-m", *pip])
     run(createdb)
-    own = f"postgresql://postgres@127.0.0.1:{postgres_server.port}/stories"
+    own = psycopg.connect(postgres_server.url, dbname="stories", autocommit=True)
     for name, days in (("new", 0), ("old", 70)):
         time_ms = time.time_ns() // 1_000_000 - days * 86_400_000
         installation.send(twins(name, 2), timestamp_ms=time_ms)
-    with installation.running(**PATIENT), Subscriber(installation.config, address, **environ) as subscriber:
+    subscriber = Subscriber(installation.config, address, **environ)
+    with own, installation.running(**PATIENT), subscriber:
         wait_stored(installation, subscriber, own, 8)
         shown = run(select)
         assert re.findall(r"^ (\S+) +\| +2 \|", shown, re.MULTILINE) == [
@@ -292,5 +323,5 @@ def test_the_recipe_of_the_page(install, postgres_server):
         ]
         for command in cleaning:
             run(command)
-    assert sorted(query(own, "SELECT least(id, other), greatest(id, other) FROM pairs")) == pairs_of("new", 2)
-    assert query(own, "SELECT count(*) FROM documents") == [(4,)]
+        assert sorted(query(own, "SELECT least(id, other), greatest(id, other) FROM pairs")) == pairs_of("new", 2)
+        assert query(own, "SELECT count(*) FROM documents") == [(4,)]
