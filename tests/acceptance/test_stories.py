@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -107,7 +108,6 @@ class Subscriber:
         self._environ = {**os.environ, **environ}
         self.log = config.with_name("stories.log")
         self.process: subprocess.Popen[bytes] | None = None
-        self.start_count = 0
 
     def __enter__(self):
         self.start()
@@ -117,7 +117,6 @@ class Subscriber:
         self.kill()
 
     def start(self) -> None:
-        self.start_count += 1
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(self._command, stdout=log, stderr=log, env=self._environ, cwd=ROOT)
 
@@ -162,7 +161,9 @@ def content(database: psycopg.Connection) -> list[list[tuple]]:
 
 
 @contextlib.contextmanager
-def killed_in_a_transaction(subscriber: Subscriber, database: psycopg.Connection, address: str, table: str) -> None:
+def killed_in_a_transaction(
+    subscriber: Subscriber, database: psycopg.Connection, address: str, table: str
+) -> Iterator[None]:
     """Kill the subscriber in a transaction, which waits to change a table; the body sends records."""
     waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
     with psycopg.connect(address) as holder:
