@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Install the tools of further checks: redis-server, prometheus (with promtool), chromium, jq, kustomize and vegeta.
-# As root on Debian and its relatives; a no-op if all are installed. No service is started: a redis-server on its usual
-# port could be taken for one with data, and the tests start their own servers.
+# Install the tools of further checks: redis-server, PostgreSQL, prometheus (with promtool), chromium, jq, kustomize and
+# vegeta. As root on Debian and its relatives; a no-op if all are installed. No service is started: a redis-server on its
+# usual port could be taken for one with data, and the tests start their own servers.
 set -euo pipefail
 
 # Program that a check calls, and its package.
@@ -11,6 +11,7 @@ declare -A package_of=(
   [promtool]=prometheus
   [chromium]=chromium
   [jq]=jq
+  [initdb]=postgresql
 )
 # Programs without a Debian package, which Go (1.24 or newer) builds from the Go module proxy, and their modules.
 declare -A module_of=(
@@ -21,7 +22,8 @@ declare -A module_of=(
 missing_programs() {
   local program
   for program in "${!package_of[@]}"; do
-    command -v "$program" >/dev/null || echo "$program"
+    # Debian keeps the programs of the PostgreSQL server out of PATH.
+    command -v "$program" >/dev/null || compgen -G "/usr/lib/postgresql/*/bin/$program" >/dev/null || echo "$program"
   done | sort
 }
 
@@ -83,7 +85,7 @@ rm -f "$log"
 
 # A policy of the system may have started them, or may at the next boot: stop only services installed just now.
 if [[ -d /run/systemd/system ]]; then
-  for service in redis-server prometheus; do
+  for service in redis-server prometheus postgresql; do
     if [[ " ${packages[*]} " == *" $service "* ]]; then
       systemctl --quiet disable --now "$service"
     fi
