@@ -4,9 +4,11 @@
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from streamdedup import __version__
 from streamdedup.cli.settings_options import with_same_settings
@@ -27,8 +29,11 @@ from streamdedup.kafka.reader import KafkaHistory
 from streamdedup.settings import Profile, Settings, crash_point
 from streamdedup.settings.base import read_secret
 from streamdedup.settings.kafka import Kafka
-from streamdedup.wire import Decoder, Registry
+from streamdedup.wire import Alert, AlertReader, Decoder, Registry, alert_json
 from streamdedup.wire.dead_letters import DaemonInfo
+
+if TYPE_CHECKING:
+    from streamdedup.wire.avro_alerts import AvroAlertWriter  # needs the extra "registry"
 
 #: Share of the transaction timeout that sending the messages may take; the remainder is for offsets and commit.
 _DELIVERY_SHARE = 5 / 6
@@ -127,6 +132,33 @@ def registry_of(settings: Settings) -> Registry | None:
     return None if section.url is None else Registry(section.url, authorization, section.tls_context, section.timeout_s)
 
 
+def alert_reader(settings: Settings) -> AlertReader:
+    """Return the reader of alerts; it reads alerts in Avro if there are a registry and the extra for it."""
+    registry = registry_of(settings)
+    if registry is not None:
+        with suppress(ModuleNotFoundError):
+            from streamdedup.wire.avro_alerts import AvroAlertReader  # noqa: PLC0415  needs the extra "registry"
+
+            return AvroAlertReader(registry)
+    return AlertReader()
+
+
+def alert_writer(settings: Settings) -> "AvroAlertWriter | None":
+    """Return the writer of alerts in Avro; None where alerts are JSON.
+
+    Raises:
+        SettingsError: The extra is not installed.
+    """
+    registry = registry_of(settings)
+    if settings.kafka.alert_format == "json" or registry is None:
+        return None
+    try:
+        from streamdedup.wire.avro_alerts import AvroAlertWriter  # noqa: PLC0415  needs the extra "registry"
+    except ModuleNotFoundError as error:
+        raise SettingsError(f"kafka.alert_format needs {error.name}: pip install 'streamdedup[registry]'") from error
+    return AvroAlertWriter(registry, f"{settings.kafka.duplicates_topic}-value")
+
+
 def topic_decoder(settings: Settings, profile: Profile) -> Decoder:
     """Return the decoder for the records of a profile, in its formats; ``decoder_of`` alone is for files.
 
@@ -192,7 +224,8 @@ def rebuilder(settings: Settings, backend: Backend, on_keys: Callable[[int], Non
             markers_ms=marker_lifetime(lifetime_ms(profile)),  # the markers of deletions live longer than entries
         )
 
-    return Rebuilder(open_target, KafkaHistory(kafka_options(settings)), settings.kafka.duplicates_topic)
+    history = KafkaHistory(kafka_options(settings))
+    return Rebuilder(open_target, history, settings.kafka.duplicates_topic, alert_reader(settings))
 
 
 def crash_observer() -> StepObserver | None:
@@ -215,7 +248,7 @@ def pipelines(settings: Settings, backend: Backend, observer: StepObserver | Non
     return by_topic
 
 
-def loop_options(settings: Settings) -> LoopOptions:
+def loop_options(settings: Settings, encode_alert: Callable[[Alert], bytes] = alert_json) -> LoopOptions:
     """Return the options of ``daemon.loop.Loop``."""
     return LoopOptions(
         duplicates_topic=settings.kafka.duplicates_topic,
@@ -226,4 +259,5 @@ def loop_options(settings: Settings) -> LoopOptions:
         on_index_lost=settings.service.on_index_lost,
         batch_records=settings.kafka.batch_records,
         copy_headers=settings.kafka.copy_headers,
+        encode_alert=encode_alert,
     )

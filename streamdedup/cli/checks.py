@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 
-from streamdedup.cli.assembly import kafka_options, topic_decoder
+from streamdedup.cli.assembly import alert_writer, kafka_options, topic_decoder
 from streamdedup.errors import (
     BrokerMisconfigured,
     BrokerUnavailable,
@@ -89,16 +89,29 @@ def registry_findings(settings: Settings) -> Iterator[Finding]:
     Raises:
         SettingsError: A format needs an extra that is not installed.
     """
-    for profile in settings.profiles.values():
-        value_format = topic_decoder(settings, profile).value_format
-        if isinstance(value_format, RegistryFormat):
-            for topic in profile.topics:
-                try:
+    try:
+        for profile in settings.profiles.values():
+            value_format = topic_decoder(settings, profile).value_format
+            if isinstance(value_format, RegistryFormat):
+                for topic in profile.topics:
                     yield _subject_finding(f"{topic}-value", value_format, profile.text_fields)
-                except (RegistryUnavailable, RegistryMisconfigured) as error:
-                    # The next topic would have the same failure.
-                    yield Finding.failure("schema_registry", "schema registry", error)
-                    return
+        if (writer := alert_writer(settings)) is not None:
+            yield _alerts_finding(writer.subject, writer.accepted())
+    except (RegistryUnavailable, RegistryMisconfigured) as error:
+        # The next topic would have the same failure.
+        yield Finding.failure("schema_registry", "schema registry", error)
+
+
+def _alerts_finding(subject: str, accepted: str) -> Finding:
+    """Return the finding about the subject of the alerts."""
+    check_and_subject = ("schema", f"subject {subject}")
+    if accepted == "registered":
+        return Finding.ok(*check_and_subject, f"{subject} has the schema of alerts")
+    if accepted == "incompatible":
+        text = f"{subject} has schemas that exclude the schema of alerts: choose another kafka.duplicates_topic"
+        return Finding.failure(*check_and_subject, RegistryMisconfigured(text))
+    has = "no schema yet" if accepted == "absent" else "another version of the schema of alerts"
+    return Finding.warning(*check_and_subject, f"{subject} has {has}; topics create or a start registers this one")
 
 
 def _subject_finding(subject: str, value_format: RegistryFormat, text_fields: Sequence[str]) -> Finding:

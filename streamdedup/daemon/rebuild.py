@@ -40,14 +40,14 @@ from streamdedup.daemon.rebuild_window import (
     with_earliest_start,
 )
 from streamdedup.detection.model import document_number
-from streamdedup.errors import DecodeError, StoreUnavailable
+from streamdedup.errors import DecodeError, RegistryMisconfigured, StoreUnavailable
 from streamdedup.index.documents import PendingMatches
 from streamdedup.index.fingerprints import REBUILT_S
 from streamdedup.index.staging import StagingIndex
 from streamdedup.index.values import BrokerState, Fence
 from streamdedup.kafka.protocols import Batch, CommittedOffset, History, Source
 from streamdedup.position import Partition
-from streamdedup.wire import Alert, decode_alert
+from streamdedup.wire import Alert, AlertReader, ErrorCode
 
 #: Interval and duration of the calls that keep the group membership, in seconds.
 _HOLD_EVERY_S, _HOLD_S = 1.0, 0.01
@@ -59,6 +59,8 @@ _CLOCKS_MS = 3_600_000
 #: Records of a partition behind the committed offset that may have pending matches: twice the largest batch, because
 #: markers of transactions take offsets too.
 _PENDING_RECORDS = 20_000
+#: Why an alert in Avro cannot be read yet.
+_NO_SCHEMA = frozenset({ErrorCode.UNKNOWN_SCHEMA, ErrorCode.FOREIGN_FRAMING})
 
 log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
 
@@ -106,6 +108,7 @@ class Rebuilder:
         open_target: Opens the target for a profile name.
         history: Reads topics.
         duplicates_topic: Alert topic.
+        alerts: Reads the alerts.
         now_ms: Returns the present, in milliseconds since the epoch.
     """
 
@@ -114,11 +117,13 @@ class Rebuilder:
         open_target: Callable[[str], RebuildTarget],
         history: History,
         duplicates_topic: str,
+        alerts: AlertReader | None = None,
         now_ms: Callable[[], int] = now_ms,
     ) -> None:
         self._open_target = open_target
         self._history = history
         self._duplicates_topic = duplicates_topic
+        self._alerts = alerts or AlertReader()
         self._now_ms = now_ms
         self._begun: dict[str, _Begun] = {}
 
@@ -141,9 +146,11 @@ class Rebuilder:
 
         Raises:
             StoreUnavailable: Another process rebuilds the index.
+            RegistryUnavailable: The schema registry does not answer, which the alerts need.
         """
         if name in self._begun:
             return False
+        self._alerts.ping()  # now, because the alerts are read last
         target = self._open_target(name)
         target.staging.hold()  # takes the lease
         try:
@@ -202,6 +209,8 @@ class Rebuilder:
         Raises:
             StoreUnavailable: The index's server does not answer; begin again.
             BrokerUnavailable: Kafka does not answer; begin again.
+            RegistryUnavailable: The schema registry does not answer; begin again.
+            RegistryMisconfigured: The schema of an alert is not in the registry.
             BatchRefused: Another process has taken over the rebuild.
         """
         begun = self._begun.pop(name)
@@ -209,7 +218,7 @@ class Rebuilder:
         step = self._keeping_others(tick)
         try:
             rebuild = _Rebuild(replace(begun, target=target), self._history, committed, generation, step, progress)
-            return rebuild.run(self._duplicates_topic, self._now_ms())
+            return rebuild.run(self._duplicates_topic, self._alerts, self._now_ms())
         except BaseException:
             target.staging.abandon()
             raise
@@ -280,7 +289,7 @@ class _Rebuild:
         self._connections_count = self._pipeline.index.connections_count()
         self._began_at_s = time.monotonic()
 
-    def run(self, duplicates_topic: str, now_ms: int) -> int:
+    def run(self, duplicates_topic: str, alerts: AlertReader, now_ms: int) -> int:
         """Take the steps; return the number of replayed records."""
         # Before the first write: another process may have taken the rebuild over.
         self._staging.extend_lease()
@@ -298,7 +307,7 @@ class _Rebuild:
             else:
                 count = self._index(self._gap_batches(self._gap), fences)
             # 4. Seed.
-            self._seed(duplicates_topic, list(fences.values()))
+            self._seed(duplicates_topic, alerts, list(fences.values()))
             # 5. Announce and complete. After the announcement no process sees a gap.
             self._check_connections()
             self._announce(fences, now_ms)
@@ -459,12 +468,12 @@ class _Rebuild:
             log.warning("index_rebuild_skipped", profile=self._pipeline.name, codes=codes)
         return count
 
-    def _seed(self, duplicates_topic: str, fences: list[Fence]) -> None:
+    def _seed(self, duplicates_topic: str, reader: AlertReader, fences: list[Fence]) -> None:
         """Read published alerts, and write what they show of claims, clusters and incarnations."""
         since_ms = None if self._gap is None else min(part.since_ms for part in self._gap.values()) - _CLOCKS_MS
         seeds = Seeds(self._pipeline, fences)
         for batch in self._batches([duplicates_topic], since_ms, ends=None):
-            for alert in self._alerts(batch):
+            for alert in self._alerts(batch, reader):
                 seeds.add(alert)
             if len(seeds.claims) >= SEED_PAIRS:
                 seeds.write()
@@ -473,11 +482,14 @@ class _Rebuild:
         if self._gap is None:
             seeds.restore_incarnations()
 
-    def _alerts(self, batch: Batch) -> Iterator[Alert]:
+    def _alerts(self, batch: Batch, reader: AlertReader) -> Iterator[Alert]:
         for record in batch.records:
             try:
-                alert = decode_alert(record.value or b"")
-            except DecodeError:
+                alert = reader.decode(record.value or b"")
+            except DecodeError as error:
+                if error.code in _NO_SCHEMA:
+                    text = f"{record.position}: {error}; without this alert its pairs would be published again"
+                    raise RegistryMisconfigured(text) from error
                 continue  # another program also writes to the topic
             if alert.profile == self._pipeline.name:
                 yield alert

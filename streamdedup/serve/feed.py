@@ -19,7 +19,15 @@ from typing import Final, NamedTuple, TypeVar
 
 import structlog
 
-from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, FatalError, MessageError, StreamdedupError
+from streamdedup.errors import (
+    BrokerMisconfigured,
+    BrokerUnavailable,
+    FatalError,
+    MessageError,
+    RegistryMisconfigured,
+    RegistryUnavailable,
+    StreamdedupError,
+)
 from streamdedup.kafka.protocols import Record, TopicFollower
 from streamdedup.position import Partition
 from streamdedup.serve.events import (
@@ -139,6 +147,8 @@ def _as_offsets(offsets: Mapping[Partition, int]) -> Offsets:
 
 def _reason(error: Exception | None) -> str:
     """Return the reason for a client, empty for a defect; ``error`` is None if the reader was not open in time."""
+    if isinstance(error, (RegistryUnavailable, RegistryMisconfigured)):
+        return "the schema registry does not answer, or refuses the service; the reason is in the log of the service"
     if isinstance(error, FatalError):
         return "Kafka refuses the service, or has no such topic; the reason is in the log of the service"
     return "Kafka does not answer" if error is None or isinstance(error, BrokerUnavailable) else ""

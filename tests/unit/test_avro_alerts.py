@@ -1,0 +1,1 @@
+"""Alerts in Avro: the schema, the messages, and their readers, with a registry in this process."""
