@@ -225,7 +225,7 @@ def rebuilder(settings: Settings, backend: Backend, on_keys: Callable[[int], Non
         )
 
     history = KafkaHistory(kafka_options(settings))
-    return Rebuilder(open_target, history, settings.kafka.duplicates_topic, alert_reader(settings))
+    return Rebuilder(open_target, history, settings.kafka.duplicates_topic, alerts=alert_reader(settings))
 
 
 def crash_observer() -> StepObserver | None:

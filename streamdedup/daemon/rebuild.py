@@ -108,8 +108,8 @@ class Rebuilder:
         open_target: Opens the target for a profile name.
         history: Reads topics.
         duplicates_topic: Alert topic.
-        alerts: Reads the alerts.
         now_ms: Returns the present, in milliseconds since the epoch.
+        alerts: Reads the alerts; None for alerts in JSON alone.
     """
 
     def __init__(
@@ -117,8 +117,8 @@ class Rebuilder:
         open_target: Callable[[str], RebuildTarget],
         history: History,
         duplicates_topic: str,
-        alerts: AlertReader | None = None,
         now_ms: Callable[[], int] = now_ms,
+        alerts: AlertReader | None = None,
     ) -> None:
         self._open_target = open_target
         self._history = history

@@ -124,8 +124,9 @@ class AvroAlertWriter:
         with RegistrySession(self._registry) as session:
             if session.find(self.subject, ALERT_SCHEMA) is not None:
                 return "registered"
-            is_compatible = session.is_compatible(self.subject, ALERT_SCHEMA)
-        return "absent" if is_compatible is None else "compatible" if is_compatible else "incompatible"
+            if session.latest(self.subject) is None:
+                return "absent"
+            return "compatible" if session.is_compatible(self.subject, ALERT_SCHEMA) else "incompatible"
 
     def encode(self, alert: Alert) -> bytes:
         """Encode one message, whose part is set. Raises as ``register``, which it calls if nothing has."""

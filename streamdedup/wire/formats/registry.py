@@ -180,10 +180,10 @@ class RegistrySession:
         answer = self._ask(_SchemaId, f"subjects/{quote(subject, safe='')}", text)
         return None if answer is None else answer.id
 
-    def is_compatible(self, subject: str, text: str) -> bool | None:
-        """Tell whether a subject accepts an Avro schema; None if there is no such subject. Raises as ``by_id``."""
+    def is_compatible(self, subject: str, text: str) -> bool:
+        """Tell whether a subject, which exists, accepts an Avro schema. Raises as ``by_id``."""
         answer = self._ask(_Compatibility, f"compatibility/subjects/{quote(subject, safe='')}/versions/latest", text)
-        return None if answer is None else answer.is_compatible
+        return answer is None or answer.is_compatible
 
     def register(self, subject: str, text: str) -> int:
         """Register an Avro schema, and return its id.

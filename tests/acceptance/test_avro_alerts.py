@@ -1,0 +1,156 @@
+"""Alerts in Avro through a real Kafka and a real registry, read by the client and the deserializer of Confluent."""
+
+import itertools
+import json
+
+import pytest
+from confluent_kafka import Consumer, KafkaError
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from tests import servers
+from tests.daemons import PATIENT, streamdedup, wait_no_members
+from tests.made_corpus import a_corpus, the_expected
+from tests.servers import wait_until
+from tests.serving import ServeProcess
+
+
+@pytest.fixture(scope="module")
+def registry():
+    with servers.make_registry() as server:
+        yield server
+
+
+def in_avro(registry, **more):
+    return {"kafka.alert_format": "avro", "schema_registry.url": registry.url, **PATIENT, **more}
+
+
+def command(installation, settings, *arguments):
+    sets = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+    return streamdedup(*arguments, "--config", installation.config, *sets)
+
+
+def consumed(installation):
+    """Return the values of all alerts, as librdkafka reads committed ones."""
+    options = {"group.id": servers.fresh_name("outside"), "auto.offset.reset": "earliest", "enable.partition.eof": True}
+    consumer = Consumer({"bootstrap.servers": installation.kafka, **options})
+    consumer.subscribe([installation.duplicates])
+    servers.wait_no_transaction(installation.kafka, [installation.duplicates])
+    values = []
+    while True:
+        message = consumer.poll(servers.DEADLINE_S)
+        if message.error() is not None:
+            assert message.error().code() == KafkaError._PARTITION_EOF
+            consumer.close()
+            return values
+        values.append(message.value())
+
+
+def read(installation, registry, values):
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        deserialize = AvroDeserializer(client)
+        context = SerializationContext(installation.duplicates, MessageField.VALUE)
+        return [deserialize(value, context) for value in values]
+
+
+def pairs_in(alerts):
+    pairs = [(alert["document"]["id"], match["id"]) for alert in alerts for match in alert["matches"]]
+    return sorted(tuple(sorted(pair)) for pair in pairs)
+
+
+def there_and_back(corpus):
+    """Documents that change their texts, and change them back: their pairs come again if nothing has their claims."""
+    return [*((name, f"{name} alone {name}") for name, _ in corpus), *corpus]
+
+
+def test_an_outside_consumer_of_avro_reads_each_pair_once_although_the_daemon_is_killed(install, registry):
+    installation, corpus = install(2), a_corpus(61, 400)
+    settings = in_avro(registry) | {"kafka.session_timeout": "6s", "kafka.transaction_timeout": "9s"}
+    with installation.daemon(**settings) as daemon:
+        daemon.wait_ready()
+        installation.send(corpus[:200])
+        installation.wait_committed(100)
+        daemon.kill()
+        installation.send(corpus[200:])
+        daemon.start()
+        installation.wait_committed(400)
+        assert daemon.stop() == 0
+    alerts = read(installation, registry, consumed(installation))
+    assert pairs_in(alerts) == the_expected(corpus)
+    assert all(alert["first_match"] == alert["matches"][0] for alert in alerts)
+
+
+def test_a_topic_that_changes_its_format_midway_is_read_by_tail_service_and_rebuild(install, registry, redis_client):
+    installation, corpus = install(1), a_corpus(67, 150)
+    settings, expected = in_avro(registry), the_expected(corpus)
+    for number, form in enumerate(["json", "avro", "json"]):
+        with installation.running(**settings | {"kafka.alert_format": form}):
+            installation.send(corpus[50 * number : 50 * (number + 1)])
+            installation.wait_committed(50 * (number + 1))
+    values = consumed(installation)
+    kinds = [kind for kind, _ in itertools.groupby(value[:1] for value in values)]
+    assert kinds == [b"{", b"\0", b"{"]
+    shown = command(installation, settings, "tail", "--json", "--from-beginning", "--limit", len(values))
+    assert shown.returncode == 0, shown.stderr
+    alerts = [json.loads(line) for line in shown.stdout.splitlines()]
+    assert pairs_in(alerts) == expected
+    with ServeProcess(installation.config, installation.folder, **settings) as service:
+        with service.alerts(path="/v1/alerts?recent=100") as blocks:
+            events = (json.loads(block["data"]) for block in blocks if block.get("event") == "alert")
+            assert list(itertools.islice(events, len(values))) == alerts
+        assert service.stop() == 0
+    redis_client.flushdb()
+    wait_no_members(installation.kafka, installation.group)
+    with installation.running(**settings) as daemon:
+        installation.send(there_and_back(corpus[:60]))
+        installation.wait_committed(270)
+        assert daemon.events("index_rebuilt")
+    again = [value for value in consumed(installation) if value not in values]
+    assert again == []
+
+
+def test_a_registry_that_is_away_at_the_start_and_before_a_rebuild_is_waited_for(install, tmp_path, redis_client):
+    installation, corpus = install(1), a_corpus(71, 60)
+    with servers.make_registry(tmp_path / "schemas") as registry:
+        registry.kill()
+        with installation.daemon(**in_avro(registry)) as daemon:
+            wait_until(lambda: "the schema registry" in daemon.get("/readyz")[1], what="the wait at the start")
+            registry.start()
+            installation.send(corpus)
+            installation.wait_committed(60)
+            registry.kill()
+            redis_client.flushdb()
+            wait_until(lambda: "the schema registry" in daemon.get("/readyz")[1], what="the wait of the rebuild")
+            assert 'streamdedup_waiting{what="schema_registry"} 1.0' in daemon.get("/metrics")[1]
+            installation.send(there_and_back(corpus))
+            assert not daemon.events("index_rebuild_begun")
+            registry.start()
+            installation.wait_committed(180)
+            assert daemon.stop() == 0
+            assert daemon.events("index_rebuilt")
+        assert pairs_in(read(installation, registry, consumed(installation))) == the_expected(corpus)
+
+
+def test_topics_create_registers_the_schema_and_check_compares_it(install, registry):
+    installation, settings = install(1), in_avro(registry)
+    subject = f"{installation.duplicates}-value"
+    before = command(installation, settings, "check").stdout
+    assert f"warning  {subject} has no schema yet" in before
+    for outcome in ("schema registered", "has the schema, unchanged"):
+        assert f"{subject}: {outcome}\n" in command(installation, settings, "topics", "create").stdout
+    assert f"{subject} has the schema of alerts" in command(installation, settings, "check").stdout
+
+
+def test_a_subject_with_the_schemas_of_another_program_is_refused_by_check_and_daemon(install, registry):
+    installation, settings = install(1), in_avro(registry)
+    subject = f"{installation.duplicates}-value"
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        client.register_schema(subject, Schema('"string"', "AVRO"))
+        assert "has another version" in command(installation, settings, "check").stdout
+        client.set_compatibility(subject, "BACKWARD")
+    checked = command(installation, settings, "check")
+    assert (checked.returncode, f"{subject} has schemas that exclude" in checked.stdout) == (78, True)
+    with installation.daemon(**settings) as daemon:
+        assert daemon.wait() == 78
+        assert f"refuses the schema (status 409, subjects/{subject}/versions)" in daemon.log.read_text()
