@@ -1,1 +1,445 @@
-"""Alerts in Avro: the schema, the messages, and their readers, with a registry in this process."""
+"""Alerts in Avro: the schema, the messages and their readers, with a registry in this process."""
+
+import json
+import sys
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+
+import avro.schema
+import fastavro
+import pytest
+from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+from streamdedup.cli import assembly, checks, topics
+from streamdedup.cli import run as run_module
+from streamdedup.cli.tail import _alerts
+from streamdedup.daemon.health import Readiness
+from streamdedup.daemon.metrics import Metrics
+from streamdedup.errors import DecodeError, RegistryMisconfigured, RegistryUnavailable, SettingsError
+from streamdedup.kafka.admin import CreatedTopics
+from streamdedup.kafka.protocols import Batch, Record
+from streamdedup.position import Position
+from streamdedup.serve.feed import _reason
+from streamdedup.serve.stream_kinds import alerts_kind
+from streamdedup.settings import Settings
+from streamdedup.wire import MIN_ALERT_BYTES, AlertReader, ErrorCode, alert_json, decode_alert, encode_alert, schema
+from streamdedup.wire.avro_alerts import ALERT_SCHEMA, AvroAlertReader, AvroAlertWriter
+from streamdedup.wire.documents import MAX_ID_BYTES
+from streamdedup.wire.formats import registry as registry_module
+from streamdedup.wire.formats.registry import Registry
+from tests import alerts as made
+from tests.simulation.world import DUPLICATES, Sent, World, once
+from tests.thoroughness import examples
+
+#: The schema of the last release; a release writes its own here.
+LAST = Path(__file__).parents[1].joinpath("alert_schema.avsc").read_text(encoding="utf-8")
+AT = Position("articles", 0, 7)
+DIGEST = "00112233445566778899aabbccddeeff"
+SUBJECT = "duplicates-value"
+
+
+class MemoryRegistry:
+    """A registry behind ``HttpSession``: schemas by id, and the ids of one subject."""
+
+    def __init__(self):
+        self.schemas = {1: '"string"'}
+        self.subject = []
+        self.asked = []
+        self.is_away, self.is_compatible, self.refusal = False, True, 0
+
+    def __call__(self, *_arguments):
+        return self
+
+    def close(self):
+        pass
+
+    def request(self, method, path, headers, body=None):
+        if self.is_away:
+            raise ConnectionRefusedError
+        self.asked.append(path)
+        sent = body and json.loads(body)["schema"]
+        assert (method, "Content-Type" in headers) == (("POST", True) if body else ("GET", False))
+        status, answer = self.answer(path.removeprefix("/api/"), sent)
+        return status, json.dumps(answer).encode()
+
+    def answer(self, path, sent):
+        missing = 404, {"error_code": 40401}
+        if path.startswith("schemas/ids/"):
+            text = self.schemas.get(int(path.rpartition("/")[2]))
+            return missing if text is None else (200, {"schema": text})
+        if path == f"subjects/{SUBJECT}":
+            return next(((200, {"id": known}) for known in self.subject if self.schemas[known] == sent), missing)
+        if path == f"subjects/{SUBJECT}/versions/latest":
+            return (200, {"schema": self.schemas[self.subject[-1]]}) if self.subject else missing
+        if path == f"compatibility/subjects/{SUBJECT}/versions/latest":
+            return 200, {"is_compatible": self.is_compatible}
+        assert path == f"subjects/{SUBJECT}/versions"
+        return (self.refusal, {}) if self.refusal else (200, {"id": self.add(sent, is_alerts=True)})
+
+    def add(self, text, *, is_alerts=False):
+        self.schemas[schema_id := max(self.schemas) + 299] = text
+        self.subject += [schema_id] * is_alerts
+        return schema_id
+
+
+@pytest.fixture(scope="module")
+def served():
+    """A registry with the schema, for tests that change nothing in it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry_module, "HttpSession", memory := MemoryRegistry())
+        yield memory
+
+
+@pytest.fixture
+def memory(served, monkeypatch):
+    monkeypatch.setattr(registry_module, "HttpSession", fresh := MemoryRegistry())
+    return fresh
+
+
+def writer():
+    return AvroAlertWriter(Registry("http://registry/api"), SUBJECT)
+
+
+def reader():
+    return AvroAlertReader(Registry("http://registry/api"))
+
+
+def an_alert(count=1, **more):
+    matches = [made.a_match(f"m{at}", AT, digest=DIGEST, pair=DIGEST) for at in range(count)]
+    return made.an_alert(made.a_document("d", AT, DIGEST, 1_777_618_931_480), *matches, detected_at_ms=5, **more)
+
+
+def settings_of(**more):
+    values = {
+        "kafka.bootstrap_servers": "localhost:9",
+        "kafka.alert_format": "avro",
+        "redis.url": "redis://localhost",
+        "schema_registry.url": "http://registry/api",
+        "profiles.p.topics": "t",
+    }
+    return Settings.load(None, values | more, environ={})
+
+
+# The schema
+
+
+def fields_of(text):
+    """Return the names of the fields by record."""
+    top = {field["name"]: field["type"] for field in json.loads(text)["fields"]}
+    records = {"document": top["document"], "match": top["matches"]["items"]}
+    return {"": set(top)} | {name: {field["name"] for field in made["fields"]} for name, made in records.items()}
+
+
+def test_the_schema_has_the_fields_of_the_json_schema_and_the_first_match():
+    expected = json.loads(schema("alert"))
+    place = set(expected["$defs"]["place"]["properties"])
+    names = {name: place | set(expected["$defs"][name]["properties"]) for name in ("document", "match")}
+    assert fields_of(ALERT_SCHEMA) == {"": set(expected["properties"]) | {"first_match"}} | names
+
+
+def test_a_reader_with_the_schema_reads_what_the_last_release_has_written():
+    checker = ReaderWriterCompatibilityChecker()
+    result = checker.get_compatibility(reader=avro.schema.parse(ALERT_SCHEMA), writer=avro.schema.parse(LAST))
+    assert result.compatibility is SchemaCompatibilityType.compatible, result
+
+
+def test_an_alert_of_the_last_release_is_read(memory):
+    value = writer().encode(an_alert())
+    body = BytesIO()
+    last = fastavro.parse_schema(json.loads(LAST))
+    present = fastavro.schemaless_reader(BytesIO(value[5:]), json.loads(ALERT_SCHEMA), last)
+    fastavro.schemaless_writer(body, last, present)
+    frame = b"\0" + memory.add(LAST).to_bytes(4, "big")
+    assert reader().decode(frame + body.getvalue()) == an_alert()
+
+
+# Messages
+
+
+def test_an_alert_is_framed_with_absent_fields_null_times_as_numbers_and_its_first_match(memory):
+    alert = structs.replace(an_alert(2), cluster_label="first")
+    value = writer().encode(alert)
+    assert value[:5] == b"\0\0\0\1\x2c"
+    plain = json.loads(ALERT_SCHEMA.replace(',"logicalType":"timestamp-millis"', ""))
+    found = fastavro.schemaless_reader(BytesIO(value[5:]), plain, None)
+    assert found["first_match"] == found["matches"][0]
+    assert (found["detected_at"], found["document"]["record_time"]) == (5, 1_777_618_931_480)
+    assert (found["document"]["source"], found["document"]["label"], found["cluster_size"]) == (None, None, None)
+    assert (found["cluster_label"], found["complete"], found["suppressed"]) == ("first", True, {})
+
+
+texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=9)
+counts = st.integers(0, 2**63 - 1)
+times = st.integers(-62_135_596_800_000, 253_402_300_799_999)
+matches = st.builds(
+    made.a_match,
+    texts,
+    st.builds(Position, texts, st.integers(0, 2**31 - 1), counts),
+    st.floats(0, 1),
+    pair=st.just(DIGEST),
+    containment=st.none() | st.floats(0, 1),
+    contained=st.sampled_from([None, "match", "both"]),
+    reason=st.sampled_from([None, "similarity"]),
+    label=texts,
+    source=st.none() | texts,
+    incarnation=texts,
+)
+any_alerts = st.builds(
+    made.an_alert,
+    st.builds(made.a_document, texts, st.just(AT), time_ms=times, source=st.none() | texts),
+    matches,
+    matches,
+    matches,
+    detected_at_ms=times,
+    complete=st.booleans(),
+    suppressed=st.dictionaries(texts, counts),
+    containment_threshold=st.none() | st.floats(0, 1),
+    cluster_label=texts,
+    cluster_size=st.none() | st.integers(1, 1_000),
+)
+
+
+@hypothesis_settings(max_examples=examples(100))
+@given(any_alerts, st.integers(1, 3))
+def test_an_alert_in_avro_becomes_the_bytes_of_the_alert_in_json(served, alert, max_matches):
+    in_avro = encode_alert(alert, max_matches, encode=writer().encode)
+    assert [reader().as_json(value) for value in in_avro] == encode_alert(alert, max_matches)
+
+
+@hypothesis_settings(max_examples=examples(100))
+@given(any_alerts)
+def test_a_message_in_avro_is_not_longer_than_in_json_with_its_longest_match(served, alert):
+    longest = max(len(alert_json(match)) for match in alert.matches)
+    assert len(writer().encode(alert)) <= len(alert_json(alert)) + longest
+
+
+def test_no_message_in_avro_is_longer_than_its_limit(memory):
+    longest = "x" * MAX_ID_BYTES
+    found = [made.a_match(longest[4:] + f"{at:04}", AT, digest=DIGEST, label="y" * 160) for at in range(300)]
+    alert = made.an_alert(made.a_document(longest, AT, DIGEST), *found)
+    messages = encode_alert(alert, 1_000, MIN_ALERT_BYTES, encode=writer().encode)
+    assert max(map(len, messages)) <= MIN_ALERT_BYTES - MAX_ID_BYTES - 82
+    assert min(map(len, messages[:-1])) > MIN_ALERT_BYTES - 16_000
+
+
+# Reading
+
+
+def code_of(value, alerts):
+    with pytest.raises(DecodeError) as refused:
+        alerts.decode(value)
+    return refused.value.code
+
+
+@hypothesis_settings(max_examples=examples(300))
+@given(st.data())
+def test_a_damaged_alert_is_refused_or_read(served, data):
+    octets = bytearray(writer().encode(an_alert()))
+    for _ in range(data.draw(st.integers(1, 3))):
+        octets[data.draw(st.integers(5, len(octets) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        decode_alert(reader().as_json(bytes(octets)))
+    except DecodeError as error:
+        reason = str(error)
+    else:
+        reason = ""
+    assert "aabbcc" not in reason  # a part of the value
+
+
+def test_a_longer_or_shorter_value_and_one_by_another_schema_are_no_alerts(memory):
+    value, alerts = writer().encode(an_alert()), reader()
+    assert code_of(value + b"x", alerts) == code_of(value[:-1], alerts) == ErrorCode.INVALID_FIELD
+    assert code_of(b"\0\0\0\0\1\4ab", alerts) == ErrorCode.INVALID_FIELD
+    other = b"\0" + memory.add("no schema").to_bytes(4, "big") + value[5:]
+    assert code_of(other, alerts) == ErrorCode.UNUSABLE_SCHEMA
+    assert code_of(b"\0\0\0\0\2" + value[5:], alerts) == ErrorCode.UNKNOWN_SCHEMA
+    assert code_of(b"\0\0\0\0\1", alerts) == ErrorCode.INVALID_FIELD
+
+
+def test_a_schema_is_asked_for_once_and_json_is_read_without_a_registry(memory):
+    value, alerts = writer().encode(an_alert()), reader()
+    assert alerts.decode(value) == alerts.decode(value) == an_alert()
+    assert memory.asked.count("/api/schemas/ids/300") == 1
+    memory.is_away = True
+    (as_json,) = encode_alert(an_alert())
+    assert alerts.as_json(as_json) == as_json
+    with pytest.raises(RegistryUnavailable):
+        reader().decode(value)
+    assert code_of(value, AlertReader()) == ErrorCode.FOREIGN_FRAMING
+
+
+def test_tail_and_service_show_an_alert_in_avro_as_json(memory):
+    value, (as_json,) = writer().encode(an_alert()), encode_alert(an_alert())
+    record = Record(AT, 0, None, value, ())
+    assert alerts_kind(reader()).event_of(record).data == as_json
+    topic = iter([Batch(records=(record,))])
+    poller = type("Poller", (), {"poll": lambda _self, _timeout_s: next(topic)})()
+    assert next(_alerts(poller, reader())) == (as_json, an_alert())
+    assert "schema registry" in _reason(RegistryUnavailable("away"))
+
+
+# The subject
+
+
+def test_the_schema_is_registered_where_it_is_absent_and_never_again(memory):
+    memory.subject.append(memory.add('"int"'))
+    assert (writer().register(), writer().register()) == (True, False)
+    assert len(memory.subject) == 2
+    written = writer()
+    written.encode(an_alert())
+    written.encode(an_alert())
+    assert memory.asked.count(f"/api/subjects/{SUBJECT}") == 3
+
+
+@pytest.mark.parametrize(("status", "reason"), [(409, "refuses the schema"), (422, "refuses"), (403, "the login")])
+def test_a_registry_that_refuses_the_schema_ends_the_daemon(memory, status, reason):
+    memory.refusal = status
+    with pytest.raises(RegistryMisconfigured, match=f"{reason}.*{SUBJECT}"):
+        writer().register()
+
+
+def test_a_registry_that_is_away_or_busy_is_waited_for(memory):
+    memory.refusal = 503
+    with pytest.raises(RegistryUnavailable):
+        writer().register()
+    memory.is_away = True
+    for ask in (writer().register, reader().ping, lambda: writer().encode(an_alert())):
+        with pytest.raises(RegistryUnavailable):
+            ask()
+    AlertReader().ping()
+    memory.is_away = False
+    reader().ping()
+
+
+def test_check_compares_the_schema_with_the_subject(memory):
+    def finding():
+        (found,) = checks.registry_findings(settings_of())
+        return str(found.level), found.text.partition(SUBJECT)[2].partition(":")[0].partition(";")[0]
+
+    assert finding() == ("warning", " has no schema yet")
+    memory.subject.append(memory.add('"int"'))
+    assert finding() == ("warning", " has another version of the schema of alerts")
+    memory.is_compatible = False
+    assert finding() == ("failed", " has schemas that exclude the schema of alerts")
+    writer().register()
+    assert finding() == ("ok", " has the schema of alerts")
+    memory.is_away = True
+    (found,) = checks.registry_findings(settings_of())
+    assert found.error is RegistryUnavailable
+    assert not list(checks.registry_findings(settings_of(**{"kafka.alert_format": "json"})))
+
+
+def test_topics_create_registers_the_schema(memory, monkeypatch, capsys):
+    monkeypatch.setattr(topics, "load_settings", lambda *_: settings_of())
+    monkeypatch.setattr(topics, "create_topics", lambda *_, **__: CreatedTopics(frozenset(), {}))
+    for outcome in ("schema registered", "has the schema, unchanged"):
+        topics.create()
+        assert f"{SUBJECT}: {outcome}\n" in capsys.readouterr().out
+
+
+def test_the_start_waits_for_the_registry_and_registers_the_schema(memory, monkeypatch):
+    memory.is_away = True
+    for name in ("store_findings", "kafka_findings"):
+        monkeypatch.setattr(run_module, name, lambda *_: ())
+
+    class Stop:
+        stopping = False
+
+        def wait(self, _delay_s):
+            memory.is_away = False
+
+    loop = type("Loop", (), {"readiness": Readiness(Metrics())})
+    pulse = type("Pulse", (), {"tick": lambda: None})
+    run_module._await_servers(settings_of(), None, assembly.alert_writer(settings_of()), Stop(), pulse, loop)
+    assert [memory.schemas[schema_id] for schema_id in memory.subject] == [ALERT_SCHEMA]
+
+
+def test_the_setting_needs_a_registry_and_the_extra(monkeypatch):
+    with pytest.raises(SettingsError, match=r'schema_registry.url: is missing; kafka.alert_format = "avro" needs it'):
+        settings_of(**{"schema_registry.url": None})
+    assert assembly.alert_writer(settings_of(**{"kafka.alert_format": "json"})) is None
+    assert isinstance(assembly.alert_reader(settings_of(**{"kafka.alert_format": "json"})), AvroAlertReader)
+    monkeypatch.setitem(sys.modules, "streamdedup.wire.avro_alerts", None)
+    assert type(assembly.alert_reader(settings_of())) is AlertReader
+    with pytest.raises(SettingsError, match=r"kafka.alert_format needs .*streamdedup\[registry\]"):
+        assembly.alert_writer(settings_of())
+
+
+def test_the_daemon_encodes_as_its_options_say():
+    assert assembly.loop_options(settings_of(), str).encode_alert is str
+
+
+# A rebuild
+
+
+class AvroWorld(World):
+    """Daemons that publish in Avro."""
+
+    def start(self, name):
+        daemon = super().start(name)
+        publisher = daemon.loop._publisher
+        publisher._options = replace(publisher._options, encode_alert=writer().encode)
+        daemon.rebuilder._alerts = reader()
+        return daemon
+
+    def read_pairs(self):
+        values = [record.value for record in self.broker.records(DUPLICATES)]
+        assert all(value[:1] == b"\0" for value in values)
+        found = [reader().decode(value) for value in values]
+        return sorted(tuple(sorted((alert.document.id, match.id))) for alert in found for match in alert.matches)
+
+
+TEXT = "the harbour lamp burns again tonight above the old stone pier"
+TWO = [Sent("a", TEXT), Sent("b", TEXT, 1)]
+#: A pair whose claim is lost is published again when a document returns to its text.
+BACK = [Sent("b", "quite another text of words that nobody has", 1), Sent("b", TEXT, 1)]
+
+
+def test_a_rebuild_claims_the_pairs_of_alerts_in_avro(memory):
+    world = AvroWorld(TWO, on_index_lost="rebuild").run()
+    world.server.go_back(None)
+    world.start_later()
+    assert world.send(*BACK).run().read_pairs() == [("a", "b")]
+
+
+def test_a_rebuild_begins_when_the_registry_answers_again(memory):
+    world = AvroWorld(TWO, on_index_lost="rebuild").run()
+    world.server.go_back(None)
+    daemon = world.start_later()
+    memory.is_away = True
+    world.outages = [lambda: None] * 20 + [lambda: setattr(memory, "is_away", False)]
+    world.send(*BACK)
+    began = len(world.trace)
+    while memory.is_away:
+        world.turn(daemon)
+    assert not {"clear", "fence"} & {moment.effect for moment in world.trace[began:]}
+    assert daemon.metric("waiting", what="schema_registry") == 1
+    assert world.run().read_pairs() == [("a", "b")]
+
+
+@pytest.mark.parametrize("is_known_registry", [True, False])
+def test_a_rebuild_that_cannot_read_an_alert_ends_instead_of_publishing_its_pairs_again(memory, is_known_registry):
+    world = AvroWorld(TWO, on_index_lost="rebuild").run()
+    world.server.go_back(None)
+    daemon = world.start_later()
+    if is_known_registry:
+        del memory.schemas[300]
+    else:
+        daemon.rebuilder._alerts = AlertReader()
+    with pytest.raises(RegistryMisconfigured, match=r"duplicates:0:0: .*published again"):
+        world.send(*BACK).run()
+
+
+def test_a_rebuild_whose_registry_goes_away_begins_again(memory):
+    world = AvroWorld(TWO, on_index_lost="rebuild").run()
+    world.server.go_back(None)
+    world.start_later(plan=once("clear", lambda *_: setattr(memory, "is_away", True)))
+    world.outages = [lambda: None] * 20 + [lambda: setattr(memory, "is_away", False)]
+    assert world.send(*BACK).run().read_pairs() == [("a", "b")]
+    assert not memory.is_away
+    assert [moment.effect for moment in world.trace].count("clear") > 1
