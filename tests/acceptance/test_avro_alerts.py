@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import re
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError
@@ -14,6 +16,7 @@ from tests.daemons import PATIENT, streamdedup, wait_no_members
 from tests.made_corpus import a_corpus, the_expected
 from tests.servers import wait_until
 from tests.serving import ServeProcess
+from tests.support.connect import ConnectWorker
 
 
 @pytest.fixture(scope="module")
@@ -154,3 +157,24 @@ def test_a_subject_with_the_schemas_of_another_program_is_refused_by_check_and_d
     with installation.daemon(**settings) as daemon:
         assert daemon.wait() == 78
         assert f"refuses the schema (status 409, subjects/{subject}/versions)" in daemon.log.read_text()
+
+
+def test_kafka_connect_makes_a_column_of_each_field_by_the_documented_transformations(install, registry):
+    """Those of docs/messages.md."""
+    installation, corpus = install(1), a_corpus(73, 60)
+    page = Path(__file__).parents[2].joinpath("docs", "messages.md").read_text(encoding="utf-8")
+    lines = page.partition("```properties\n")[2].partition("```")[0].splitlines()
+    sink = {"topics": installation.duplicates} | dict(line.split("=", 1) for line in lines)
+    with installation.running(**in_avro(registry)):
+        installation.send(corpus)
+        installation.wait_committed(60)
+    alerts = read(installation, registry, consumed(installation))
+    folder = installation.folder / "connect"
+    with ConnectWorker(servers.cache(), folder, installation.kafka, registry, **sink) as worker:
+        wait_until(lambda: worker.file.exists() and len(worker.file.read_text().splitlines()) == len(alerts))
+    rows = [re.findall(r"(\w+)=([^,}]*)", line) for line in worker.file.read_text().splitlines()]
+    names = [name for name, _ in rows[0]]
+    assert {"document_id", "document_record_time", "first_match_pair", "first_match_similarity", "part"} <= set(names)
+    assert not {"matches", "suppressed", "document", "first_match"} & set(names)
+    pairs = [(row["document_id"], row["first_match_id"]) for row in map(dict, rows)]
+    assert pairs == [(alert["document"]["id"], alert["first_match"]["id"]) for alert in alerts]
