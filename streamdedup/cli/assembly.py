@@ -4,11 +4,9 @@
 """
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from streamdedup import __version__
 from streamdedup.cli.settings_options import with_same_settings
@@ -30,10 +28,8 @@ from streamdedup.settings import Profile, Settings, crash_point
 from streamdedup.settings.base import read_secret
 from streamdedup.settings.kafka import Kafka
 from streamdedup.wire import Alert, AlertReader, Decoder, Registry, alert_json
+from streamdedup.wire.avro_alerts import AvroAlerts
 from streamdedup.wire.dead_letters import DaemonInfo
-
-if TYPE_CHECKING:
-    from streamdedup.wire.avro_alerts import AvroAlertWriter  # needs the extra "registry"
 
 #: Share of the transaction timeout that sending the messages may take; the remainder is for offsets and commit.
 _DELIVERY_SHARE = 5 / 6
@@ -132,31 +128,31 @@ def registry_of(settings: Settings) -> Registry | None:
     return None if section.url is None else Registry(section.url, authorization, section.tls_context, section.timeout_s)
 
 
-def alert_reader(settings: Settings) -> AlertReader:
-    """Return the reader of alerts; it reads alerts in Avro if there are a registry and the extra for it."""
-    registry = registry_of(settings)
-    if registry is not None:
-        with suppress(ModuleNotFoundError):
-            from streamdedup.wire.avro_alerts import AvroAlertReader  # noqa: PLC0415  needs the extra "registry"
+def avro_alerts(settings: Settings) -> AvroAlerts | None:
+    """Return the reader and writer of alerts in Avro; None without a schema registry.
 
-            return AvroAlertReader(registry)
-    return AlertReader()
-
-
-def alert_writer(settings: Settings) -> "AvroAlertWriter | None":
-    """Return the writer of alerts in Avro; None where alerts are JSON.
+    Also None without the extra, which an installation with alerts in JSON need not have.
 
     Raises:
-        SettingsError: The extra is not installed.
+        SettingsError: The extra is needed and not installed.
     """
     registry = registry_of(settings)
-    if settings.kafka.alert_format == "json" or registry is None:
-        return None
     try:
-        from streamdedup.wire.avro_alerts import AvroAlertWriter  # noqa: PLC0415  needs the extra "registry"
+        return None if registry is None else AvroAlerts(registry, f"{settings.kafka.duplicates_topic}-value")
     except ModuleNotFoundError as error:
+        if settings.kafka.alert_format == "json":
+            return None
         raise SettingsError(f"kafka.alert_format needs {error.name}: pip install 'streamdedup[registry]'") from error
-    return AvroAlertWriter(registry, f"{settings.kafka.duplicates_topic}-value")
+
+
+def alert_writer(settings: Settings) -> AvroAlerts | None:
+    """Return the writer of alerts in Avro; None where alerts are JSON. Raises as ``avro_alerts``."""
+    return None if settings.kafka.alert_format == "json" else avro_alerts(settings)
+
+
+def alert_reader(settings: Settings) -> AlertReader:
+    """Return the reader of alerts. Raises as ``avro_alerts``."""
+    return avro_alerts(settings) or AlertReader()
 
 
 def topic_decoder(settings: Settings, profile: Profile) -> Decoder:
@@ -212,6 +208,7 @@ def pipeline(settings: Settings, name: str, index: Index) -> Pipeline:
 
 def rebuilder(settings: Settings, backend: Backend, on_keys: Callable[[int], None] = lambda _count: None) -> Rebuilder:
     """Return the rebuilder for lost indexes; ``on_keys`` gets the count of newly deleted keys of the old index."""
+    alerts = alert_reader(settings)
 
     def open_target(name: str) -> RebuildTarget:
         profile = settings.profiles[name]
@@ -222,10 +219,10 @@ def rebuilder(settings: Settings, backend: Backend, on_keys: Callable[[int], Non
             topics=profile.topics,
             kept_ms=lifetime_ms(profile),
             markers_ms=marker_lifetime(lifetime_ms(profile)),  # the markers of deletions live longer than entries
+            alerts=alerts,
         )
 
-    history = KafkaHistory(kafka_options(settings))
-    return Rebuilder(open_target, history, settings.kafka.duplicates_topic, alerts=alert_reader(settings))
+    return Rebuilder(open_target, KafkaHistory(kafka_options(settings)), settings.kafka.duplicates_topic)
 
 
 def crash_observer() -> StepObserver | None:

@@ -96,22 +96,19 @@ def registry_findings(settings: Settings) -> Iterator[Finding]:
                 for topic in profile.topics:
                     yield _subject_finding(f"{topic}-value", value_format, profile.text_fields)
         if (writer := alert_writer(settings)) is not None:
-            yield _alerts_finding(writer.subject, writer.accepted())
+            yield _alerts_finding(writer.subject, writer.registered_id())
     except (RegistryUnavailable, RegistryMisconfigured) as error:
         # The next topic would have the same failure.
         yield Finding.failure("schema_registry", "schema registry", error)
 
 
-def _alerts_finding(subject: str, accepted: str) -> Finding:
-    """Return the finding about the subject of the alerts."""
-    check_and_subject = ("schema", f"subject {subject}")
-    if accepted == "registered":
-        return Finding.ok(*check_and_subject, f"{subject} has the schema of alerts")
-    if accepted == "incompatible":
-        text = f"{subject} has schemas that exclude the schema of alerts: choose another kafka.duplicates_topic"
-        return Finding.failure(*check_and_subject, RegistryMisconfigured(text))
-    has = "no schema yet" if accepted == "absent" else "another version of the schema of alerts"
-    return Finding.warning(*check_and_subject, f"{subject} has {has}; topics create or a start registers this one")
+def _alerts_finding(subject: str, schema_id: int | None) -> Finding:
+    """Return the finding about the subject of the alerts; the id is that of ``AvroAlerts.registered_id``."""
+    if schema_id:
+        return Finding.ok("schema", f"subject {subject}", f"newest schema of {subject} is that of alerts")
+    has = "no schema" if schema_id is None else "another schema"
+    text = f"{subject} has {has}; topics create or a start registers that of alerts"
+    return Finding.warning("schema", f"subject {subject}", text)
 
 
 def _subject_finding(subject: str, value_format: RegistryFormat, text_fields: Sequence[str]) -> Finding:

@@ -7,7 +7,7 @@ import gc
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import structlog
 
@@ -34,9 +34,7 @@ from streamdedup.indexes import connect_backend, detector_options
 from streamdedup.kafka.producer import KafkaTransport
 from streamdedup.settings import Settings
 from streamdedup.wire import ErrorCode, Op, alert_json
-
-if TYPE_CHECKING:
-    from streamdedup.wire.avro_alerts import AvroAlertWriter  # needs the extra "registry"
+from streamdedup.wire.avro_alerts import AvroAlerts
 
 #: Number of objects created and not freed after which Python searches for reference cycles. At its default, 700, Python
 #: searches many times in each batch, visits all fetched records, and finds nothing.
@@ -157,12 +155,7 @@ def _serve_health(settings: Settings, metrics: Metrics, loop: Loop, pulse: _Puls
 
 
 def _await_servers(
-    settings: Settings,
-    backend: Backend,
-    alerts: "AvroAlertWriter | None",
-    stop: StopSignals,
-    pulse: _Pulse,
-    loop: Loop,
+    settings: Settings, backend: Backend, alerts: AvroAlerts | None, stop: StopSignals, pulse: _Pulse, loop: Loop
 ) -> None:
     """Wait until all servers answer, check their configurations once, and register the schema of alerts."""
 

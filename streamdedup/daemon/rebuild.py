@@ -25,7 +25,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -47,7 +47,7 @@ from streamdedup.index.staging import StagingIndex
 from streamdedup.index.values import BrokerState, Fence
 from streamdedup.kafka.protocols import Batch, CommittedOffset, History, Source
 from streamdedup.position import Partition
-from streamdedup.wire import Alert, AlertReader, ErrorCode
+from streamdedup.wire import Alert, AlertReader, ErrorCode, decode_alert
 
 #: Interval and duration of the calls that keep the group membership, in seconds.
 _HOLD_EVERY_S, _HOLD_S = 1.0, 0.01
@@ -59,7 +59,7 @@ _CLOCKS_MS = 3_600_000
 #: Records of a partition behind the committed offset that may have pending matches: twice the largest batch, because
 #: markers of transactions take offsets too.
 _PENDING_RECORDS = 20_000
-#: Why an alert in Avro cannot be read yet.
+#: Why an alert in Avro cannot be read, although another registry may have its schema.
 _NO_SCHEMA = frozenset({ErrorCode.UNKNOWN_SCHEMA, ErrorCode.FOREIGN_FRAMING})
 
 log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
@@ -79,6 +79,7 @@ class RebuildTarget:
         kept_ms: The lifetime in milliseconds: how much older than the next record a replayed document may be; None
             for no limit.
         markers_ms: How much older a replayed deletion may be: the life of a deletion marker; None for no limit.
+        alerts: Reads the alert topic.
     """
 
     staging: StagingIndex
@@ -86,6 +87,7 @@ class RebuildTarget:
     topics: Sequence[str]
     kept_ms: int | None
     markers_ms: int | None
+    alerts: AlertReader = field(default_factory=AlertReader)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,6 @@ class Rebuilder:
         history: Reads topics.
         duplicates_topic: Alert topic.
         now_ms: Returns the present, in milliseconds since the epoch.
-        alerts: Reads the alerts; None for alerts in JSON alone.
     """
 
     def __init__(
@@ -118,12 +119,10 @@ class Rebuilder:
         history: History,
         duplicates_topic: str,
         now_ms: Callable[[], int] = now_ms,
-        alerts: AlertReader | None = None,
     ) -> None:
         self._open_target = open_target
         self._history = history
         self._duplicates_topic = duplicates_topic
-        self._alerts = alerts or AlertReader()
         self._now_ms = now_ms
         self._begun: dict[str, _Begun] = {}
 
@@ -146,12 +145,12 @@ class Rebuilder:
 
         Raises:
             StoreUnavailable: Another process rebuilds the index.
-            RegistryUnavailable: The schema registry does not answer, which the alerts need.
+            RegistryUnavailable: The schema registry does not answer; alerts may need it.
         """
         if name in self._begun:
             return False
-        self._alerts.ping()  # now, because the alerts are read last
         target = self._open_target(name)
+        target.alerts.ping()  # now, because alerts are read last
         target.staging.hold()  # takes the lease
         try:
             losses = None if find_losses is None else find_losses()
@@ -218,7 +217,7 @@ class Rebuilder:
         step = self._keeping_others(tick)
         try:
             rebuild = _Rebuild(replace(begun, target=target), self._history, committed, generation, step, progress)
-            return rebuild.run(self._duplicates_topic, self._alerts, self._now_ms())
+            return rebuild.run(self._duplicates_topic, self._now_ms())
         except BaseException:
             target.staging.abandon()
             raise
@@ -289,7 +288,7 @@ class _Rebuild:
         self._connections_count = self._pipeline.index.connections_count()
         self._began_at_s = time.monotonic()
 
-    def run(self, duplicates_topic: str, alerts: AlertReader, now_ms: int) -> int:
+    def run(self, duplicates_topic: str, now_ms: int) -> int:
         """Take the steps; return the number of replayed records."""
         # Before the first write: another process may have taken the rebuild over.
         self._staging.extend_lease()
@@ -307,7 +306,7 @@ class _Rebuild:
             else:
                 count = self._index(self._gap_batches(self._gap), fences)
             # 4. Seed.
-            self._seed(duplicates_topic, alerts, list(fences.values()))
+            self._seed(duplicates_topic, list(fences.values()))
             # 5. Announce and complete. After the announcement no process sees a gap.
             self._check_connections()
             self._announce(fences, now_ms)
@@ -468,12 +467,12 @@ class _Rebuild:
             log.warning("index_rebuild_skipped", profile=self._pipeline.name, codes=codes)
         return count
 
-    def _seed(self, duplicates_topic: str, reader: AlertReader, fences: list[Fence]) -> None:
+    def _seed(self, duplicates_topic: str, fences: list[Fence]) -> None:
         """Read published alerts, and write what they show of claims, clusters and incarnations."""
         since_ms = None if self._gap is None else min(part.since_ms for part in self._gap.values()) - _CLOCKS_MS
         seeds = Seeds(self._pipeline, fences)
         for batch in self._batches([duplicates_topic], since_ms, ends=None):
-            for alert in self._alerts(batch, reader):
+            for alert in self._alerts(batch):
                 seeds.add(alert)
             if len(seeds.claims) >= SEED_PAIRS:
                 seeds.write()
@@ -482,10 +481,10 @@ class _Rebuild:
         if self._gap is None:
             seeds.restore_incarnations()
 
-    def _alerts(self, batch: Batch, reader: AlertReader) -> Iterator[Alert]:
+    def _alerts(self, batch: Batch) -> Iterator[Alert]:
         for record in batch.records:
             try:
-                alert = reader.decode(record.value or b"")
+                alert = decode_alert(self._target.alerts.as_json(record.value or b""))
             except DecodeError as error:
                 if error.code in _NO_SCHEMA:
                     text = f"{record.position}: {error}; without this alert its pairs would be published again"

@@ -24,7 +24,6 @@ from streamdedup.errors import (
     BrokerUnavailable,
     FatalError,
     MessageError,
-    RegistryMisconfigured,
     RegistryUnavailable,
     StreamdedupError,
 )
@@ -147,8 +146,8 @@ def _as_offsets(offsets: Mapping[Partition, int]) -> Offsets:
 
 def _reason(error: Exception | None) -> str:
     """Return the reason for a client, empty for a defect; ``error`` is None if the reader was not open in time."""
-    if isinstance(error, (RegistryUnavailable, RegistryMisconfigured)):
-        return "the schema registry does not answer, or refuses the service; the reason is in the log of the service"
+    if isinstance(error, RegistryUnavailable):
+        return "the schema registry does not answer"
     if isinstance(error, FatalError):
         return "Kafka refuses the service, or has no such topic; the reason is in the log of the service"
     return "Kafka does not answer" if error is None or isinstance(error, BrokerUnavailable) else ""

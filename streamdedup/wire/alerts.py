@@ -239,9 +239,7 @@ def decode_alert(value: bytes) -> Alert:
         to_ms(alert.document.record_time), to_ms(alert.detected_at)  # raise for an invalid time
     except ValueError as error:
         if is_framed(value):
-            raise DecodeError(
-                ErrorCode.FOREIGN_FRAMING, "it is in Avro, which needs schema_registry.url and the extra registry"
-            ) from None
+            raise DecodeError(ErrorCode.FOREIGN_FRAMING, "Avro needs schema_registry.url and the extra") from None
         raise DecodeError(ErrorCode.INVALID_FIELD, f"no alert message of version {ALERT_VERSION}: {error}") from None
     return alert
 
@@ -252,7 +250,7 @@ def is_framed(value: bytes) -> bool:
 
 
 class AlertReader:
-    """Reads alerts in JSON; ``avro_alerts.AvroAlertReader`` also those in Avro."""
+    """Reads alerts in JSON; ``avro_alerts.AvroAlerts`` also those in Avro."""
 
     def as_json(self, value: bytes) -> bytes:
         """Return an alert message as JSON; the bytes of a message that is not in Avro are unchanged.
@@ -262,10 +260,6 @@ class AlertReader:
             RegistryUnavailable: The schema registry does not answer.
         """
         return value
-
-    def decode(self, value: bytes) -> Alert:
-        """Decode one alert message. Raises as ``as_json`` and ``decode_alert``."""
-        return decode_alert(self.as_json(value))
 
     def ping(self) -> None:
         """Raise ``RegistryUnavailable`` if a schema registry is needed and does not answer."""

@@ -1,4 +1,4 @@
-"""Alerts in Avro, framed for a schema registry. Needs the extra ``registry``.
+"""Alerts in Avro, framed for a schema registry. Reader and writer need the extra ``registry``.
 
 ``_record`` makes the schema from the classes of ``alerts``: a new field of a class is a field of the record, with its
 default. A field that JSON may leave out is null, a ``Time`` is a number, and a name out of a few is a text, so that
@@ -9,16 +9,15 @@ columns from records, but not from lists.
 from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
+from importlib import import_module
 from io import BytesIO
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, get_args
 from uuid import UUID
 
-import fastavro
 import msgspec
-from fastavro.schema import SchemaParseException
 from msgspec import NODEFAULT, inspect
 
-from streamdedup.errors import DecodeError
+from streamdedup.errors import DecodeError, StreamdedupError
 from streamdedup.wire.alerts import (
     Alert,
     AlertDocument,
@@ -90,43 +89,43 @@ _ALERT["namespace"] = "streamdedup"
 _ALERT["fields"].append({"name": "first_match", "type": "Match"})
 #: The schema, as it is registered.
 ALERT_SCHEMA: Final = msgspec.json.encode(_ALERT).decode()
-_PARSED: Any = fastavro.parse_schema(_ALERT)
 
 
-class AvroAlertWriter:
-    """Encodes alerts in Avro.
+class AvroAlerts(AlertReader):
+    """Encodes alerts in Avro, and reads those in Avro and in JSON; reading may be done by several threads.
 
     Args:
         registry: The registry.
         subject: Subject of the schema.
+
+    Raises:
+        ModuleNotFoundError: The extra is not installed.
     """
 
     def __init__(self, registry: Registry, subject: str) -> None:
+        self._avro = import_module("fastavro")
+        self._parsed = self._avro.parse_schema(_ALERT)
         self._registry = registry
+        self._schema = lru_cache(maxsize=_MAX_SCHEMAS)(self._fetched)
         self._frame = b""
         self.subject = subject
 
+    def registered_id(self) -> int | None:
+        """Return the id of the newest schema of the subject: 0 for another schema, None without any."""
+        with RegistrySession(self._registry) as session:
+            newest = session.latest(self.subject)
+        if newest is None:
+            return None
+        return newest.schema_id if newest.kind == "AVRO" and msgspec.json.decode(newest.text) == _ALERT else 0
+
     def register(self) -> bool:
-        """Register the schema if the subject does not have it; tell whether it did not.
-
-        Raises:
-            RegistryUnavailable: The registry does not answer.
-            RegistryMisconfigured: The registry refuses this client or the schema, or no registry is at the URL.
-        """
-        with RegistrySession(self._registry) as session:
-            known_id = session.find(self.subject, ALERT_SCHEMA)
-            schema_id = session.register(self.subject, ALERT_SCHEMA) if known_id is None else known_id
-        self._frame = b"\0" + schema_id.to_bytes(4, "big")
-        return known_id is None
-
-    def accepted(self) -> Literal["registered", "absent", "compatible", "incompatible"]:
-        """Tell whether the subject has the schema or would accept it. Raises as ``register``."""
-        with RegistrySession(self._registry) as session:
-            if session.find(self.subject, ALERT_SCHEMA) is not None:
-                return "registered"
-            if session.latest(self.subject) is None:
-                return "absent"
-            return "compatible" if session.is_compatible(self.subject, ALERT_SCHEMA) else "incompatible"
+        """Register the schema unless it is the newest of the subject; tell whether it was. See ``RegistrySession``."""
+        schema_id = self.registered_id()
+        if is_new := not schema_id:
+            with RegistrySession(self._registry) as session:
+                schema_id = session.register(self.subject, ALERT_SCHEMA)
+        self._frame = b"\0" + (schema_id or 0).to_bytes(4, "big")
+        return is_new
 
     def encode(self, alert: Alert) -> bytes:
         """Encode one message, whose part is set. Raises as ``register``, which it calls if nothing has."""
@@ -137,29 +136,23 @@ class AvroAlertWriter:
         for record in (fields, fields["document"]):
             record.update({name: to_ms(record[name]) for name in _TIMES & record.keys()})
         stream = BytesIO()
-        fastavro.schemaless_writer(stream, _PARSED, fields)
+        self._avro.schemaless_writer(stream, self._parsed, fields)
         return self._frame + stream.getvalue()
-
-
-class AvroAlertReader(AlertReader):
-    """Reads alerts in Avro and in JSON; may be used by several threads."""
-
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
-        self._schema = lru_cache(maxsize=_MAX_SCHEMAS)(self._fetched)
 
     def as_json(self, value: bytes) -> bytes:
         """See ``AlertReader``."""
         if not is_framed(value):
             return value
         schema_id, body = split_frame(value, (), "")
-        schema, stream = self._schema(schema_id), BytesIO(body)
+        stream = BytesIO(body)
         try:
-            fields = fastavro.schemaless_reader(stream, schema, _PARSED)
+            fields = self._avro.schemaless_reader(stream, self._schema(schema_id), self._parsed)
             if stream.read(1):
                 raise ValueError("bytes are left over")  # noqa: TRY301  one error for whatever is wrong
             return alert_json(msgspec.convert(_in_json(fields), Alert))
-        except Exception as error:  # noqa: BLE001  of fastavro, for damaged bytes: of a dozen classes
+        except StreamdedupError:
+            raise
+        except Exception as error:  # noqa: BLE001  of fastavro, for damaged bytes and schemas: of a dozen classes
             # The texts of errors of fastavro quote the value.
             reason = str(error) if isinstance(error, msgspec.ValidationError) else type(error).__name__
             raise DecodeError(ErrorCode.INVALID_FIELD, f"no alert by schema {schema_id}: {reason}") from None
@@ -172,11 +165,7 @@ class AvroAlertReader(AlertReader):
     def _fetched(self, schema_id: int | UUID) -> Any:
         with RegistrySession(self._registry) as session:
             registered = session.by_id(schema_id)
-        try:
-            return fastavro.parse_schema(msgspec.json.decode(registered.text))
-        except (SchemaParseException, ValueError, TypeError, LookupError, RecursionError) as error:
-            reason = f"schema {schema_id} is no Avro schema: {type(error).__name__}"
-            raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, reason) from None
+        return self._avro.parse_schema(msgspec.json.decode(registered.text))
 
 
 def _in_json(content: Any) -> Any:

@@ -28,7 +28,7 @@ from streamdedup.serve.feed import _reason
 from streamdedup.serve.stream_kinds import alerts_kind
 from streamdedup.settings import Settings
 from streamdedup.wire import MIN_ALERT_BYTES, AlertReader, ErrorCode, alert_json, decode_alert, encode_alert, schema
-from streamdedup.wire.avro_alerts import ALERT_SCHEMA, AvroAlertReader, AvroAlertWriter
+from streamdedup.wire.avro_alerts import ALERT_SCHEMA, AvroAlerts
 from streamdedup.wire.documents import MAX_ID_BYTES
 from streamdedup.wire.formats import registry as registry_module
 from streamdedup.wire.formats.registry import Registry
@@ -50,7 +50,7 @@ class MemoryRegistry:
         self.schemas = {1: '"string"'}
         self.subject = []
         self.asked = []
-        self.is_away, self.is_compatible, self.refusal = False, True, 0
+        self.is_away, self.refusal = False, 0
 
     def __call__(self, *_arguments):
         return self
@@ -72,12 +72,9 @@ class MemoryRegistry:
         if path.startswith("schemas/ids/"):
             text = self.schemas.get(int(path.rpartition("/")[2]))
             return missing if text is None else (200, {"schema": text})
-        if path == f"subjects/{SUBJECT}":
-            return next(((200, {"id": known}) for known in self.subject if self.schemas[known] == sent), missing)
         if path == f"subjects/{SUBJECT}/versions/latest":
-            return (200, {"schema": self.schemas[self.subject[-1]]}) if self.subject else missing
-        if path == f"compatibility/subjects/{SUBJECT}/versions/latest":
-            return 200, {"is_compatible": self.is_compatible}
+            newest = self.subject[-1] if self.subject else 0
+            return (200, {"schema": self.schemas[newest], "id": newest}) if newest else missing
         assert path == f"subjects/{SUBJECT}/versions"
         return (self.refusal, {}) if self.refusal else (200, {"id": self.add(sent, is_alerts=True)})
 
@@ -101,12 +98,12 @@ def memory(served, monkeypatch):
     return fresh
 
 
-def writer():
-    return AvroAlertWriter(Registry("http://registry/api"), SUBJECT)
+def in_avro():
+    return AvroAlerts(Registry("http://registry/api"), SUBJECT)
 
 
-def reader():
-    return AvroAlertReader(Registry("http://registry/api"))
+def decoded(value, alerts=None):
+    return decode_alert((alerts or in_avro()).as_json(value))
 
 
 def an_alert(count=1, **more):
@@ -149,13 +146,13 @@ def test_a_reader_with_the_schema_reads_what_the_last_release_has_written():
 
 
 def test_an_alert_of_the_last_release_is_read(memory):
-    value = writer().encode(an_alert())
+    value = in_avro().encode(an_alert())
     body = BytesIO()
     last = fastavro.parse_schema(json.loads(LAST))
     present = fastavro.schemaless_reader(BytesIO(value[5:]), json.loads(ALERT_SCHEMA), last)
     fastavro.schemaless_writer(body, last, present)
     frame = b"\0" + memory.add(LAST).to_bytes(4, "big")
-    assert reader().decode(frame + body.getvalue()) == an_alert()
+    assert decoded(frame + body.getvalue()) == an_alert()
 
 
 # Messages
@@ -163,7 +160,7 @@ def test_an_alert_of_the_last_release_is_read(memory):
 
 def test_an_alert_is_framed_with_absent_fields_null_times_as_numbers_and_its_first_match(memory):
     alert = structs.replace(an_alert(2), cluster_label="first")
-    value = writer().encode(alert)
+    value = in_avro().encode(alert)
     assert value[:5] == b"\0\0\0\1\x2c"
     plain = json.loads(ALERT_SCHEMA.replace(',"logicalType":"timestamp-millis"', ""))
     found = fastavro.schemaless_reader(BytesIO(value[5:]), plain, None)
@@ -207,22 +204,22 @@ any_alerts = st.builds(
 @hypothesis_settings(max_examples=examples(100))
 @given(any_alerts, st.integers(1, 3))
 def test_an_alert_in_avro_becomes_the_bytes_of_the_alert_in_json(served, alert, max_matches):
-    in_avro = encode_alert(alert, max_matches, encode=writer().encode)
-    assert [reader().as_json(value) for value in in_avro] == encode_alert(alert, max_matches)
+    messages = encode_alert(alert, max_matches, encode=in_avro().encode)
+    assert [in_avro().as_json(value) for value in messages] == encode_alert(alert, max_matches)
 
 
 @hypothesis_settings(max_examples=examples(100))
 @given(any_alerts)
 def test_a_message_in_avro_is_not_longer_than_in_json_with_its_longest_match(served, alert):
     longest = max(len(alert_json(match)) for match in alert.matches)
-    assert len(writer().encode(alert)) <= len(alert_json(alert)) + longest
+    assert len(in_avro().encode(alert)) <= len(alert_json(alert)) + longest
 
 
 def test_no_message_in_avro_is_longer_than_its_limit(memory):
     longest = "x" * MAX_ID_BYTES
     found = [made.a_match(longest[4:] + f"{at:04}", AT, digest=DIGEST, label="y" * 160) for at in range(300)]
     alert = made.an_alert(made.a_document(longest, AT, DIGEST), *found)
-    messages = encode_alert(alert, 1_000, MIN_ALERT_BYTES, encode=writer().encode)
+    messages = encode_alert(alert, 1_000, MIN_ALERT_BYTES, encode=in_avro().encode)
     assert max(map(len, messages)) <= MIN_ALERT_BYTES - MAX_ID_BYTES - 82
     assert min(map(len, messages[:-1])) > MIN_ALERT_BYTES - 16_000
 
@@ -232,18 +229,18 @@ def test_no_message_in_avro_is_longer_than_its_limit(memory):
 
 def code_of(value, alerts):
     with pytest.raises(DecodeError) as refused:
-        alerts.decode(value)
+        decoded(value, alerts)
     return refused.value.code
 
 
 @hypothesis_settings(max_examples=examples(300))
 @given(st.data())
 def test_a_damaged_alert_is_refused_or_read(served, data):
-    octets = bytearray(writer().encode(an_alert()))
+    octets = bytearray(in_avro().encode(an_alert()))
     for _ in range(data.draw(st.integers(1, 3))):
         octets[data.draw(st.integers(5, len(octets) - 1))] = data.draw(st.integers(0, 255))
     try:
-        decode_alert(reader().as_json(bytes(octets)))
+        decode_alert(in_avro().as_json(bytes(octets)))
     except DecodeError as error:
         reason = str(error)
     else:
@@ -252,34 +249,34 @@ def test_a_damaged_alert_is_refused_or_read(served, data):
 
 
 def test_a_longer_or_shorter_value_and_one_by_another_schema_are_no_alerts(memory):
-    value, alerts = writer().encode(an_alert()), reader()
+    value, alerts = in_avro().encode(an_alert()), in_avro()
     assert code_of(value + b"x", alerts) == code_of(value[:-1], alerts) == ErrorCode.INVALID_FIELD
     assert code_of(b"\0\0\0\0\1\4ab", alerts) == ErrorCode.INVALID_FIELD
     other = b"\0" + memory.add("no schema").to_bytes(4, "big") + value[5:]
-    assert code_of(other, alerts) == ErrorCode.UNUSABLE_SCHEMA
+    assert code_of(other, alerts) == ErrorCode.INVALID_FIELD
     assert code_of(b"\0\0\0\0\2" + value[5:], alerts) == ErrorCode.UNKNOWN_SCHEMA
     assert code_of(b"\0\0\0\0\1", alerts) == ErrorCode.INVALID_FIELD
 
 
 def test_a_schema_is_asked_for_once_and_json_is_read_without_a_registry(memory):
-    value, alerts = writer().encode(an_alert()), reader()
-    assert alerts.decode(value) == alerts.decode(value) == an_alert()
+    value, alerts = in_avro().encode(an_alert()), in_avro()
+    assert decoded(value, alerts) == decoded(value, alerts) == an_alert()
     assert memory.asked.count("/api/schemas/ids/300") == 1
     memory.is_away = True
     (as_json,) = encode_alert(an_alert())
     assert alerts.as_json(as_json) == as_json
     with pytest.raises(RegistryUnavailable):
-        reader().decode(value)
+        decoded(value)
     assert code_of(value, AlertReader()) == ErrorCode.FOREIGN_FRAMING
 
 
 def test_tail_and_service_show_an_alert_in_avro_as_json(memory):
-    value, (as_json,) = writer().encode(an_alert()), encode_alert(an_alert())
+    value, (as_json,) = in_avro().encode(an_alert()), encode_alert(an_alert())
     record = Record(AT, 0, None, value, ())
-    assert alerts_kind(reader()).event_of(record).data == as_json
+    assert alerts_kind(in_avro()).event_of(record).data == as_json
     topic = iter([Batch(records=(record,))])
     poller = type("Poller", (), {"poll": lambda _self, _timeout_s: next(topic)})()
-    assert next(_alerts(poller, reader())) == (as_json, an_alert())
+    assert next(_alerts(poller, in_avro())) == (as_json, an_alert())
     assert "schema registry" in _reason(RegistryUnavailable("away"))
 
 
@@ -288,32 +285,32 @@ def test_tail_and_service_show_an_alert_in_avro_as_json(memory):
 
 def test_the_schema_is_registered_where_it_is_absent_and_never_again(memory):
     memory.subject.append(memory.add('"int"'))
-    assert (writer().register(), writer().register()) == (True, False)
+    assert (in_avro().register(), in_avro().register()) == (True, False)
     assert len(memory.subject) == 2
-    written = writer()
-    written.encode(an_alert())
-    written.encode(an_alert())
-    assert memory.asked.count(f"/api/subjects/{SUBJECT}") == 3
+    alerts = in_avro()
+    alerts.encode(an_alert())
+    alerts.encode(an_alert())
+    assert memory.asked.count(f"/api/subjects/{SUBJECT}/versions/latest") == 3
 
 
 @pytest.mark.parametrize(("status", "reason"), [(409, "refuses the schema"), (422, "refuses"), (403, "the login")])
 def test_a_registry_that_refuses_the_schema_ends_the_daemon(memory, status, reason):
     memory.refusal = status
     with pytest.raises(RegistryMisconfigured, match=f"{reason}.*{SUBJECT}"):
-        writer().register()
+        in_avro().register()
 
 
 def test_a_registry_that_is_away_or_busy_is_waited_for(memory):
     memory.refusal = 503
     with pytest.raises(RegistryUnavailable):
-        writer().register()
+        in_avro().register()
     memory.is_away = True
-    for ask in (writer().register, reader().ping, lambda: writer().encode(an_alert())):
+    for ask in (in_avro().register, in_avro().ping, lambda: in_avro().encode(an_alert())):
         with pytest.raises(RegistryUnavailable):
             ask()
     AlertReader().ping()
     memory.is_away = False
-    reader().ping()
+    in_avro().ping()
 
 
 def test_check_compares_the_schema_with_the_subject(memory):
@@ -321,13 +318,11 @@ def test_check_compares_the_schema_with_the_subject(memory):
         (found,) = checks.registry_findings(settings_of())
         return str(found.level), found.text.partition(SUBJECT)[2].partition(":")[0].partition(";")[0]
 
-    assert finding() == ("warning", " has no schema yet")
+    assert finding() == ("warning", " has no schema")
     memory.subject.append(memory.add('"int"'))
-    assert finding() == ("warning", " has another version of the schema of alerts")
-    memory.is_compatible = False
-    assert finding() == ("failed", " has schemas that exclude the schema of alerts")
-    writer().register()
-    assert finding() == ("ok", " has the schema of alerts")
+    assert finding() == ("warning", " has another schema")
+    in_avro().register()
+    assert finding() == ("ok", " is that of alerts")
     memory.is_away = True
     (found,) = checks.registry_findings(settings_of())
     assert found.error is RegistryUnavailable
@@ -363,11 +358,12 @@ def test_the_setting_needs_a_registry_and_the_extra(monkeypatch):
     with pytest.raises(SettingsError, match=r'schema_registry.url: is missing; kafka.alert_format = "avro" needs it'):
         settings_of(**{"schema_registry.url": None})
     assert assembly.alert_writer(settings_of(**{"kafka.alert_format": "json"})) is None
-    assert isinstance(assembly.alert_reader(settings_of(**{"kafka.alert_format": "json"})), AvroAlertReader)
-    monkeypatch.setitem(sys.modules, "streamdedup.wire.avro_alerts", None)
-    assert type(assembly.alert_reader(settings_of())) is AlertReader
-    with pytest.raises(SettingsError, match=r"kafka.alert_format needs .*streamdedup\[registry\]"):
-        assembly.alert_writer(settings_of())
+    assert isinstance(assembly.alert_reader(settings_of(**{"kafka.alert_format": "json"})), AvroAlerts)
+    monkeypatch.setitem(sys.modules, "fastavro", None)
+    assert type(assembly.alert_reader(settings_of(**{"kafka.alert_format": "json"}))) is AlertReader
+    for make in (assembly.alert_reader, assembly.alert_writer):
+        with pytest.raises(SettingsError, match=r"kafka.alert_format needs .*streamdedup\[registry\]"):
+            make(settings_of())
 
 
 def test_the_daemon_encodes_as_its_options_say():
@@ -378,19 +374,23 @@ def test_the_daemon_encodes_as_its_options_say():
 
 
 class AvroWorld(World):
-    """Daemons that publish in Avro."""
+    """Daemons that publish in Avro, and read it with ``alerts``."""
+
+    alerts = None
 
     def start(self, name):
         daemon = super().start(name)
         publisher = daemon.loop._publisher
-        publisher._options = replace(publisher._options, encode_alert=writer().encode)
-        daemon.rebuilder._alerts = reader()
+        publisher._options = replace(publisher._options, encode_alert=in_avro().encode)
         return daemon
+
+    def open_target(self, daemon, name):
+        return replace(super().open_target(daemon, name), alerts=self.alerts or in_avro())
 
     def read_pairs(self):
         values = [record.value for record in self.broker.records(DUPLICATES)]
         assert all(value[:1] == b"\0" for value in values)
-        found = [reader().decode(value) for value in values]
+        found = [decoded(value) for value in values]
         return sorted(tuple(sorted((alert.document.id, match.id))) for alert in found for match in alert.matches)
 
 
@@ -426,11 +426,11 @@ def test_a_rebuild_begins_when_the_registry_answers_again(memory):
 def test_a_rebuild_that_cannot_read_an_alert_ends_instead_of_publishing_its_pairs_again(memory, is_known_registry):
     world = AvroWorld(TWO, on_index_lost="rebuild").run()
     world.server.go_back(None)
-    daemon = world.start_later()
+    world.start_later()
     if is_known_registry:
         del memory.schemas[300]
     else:
-        daemon.rebuilder._alerts = AlertReader()
+        world.alerts = AlertReader()
     with pytest.raises(RegistryMisconfigured, match=r"duplicates:0:0: .*published again"):
         world.send(*BACK).run()
 

@@ -111,10 +111,6 @@ class _SchemaId(msgspec.Struct):
     id: int
 
 
-class _Compatibility(msgspec.Struct):
-    is_compatible: bool
-
-
 class _Refusal(msgspec.Struct):
     error_code: int = 0
 
@@ -175,27 +171,15 @@ class RegistrySession:
         answer = self._get(f"subjects/{quote(subject, safe='')}/versions/latest")
         return None if answer is None else self._with_references(answer)
 
-    def find(self, subject: str, text: str) -> int | None:
-        """Return the id of an Avro schema in a subject; None if the subject does not have it. Raises as ``by_id``."""
-        answer = self._ask(_SchemaId, f"subjects/{quote(subject, safe='')}", text)
-        return None if answer is None else answer.id
-
-    def is_compatible(self, subject: str, text: str) -> bool:
-        """Tell whether a subject, which exists, accepts an Avro schema. Raises as ``by_id``."""
-        answer = self._ask(_Compatibility, f"compatibility/subjects/{quote(subject, safe='')}/versions/latest", text)
-        return answer is None or answer.is_compatible
-
     def register(self, subject: str, text: str) -> int:
-        """Register an Avro schema, and return its id.
+        """Return the id of an Avro schema in a subject, which gets the schema if it does not have it.
 
         Raises:
-            RegistryUnavailable: The registry does not answer.
-            RegistryMisconfigured: The registry refuses this client or the schema, or no registry is at the URL.
+            RegistryUnavailable: As ``by_id``.
+            RegistryMisconfigured: As ``by_id``; or the subject does not accept the schema.
         """
-        answer = self._ask(_SchemaId, f"subjects/{quote(subject, safe='')}/versions", text, writes=True)
-        if answer is None:
-            raise RegistryMisconfigured(self._advice(HTTPStatus.NOT_FOUND))
-        return answer.id
+        answer = self._ask(_SchemaId, f"subjects/{quote(subject, safe='')}/versions", text)
+        return 0 if answer is None else answer.id  # never None: the subject is created
 
     def _with_references(self, answer: _Answer) -> RegisteredSchema:
         texts: dict[str, str] = {}
@@ -227,10 +211,8 @@ class RegistrySession:
         """Return a schema; None for a missing subject, version or schema, and for an unknown path if it may be."""
         return self._ask(_Answer, path, may_be_unknown=may_be_unknown)
 
-    def _ask(
-        self, kind: type[T], path: str, schema: str | None = None, *, may_be_unknown: bool = False, writes: bool = False
-    ) -> T | None:
-        """Return an answer as ``_get`` does, after sending an Avro schema unless it is None."""
+    def _ask(self, kind: type[T], path: str, schema: str | None = None, *, may_be_unknown: bool = False) -> T | None:
+        """Return an answer as ``_get`` does, also to an Avro schema that is to be registered."""
         url, authorization = self._registry.url, self._registry.authorization()
         headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         headers |= {} if authorization is None else {"Authorization": authorization}
@@ -256,7 +238,9 @@ class RegistrySession:
             if status == HTTPStatus.OK:
                 return self._decoded(kind, body)
         # Another status, or a body that is no answer of the API.
-        may_pass = self._registry.has_answered.is_set() and not (writes and status in _LOGIN_REFUSED | _CONFLICTS)
+        may_pass = self._registry.has_answered.is_set() and (
+            schema is None or status not in _LOGIN_REFUSED | _CONFLICTS
+        )
         raise (RegistryUnavailable if may_pass else RegistryMisconfigured)(self._advice(status, path))
 
     def _decoded(self, kind: type[T], body: bytes) -> T:
@@ -272,15 +256,13 @@ class RegistrySession:
         self._registry.has_answered.set()
         return answer
 
-    def _advice(self, status: int, path: str = "") -> str:
-        url = self._registry.url
+    def _advice(self, status: int, path: str) -> str:
+        url, where = self._registry.url, f"(status {status}, {path})"
         if status in _LOGIN_REFUSED:
-            return (
-                f"the schema registry {url} refuses the login (status {status}, {path}); see schema_registry.username"
-            )
+            return f"the schema registry {url} refuses the login {where}; see schema_registry.username"
         if status in _CONFLICTS:
             text = "later schemas or those of another program are there; choose another topic, or delete them"
-            return f"the schema registry {url} refuses the schema (status {status}, {path}): {text}"
+            return f"the schema registry {url} refuses the schema {where}: {text}"
         return f"schema_registry.url: {url} is not the API of a schema registry (status {status})"
 
 
