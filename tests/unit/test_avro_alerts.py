@@ -35,6 +35,7 @@ from streamdedup.wire.formats.registry import Registry
 from tests import alerts as made
 from tests.simulation.world import DUPLICATES, Sent, World, once
 from tests.thoroughness import examples
+from tests.unit.test_messages import alerts
 
 #: The schema of the last release; a release writes its own here.
 LAST = Path(__file__).parents[1].joinpath("alert_schema.avsc").read_text(encoding="utf-8")
@@ -102,8 +103,8 @@ def in_avro():
     return AvroAlerts(Registry("http://registry/api"), SUBJECT)
 
 
-def decoded(value, alerts=None):
-    return decode_alert((alerts or in_avro()).as_json(value))
+def decoded(value, codec=None):
+    return decode_alert((codec or in_avro()).as_json(value))
 
 
 def an_alert(count=1, **more):
@@ -170,46 +171,15 @@ def test_an_alert_is_framed_with_absent_fields_null_times_as_numbers_and_its_fir
     assert (found["cluster_label"], found["complete"], found["suppressed"]) == ("first", True, {})
 
 
-texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=9)
-counts = st.integers(0, 2**63 - 1)
-times = st.integers(-62_135_596_800_000, 253_402_300_799_999)
-matches = st.builds(
-    made.a_match,
-    texts,
-    st.builds(Position, texts, st.integers(0, 2**31 - 1), counts),
-    st.floats(0, 1),
-    pair=st.just(DIGEST),
-    containment=st.none() | st.floats(0, 1),
-    contained=st.sampled_from([None, "match", "both"]),
-    reason=st.sampled_from([None, "similarity"]),
-    label=texts,
-    source=st.none() | texts,
-    incarnation=texts,
-)
-any_alerts = st.builds(
-    made.an_alert,
-    st.builds(made.a_document, texts, st.just(AT), time_ms=times, source=st.none() | texts),
-    matches,
-    matches,
-    matches,
-    detected_at_ms=times,
-    complete=st.booleans(),
-    suppressed=st.dictionaries(texts, counts),
-    containment_threshold=st.none() | st.floats(0, 1),
-    cluster_label=texts,
-    cluster_size=st.none() | st.integers(1, 1_000),
-)
-
-
 @hypothesis_settings(max_examples=examples(100))
-@given(any_alerts, st.integers(1, 3))
+@given(alerts, st.integers(1, 3))
 def test_an_alert_in_avro_becomes_the_bytes_of_the_alert_in_json(served, alert, max_matches):
     messages = encode_alert(alert, max_matches, encode=in_avro().encode)
     assert [in_avro().as_json(value) for value in messages] == encode_alert(alert, max_matches)
 
 
 @hypothesis_settings(max_examples=examples(100))
-@given(any_alerts)
+@given(alerts)
 def test_a_message_in_avro_is_not_longer_than_in_json_with_its_longest_match(served, alert):
     longest = max(len(alert_json(match)) for match in alert.matches)
     assert len(in_avro().encode(alert)) <= len(alert_json(alert)) + longest
@@ -227,9 +197,9 @@ def test_no_message_in_avro_is_longer_than_its_limit(memory):
 # Reading
 
 
-def code_of(value, alerts):
+def code_of(value, codec):
     with pytest.raises(DecodeError) as refused:
-        decoded(value, alerts)
+        decoded(value, codec)
     return refused.value.code
 
 
@@ -249,22 +219,22 @@ def test_a_damaged_alert_is_refused_or_read(served, data):
 
 
 def test_a_longer_or_shorter_value_and_one_by_another_schema_are_no_alerts(memory):
-    value, alerts = in_avro().encode(an_alert()), in_avro()
-    assert code_of(value + b"x", alerts) == code_of(value[:-1], alerts) == ErrorCode.INVALID_FIELD
-    assert code_of(b"\0\0\0\0\1\4ab", alerts) == ErrorCode.INVALID_FIELD
+    value, codec = in_avro().encode(an_alert()), in_avro()
+    assert code_of(value + b"x", codec) == code_of(value[:-1], codec) == ErrorCode.INVALID_FIELD
+    assert code_of(b"\0\0\0\0\1\4ab", codec) == ErrorCode.INVALID_FIELD
     other = b"\0" + memory.add("no schema").to_bytes(4, "big") + value[5:]
-    assert code_of(other, alerts) == ErrorCode.INVALID_FIELD
-    assert code_of(b"\0\0\0\0\2" + value[5:], alerts) == ErrorCode.UNKNOWN_SCHEMA
-    assert code_of(b"\0\0\0\0\1", alerts) == ErrorCode.INVALID_FIELD
+    assert code_of(other, codec) == ErrorCode.INVALID_FIELD
+    assert code_of(b"\0\0\0\0\2" + value[5:], codec) == ErrorCode.UNKNOWN_SCHEMA
+    assert code_of(b"\0\0\0\0\1", codec) == ErrorCode.INVALID_FIELD
 
 
 def test_a_schema_is_asked_for_once_and_json_is_read_without_a_registry(memory):
-    value, alerts = in_avro().encode(an_alert()), in_avro()
-    assert decoded(value, alerts) == decoded(value, alerts) == an_alert()
+    value, codec = in_avro().encode(an_alert()), in_avro()
+    assert decoded(value, codec) == decoded(value, codec) == an_alert()
     assert memory.asked.count("/api/schemas/ids/300") == 1
     memory.is_away = True
     (as_json,) = encode_alert(an_alert())
-    assert alerts.as_json(as_json) == as_json
+    assert codec.as_json(as_json) == as_json
     with pytest.raises(RegistryUnavailable):
         decoded(value)
     assert code_of(value, AlertReader()) == ErrorCode.FOREIGN_FRAMING
@@ -287,9 +257,9 @@ def test_the_schema_is_registered_where_it_is_absent_and_never_again(memory):
     memory.subject.append(memory.add('"int"'))
     assert (in_avro().register(), in_avro().register()) == (True, False)
     assert len(memory.subject) == 2
-    alerts = in_avro()
-    alerts.encode(an_alert())
-    alerts.encode(an_alert())
+    codec = in_avro()
+    codec.encode(an_alert())
+    codec.encode(an_alert())
     assert memory.asked.count(f"/api/subjects/{SUBJECT}/versions/latest") == 3
 
 
