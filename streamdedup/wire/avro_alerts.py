@@ -112,8 +112,11 @@ class AvroAlerts(AlertReader):
 
     def registered_id(self) -> int | None:
         """Return the id of the newest schema of the subject: 0 for another schema, None without any."""
-        with RegistrySession(self._registry) as session:
-            newest = session.latest(self.subject)
+        try:
+            with RegistrySession(self._registry) as session:
+                newest = session.latest(self.subject)
+        except DecodeError:
+            return 0  # it is too long, or refers to a missing one
         if newest is None:
             return None
         return newest.schema_id if newest.kind == "AVRO" and msgspec.json.decode(newest.text) == _ALERT else 0
@@ -133,7 +136,7 @@ class AvroAlerts(AlertReader):
             self.register()
         fields = msgspec.to_builtins(alert)
         fields["first_match"] = fields["matches"][0]
-        for record in (fields, fields["document"]):
+        for record in (fields, fields["document"], *fields["matches"]):
             record.update({name: to_ms(record[name]) for name in _TIMES & record.keys()})
         stream = BytesIO()
         self._avro.schemaless_writer(stream, self._parsed, fields)

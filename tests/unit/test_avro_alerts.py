@@ -31,7 +31,7 @@ from streamdedup.wire import MIN_ALERT_BYTES, AlertReader, ErrorCode, alert_json
 from streamdedup.wire.avro_alerts import ALERT_SCHEMA, AvroAlerts
 from streamdedup.wire.documents import MAX_ID_BYTES
 from streamdedup.wire.formats import registry as registry_module
-from streamdedup.wire.formats.registry import Registry
+from streamdedup.wire.formats.registry import MAX_ANSWER_BYTES, Registry
 from tests import alerts as made
 from tests.simulation.world import DUPLICATES, Sent, World, once
 from tests.thoroughness import examples
@@ -253,8 +253,9 @@ def test_tail_and_service_show_an_alert_in_avro_as_json(memory):
 # The subject
 
 
-def test_the_schema_is_registered_where_it_is_absent_and_never_again(memory):
-    memory.subject.append(memory.add('"int"'))
+@pytest.mark.parametrize("other", ['"int"', " " * MAX_ANSWER_BYTES])
+def test_the_schema_is_registered_where_it_is_absent_and_never_again(memory, other):
+    memory.subject.append(memory.add(other))
     assert (in_avro().register(), in_avro().register()) == (True, False)
     assert len(memory.subject) == 2
     codec = in_avro()
