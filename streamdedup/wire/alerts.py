@@ -205,7 +205,7 @@ def encode_alert(
         max_bytes: Limit on a message, with its key (the document id), headers and framing; at least
             ``MIN_ALERT_BYTES``.
         header_bytes: Bytes of the message headers, at most ``copied_headers.MAX_COPIED_BYTES``.
-        encode: Encodes one message, in at most the bytes of its JSON and of the JSON of its longest match.
+        encode: Encodes one message, in fewer bytes than JSON if the message is near the limit.
 
     Raises:
         ValueError: A limit is below its minimum.
@@ -217,8 +217,6 @@ def encode_alert(
     # The longest message without matches: no part number has more digits than the number of matches.
     fixed_bytes = len(alert_json(replace(alert, matches=(), part=len(matches), parts=len(matches))))
     fixed_bytes += len(alert.document.id.encode()) + header_bytes + _RECORD_OVERHEAD_BYTES
-    if encode is not alert_json:
-        fixed_bytes += max((len(alert_json(match)) for match in matches), default=0)
     groups = list(_grouped(matches, max_matches, max_bytes - fixed_bytes))
     return [
         encode(replace(alert, matches=tuple(group), part=part, parts=len(groups)))

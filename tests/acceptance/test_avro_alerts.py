@@ -99,7 +99,7 @@ def test_a_topic_that_changes_its_format_midway_is_read_by_tail_service_and_rebu
     alerts = [json.loads(line) for line in shown.stdout.splitlines()]
     assert pairs_in(alerts) == expected
     with ServeProcess(installation.config, installation.folder, **settings) as service:
-        with service.alerts(path="/v1/alerts?recent=100") as blocks:
+        with service.alerts(path="/v1/alerts?recent=1000") as blocks:
             events = (json.loads(block["data"]) for block in blocks if block.get("event") == "alert")
             assert list(itertools.islice(events, len(values))) == alerts
         assert service.stop() == 0
