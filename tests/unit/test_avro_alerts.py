@@ -5,6 +5,7 @@ import sys
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import avro.schema
 import fastavro
@@ -15,16 +16,18 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from streamdedup.cli import assembly, checks, topics
+from streamdedup.cli import assembly, checks, serve, topics
 from streamdedup.cli import run as run_module
 from streamdedup.cli.tail import _alerts
 from streamdedup.daemon.health import Readiness
 from streamdedup.daemon.metrics import Metrics
 from streamdedup.errors import DecodeError, RegistryMisconfigured, RegistryUnavailable, SettingsError
+from streamdedup.index.memory import MemoryIndex
 from streamdedup.kafka.admin import CreatedTopics
 from streamdedup.kafka.protocols import Batch, Record
 from streamdedup.position import Position
 from streamdedup.serve.feed import _reason
+from streamdedup.serve.metrics import ServeMetrics
 from streamdedup.serve.stream_kinds import alerts_kind
 from streamdedup.settings import Settings
 from streamdedup.wire import MIN_ALERT_BYTES, AlertReader, ErrorCode, decode_alert, encode_alert, schema
@@ -334,8 +337,18 @@ def test_the_setting_needs_a_registry_and_the_extra(monkeypatch):
             make(settings_of())
 
 
-def test_the_daemon_encodes_as_its_options_say():
-    assert assembly.loop_options(settings_of(), str).encode_alert is str
+def test_daemon_rebuild_and_service_get_what_the_settings_say(memory, monkeypatch):
+    def loop(options, **_):
+        raise SettingsError(options.encode_alert.__qualname__)
+
+    monkeypatch.setattr(run_module, "Loop", loop)
+    given = settings_of(**{"service.metrics_port": 0})
+    with pytest.raises(SettingsError, match=r"AvroAlerts\.encode"):
+        run_module.run_daemon(given)
+    backend = SimpleNamespace(staging=lambda *_: SimpleNamespace(store=MemoryIndex()))
+    assert isinstance(assembly.rebuilder(given, backend)._open_target("p").alerts, AvroAlerts)
+    record = Record(AT, 0, None, in_avro().encode(an_alert()), ())
+    assert serve._feeds(given, ServeMetrics()).alerts._kind.event_of(record).profile == "articles"
 
 
 # A rebuild
