@@ -40,8 +40,6 @@ _PRIMITIVES: Final[dict[type[Any], str]] = {
     inspect.FloatType: "double",
     inspect.BoolType: "boolean",
 }
-#: Number of remembered schemas of a reader.
-_MAX_SCHEMAS: Final = 64
 
 
 def _type(info: Any) -> Any:
@@ -106,7 +104,7 @@ class AvroAlerts(AlertReader):
         self._avro = import_module("fastavro")
         self._parsed = self._avro.parse_schema(_ALERT)
         self._registry = registry
-        self._schema = lru_cache(maxsize=_MAX_SCHEMAS)(self._fetched)
+        self._schema = lru_cache(maxsize=64)(self._fetched)
         self._frame = b""
         self.subject = subject
 
