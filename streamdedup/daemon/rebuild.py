@@ -487,8 +487,8 @@ class _Rebuild:
                 alert = decode_alert(self._target.alerts.as_json(record.value or b""))
             except DecodeError as error:
                 if error.code in _NO_SCHEMA:
-                    text = f"{record.position}: {error}; without this alert its pairs would be published again"
-                    raise RegistryMisconfigured(text) from error
+                    cure = "restore the schema or the setting; without this alert its pairs would be published again"
+                    raise RegistryMisconfigured(f"alert {record.position}: {error}; {cure}") from error
                 continue  # another program also writes to the topic
             if alert.profile == self._pipeline.name:
                 yield alert
