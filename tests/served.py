@@ -20,10 +20,10 @@ from streamdedup.serve.app import create_app
 from streamdedup.serve.engine import Engine, ServedProfile
 from streamdedup.serve.feed import Feed, Feeds
 from streamdedup.serve.metrics import ServeMetrics
-from streamdedup.serve.stream_kinds import ALERTS, DEAD_LETTERS
+from streamdedup.serve.stream_kinds import DEAD_LETTERS, alerts_kind
 from streamdedup.serve.texts import TextAligner
 from streamdedup.similarity.lsh import Banding
-from streamdedup.wire import Decoder, Document
+from streamdedup.wire import AlertReader, Decoder, Document
 from tests import streams
 
 OPTIONS = replace(streams.OPTIONS, banding=Banding(4, 2), permutations=8, min_words=3, label_bytes=80)
@@ -118,7 +118,7 @@ class Service:
         )
         self.engine = Engine({"articles": profile}, self.metrics, lambda: 0)
         self.feeds = Feeds(
-            Feed(ALERTS, "duplicates", open_reader, self.metrics, max_subscribers=2),
+            Feed(alerts_kind(AlertReader()), "duplicates", open_reader, self.metrics, max_subscribers=2),
             Feed(DEAD_LETTERS, "letters", open_letters, self.metrics, max_subscribers=2),
         )
         self.aligner = TextAligner(self.texts.open, texts_timeout_s)

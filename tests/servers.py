@@ -72,19 +72,20 @@ def fresh_name(kind: str) -> str:
     return f"{kind}-{uuid.uuid4().hex[:12]}"
 
 
-def _cache() -> Path:
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "streamdedup"
+def cache() -> Path:
+    """Return the folder of fetched programs."""
+    folder = os.environ.get("XDG_CACHE_HOME")
+    return (Path(folder) if folder else Path.home() / ".cache") / "streamdedup"
 
 
 def kafka_jars() -> Path:
     """Return the folder of Kafka's jars in the user's cache, fetched at the first use."""
-    return fetch_kafka(_cache())
+    return fetch_kafka(cache())
 
 
 def make_registry(database: Path | None = None) -> RegistryServer:
     """Return a schema registry of the test's own, not started yet; fetched into the user's cache at the first use."""
-    return RegistryServer(fetch_registry(_cache()), database)
+    return RegistryServer(fetch_registry(cache()), database)
 
 
 def make_kafka(**options: Any) -> KafkaServer:

@@ -27,7 +27,8 @@ from streamdedup.kafka.reader import KafkaHistory
 from streamdedup.settings import Profile, Settings, crash_point
 from streamdedup.settings.base import read_secret
 from streamdedup.settings.kafka import Kafka
-from streamdedup.wire import Decoder, Registry
+from streamdedup.wire import Alert, AlertReader, Decoder, Registry, alert_json
+from streamdedup.wire.avro_alerts import AvroAlerts
 from streamdedup.wire.dead_letters import DaemonInfo
 
 #: Share of the transaction timeout that sending the messages may take; the remainder is for offsets and commit.
@@ -123,6 +124,33 @@ def registry_of(settings: Settings) -> Registry | None:
     return None if section.url is None else Registry(section.url, authorization, section.tls_context, section.timeout_s)
 
 
+def avro_alerts(settings: Settings) -> AvroAlerts | None:
+    """Return the reader and writer of alerts in Avro; None without a schema registry.
+
+    Also None without the extra, which an installation with alerts in JSON need not have.
+
+    Raises:
+        SettingsError: The extra is needed and not installed.
+    """
+    registry = registry_of(settings)
+    try:
+        return None if registry is None else AvroAlerts(registry, f"{settings.kafka.duplicates_topic}-value")
+    except ModuleNotFoundError as error:
+        if settings.kafka.alert_format == "json":
+            return None
+        raise SettingsError(f"kafka.alert_format needs {error.name}: pip install 'streamdedup[registry]'") from error
+
+
+def alert_writer(settings: Settings) -> AvroAlerts | None:
+    """Return the writer of alerts in Avro; None where alerts are JSON. Raises as ``avro_alerts``."""
+    return None if settings.kafka.alert_format == "json" else avro_alerts(settings)
+
+
+def alert_reader(settings: Settings) -> AlertReader:
+    """Return the reader of alerts. Raises as ``avro_alerts``."""
+    return avro_alerts(settings) or AlertReader()
+
+
 def topic_decoder(settings: Settings, profile: Profile) -> Decoder:
     """Return the decoder for the records of a profile, in its formats; ``decoder_of`` alone is for files."""
     try:
@@ -171,6 +199,7 @@ def pipeline(settings: Settings, name: str, index: Index) -> Pipeline:
 
 def rebuilder(settings: Settings, backend: Backend, on_keys: Callable[[int], None] = lambda _count: None) -> Rebuilder:
     """Return the rebuilder for lost indexes; ``on_keys`` gets the count of newly deleted keys of the old index."""
+    alerts = alert_reader(settings)
 
     def open_target(name: str) -> RebuildTarget:
         profile = settings.profiles[name]
@@ -181,6 +210,7 @@ def rebuilder(settings: Settings, backend: Backend, on_keys: Callable[[int], Non
             topics=profile.topics,
             kept_ms=lifetime_ms(profile),
             markers_ms=marker_lifetime(lifetime_ms(profile)),  # the markers of deletions live longer than entries
+            alerts=alerts,
         )
 
     return Rebuilder(open_target, KafkaHistory(kafka_options(settings)), settings.kafka.duplicates_topic)
@@ -202,7 +232,7 @@ def pipelines(settings: Settings, backend: Backend, observer: StepObserver | Non
     return by_topic
 
 
-def loop_options(settings: Settings) -> LoopOptions:
+def loop_options(settings: Settings, encode_alert: Callable[[Alert], bytes] = alert_json) -> LoopOptions:
     return LoopOptions(
         duplicates_topic=settings.kafka.duplicates_topic,
         dead_letter_topic=settings.kafka.dead_letter_topic,
@@ -212,4 +242,5 @@ def loop_options(settings: Settings) -> LoopOptions:
         on_index_lost=settings.service.on_index_lost,
         batch_records=settings.kafka.batch_records,
         copy_headers=settings.kafka.copy_headers,
+        encode_alert=encode_alert,
     )

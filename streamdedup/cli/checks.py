@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 
-from streamdedup.cli.assembly import kafka_options, topic_decoder
+from streamdedup.cli.assembly import alert_writer, kafka_options, topic_decoder
 from streamdedup.errors import (
     BrokerMisconfigured,
     BrokerUnavailable,
@@ -81,17 +81,26 @@ def store_findings(settings: Settings, backend: Backend) -> Iterator[Finding]:
 
 
 def registry_findings(settings: Settings) -> Iterator[Finding]:
-    """Yield the findings about the schema registry: for each topic whose values have schemas, the newest schema."""
-    for profile in settings.profiles.values():
-        value_format = topic_decoder(settings, profile).value_format
-        if isinstance(value_format, RegistryFormat):
-            for topic in profile.topics:
-                try:
+    """Yield the findings about the schema registry: the newest schema of each topic whose values have schemas."""
+    try:
+        for profile in settings.profiles.values():
+            value_format = topic_decoder(settings, profile).value_format
+            if isinstance(value_format, RegistryFormat):
+                for topic in profile.topics:
                     yield _subject_finding(f"{topic}-value", value_format, profile.text_fields)
-                except (RegistryUnavailable, RegistryMisconfigured) as error:
-                    # The next topic would have the same failure.
-                    yield Finding.failure("schema_registry", error)
-                    return
+        if (writer := alert_writer(settings)) is not None:
+            yield _alerts_finding(writer.subject, writer.registered_id())
+    except (RegistryUnavailable, RegistryMisconfigured) as error:
+        # The next topic would have the same failure.
+        yield Finding.failure("schema_registry", error)
+
+
+def _alerts_finding(subject: str, schema_id: int | None) -> Finding:
+    """Return the finding about the subject of the alerts; the id is that of ``AvroAlerts.registered_id``."""
+    if schema_id:
+        return Finding.ok("schema", f"newest schema of {subject} is that of alerts")
+    has = "no schema" if schema_id is None else "another schema"
+    return Finding.warning("schema", f"{subject} has {has}; topics create or a start registers that of alerts")
 
 
 def _subject_finding(subject: str, value_format: RegistryFormat, text_fields: Sequence[str]) -> Finding:

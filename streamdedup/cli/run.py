@@ -33,7 +33,8 @@ from streamdedup.index.backend import Backend
 from streamdedup.indexes import connect_backend, detector_options
 from streamdedup.kafka.producer import KafkaTransport
 from streamdedup.settings import Settings
-from streamdedup.wire import ErrorCode, Op
+from streamdedup.wire import ErrorCode, Op, alert_json
+from streamdedup.wire.avro_alerts import AvroAlerts
 
 #: Number of objects created and not freed after which Python searches for reference cycles. At its default, 700, Python
 #: searches many times in each batch, visits all fetched records, and finds nothing.
@@ -80,10 +81,11 @@ def run_daemon(settings: Settings) -> None:
         observer = assembly.crash_observer()  # None in service: only tests set a crash point
         transport = _kafka_transport(settings, observer)
         pipelines = assembly.pipelines(settings, backend, observer)
+        alerts = assembly.alert_writer(settings)
         loop = Loop(
             transport=transport,
             pipelines=pipelines,
-            options=assembly.loop_options(settings),
+            options=assembly.loop_options(settings, alert_json if alerts is None else alerts.encode),
             metrics=metrics,
             stop=stop,
             tick=pulse.tick,
@@ -96,7 +98,7 @@ def run_daemon(settings: Settings) -> None:
         for hint in settings.hints():
             log.warning("settings_hint", reason=hint)
         warm_up(detector_options(name, profile) for name, profile in settings.profiles.items())
-        _await_servers(settings, backend, stop, pulse, loop)
+        _await_servers(settings, backend, alerts, stop, pulse, loop)
         freeze_heap()  # last, when all long-lived objects exist
         loop.run()
         log.info("stopped")
@@ -147,11 +149,19 @@ def _serve_health(settings: Settings, metrics: Metrics, loop: Loop, pulse: _Puls
         raise SettingsError(f"service.metrics_port: cannot listen on {host}:{port}: {text}; choose another") from error
 
 
-def _await_servers(settings: Settings, backend: Backend, stop: StopSignals, pulse: _Pulse, loop: Loop) -> None:
-    """Wait until all servers answer, and check their configurations once."""
+def _await_servers(
+    settings: Settings, backend: Backend, alerts: AvroAlerts | None, stop: StopSignals, pulse: _Pulse, loop: Loop
+) -> None:
+    """Wait until all servers answer, check their configurations once, and register the schema of alerts."""
+
+    def check_registry() -> None:
+        if alerts is not None:
+            alerts.register()
+        _warn_of_topics(_ticking(registry_findings(settings), pulse))
+
     checks: dict[str, Callable[[], None]] = {
         "the store": lambda: _warn_of_store(_ticking(store_findings(settings, backend), pulse)),
-        "the schema registry": lambda: _warn_of_topics(_ticking(registry_findings(settings), pulse)),
+        "the schema registry": check_registry,
         "Kafka": lambda: _warn_of_topics(_ticking(kafka_findings(settings), pulse)),
     }
     for server, check in checks.items():

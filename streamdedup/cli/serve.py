@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 
 from streamdedup import __version__
-from streamdedup.cli.assembly import kafka_options, topic_decoder
+from streamdedup.cli.assembly import alert_reader, kafka_options, topic_decoder
 from streamdedup.cli.fatal import fatal_errors_logged
 from streamdedup.cli.rendering.terminal import fitted_to_stderr
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
@@ -29,7 +29,7 @@ from streamdedup.serve.access import AllowedHosts, Gate, Limits, Tokens
 from streamdedup.serve.engine import Engine, ServedProfile
 from streamdedup.serve.feed import Feed, Feeds
 from streamdedup.serve.metrics import ServeMetrics
-from streamdedup.serve.stream_kinds import ALERTS, DEAD_LETTERS, StreamKind
+from streamdedup.serve.stream_kinds import DEAD_LETTERS, StreamKind, alerts_kind
 from streamdedup.serve.texts import TextAligner
 from streamdedup.settings import Settings
 from streamdedup.settings.kafka import is_loopback
@@ -92,7 +92,8 @@ def _feeds(settings: Settings, metrics: ServeMetrics) -> Feeds:
         options = reading_options(settings, topic)
         return Feed(kind, topic, lambda: SpanReader(options), metrics)
 
-    return Feeds(feed(ALERTS, settings.kafka.duplicates_topic), feed(DEAD_LETTERS, settings.kafka.dead_letter_topic))
+    alerts = alerts_kind(alert_reader(settings))
+    return Feeds(feed(alerts, settings.kafka.duplicates_topic), feed(DEAD_LETTERS, settings.kafka.dead_letter_topic))
 
 
 def _open_fetcher(options: KafkaOptions) -> RecordFetcher:

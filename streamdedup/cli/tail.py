@@ -8,15 +8,15 @@ from typing import Annotated
 import msgspec
 import typer
 
+from streamdedup.cli.assembly import alert_reader
 from streamdedup.cli.output import tell_prefixed
 from streamdedup.cli.rendering.pairs import AlertView
 from streamdedup.cli.rendering.terminal import make_console
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
 from streamdedup.cli.topic_reading import KafkaTexts, decoders_of, reading_options
 from streamdedup.errors import MessageError, SettingsError
-from streamdedup.kafka.protocols import Record
 from streamdedup.kafka.reader import RecordFetcher, TopicReader
-from streamdedup.wire import Alert, decode_alert
+from streamdedup.wire import Alert, AlertReader, decode_alert
 
 #: Longest wait of one poll for records, in seconds; Ctrl-C ends the wait at once.
 _POLL_S = 1.0
@@ -52,9 +52,9 @@ def tail(
         if not as_json:
             tell_prefixed(f"following {topic} from its {'beginning' if from_beginning else 'end'}; Ctrl-C ends")
         count = 0
-        for record, alert in _alerts(reader):
+        for value, alert in _alerts(reader, alert_reader(settings)):
             if as_json:
-                _write_json(record.value or b"")
+                _write_json(value)
             else:
                 view.show(alert)
             count += alert.part == alert.parts  # a large alert is several records, and counts with the last of them
@@ -62,20 +62,22 @@ def tail(
                 return
 
 
-def _alerts(reader: TopicReader) -> Iterator[tuple[Record, Alert]]:
+def _alerts(reader: TopicReader, alerts: AlertReader) -> Iterator[tuple[bytes, Alert]]:
+    """Yield each alert, and its JSON."""
     while True:
         batch = reader.poll(_POLL_S)
         for unreadable in batch.unreadable:
             tell_prefixed(f"passed over {unreadable.position}: {unreadable.reason}")
         for record in batch.records:
             try:
-                yield record, decode_alert(record.value or b"")
+                value = alerts.as_json(record.value or b"")
+                yield value, decode_alert(value)
             except MessageError as error:
                 tell_prefixed(f"passed over {record.position}: {error}")
 
 
 def _write_json(value: bytes) -> None:
-    """Write an alert on one line; its bytes are unchanged unless they have a line break."""
+    """Write an alert on one line; the bytes of its JSON are unchanged unless they have a line break."""
     line = value if b"\n" not in value else msgspec.json.format(value, indent=-1)
     sys.stdout.buffer.write(line + b"\n")
     sys.stdout.buffer.flush()

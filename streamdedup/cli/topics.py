@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from streamdedup.cli.assembly import kafka_options
+from streamdedup.cli.assembly import alert_writer, kafka_options
 from streamdedup.cli.checks import duplicates_kept_ms
 from streamdedup.cli.output import tell
 from streamdedup.cli.settings_options import ConfigOption, SetOption, load_settings
@@ -44,7 +44,8 @@ def create(
     Existing topics are not changed. The duplicates topic keeps alerts as long as a rebuild of the index needs them
     (retention plus retention_slack, the longest of all profiles); an input topic keeps records as long as its profile
     needs them, or longer by the broker's default; the dead-letter topic keeps dead letters without limit. The two
-    output topics accept messages of kafka.max_message_bytes. Other settings are the broker's defaults.
+    output topics accept messages of kafka.max_message_bytes. Other settings are the broker's defaults. With
+    kafka.alert_format = "avro", the schema of alerts is registered.
 
     Example:  streamdedup topics create --config streamdedup.toml --partitions 6 --replication 3
     """
@@ -61,6 +62,8 @@ def create(
     )
     for name in names:
         tell(f"{name}: {_outcome_text(name, outcome, partitions)}")
+    if (writer := alert_writer(settings)) is not None:
+        tell(f"{writer.subject}: {'schema registered' if writer.register() else 'has the schema, unchanged'}")
 
 
 def output_configs(settings: Settings) -> dict[str, dict[str, str]]:

@@ -3,7 +3,7 @@
 ``loop`` calls ``Publisher.publication`` after a batch is indexed, sends the messages, and then calls ``committed``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -13,7 +13,7 @@ from streamdedup.detection.model import Detection
 from streamdedup.index.values import Fence
 from streamdedup.kafka.protocols import Batch, Message
 from streamdedup.position import Partition, Position
-from streamdedup.wire import ALERT_VERSION, Alert, AlertDocument, encode_alert, rfc_3339
+from streamdedup.wire import ALERT_VERSION, Alert, AlertDocument, alert_json, encode_alert, rfc_3339
 from streamdedup.wire.copied_headers import SentHeaders, copied_headers, headers_bytes
 from streamdedup.wire.dead_letters import DaemonInfo, Stage, dead_letter
 
@@ -27,6 +27,7 @@ class LoopOptions:
         on_index_lost: Reaction to committed offsets that the index does not know: end, continue without the lost
             documents (their pairs are missed), or rebuild the index.
         copy_headers: Names of the record headers to copy to alerts; a dead letter that is too large drops them last.
+        encode_alert: Encodes an alert message.
     """
 
     duplicates_topic: str
@@ -37,6 +38,7 @@ class LoopOptions:
     breaker: BreakerOptions = field(default_factory=BreakerOptions)
     batch_records: int = 2_000
     copy_headers: tuple[str, ...] = ()
+    encode_alert: Callable[[Alert], bytes] = alert_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,5 +137,10 @@ class Publisher:
             complete=detection.complete,
             suppressed={rule.value: count for rule, count in detection.suppressed.items()},
         )
-        values = encode_alert(alert, max_bytes=self._options.max_message_bytes, header_bytes=headers_bytes(headers))
+        values = encode_alert(
+            alert,
+            max_bytes=self._options.max_message_bytes,
+            header_bytes=headers_bytes(headers),
+            encode=self._options.encode_alert,
+        )
         return [Message(self._options.duplicates_topic, document.id.encode(), value, headers) for value in values]

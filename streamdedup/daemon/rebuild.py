@@ -25,7 +25,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -40,14 +40,14 @@ from streamdedup.daemon.rebuild_window import (
     with_earliest_start,
 )
 from streamdedup.detection.model import document_number
-from streamdedup.errors import DecodeError, StoreUnavailable
+from streamdedup.errors import DecodeError, RegistryMisconfigured, StoreUnavailable
 from streamdedup.index.documents import PendingMatches
 from streamdedup.index.fingerprints import REBUILT_S
 from streamdedup.index.staging import StagingIndex
 from streamdedup.index.values import BrokerState, Fence
 from streamdedup.kafka.protocols import Batch, CommittedOffset, History, Source
 from streamdedup.position import Partition
-from streamdedup.wire import Alert, decode_alert
+from streamdedup.wire import Alert, AlertReader, ErrorCode, decode_alert
 
 #: Interval and duration of the calls that keep the group membership, in seconds.
 _HOLD_EVERY_S, _HOLD_S = 1.0, 0.01
@@ -59,6 +59,8 @@ _CLOCKS_MS = 3_600_000
 #: Records of a partition behind the committed offset that may have pending matches: twice the largest batch, because
 #: markers of transactions take offsets too.
 _PENDING_RECORDS = 20_000
+#: Why an alert in Avro cannot be read, although another registry may have its schema.
+_NO_SCHEMA = frozenset({ErrorCode.UNKNOWN_SCHEMA, ErrorCode.FOREIGN_FRAMING})
 
 log = structlog.get_logger("streamdedup.loop")  # one name for all modules of the loop, shown in each log line
 
@@ -77,6 +79,7 @@ class RebuildTarget:
         kept_ms: The lifetime in milliseconds: how much older than the next record a replayed document may be; None
             for no limit.
         markers_ms: How much older a replayed deletion may be: the life of a deletion marker; None for no limit.
+        alerts: Reads the alert topic.
     """
 
     staging: StagingIndex
@@ -84,6 +87,7 @@ class RebuildTarget:
     topics: Sequence[str]
     kept_ms: int | None
     markers_ms: int | None
+    alerts: AlertReader = field(default_factory=AlertReader)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +145,12 @@ class Rebuilder:
 
         Raises:
             StoreUnavailable: Another process rebuilds the index.
+            RegistryUnavailable: The schema registry does not answer; alerts may need it.
         """
         if name in self._begun:
             return False
         target = self._open_target(name)
+        target.alerts.ping()  # now, because alerts are read last
         target.staging.hold()  # takes the lease
         try:
             losses = None if find_losses is None else find_losses()
@@ -202,6 +208,8 @@ class Rebuilder:
         Raises:
             StoreUnavailable: The index's server does not answer; begin again.
             BrokerUnavailable: Kafka does not answer; begin again.
+            RegistryUnavailable: The schema registry does not answer; begin again.
+            RegistryMisconfigured: The schema of an alert is not in the registry.
             BatchRefused: Another process has taken over the rebuild.
         """
         begun = self._begun.pop(name)
@@ -476,8 +484,11 @@ class _Rebuild:
     def _alerts(self, batch: Batch) -> Iterator[Alert]:
         for record in batch.records:
             try:
-                alert = decode_alert(record.value or b"")
-            except DecodeError:
+                alert = decode_alert(self._target.alerts.as_json(record.value or b""))
+            except DecodeError as error:
+                if error.code in _NO_SCHEMA:
+                    cure = "restore the schema or the setting; without this alert its pairs would be published again"
+                    raise RegistryMisconfigured(f"alert {record.position}: {error}; {cure}") from error
                 continue  # another program also writes to the topic
             if alert.profile == self._pipeline.name:
                 yield alert

@@ -19,7 +19,14 @@ from typing import Final, NamedTuple, TypeVar
 
 import structlog
 
-from streamdedup.errors import BrokerMisconfigured, BrokerUnavailable, FatalError, MessageError, StreamdedupError
+from streamdedup.errors import (
+    BrokerMisconfigured,
+    BrokerUnavailable,
+    FatalError,
+    MessageError,
+    RegistryUnavailable,
+    StreamdedupError,
+)
 from streamdedup.kafka.protocols import Record, TopicFollower
 from streamdedup.position import Partition
 from streamdedup.serve.events import (
@@ -128,6 +135,8 @@ def _as_offsets(offsets: Mapping[Partition, int]) -> Offsets:
 
 def _reason(error: Exception | None) -> str:
     """Return the reason for a client, empty for a defect; ``error`` is None if the reader was not open in time."""
+    if isinstance(error, RegistryUnavailable):
+        return "the schema registry does not answer"
     if isinstance(error, FatalError):
         return "Kafka refuses the service, or has no such topic; the reason is in the log of the service"
     return "Kafka does not answer" if error is None or isinstance(error, BrokerUnavailable) else ""

@@ -12,7 +12,7 @@ import msgspec
 from streamdedup.errors import DecodeError
 from streamdedup.kafka.protocols import Record
 from streamdedup.serve.events import FeedEvent, one_line
-from streamdedup.wire import ErrorCode, decode_alert, rfc_3339
+from streamdedup.wire import AlertReader, ErrorCode, decode_alert, rfc_3339
 from streamdedup.wire.dead_letters import read_headers, whole_number
 
 
@@ -42,10 +42,15 @@ class DeadLetterBody(msgspec.Struct, frozen=True):
     attempts: int | None = None
 
 
-def _alert_event(record: Record) -> FeedEvent:
-    value, position = record.value or b"", record.position
-    profile = decode_alert(value).profile
-    return FeedEvent(position.partition, position.offset, profile, one_line(value))
+def alerts_kind(reader: AlertReader) -> StreamKind:
+    """Return the kind of the alerts topic, whose events are JSON."""
+
+    def event_of(record: Record) -> FeedEvent:
+        value, position = reader.as_json(record.value or b""), record.position
+        profile = decode_alert(value).profile
+        return FeedEvent(position.partition, position.offset, profile, one_line(value))
+
+    return StreamKind(name="alerts", event="alert", event_of=event_of)
 
 
 def _dead_letter_event(record: Record) -> FeedEvent:
@@ -65,5 +70,4 @@ def _dead_letter_event(record: Record) -> FeedEvent:
     return FeedEvent(position.partition, position.offset, None, msgspec.json.encode(body))
 
 
-ALERTS: Final = StreamKind(name="alerts", event="alert", event_of=_alert_event)
 DEAD_LETTERS: Final = StreamKind(name="dead-letters", event="dead-letter", event_of=_dead_letter_event)

@@ -104,6 +104,9 @@ class Kafka(TlsSection):
     """Consumer group. Daemons of one group share the partitions of the input topics."""
     duplicates_topic: Topic = "duplicates"
     """Topic of the alerts. It must exist."""
+    alert_format: Literal["json", "avro"] = "json"
+    """Format of the alerts: JSON, or Avro with a schema in the [schema registry](messages.md#alerts-in-avro). Readers
+    accept both."""
     dead_letter_topic: Topic = Field(
         default_factory=lambda values: f"{values['duplicates_topic']}.dlq",
         json_schema_extra={"default": "`<duplicates_topic>.dlq`"},

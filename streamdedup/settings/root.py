@@ -84,6 +84,9 @@ class Settings(Section):
                 yield "profiles", f"{shown(name)} is not a profile's name; allowed: 1 to 32 of a-z, 0-9, _ and -"
 
     def _check_formats(self) -> Iterator[tuple[str, str]]:
+        if self.kafka.alert_format != "json" and self.schema_registry.url is None:
+            yield "schema_registry.url", f'is missing; kafka.alert_format = "{self.kafka.alert_format}" needs it'
+            return
         for name, profile in self.profiles.items():
             formats = {"format": profile.format, "key_format": profile.key_format}
             needing = [key for key, form in formats.items() if form not in {None, "json", "text"}]

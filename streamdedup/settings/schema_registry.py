@@ -14,7 +14,7 @@ from streamdedup.settings.units import Duration, File, Kind, OptionalText, Secre
 
 
 class SchemaRegistry(TlsSection):
-    """Server, login and TLS of the schema registry, for profiles whose `format` has schemas."""
+    """Server, login and TLS of the schema registry, for profiles whose `format` has schemas, and for alerts in Avro."""
 
     url: Annotated[
         str | None, AfterValidator(check_url), Kind('a URL without a login, such as "https://HOST:PORT"')

@@ -1,9 +1,9 @@
 """The wire format: documents in (``documents``), alerts out (``alerts``), dead letters out (``dead_letters``).
 
 A record value, in a format from ``formats``, is decoded to a ``Document``, or ``DecodeError`` with a stable code is
-raised. An ``Alert`` is encoded as one or more JSON messages. The messages are specified in ``docs/messages.md`` and in
-the JSON Schemas in ``streamdedup/wire/schemas``; a change of a message touches both. Only ``Document.text`` and labels
-contain document text: no error and no header of this package does.
+raised. An ``Alert`` is encoded as one or more messages, in JSON or in Avro (``avro_alerts``). The messages are
+specified in ``docs/messages.md`` and in the JSON Schemas in ``streamdedup/wire/schemas``; a change of a message touches
+both. Only ``Document.text`` and labels contain document text: no error and no header of this package does.
 """
 
 from importlib import resources
@@ -14,9 +14,11 @@ from streamdedup.wire.alerts import (
     MIN_ALERT_BYTES,
     Alert,
     AlertDocument,
+    AlertReader,
     Contained,
     Match,
     Reason,
+    alert_json,
     decode_alert,
     encode_alert,
     rfc_3339,
@@ -49,6 +51,7 @@ __all__ = [
     "SCOPE_BYTES",
     "Alert",
     "AlertDocument",
+    "AlertReader",
     "Contained",
     "Decoder",
     "Document",
@@ -60,6 +63,7 @@ __all__ = [
     "Reason",
     "Registry",
     "RegistryFormat",
+    "alert_json",
     "content_digest",
     "decode_alert",
     "encode_alert",

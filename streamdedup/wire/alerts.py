@@ -1,10 +1,11 @@
-"""Alerts: a document and its matches, encoded as one or more JSON messages and decoded from them.
+"""Alerts: a document and its matches, encoded as one or more messages and decoded from them.
 
-``daemon.publisher`` encodes; rebuilds, ``serve`` and commands decode. A new field needs a row in
-``schemas/alert.schema.json`` and ``docs/messages.md``; one of ``Match`` also ``Meta``.
+``daemon.publisher`` encodes; rebuilds, ``serve`` and commands decode. A new field has a default, a row in
+``schemas/alert.schema.json`` and in ``docs/messages.md``; one of ``Match`` also ``Meta``. ``avro_alerts`` derives the
+Avro schema from these classes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final, Literal
 
@@ -21,6 +22,8 @@ Method = Literal["exact", "estimated"]
 Contained = Literal["document", "match", "both"]
 #: Reason for an alerted pair: its similarity, or its containment where the similarity is below the threshold.
 Reason = Literal["similarity", "containment"]
+#: RFC 3339, UTC; a number of milliseconds in Avro.
+Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 
 #: Version of the alert format; raised by each change that would make subscribers misread an alert.
 ALERT_VERSION: Final = 1
@@ -125,7 +128,7 @@ class AlertDocument(DocumentVersion, frozen=True, omit_defaults=True):
         label, incarnation: As in ``Match``.
     """
 
-    record_time: str
+    record_time: Time
     published_at: str | None
     source: str | None
     label: str = ""
@@ -134,7 +137,7 @@ class AlertDocument(DocumentVersion, frozen=True, omit_defaults=True):
     @property
     def time_ms(self) -> int:
         """The record time in milliseconds since the epoch."""
-        return _to_ms(self.record_time)
+        return to_ms(self.record_time)
 
 
 class Alert(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -167,7 +170,7 @@ class Alert(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     threshold: float
     part: int
     parts: int
-    detected_at: str
+    detected_at: Time
     containment_threshold: float | None = None
     complete: bool = True
     suppressed: dict[str, int] = {}
@@ -177,10 +180,11 @@ class Alert(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     @property
     def detected_at_ms(self) -> int:
         """The detection time in milliseconds since the epoch."""
-        return _to_ms(self.detected_at)
+        return to_ms(self.detected_at)
 
 
-_encode = msgspec.json.Encoder().encode
+#: Encodes one message, whose part is set, as JSON; also a match.
+alert_json = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Alert).decode
 
 
@@ -189,6 +193,7 @@ def encode_alert(
     max_matches: int = DEFAULT_MAX_MATCHES,
     max_bytes: int = DEFAULT_MAX_ALERT_BYTES,
     header_bytes: int = 0,
+    encode: Callable[[Alert], bytes] = alert_json,
 ) -> list[bytes]:
     """Return the messages for an alert, in order; none for an alert without matches.
 
@@ -200,6 +205,7 @@ def encode_alert(
         max_bytes: Limit on a message, with its key (the document id), headers and framing; at least
             ``MIN_ALERT_BYTES``.
         header_bytes: Bytes of the message headers, at most ``copied_headers.MAX_COPIED_BYTES``.
+        encode: Encodes one message, in fewer bytes than JSON if the message is near the limit.
 
     Raises:
         ValueError: A limit is below its minimum.
@@ -207,19 +213,19 @@ def encode_alert(
     if max_matches < 1 or max_bytes < MIN_ALERT_BYTES:
         raise ValueError(f"an alert needs room for one match and {MIN_ALERT_BYTES:,} bytes: {max_matches}, {max_bytes}")
     # The encoded match makes the order total, so that equal alerts give equal bytes.
-    matches = sorted(alert.matches, key=lambda match: (-match.similarity, match.id, _encode(match)))
+    matches = sorted(alert.matches, key=lambda match: (-match.similarity, match.id, alert_json(match)))
     # The longest message without matches: no part number has more digits than the number of matches.
-    fixed_bytes = len(_encode(replace(alert, matches=(), part=len(matches), parts=len(matches))))
+    fixed_bytes = len(alert_json(replace(alert, matches=(), part=len(matches), parts=len(matches))))
     fixed_bytes += len(alert.document.id.encode()) + header_bytes + _RECORD_OVERHEAD_BYTES
     groups = list(_grouped(matches, max_matches, max_bytes - fixed_bytes))
     return [
-        _encode(replace(alert, matches=tuple(group), part=part, parts=len(groups)))
+        encode(replace(alert, matches=tuple(group), part=part, parts=len(groups)))
         for part, group in enumerate(groups, 1)
     ]
 
 
 def decode_alert(value: bytes) -> Alert:
-    """Decode one alert message; unknown fields are ignored.
+    """Decode one alert message in JSON; unknown fields are ignored.
 
     Raises:
         DecodeError: The value is no alert message in this version.
@@ -228,10 +234,33 @@ def decode_alert(value: bytes) -> Alert:
         alert = _decode(value)
         if not all(match.pair for match in alert.matches):
             raise ValueError("a match without the field `pair`")  # noqa: TRY301  one error for whatever is wrong
-        _to_ms(alert.document.record_time), _to_ms(alert.detected_at)  # raise for an invalid time
+        to_ms(alert.document.record_time), to_ms(alert.detected_at)  # raise for an invalid time
     except ValueError as error:
+        if is_framed(value):
+            raise DecodeError(ErrorCode.FOREIGN_FRAMING, "Avro needs schema_registry.url and the extra") from None
         raise DecodeError(ErrorCode.INVALID_FIELD, f"no alert message of version {ALERT_VERSION}: {error}") from None
     return alert
+
+
+def is_framed(value: bytes) -> bool:
+    """Tell whether a value has the frame of a schema registry: a zero byte, and a schema id of four bytes."""
+    return value[:1] == b"\0" and len(value) > 5
+
+
+class AlertReader:
+    """Reads alerts in JSON; ``avro_alerts.AvroAlerts`` also those in Avro."""
+
+    def as_json(self, value: bytes) -> bytes:
+        """Return an alert message as JSON; the bytes of a message that is not in Avro are unchanged.
+
+        Raises:
+            DecodeError: The value is an Avro message, and none of an alert.
+            RegistryUnavailable: The schema registry does not answer.
+        """
+        return value
+
+    def ping(self) -> None:
+        """Raise ``RegistryUnavailable`` if a schema registry is needed and does not answer."""
 
 
 def _grouped(matches: Sequence[Match], max_count: int, max_bytes: int) -> Iterator[list[Match]]:
@@ -239,7 +268,7 @@ def _grouped(matches: Sequence[Match], max_count: int, max_bytes: int) -> Iterat
     group: list[Match] = []
     room = max_bytes
     for match in matches:
-        needed_bytes = len(_encode(match)) + 1  # a comma
+        needed_bytes = len(alert_json(match)) + 1  # a comma
         if group and (len(group) == max_count or needed_bytes > room):
             yield group
             group, room = [], max_bytes
@@ -255,7 +284,7 @@ def rfc_3339(time_ms: int) -> str:
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _to_ms(text: str) -> int:
+def to_ms(text: str) -> int:
     """Parse a time; the reverse of ``rfc_3339``.
 
     Raises:

@@ -49,22 +49,18 @@ METADATA_REQUEST = struct.pack(">ihhihi", 14, 3, 0, 1, -1, 0)
 
 _JAVA_ADVICE = "install Java 17 and Maven (Debian: apt-get install openjdk-17-jre-headless maven)"
 _MAVEN_ADVICE = "install Maven (Debian: apt-get install maven)"
+#: Writes the logs of Java programs.
+SLF4J = "org.slf4j:slf4j-simple:1.7.36"
 _MAVEN_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
-_POM = f"""\
+_DEPENDENCY = "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+_POM = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>streamdedup</groupId>
   <artifactId>kafka-for-tests</artifactId>
   <version>1</version>
   <packaging>pom</packaging>
-  <dependencies>
-    <dependency>
-      <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{KAFKA_VERSION}</version>
-    </dependency>
-    <dependency>
-      <groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version>
-    </dependency>
-  </dependencies>
+  <dependencies>{}</dependencies>
 </project>
 """
 
@@ -105,28 +101,38 @@ class ToolRun(ManagedProcess):
 
 
 def fetch_kafka(cache: Path) -> Path:
-    """Return the folder of Kafka's jars, and fetch them with Maven if the cache does not contain them.
+    """Return the folder of Kafka's jars; see ``fetch_jars``."""
+    return fetch_jars(cache, f"kafka-{KAFKA_VERSION}", f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", SLF4J)
+
+
+def fetch_jars(cache: Path, name: str, *artifacts: str) -> Path:
+    """Return the folder of the jars of Maven artifacts, and fetch them if the cache does not contain them.
 
     Of several processes one fetches and the others wait. The folder appears when it is complete.
 
     Args:
-        cache: Folder of the jars; is created.
+        cache: Folder of such folders; is created.
+        name: Name of the folder.
+        artifacts: Group, artifact and version, with colons between them.
 
     Raises:
         MissingToolError: Maven is not installed.
         ServerError: Maven failed; the text ends with its output.
     """
-    jars = cache / f"kafka-{KAFKA_VERSION}"
+    jars = cache / name
     if jars.is_dir():
         return jars
     find_tool("java", _JAVA_ADVICE)
     maven = find_tool("mvn", _MAVEN_ADVICE)
     cache.mkdir(parents=True, exist_ok=True)
-    with locked(cache / f"kafka-{KAFKA_VERSION}.lock"):
+    with locked(cache / f"{name}.lock"):
         if jars.is_dir():
             return jars
         with tempfile.TemporaryDirectory(prefix="fetch-", dir=cache) as scratch:
-            (Path(scratch) / "pom.xml").write_text(_POM, encoding="utf-8")
+            (Path(scratch) / "pom.xml").write_text(
+                _POM.format("".join(_DEPENDENCY.format(*artifact.split(":")) for artifact in artifacts)),
+                encoding="utf-8",
+            )
             # Strict: a download that does not match the checksum of the repository is an error.
             arguments = [maven, "--batch-mode", "--quiet", "--strict-checksums", _MAVEN_GOAL]
             arguments += [f"-DoutputDirectory={scratch}/jars", "-DincludeScope=runtime"]

@@ -397,6 +397,7 @@ versions = {
     "partition": st.integers(0, 99),
     "offset": st.integers(0, 2**63 - 1),
 }
+incarnations = st.sampled_from(["", "0123456789abcdef"])
 matches = st.builds(
     Match,
     **versions,
@@ -412,6 +413,7 @@ matches = st.builds(
     label=st.text(max_size=9),
     source=st.none() | st.text(min_size=1, max_size=9),
     published_at=st.none() | st.text(min_size=1, max_size=9),
+    incarnation=incarnations,
 )
 times = st.integers(-62_135_596_800_000, 253_402_300_799_999).map(rfc_3339)
 alerts = st.builds(
@@ -425,6 +427,7 @@ alerts = st.builds(
         published_at=short_texts,
         source=short_texts,
         label=st.text(max_size=9),
+        incarnation=incarnations,
     ),
     matches=st.lists(matches, min_size=1, max_size=12).map(tuple),
     cluster_id=ids,
@@ -432,6 +435,9 @@ alerts = st.builds(
     part=st.just(1),
     parts=st.just(1),
     detected_at=times,
+    containment_threshold=st.none() | st.floats(0, 1, exclude_min=True),
+    cluster_label=st.text(max_size=9),
+    cluster_size=st.none() | st.integers(1, 1_000),
     complete=st.booleans(),
     suppressed=st.dictionaries(
         st.sampled_from(["min_shingles", "only_sources", "ignore_same_source", "ignore_sources"]), st.integers(1, 2**31)

@@ -2,6 +2,7 @@
 
 ``RegistryFormat`` is the format of values, and of record keys, with schemas; the modules ``avro``, ``json_schema`` and
 ``protobuf`` compile its schemas. ``produce`` writes values with ``writer``, the checks call ``missing_fields``.
+``wire.avro_alerts`` registers the schema of alerts.
 
 A schema never changes under its id, so ``RegistryFormat`` asks once for each. An unknown id may be registered later:
 ``RegistryFormat`` asks for it once in a batch. The loop of the daemon repeats failed requests.
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.client import HTTPException
 from threading import Event
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
 from urllib.parse import quote, urlsplit
 from uuid import UUID
 
@@ -25,6 +26,8 @@ from streamdedup.errors import DecodeError, RegistryMisconfigured, RegistryUnava
 from streamdedup.http_client import HttpSession
 from streamdedup.wire.error_codes import ErrorCode
 from streamdedup.wire.formats.fields import Headers, Schema
+
+T = TypeVar("T")
 
 #: Largest number of bytes of a schema and of those that it refers to; schemas have some kilobytes.
 MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
@@ -44,6 +47,9 @@ _MAX_ID = 2**31 - 1  # of the API; the four bytes of a frame may hold a greater 
 #: Error codes of the API: no such subject, version, schema.
 _MISSING = frozenset({40401, 40402, 40403})
 _BUSY = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
+_LOGIN_REFUSED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
+#: A schema that does not fit the earlier schemas of a subject, or the rules of the registry.
+_CONFLICTS = frozenset({HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY})
 
 
 class RegisteredSchema(NamedTuple):
@@ -93,6 +99,10 @@ class _Answer(msgspec.Struct, rename="camel"):
     schema_type: str | None = None
     references: list[_Reference] | None = None
     id: int = 0
+
+
+class _SchemaId(msgspec.Struct):
+    id: int
 
 
 class _Refusal(msgspec.Struct):
@@ -155,6 +165,16 @@ class RegistrySession:
         answer = self._get(f"subjects/{quote(subject, safe='')}/versions/latest")
         return None if answer is None else self._with_references(answer)
 
+    def register(self, subject: str, text: str) -> int:
+        """Return the id of an Avro schema in a subject, which gets the schema if it does not have it.
+
+        Raises:
+            RegistryUnavailable: As ``by_id``.
+            RegistryMisconfigured: As ``by_id``; or the subject does not accept the schema.
+        """
+        answer = self._ask(_SchemaId, f"subjects/{quote(subject, safe='')}/versions", text)
+        return 0 if answer is None else answer.id  # never None: the subject is created
+
     def _with_references(self, answer: _Answer) -> RegisteredSchema:
         texts: dict[str, str] = {}
         self._collect(answer, texts, set(), time.monotonic() + _REFERENCES_TIMEOUTS * self._registry.timeout_s)
@@ -182,12 +202,20 @@ class RegistrySession:
             texts[reference.name] = referred.schema
 
     def _get(self, path: str, *, may_be_unknown: bool = False) -> _Answer | None:
-        """Return an answer; None for a missing subject, version or schema, and for an unknown path if it may be."""
+        """Return a schema; None for a missing subject, version or schema, and for an unknown path if it may be."""
+        return self._ask(_Answer, path, may_be_unknown=may_be_unknown)
+
+    def _ask(self, kind: type[T], path: str, schema: str | None = None, *, may_be_unknown: bool = False) -> T | None:
+        """Return an answer as ``_get`` does, also to an Avro schema that is to be registered."""
         url, authorization = self._registry.url, self._registry.authorization()
         headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         headers |= {} if authorization is None else {"Authorization": authorization}
+        method, sent = "GET", None
+        if schema is not None:
+            method, sent = "POST", msgspec.json.encode({"schema": schema})
+            headers["Content-Type"] = "application/vnd.schemaregistry.v1+json"
         try:
-            status, body = self._http.request("GET", f"{urlsplit(url).path.rstrip('/')}/{path}", headers)
+            status, body = self._http.request(method, f"{urlsplit(url).path.rstrip('/')}/{path}", headers, sent)
         except (OSError, HTTPException) as error:
             raise RegistryUnavailable(f"the schema registry {url} does not answer: {error!r}") from error
         if status == HTTPStatus.NOT_FOUND and _error_code(body) in _MISSING:
@@ -202,28 +230,33 @@ class RegistrySession:
             raise RegistryUnavailable(f"the schema registry {url} answers with status {status}")
         with suppress(msgspec.DecodeError):
             if status == HTTPStatus.OK:
-                return self._schema(body)
+                return self._decoded(kind, body)
         # Another status, or a body that is no answer of the API.
-        kind = RegistryUnavailable if self._registry.has_answered.is_set() else RegistryMisconfigured
-        raise kind(self._advice(status))
+        may_pass = self._registry.has_answered.is_set() and (
+            schema is None or status not in _LOGIN_REFUSED | _CONFLICTS
+        )
+        raise (RegistryUnavailable if may_pass else RegistryMisconfigured)(self._advice(status, path))
 
-    def _schema(self, body: bytes) -> _Answer:
-        """Return a schema; raise ``DecodeError`` where it is beyond a bound, msgspec's where the body is none."""
+    def _decoded(self, kind: type[T], body: bytes) -> T:
+        """Return an answer; raise ``DecodeError`` where it is beyond a bound, msgspec's where the body is none."""
         self._received_bytes += len(body)
         if self._received_bytes > MAX_ANSWER_BYTES:
             reason = f"the schema and those that it refers to are longer than {MAX_ANSWER_BYTES:,} bytes"
             raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, reason)
         try:
-            answer = msgspec.json.decode(body, type=_Answer)
+            answer = msgspec.json.decode(body, type=kind)
         except RecursionError:
             raise DecodeError(ErrorCode.UNUSABLE_SCHEMA, "the answer of the registry is nested too deeply") from None
         self._registry.has_answered.set()
         return answer
 
-    def _advice(self, status: int) -> str:
-        url = self._registry.url
-        if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-            return f"the schema registry {url} refuses the login (status {status}); see schema_registry.username"
+    def _advice(self, status: int, path: str) -> str:
+        url, where = self._registry.url, f"(status {status}, {path})"
+        if status in _LOGIN_REFUSED:
+            return f"the schema registry {url} refuses the login {where}; see schema_registry.username"
+        if status in _CONFLICTS:
+            text = "later schemas or those of another program are there; choose another topic, or delete them"
+            return f"the schema registry {url} refuses the schema {where}: {text}"
         return f"schema_registry.url: {url} is not the API of a schema registry (status {status})"
 
 

@@ -1,0 +1,180 @@
+"""Alerts in Avro, framed for a schema registry. Reader and writer need the extra ``registry``.
+
+``_record`` makes the schema from the classes of ``alerts``: a new field of a class is a field of the record, with its
+default. A field that JSON may leave out is null, a ``Time`` is a number, and a name out of a few is a text, so that
+further names stay compatible. ``first_match`` repeats the first match beside the list, for tables: Kafka Connect makes
+columns from records, but not from lists.
+"""
+
+from contextlib import suppress
+from datetime import datetime
+from functools import lru_cache
+from importlib import import_module
+from io import BytesIO
+from typing import Any, Final, get_args
+from uuid import UUID
+
+import msgspec
+from msgspec import NODEFAULT, inspect
+
+from streamdedup.errors import DecodeError, StreamdedupError
+from streamdedup.wire.alerts import (
+    Alert,
+    AlertDocument,
+    AlertReader,
+    Match,
+    Time,
+    alert_json,
+    is_framed,
+    rfc_3339,
+    to_ms,
+)
+from streamdedup.wire.error_codes import ErrorCode
+from streamdedup.wire.formats.registry import Registry, RegistrySession, split_frame
+
+_PRIMITIVES: Final[dict[type[Any], str]] = {
+    str: "string",
+    int: "long",
+    inspect.StrType: "string",
+    inspect.IntType: "long",
+    inspect.FloatType: "double",
+    inspect.BoolType: "boolean",
+}
+
+
+def _type(info: Any) -> Any:
+    """Return the Avro type for a type of a field."""
+    made: Any
+    match info:
+        case inspect.Metadata(extra_json_schema={"format": "date-time"}):
+            made = {"type": "long", "logicalType": "timestamp-millis"}
+        case inspect.Metadata():
+            made = _type(info.type)
+        case inspect.StructType():
+            made = _record(info)
+        case inspect.UnionType():  # with None
+            made = ["null", _type(next(kind for kind in info.types if not isinstance(kind, inspect.NoneType)))]
+        case inspect.VarTupleType():
+            made = {"type": "array", "items": _type(info.item_type)}
+        case inspect.DictType():
+            made = {"type": "map", "values": _type(info.value_type)}
+        case inspect.LiteralType():
+            made = _PRIMITIVES[type(info.values[0])]
+        case _:
+            made = _PRIMITIVES[type(info)]
+    return made
+
+
+def _record(info: Any) -> dict[str, Any]:
+    return {"type": "record", "name": info.cls.__name__, "fields": [_field(field) for field in info.fields]}
+
+
+def _field(field: inspect.Field) -> dict[str, Any]:
+    type_ = ["null", "string"] if field.name in _NULL_TEXTS else _type(field.type)
+    if isinstance(type_, list):
+        return {"name": field.name, "type": type_, "default": None}
+    default = field.default if field.default_factory is NODEFAULT else field.default_factory()
+    has_default = not (field.required or default == "")  # `pair` is empty in matches of `serve` alone
+    return {"name": field.name, "type": type_} | ({"default": default} if has_default else {})
+
+
+_FIELDS = [field for kind in (Alert, AlertDocument, Match) for field in msgspec.structs.fields(kind)]
+#: Texts that are empty in an object of ``alerts`` where they are absent from JSON.
+_NULL_TEXTS: Final = {field.name for field in _FIELDS if field.default == "" and field.name != "pair"}
+_TIMES: Final = {field.name for field in _FIELDS if Time in (field.type, *get_args(field.type))}
+_ALERT: Final = _record(inspect.type_info(Alert))
+_ALERT["namespace"] = "streamdedup"
+_ALERT["fields"].append({"name": "first_match", "type": "Match"})
+#: The schema, as it is registered.
+ALERT_SCHEMA: Final = msgspec.json.encode(_ALERT).decode()
+
+
+class AvroAlerts(AlertReader):
+    """Encodes alerts in Avro, and reads those in Avro and in JSON; reading may be done by several threads.
+
+    Args:
+        registry: The registry.
+        subject: Subject of the schema.
+
+    Raises:
+        ModuleNotFoundError: The extra is not installed.
+    """
+
+    def __init__(self, registry: Registry, subject: str) -> None:
+        self._avro = import_module("fastavro")
+        self._parsed = self._avro.parse_schema(_ALERT)
+        self._registry = registry
+        self._schema = lru_cache(maxsize=64)(self._fetched)
+        self._frame = b""
+        self.subject = subject
+
+    def registered_id(self) -> int | None:
+        """Return the id of the newest schema of the subject: 0 for another schema, None without any."""
+        try:
+            with RegistrySession(self._registry) as session:
+                newest = session.latest(self.subject)
+        except DecodeError:
+            return 0  # it is too long, or refers to a missing one
+        if newest is None:
+            return None
+        return newest.schema_id if newest.kind == "AVRO" and msgspec.json.decode(newest.text) == _ALERT else 0
+
+    def register(self) -> bool:
+        """Register the schema unless it is the newest of the subject; tell whether it was. See ``RegistrySession``."""
+        schema_id = self.registered_id()
+        if is_new := not schema_id:
+            with RegistrySession(self._registry) as session:
+                schema_id = session.register(self.subject, ALERT_SCHEMA)
+        self._frame = b"\0" + (schema_id or 0).to_bytes(4, "big")
+        return is_new
+
+    def encode(self, alert: Alert) -> bytes:
+        """Encode one message, whose part is set. Raises as ``register``, which it calls if nothing has."""
+        if not self._frame:
+            self.register()
+        fields = msgspec.to_builtins(alert)
+        fields["first_match"] = fields["matches"][0]
+        for record in (fields, fields["document"], *fields["matches"]):
+            record.update({name: to_ms(record[name]) for name in _TIMES & record.keys()})
+        stream = BytesIO()
+        self._avro.schemaless_writer(stream, self._parsed, fields)
+        return self._frame + stream.getvalue()
+
+    def as_json(self, value: bytes) -> bytes:
+        """See ``AlertReader``."""
+        if not is_framed(value):
+            return value
+        schema_id, body = split_frame(value, (), "")
+        stream = BytesIO(body)
+        try:
+            fields = self._avro.schemaless_reader(stream, self._schema(schema_id), self._parsed)
+            if stream.read(1):
+                raise ValueError("bytes are left over")  # noqa: TRY301  one error for whatever is wrong
+            return alert_json(msgspec.convert(_in_json(fields), Alert))
+        except StreamdedupError:
+            raise
+        except Exception as error:  # noqa: BLE001  of fastavro, for damaged bytes and schemas: of a dozen classes
+            # The texts of errors of fastavro quote the value.
+            reason = str(error) if isinstance(error, msgspec.ValidationError) else type(error).__name__
+            raise DecodeError(ErrorCode.INVALID_FIELD, f"no alert by schema {schema_id}: {reason}") from None
+
+    def ping(self) -> None:
+        """See ``AlertReader``."""
+        with RegistrySession(self._registry) as session, suppress(DecodeError):
+            session.by_id(1)
+
+    def _fetched(self, schema_id: int | UUID) -> Any:
+        with RegistrySession(self._registry) as session:
+            registered = session.by_id(schema_id)
+        return self._avro.parse_schema(msgspec.json.decode(registered.text))
+
+
+def _in_json(content: Any) -> Any:
+    """Return decoded Avro with the types of JSON."""
+    if isinstance(content, dict):
+        return {
+            name: _in_json(inner) for name, inner in content.items() if inner is not None or name not in _NULL_TEXTS
+        }
+    if isinstance(content, list):
+        return [_in_json(inner) for inner in content]
+    return rfc_3339(to_ms(content.isoformat())) if isinstance(content, datetime) else content
