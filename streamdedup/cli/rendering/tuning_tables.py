@@ -62,10 +62,8 @@ def sample_text(results: dict[str, Any]) -> str:
     counts = sample["looked_at"]
     if all(count == sample["documents"] for count in counts.values()):
         return text
-    text += f" Looked at {', '.join(f'{count:,} with {kind}' for kind, count in counts.items())}:"
-    if sample["cut_by_time"]:
-        return f"{text} a larger --time compares more."
-    return f"{text} long texts have enough shingles in fewer, and the other kinds are compared on a part."
+    looked_at = ", ".join(f"{count:,} with {kind}" for kind, count in counts.items())
+    return f"{text} Looked at {looked_at}: a larger --time compares more."
 
 
 def forecast_size(size: float) -> str:
