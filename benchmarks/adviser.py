@@ -31,7 +31,12 @@ from streamdedup.tuning.comparison import TIME_S, Question, compare_in_time
 from streamdedup.tuning.results import results_of
 from streamdedup.tuning.sample import draw_sample
 
-SETS = ("fnc1_bodies", "sms_spam", "masakhane_news", "playstore_reviews")
+SETS = ("fnc1_bodies", "sms_spam", "masakhane_news", "playstore_reviews", "saudi_news_july", "shop_listings")
+#: Keys that decide which documents are alike.
+KEYS = (
+    "shingle_unit", "shingle_size", "threshold", "containment_threshold", "recall_from", "fold_marks", "fold_variants",
+    "fold_look_alikes", "keep_urls", "min_words",
+)  # fmt: skip
 SAMPLE_DOCUMENTS, QUICK_DOCUMENTS = 20_000, 300
 WORDS = ShingleOptions("word", 3)
 
@@ -91,7 +96,7 @@ def tuned(documents: Corpus, profile: Profile, time_s: float) -> dict[str, Any]:
 
 def changed_keys(before: Profile, after: Profile) -> Iterator[str]:
     """Yield the keys that decide which documents are alike and have another value."""
-    for key in ("shingle_unit", "shingle_size", "containment_threshold", "fold_marks", "fold_variants", "min_words"):
+    for key in KEYS:
         if getattr(before, key) != getattr(after, key):
             yield f"{key} {getattr(after, key)}"
     if after.stop_shingles != before.stop_shingles:

@@ -31,7 +31,7 @@ def corpus(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("tune") / "texts.jsonl"
     lines = []
     for at in range(340):
-        words = " ".join(f"word{(at * 7919 + place * 104729) % 4001}" for place in range(40))
+        words = " ".join(f"word{at}x{place}" for place in range(40))
         for copy, extra in enumerate(("", f" {HOSTILE}", f" {HOSTILE} once more")):
             lines.append(json.dumps({"id": f"{at}/{copy}<b>", "text": f"{words}{extra}"}))
     path.write_text("\n".join(lines), encoding="utf-8")
@@ -107,7 +107,7 @@ def test_each_threshold_has_its_pairs_and_those_below_the_recommendation_ten_in_
             assert pair["passage_words"] <= pair["common_words"] <= min(pair["left_words"], pair["right_words"])
     printed = streamdedup("tune", corpus, "--unit", "word", "--size", 3, "--threshold", 0.95, "-t", 0.8).stdout
     assert "Pairs that a threshold adds, with shingles word 3" in printed
-    assert re.search(r"from 0\.8: \d+ pairs, \d+ more", printed)
+    assert re.search(r"from 0\.8: [\d,]+ pairs, [\d,]+ more", printed)
 
 
 def test_a_step_below_shows_what_texts_have_in_common_at_any_width(corpus, tmp_path):
@@ -118,8 +118,9 @@ def test_a_step_below_shows_what_texts_have_in_common_at_any_width(corpus, tmp_p
     for columns in (80, 120):
         text = on_a_terminal(columns, "tune", corpus, *options, NO_COLOR="1")
         shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
-        pair = r"0\.9\d  \d+/2<b> ~ \d+/[01]<b>: \d+ words in common, of \d+ and \d+; \d+ in a row: "
-        assert re.search(pair, " ".join(shown.split()).replace(" ~ ", " ~ "))
+        pair = r"0\.\d\d \d+/2<b> ~ \d+/[01]<b>: \d+ words in common, of \d+ and \d+; \d+ in a row: "
+        assert re.search(pair, " ".join(shown.split()))
+        assert all(len(line.rstrip()) <= columns for line in shown.splitlines())
 
 
 def test_a_recall_that_the_limits_prevent_is_not_recommended(corpus, tmp_path):
@@ -174,8 +175,8 @@ def test_a_report_without_its_libraries_names_the_extra(corpus, tmp_path):
 def test_tables_are_for_people_and_name_the_recommendation():
     done = streamdedup("tune", SAMPLE / "reviews.jsonl", "--profile", "reviews")
     assert done.returncode == 0, done.stderr
-    assert "Recommended: char 5" in done.stdout
-    assert "[profiles.reviews]" in done.stdout
+    assert "Not recommended, the cheapest: char 5" in done.stdout
+    assert "[profiles.reviews]" not in done.stdout
     assert "too few to check the recall by" in done.stdout
     assert 'with "packed" on Redis 7' in done.stdout
 
@@ -220,7 +221,7 @@ def test_a_file_name_that_is_not_utf8_is_shown_with_escapes(tmp_path):
     corpus.write_text("\n".join(lines), encoding="utf-8")
     done = streamdedup("tune", corpus, "--json")
     assert done.returncode == 0, done.stderr
-    assert "caf\\udce9.jsonl" in done.stderr + done.stdout or json.loads(done.stdout)["proposed"]["command"] is None
+    assert "caf\\udce9.jsonl" in done.stderr + done.stdout or json.loads(done.stdout)["proposed"] is None
 
 
 def test_the_example_of_the_page_is_the_output():
@@ -399,6 +400,7 @@ def test_applied_proposals_find_the_pairs_that_they_promise(tmp_path):
         longer = [f"w{at}x{place}" for place in range(60)]
         lines += [" ".join(story), " ".join(f"{word[0]}\u064e{word[1:]}" for word in story)]
         lines += [" ".join(longer), " ".join([*longer, *(f"more{at}x{place}" for place in range(16))])]
+    lines += [" ".join(f"other{at}x{place}" for place in range(30)) for at in range(840)]
     texts = (json.dumps({"id": str(at), "text": text}) for at, text in enumerate(lines))
     corpus.write_text("\n".join(texts), encoding="utf-8")
     done = streamdedup("tune", corpus, "--json", "--unit", "word", "--size", 3, "--apply", config)

@@ -638,7 +638,8 @@ class TestSources:
             assert "(s1) ~ d" in tables_text(results, io.StringIO())
 
     def test_too_few_added_pairs_lower_no_threshold(self):
-        assert not any(name.startswith("threshold") for name in proposed(TestSteps.edited()[:20], sources=["a", "b"] * 10))
+        names = proposed(TestSteps.edited()[:20], sources=["a", "b"] * 10)
+        assert not any(name.startswith("threshold") for name in names)
 
     @pytest.mark.parametrize(("count", "is_family"), [(9, False), (12, True)])
     def test_gained_families_of_a_template_are_named_and_left_out(self, count, is_family, monkeypatch):
