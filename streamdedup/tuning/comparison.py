@@ -114,10 +114,8 @@ class ComparedSettings(NamedTuple):
 
 def compare_in_time(question: Question, sample: Sample, progress: Progress, time_s: float = TIME_S) -> ComparedSettings:
     """Compare all kinds of shingles on a part of a sample, and the recommended kind on more; raises as the next one."""
-    if len(question.kinds) == 1:
-        return compare_settings(question, sample, progress, _share(question.kinds, sample, time_s * CHARACTERS_PER_S))
-    share = _share(question.kinds, sample, time_s * KINDS_CHARACTERS_PER_S)
-    compared = compare_settings(question, sample, progress, share)
+    rate = CHARACTERS_PER_S if len(question.kinds) == 1 else KINDS_CHARACTERS_PER_S
+    compared = compare_settings(question, sample, progress, _share(question.kinds, sample, time_s * rate))
     best = compared.recommendation.row
     share = _share([best.options], sample, time_s * CHARACTERS_PER_S)
     if len(used_text_numbers(sample.texts, [best.options.unit], share)) <= best.study.documents_count:

@@ -17,7 +17,8 @@ from streamdedup.tuning.advice import SERVERS, warnings
 from streamdedup.tuning.candidates import ALL_PAIRS
 from streamdedup.tuning.comparison import DAY_S, ComparedSettings, Progress, Question
 from streamdedup.tuning.memory import BAND_LIFETIMES, bytes_per_document
-from streamdedup.tuning.proposals import MeasuredProposal, Proposals, learning_command, study_proposals
+from streamdedup.tuning.meter import MeasuredProposal
+from streamdedup.tuning.proposals import Proposals, learning_command, study_proposals
 from streamdedup.tuning.rows import TuningRow
 from streamdedup.tuning.shown_pairs import across_share, shown_pairs
 from streamdedup.tuning.study import BINS, Study

@@ -285,7 +285,7 @@ def _print_pairs(console: Console, pairs: Sequence[Mapping[str, Any]]) -> None:
     """Print pairs with their sources and what their texts have in common."""
     for pair in pairs:
         names = " ~ ".join(
-            printable(pair[side] if pair[f"{side}_source"] is None else f"{pair[side]} ({pair[f'{side}_source']})")
+            printable(f"{pair[side]} ({source})" if (source := pair[f"{side}_source"]) else pair[side])
             for side in ("left", "right")
         )
         common = f"{pair['common_words']:,} words in common, of {pair['left_words']:,} and {pair['right_words']:,}"
