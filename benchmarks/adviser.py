@@ -37,7 +37,7 @@ KEYS = (
     "shingle_unit", "shingle_size", "threshold", "containment_threshold", "recall_from", "fold_marks", "fold_variants",
     "fold_look_alikes", "keep_urls", "min_words",
 )  # fmt: skip
-SAMPLE_DOCUMENTS, QUICK_DOCUMENTS = 20_000, 300
+SAMPLE_DOCUMENTS, QUICK_DOCUMENTS = 20_000, 1_000
 WORDS = ShingleOptions("word", 3)
 
 
