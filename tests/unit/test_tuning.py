@@ -631,9 +631,10 @@ class TestSources:
             trial = trials["threshold = 0.5, recall_from = 0.6"]
             step = {step["threshold"]: step["pairs"] for step in results["thresholds"]}
             assert (trial["across"], trial["pairs"], trial["gained"]) == (1.0, step[0.5], step[0.5] - step[0.8])
-            assert trial["bands"] * trial["rows"] > 0
+            assert 1 - (1 - 0.6 ** trial["rows"]) ** trial["bands"] >= 0.99
             assert trial["bytes_per_document"] > trials["as recommended"]["bytes_per_document"]
             assert len(trial["examples"]) == 10
+            assert all(pair["similarity"] < 0.8 for pair in trial["examples"])
             assert {(pair["left_source"], pair["right_source"]) for pair in trial["examples"]} == {("s1", "s0")}
             assert "(s1) ~ d" in tables_text(results, io.StringIO())
 
