@@ -579,9 +579,10 @@ class TestTime:
         assert f"Kinds of shingles, all with the same {counts['char 5']} documents, from 0.8" in shown
         assert shown.index("char 5    0.8") < shown.index("Settings by kind") < shown.index("Minimum recall R")
 
+    @pytest.mark.parametrize("kinds", [(), (ShingleOptions("char", 5),)])
     @pytest.mark.parametrize(("time_s", "is_cut"), [(0.05, True), (50.0, False)])
-    def test_a_longer_time_compares_more_documents(self, time_s, is_cut):
-        sample = tuned(made_texts(300), time_s=time_s)["sample"]
+    def test_a_longer_time_compares_more_documents(self, time_s, is_cut, kinds):
+        sample = tuned(made_texts(300), *kinds, time_s=time_s)["sample"]
         assert (sample["looked_at"]["word 3"] < 150) == is_cut
         assert sample["cut_by_time"] == is_cut
 
@@ -659,9 +660,12 @@ class TestSources:
     def test_pairs_of_a_family_are_those_within_one_source(self):
         texts = [f"{words(44, 7)} {words(8, 100 + at)}" for at in range(12)]
         texts += [words(40, 5_000 + at) for at in range(250)]
-        trials = proposed(texts, sources=[*(f"s{at}" for at in range(12)), *["x"] * 250])
-        assert trials["containment_threshold = 0.8"]["families"] == 0
-        assert trials["containment_threshold = 0.8"]["across"] == 1.0
+        own = [f"s{at}" for at in range(12)]
+        trial = proposed(texts, sources=[*own, *["x"] * 250])["containment_threshold = 0.8"]
+        assert (trial["families"], trial["across"]) == (0, 1.0)
+        trials = tuned(texts, sources=[*["shop"] * 11, "other", *["shop"] * 250])["proposals"]
+        (trial,) = [one for one in trials if one["name"] == "containment_threshold = 0.8"]
+        assert (trial["gained"], trial["families"]) == (66, 55)
 
 
 class TestFewDocuments:
