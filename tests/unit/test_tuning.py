@@ -477,6 +477,8 @@ class TestProposals:
     def test_folded_marks_and_variants_gain_the_pairs_of_their_forms(self):
         marks = proposed([self.PLAIN, self.vowelled(), *self.OTHERS])
         assert (marks["fold_marks = true"]["pairs"], marks["fold_marks = true"]["gained"]) == (1, 1)
+        (pair,) = marks["fold_marks = true"]["examples"]  # one text, once the marks are folded
+        assert (pair["left"], pair["right"], pair["common_words"], pair["passage_words"]) == ("d1", "d0", 11, 11)
         old, new = "國語學習書店東門車站電話號碼風雲萬里", "国语学习书店东门车站电话号码风云万里"
         variants = proposed([old, new, *self.OTHERS])
         assert variants["as recommended"]["pairs"] == 0
